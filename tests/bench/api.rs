@@ -1,8 +1,8 @@
-//! The API server of labs under 10,000 services and 200 changes a second: how long its
-//! answers take, when those who watch are told of a change, and how much memory it has.
+//! Measures the API server of labs with 10,000 services and 200 changes a second: response times,
+//! delay of watch events, and memory.
 //!
-//! Run it by `scripts/bench`. The program is its own client, too, in the namespace in
-//! which the API is served.
+//! Run by `scripts/bench`. The program also acts as its own client, in the namespace in which the
+//! API is served.
 
 use std::env;
 use std::fs;
@@ -17,22 +17,22 @@ use svclab_runner::kernel::{Host, Session};
 use tokio::runtime::Builder;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// The program that is measured.
+/// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 const SERVICES: u32 = 10_000;
 
-/// How many changes there are, and how many in a second.
+/// Number of changes, and number of changes a second.
 const CHANGES: u32 = 2_000;
 const RATE: u32 = 200;
 
-/// How many watch.
+/// Number of watching clients.
 const WATCHERS: usize = 3;
 
-/// The annotation that says when a change was sent, in nanoseconds since the epoch.
+/// Annotation with the time at which a change was sent, in nanoseconds since the epoch.
 const SENT: &str = "svclab/sent";
 
-/// Where the namespace is in which all of it happens.
+/// Namespace of the API server and the clients.
 const NODE: &str = "node";
 
 fn main() {
@@ -97,7 +97,7 @@ fn measure() {
     });
 }
 
-/// Changes slices at an even pace while some watch.
+/// Sends changes of endpoint slices at a constant rate while clients watch.
 async fn changes(session: &mut Session, program: &str, version: u64, table: &mut Table) {
     let target =
         format!("/apis/discovery.k8s.io/v1/endpointslices?watch=true&resourceVersion={version}");
@@ -112,7 +112,7 @@ async fn changes(session: &mut Session, program: &str, version: u64, table: &mut
     let begun = Instant::now();
     for change in 0..CHANGES {
         pace.tick().await;
-        // Any order will do that goes through all.
+        // Any order that reaches all services is sufficient.
         let number = change * 7919 % SERVICES;
         let changed = slice(number, Some(now()));
         let put = session.put(NODE, API, vec![changed]).await;
@@ -133,7 +133,7 @@ async fn changes(session: &mut Session, program: &str, version: u64, table: &mut
                 table.add_row([&format!("until {name} is told"), running.said.trim()]);
                 break;
             }
-            // It tells nobody that it has ended.
+            // The agent sends no event when a program ends.
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -179,7 +179,7 @@ fn told(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// Asks for something, and reads lines until one is the last.
+/// Sends a GET request and reads lines until `each` returns true.
 fn ask(target: &str, mut each: impl FnMut(&str) -> bool) {
     let mut stream = TcpStream::connect(API).expect("an API server");
     write!(
@@ -194,7 +194,7 @@ fn ask(target: &str, mut each: impl FnMut(&str) -> bool) {
     }
 }
 
-/// As a client: how long the whole of an answer takes, and how large it is.
+/// Client: prints the time of a full response and its size.
 fn list(target: &str) {
     let begun = Instant::now();
     let mut bytes = 0;
@@ -205,12 +205,12 @@ fn list(target: &str) {
     println!("{}, {} KiB", told(begun.elapsed()), bytes / 1024);
 }
 
-/// As a client: how long after it was sent each change is told.
+/// Client: prints the delays between the sending and the receipt of changes.
 fn watch(target: &str) {
     let mut late: Vec<u128> = Vec::new();
     let all = usize::try_from(CHANGES).expect("a small number");
     ask(target, |line| {
-        // Between events are the sizes of what comes.
+        // Lines between events contain the chunk sizes.
         if line.starts_with('{') {
             let event: Value = serde_json::from_str(line).expect("an event");
             let sent = event["object"]["metadata"]["annotations"][SENT].as_str();
@@ -233,7 +233,7 @@ fn watch(target: &str) {
     );
 }
 
-/// The memory of a process and all that it started, in MiB.
+/// Returns the resident memory of a process and its descendants in MiB.
 fn resident(process: u32) -> u64 {
     let own = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let own = own

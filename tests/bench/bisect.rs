@@ -1,6 +1,7 @@
-//! How long it takes to find what breaks a call among a thousand differences of two
-//! kube-proxy v1.30 nodes with a thousand services, on this host with legacy rules; the aim
-//! is 5 s. `cargo bench --bench bisect -- N` plants N culprits of each kind (3 without it).
+//! Measures how long `bisect` needs to find the culprit among a thousand differences of two
+//! kube-proxy v1.30 nodes. Each node has a thousand services and legacy rules and runs on this
+//! host; the target is 5 s. `cargo bench --bench bisect -- N` plants N culprits of each kind
+//! (default 3).
 
 #[path = "../bisect/planted.rs"]
 mod planted;
@@ -13,7 +14,7 @@ use planted::{Culprit, Random, lab, pair};
 use svclab_experiment::run::bisect::{Task, find, side_by_side};
 use svclab_runner::kernel::Host;
 
-/// Within which time a culprit is to be found.
+/// Target for the time to find a culprit.
 const AIM: Duration = Duration::from_secs(5);
 
 fn main() {

@@ -1,5 +1,5 @@
-//! How fast a dump of 200,000 rules is read, and compared with another.
-//! `cargo bench --bench dump`; the aim is 250 ms for reading it on one core.
+//! Measures how fast svclab parses a dump of 200,000 rules and compares it with another. Run by
+//! `cargo bench --bench dump`; the target is 250 ms for parsing on one core.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -11,10 +11,10 @@ use svclab_ruleset::iptables::Dump;
 use svclab_ruleset::text::Text;
 use svclab_ruleset::text::problem::Wrong;
 
-/// Rules in the dump.
+/// Number of rules in the dump.
 const RULES: usize = 200_000;
 
-/// What kube-proxy writes of a service with two endpoints: eight rules.
+/// Appends the eight rules that kube-proxy writes for a service with two endpoints.
 fn service(text: &mut [String; 3], n: usize) {
     let [chains, list, own] = text;
     let (a, b, c) = (n / 65_536, n / 256 % 256, n % 256);
@@ -60,7 +60,7 @@ fn measure(criterion: &mut Criterion) {
     let text = dump(0..services);
     let rules = text.lines().filter(|line| line.starts_with("-A")).count();
     assert_eq!(rules, RULES);
-    // Copied before, as a file's text would be moved.
+    // Copied outside the measurement: the text of a real file would be moved.
     let whole = Text::new(text.clone());
     let mut group = criterion.benchmark_group("dump");
     group

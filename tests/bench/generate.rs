@@ -1,6 +1,6 @@
-//! How long it takes to write the rules of a node for many services.
-//! `cargo bench --bench generate`; the aim is 150 ms for 10,000 services of five
-//! endpoints each, in each mode, on one core.
+//! Measures the time to generate the rules of a node for many services. Run by `cargo bench --bench
+//! generate`; the target is 150 ms for 10,000 services of five endpoints each, in each mode, on one
+//! core.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use svclab_rules::kube_proxy::{
     Family, KubeProxy, Mode, Objects, ipvs_rules, nftables_rules, rules,
 };
 
-/// How many services there are.
+/// Numbers of services.
 const SIZES: [usize; 3] = [1_000, 5_000, 10_000];
 
-/// How many endpoints each has; every second is on the node.
+/// Number of endpoints of each service; every second endpoint is on the node.
 const ENDPOINTS: usize = 5;
 
 const VERSION: &str = "v1.30";
@@ -88,7 +88,7 @@ impl Cluster {
     }
 }
 
-/// What is written for one size, as texts that programs read.
+/// Generates the rules and renders them as programs read them. Returns the size of the result.
 fn written(proxy: &KubeProxy, cluster: &Cluster) -> usize {
     if proxy.mode == Mode::Nftables {
         let table = nftables_rules(proxy, &cluster.seen(), Family::V4).expect("a table");

@@ -1,12 +1,9 @@
-//! Guests: how long they take to boot, to go on from a snapshot and to run a
-//! case, how much memory one takes, and how long all labs of the write-ups take
-//! in them; each beside its aim.
+//! Measures guests: time to boot, to restore a snapshot and to run a case, memory of a guest, and
+//! time of all labs of the write-ups. Prints each value beside its target.
 //!
-//! Run it by `scripts/bench`, on a quiet machine of two cores; without KVM the
-//! figures are what they are meant to be compared with. Of several measurements
-//! of one thing the median is told, and the best, which a machine that is busy
-//! with something else disturbs least; and the processors' time, which it hardly
-//! does.
+//! Run by `scripts/bench` on an idle machine with two cores. The targets assume no KVM. Of several
+//! measurements, the table shows the median, the best value and the processor time. Other load on
+//! the machine affects the best value least, and the processor time hardly at all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,27 +19,26 @@ use svclab_runner::run::{Prepared, choose, prepare};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The program that is measured.
+/// Path of the measured program.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
 
-/// Its agent.
+/// Path of its agent.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
-/// A case in which nothing is waited for, with IPVS, sets and rules on two nodes
-/// and balancers before them.
+/// A case without timeouts, with IPVS, sets and rules on two nodes, and load balancers in front.
 const CASE: &str =
     "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
-/// What the tables tell.
+/// Column titles of the tables.
 const HEADER: [&str; 6] = ["a guest", "median", "best", "aim", "", "processors' time"];
 
-/// How often each thing is measured.
+/// Numbers of measurements.
 const BOOTS: usize = 5;
 const RESTORES: usize = 20;
 const CASES: usize = 20;
 
 fn main() {
-    // What cargo adds, and filters, which this has none of.
+    // Ignores the arguments of cargo, including filters.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -60,7 +56,7 @@ fn main() {
     row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
     let memory = resident(agent.process().expect("a guest is a process"));
     drop(agent);
-    // Told before all labs are run, of which one may fail.
+    // Printed before the run of all labs, which can fail.
     println!("{table}");
     println!("memory of a guest with a lab in it: {memory}");
     println!("{}", bench.about());
@@ -71,7 +67,7 @@ fn main() {
     println!("{table}");
 }
 
-/// How long something took, and how long processors worked for it.
+/// Wall-clock time and processor time of an action.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     took: Duration,
@@ -80,9 +76,9 @@ struct Measured {
 
 struct Bench<'a> {
     runtime: &'a Runtime,
-    /// The kernel without a snapshot.
+    /// Cache with the kernel, but without a snapshot.
     cold: (TempDir, Cache),
-    /// The kernel with one.
+    /// Cache with the kernel and a snapshot.
     warm: Cache,
 }
 
@@ -97,7 +93,7 @@ impl<'a> Bench<'a> {
             cold: (directory, cold),
             warm,
         };
-        // It has a kernel, a snapshot, and what is known of QEMU and KVM.
+        // Starting a guest fills the cache: kernel, snapshot, and notes on QEMU and KVM.
         drop(bench.start());
         for kind in [KERNELS, "notes"] {
             copy(
@@ -123,7 +119,7 @@ impl<'a> Bench<'a> {
             .expect("a guest comes up")
     }
 
-    /// From nothing but a kernel until a snapshot is kept.
+    /// Measures a boot without snapshot, until the snapshot is stored.
     fn boot(&self) -> Measured {
         let snapshots = self.cold.1.directory().join("snapshots");
         drop(fs::remove_dir_all(snapshots));
@@ -137,7 +133,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// From a snapshot until the agent answers: QEMU's start included.
+    /// Measures a start from a snapshot until the agent answers, including the start of QEMU.
     fn restore(&self) -> Measured {
         let (begun, before) = (Instant::now(), worked());
         let agent = self.start();
@@ -147,7 +143,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// From a plan to its verdict in a guest that has run it before.
+    /// Measures a case from its plan to its verdict, in a guest that has already run it.
     fn case(&self, agent: &Agent, case: &Prepared) -> Measured {
         self.runtime.block_on(async {
             let (begun, before) = (Instant::now(), of_process(agent));
@@ -161,14 +157,14 @@ impl<'a> Bench<'a> {
             let judgement = judge.judge(&evidence);
             assert!(judgement.holds(), "{judgement:#?}");
             drop(session);
-            // Requests are answered in turn: once a lab of nothing stands, the one
-            // before is let go of.
+            // The agent answers requests in order: once the empty lab is built, the previous lab is
+            // removed.
             drop(agent.build(svclab_model::plan::Plan::default()).await);
             measured
         })
     }
 
-    /// The command with every lab of the write-ups, in guests.
+    /// Measures `svclab run` with all labs of the write-ups, in guests.
     fn all(&self) -> Measured {
         let (begun, before) = (Instant::now(), worked());
         let status = Command::new(SVCLAB)
@@ -226,8 +222,7 @@ fn row(table: &mut Table, what: &str, measured: &[Measured], aim: f64) {
     ]);
 }
 
-/// How long processors have worked for this process and for those below it that
-/// have ended.
+/// Returns the processor time of this process and of its ended children.
 fn worked() -> Duration {
     let of = |who| {
         let usage = getrusage(who).expect("usage");
@@ -240,10 +235,10 @@ fn worked() -> Duration {
     times.iter().flatten().sum()
 }
 
-/// The same for a guest's QEMU, which lives.
+/// Returns the processor time of a guest's running QEMU process.
 fn of_process(agent: &Agent) -> Duration {
     let process = agent.process().expect("a guest is a process");
-    // Of each thread the first number is nanoseconds on a processor.
+    // The first number of `schedstat` is the thread's processor time in nanoseconds.
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
     let nanoseconds = tasks.filter_map(|task| {
         let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
@@ -252,7 +247,7 @@ fn of_process(agent: &Agent) -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
-/// What a process has in memory: all of it, and what it shares with no other.
+/// Describes the resident memory of a process, and its unshared part.
 fn resident(process: u32) -> String {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = fs::read_to_string(path).expect("a process that lives");

@@ -1,5 +1,5 @@
-//! The lab by svclab: as a command from start to end, and within an agent that
-//! is there already.
+//! Measures the lab with svclab: as a command from start to end, and from plan to verdict in a
+//! running agent.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use tokio::runtime::Runtime;
 
 use super::plan;
 
-/// The lab with one of the two iptables.
+/// The lab with one of the two iptables backends.
 pub struct Case {
     plan: Plan,
     name: String,
 }
 
 impl Case {
-    /// Reads the lab.
+    /// Reads the lab with that iptables backend.
     pub fn with(backend: Backend) -> Self {
         Self {
             plan: plan::plan(backend),
@@ -26,12 +26,12 @@ impl Case {
         }
     }
 
-    /// What is built.
+    /// Returns the plan of the lab.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The command, from its start to its end.
+    /// Runs the command and returns its time from start to end.
     pub fn run(&self) -> Duration {
         let started = Instant::now();
         let status = Command::new(env!("CARGO_BIN_EXE_svclab"))
@@ -45,14 +45,14 @@ impl Case {
     }
 }
 
-/// An agent that stands ready.
+/// A started agent.
 pub struct Ready {
     runtime: Runtime,
     agent: Agent,
 }
 
 impl Ready {
-    /// Starts it.
+    /// Starts the agent.
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -64,7 +64,7 @@ impl Ready {
         Self { runtime, agent }
     }
 
-    /// From the plan to the verdict; the lab is let go of afterwards.
+    /// Measures the time from the plan to the verdict. Removes the lab after the measurement.
     pub fn verdict(&self, case: &Case) -> Duration {
         let plan = case.plan().clone();
         self.runtime.block_on(async {
@@ -75,8 +75,8 @@ impl Ready {
             let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
             assert_eq!(verdicts, [Verdict::Connected]);
             drop(session);
-            // Requests are answered in turn: once a lab of nothing stands, the
-            // one before is let go of.
+            // The agent answers requests in order: once the empty lab is built, the previous lab is
+            // removed.
             drop(self.agent.build(Plan::default()).await);
             took
         })

@@ -1,5 +1,5 @@
-//! Namespaces by the hundred, each with a veth to a router and a default route:
-//! by svclab, by bare `unshare`s and netlink on one thread, and by `ip -batch`.
+//! Measures hundreds of namespaces, each with a veth pair to a router and a default route. Compares
+//! svclab with plain `unshare` and netlink calls on one thread, and with `ip -batch`.
 
 use std::cell;
 use std::fmt::Write as _;
@@ -17,13 +17,13 @@ use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind}
 use svclab_runner::kernel::Agent;
 use tokio::runtime::Runtime;
 
-/// How many namespaces beside the router.
+/// Numbers of namespaces, without the router.
 const SIZES: [u16; 3] = [10, 100, 1000];
 
-/// Of so many measurements the best is told.
+/// Number of measurements, of which the table shows the best.
 const SAMPLES: usize = 3;
 
-/// What was measured. Taking it all away counts for nobody.
+/// Returns the table of all measurements, which do not include the removal of the namespaces.
 pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
@@ -66,7 +66,7 @@ pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
     table
 }
 
-/// The addresses of one namespace's end and of the router's.
+/// Returns the address of a namespace and of the router's peer interface.
 fn addresses(at: u16) -> (Ipv4Addr, Ipv4Addr) {
     let [high, low] = at.to_be_bytes();
     (
@@ -133,9 +133,9 @@ fn plan(size: u16) -> Plan {
     }
 }
 
-/// How long it took, and how much more memory the kernel held then, in KiB. What
-/// it had not given back of the lab before counts as nothing, so of several the
-/// most is nearest to the truth.
+/// Measures the build time, and the growth of kernel memory in KiB. Memory of the previous lab that
+/// the kernel frees late reduces the growth, so the maximum of several measurements is most
+/// accurate.
 fn svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64) {
     let plan = plan(size);
     runtime.block_on(async {
@@ -149,7 +149,7 @@ fn svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64) {
     })
 }
 
-/// Memory that the kernel holds in slabs and for each processor, in KiB.
+/// Returns the kernel memory in slabs and per-CPU allocations in KiB.
 fn held() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux says");
     let of = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
@@ -159,7 +159,7 @@ fn held() -> u64 {
     lines.filter_map(of).sum()
 }
 
-/// What a program of one's own would do, one thing after the other.
+/// Measures a sequential program that uses the system calls directly.
 fn bare(runtime: &Runtime, size: u16) -> Duration {
     let here = || File::open("/proc/thread-self/ns/net").expect("a namespace");
     runtime.block_on(async {
@@ -211,7 +211,7 @@ fn bare(runtime: &Runtime, size: u16) -> Duration {
     })
 }
 
-/// What a script would do.
+/// Measures a shell script with `ip -batch`.
 fn batch(size: u16) -> Duration {
     let mut lines = String::new();
     let mut inside = String::new();
@@ -228,7 +228,7 @@ fn batch(size: u16) -> Duration {
              route add default via {far}\nE\n"
         );
     }
-    // In a namespace of its own for everything that it leaves behind.
+    // Runs in separate namespaces, which remove everything that the script leaves behind.
     let script = format!(
         "mount -t tmpfs none /run && mkdir -p /run/netns && ip link set lo up\n\
          date +%s%N >&2\nip -batch - <<E\n{lines}E\n{inside}date +%s%N >&2"

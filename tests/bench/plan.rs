@@ -1,4 +1,4 @@
-//! The lab's plan with one of the two iptables.
+//! The plan of the measured lab with one of the two iptables backends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::run::{choose, prepare};
 
-/// Where the lab is, from the project's directory.
+/// Path of the lab, from the project directory.
 const LAB: &str = "topologies/bench/six-namespaces.yaml";
 
-/// What a user calls the case.
+/// Returns the command-line name of the case.
 pub fn name(backend: Backend) -> String {
     format!("{LAB}/iptables={}", backend.word())
 }
 
-/// Reads the lab.
+/// Reads the lab and prepares the case.
 pub fn plan(backend: Backend) -> Plan {
     let chosen = choose(&[name(backend)], Path::new("topologies")).expect("the lab is well-formed");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];

@@ -1,6 +1,5 @@
-//! The lab as a shell script, in a mount and network namespace of its own that
-//! stands for a host: a shell in there runs the script when told to, as a user
-//! at a prompt would.
+//! Runs the lab as a shell script, in new mount and network namespaces that simulate a host. A
+//! shell in these namespaces runs the script on request, like a user at a prompt.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,15 +9,15 @@ use std::time::{Duration, Instant};
 use svclab_model::plan::{Backend, Plan};
 use tempfile::TempDir;
 
-/// The script, from the project's directory.
+/// Path of the script, from the project directory.
 const SCRIPT: &str = "tests/bench/six-namespaces.sh";
 
-/// Waits until the kernel takes away a namespace: an interface whose other end
-/// was in there goes with it.
+/// Waits until the kernel has deleted a namespace: the peer of a veth interface in it disappears
+/// with the namespace.
 const SETTLE: &str = "ip netns add gone && ip link add gone0 type veth peer name gone1 netns gone \
     && ip netns del gone && while ip link show gone0 >/dev/null 2>&1; do :; done";
 
-/// The place in which the script runs. When it is dropped, all is gone.
+/// Namespaces in which the script runs. Dropping the value deletes them.
 pub struct Place {
     shell: Child,
     tell: ChildStdin,
@@ -27,7 +26,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Opens it. Needs root.
+    /// Creates the namespaces. Needs root.
     pub fn open() -> Self {
         let mut shell = Command::new("unshare")
             .args(["--mount", "--net", "--fork", "--kill-child", "sh"])
@@ -45,34 +44,34 @@ impl Place {
             hear,
             rules,
         };
-        // Names of namespaces and the lock of iptables-legacy are the place's own.
+        // Hides the host's network namespace names and the lock file of iptables-legacy.
         place.run("mount -t tmpfs tmpfs /run && mkdir /run/netns && ip link set lo up");
         place
     }
 
-    /// Builds the lab by the script, with the rules of `plan`. Returns the time
-    /// from telling the shell to the script's verdict.
+    /// Builds the lab by the script, with the rules of `plan`. Returns the time from the command to
+    /// the script's verdict.
     pub fn stand(&mut self, backend: Backend, plan: &Plan) -> Duration {
         let rules = self.rules.path().to_owned();
         write_rules(plan, &rules);
         self.script(&format!("up {} {}", backend.word(), rules.display()))
     }
 
-    /// Takes the standing lab away.
+    /// Removes the lab and returns the time.
     pub fn down(&mut self) -> Duration {
         self.script("down")
     }
 
-    /// Has the script do something. Returns how long it took.
+    /// Runs the script with arguments. Returns the time.
     pub fn script(&mut self, arguments: &str) -> Duration {
         let told = Instant::now();
         self.run(&format!("sh {SCRIPT} {arguments}"));
         told.elapsed()
     }
 
-    /// Waits until the kernel has taken away what was let go of. It takes away
-    /// together what it finds, so the first of these may go with that, and the
-    /// second only when all of that is done.
+    /// Waits until the kernel has deleted all removed namespaces. The kernel deletes pending
+    /// namespaces in batches. The first namespace may belong to the current batch; the second is
+    /// deleted only after that batch.
     pub fn settle(&mut self) {
         self.run(SETTLE);
         self.run(SETTLE);
@@ -90,7 +89,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What is in there ends with the process that holds it.
+        // The namespaces end with the process that holds them.
         drop(self.shell.kill());
         drop(self.shell.wait());
     }

@@ -1,9 +1,9 @@
-//! Six namespaces with rules, from plan to verdict, beside the same lab as a
-//! shell script of `ip` and `iptables-restore`, in the same run.
+//! Measures six namespaces with rules, from plan to verdict, beside the same lab as a shell script
+//! of `ip` and `iptables-restore`.
 //!
-//! Taking the lab away counts for nobody: each measurement ends with its
-//! verdict, and the next begins when the kernel has taken all away. Run it by
-//! `scripts/bench`, which installs what it needs; it needs root.
+//! The measurements exclude the removal of labs: each ends with its verdict, and the next begins
+//! once the kernel has removed everything. Run by `scripts/bench`, which installs the required
+//! programs. Needs root.
 
 mod lab;
 mod plan;
@@ -21,12 +21,12 @@ use lab::{Case, Ready};
 use script::Place;
 use table::Way;
 
-/// Measurements of each way.
+/// Number of measurements of each method.
 const SAMPLES: usize = 30;
 
 fn main() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("criterion");
-    // Figures of an earlier run are not this one's.
+    // Deletes results of earlier runs.
     drop(std::fs::remove_dir_all(&target));
     let mut criterion = Criterion::default()
         .output_directory(&target)

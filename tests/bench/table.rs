@@ -1,4 +1,4 @@
-//! What was measured, beside the shell script and the aims.
+//! Renders the measurements beside those of the shell script and the targets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use svclab_model::plan::Backend;
 
-/// What is measured.
+/// Method of building and probing the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// `ip` and `iptables-restore`, one process a line.
+    /// `ip` and `iptables-restore`, one process for each line.
     Script,
     /// `svclab run`, from the start of the process to its end.
     Command,
-    /// From a plan to its verdict within an agent that stands ready.
+    /// From a plan to its verdict, in a running agent.
     Agent,
 }
 
 impl Way {
-    /// All of them, the script first.
+    /// All methods, the script first.
     pub const ALL: [Self; 3] = [Self::Script, Self::Command, Self::Agent];
 
-    /// The name in reports.
+    /// Returns the name in tables.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Script => "shell script",
@@ -31,7 +31,7 @@ impl Way {
     }
 }
 
-/// How many times faster than the script a plan is to come to its verdict.
+/// Returns the required speed of svclab relative to the script.
 pub const fn aim(backend: Backend) -> f64 {
     match backend {
         Backend::Legacy => 5.0,
@@ -39,8 +39,7 @@ pub const fn aim(backend: Backend) -> f64 {
     }
 }
 
-/// The table of the medians that lie in `directory`; a way that was not
-/// measured in this run has none.
+/// Renders the medians stored in `directory`. Methods that were not measured have no row.
 pub fn table(directory: &Path) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
@@ -77,7 +76,7 @@ pub fn table(directory: &Path) -> Table {
     table
 }
 
-/// Where criterion puts a benchmark's figures: under its group and its name.
+/// Reads the median of a benchmark from criterion's file `GROUP/NAME/new/estimates.json`.
 fn median(directory: &Path, backend: Backend, way: Way) -> Option<Duration> {
     let file: PathBuf = [backend.word(), way.word(), "new", "estimates.json"]
         .iter()

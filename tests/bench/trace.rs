@@ -1,9 +1,9 @@
-//! What it costs to watch: the same cases from a plan to its verdicts, with nothing
-//! watched, with what their labs expect something of, and with everything, as `svclab
-//! explain` and `svclab run --report` watch them; on this host and in a guest. And what
-//! it takes to make journeys of what was seen.
+//! Measures the cost of evidence on this host and in a guest. Runs the same cases without evidence,
+//! with the evidence their labs require, and with full evidence. Full evidence is what `svclab
+//! explain` and `svclab run --report` record. Also measures how long it takes to reconstruct
+//! journeys from the evidence.
 //!
-//! Run it by `scripts/bench`, on a quiet machine.
+//! Run by `scripts/bench` on an idle machine.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::{choose, prepare};
 
-/// The program that is measured.
+/// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
-/// Cases in which nothing is waited for, by what they are.
+/// Cases without timeouts on this host, as descriptions and names.
 const HERE: [(&str, &str); 4] = [
     (
         "one connection through a tunnel",
@@ -39,7 +39,7 @@ const HERE: [(&str, &str); 4] = [
     ),
 ];
 
-/// Those of a guest.
+/// Cases in a guest.
 const THERE: [(&str, &str); 2] = [
     HERE[0],
     (
@@ -48,11 +48,11 @@ const THERE: [(&str, &str); 2] = [
     ),
 ];
 
-/// How often each is run, after one that is not measured.
+/// Number of measured runs of each case, after one unmeasured run.
 const OFTEN: usize = 15;
 
 fn main() {
-    // What cargo adds, and filters, which this has none of.
+    // Ignores the arguments of cargo, including filters.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -124,7 +124,7 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
     }
 }
 
-/// From a plan to what is seen of it.
+/// Runs a plan. Returns the time from plan to evidence, and the evidence.
 async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
     let begun = Instant::now();
     let mut session = agent.build(plan.clone()).await.expect("a lab");
@@ -132,8 +132,8 @@ async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
     let took = begun.elapsed();
     assert_eq!(evidence.packets_left_out + evidence.met_left_out, 0);
     drop(session);
-    // Requests are answered in turn: once a lab of nothing stands, the one before is
-    // let go of.
+    // The agent answers requests in order: once the empty lab is built, the previous lab is
+    // removed.
     drop(agent.build(Plan::default()).await);
     (took, evidence)
 }

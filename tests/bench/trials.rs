@@ -1,15 +1,14 @@
-//! Trials: a lab built for one connection, and a standing lab that changes by a
-//! rule or a set's entry, forgets its connections and is probed again; on this
-//! host and in a guest, each beside its aim. Then as many of them as two cores
-//! hold, what it costs to watch packets and what a kernel drops of them, and namespaces
-//! by the hundred beside bare `unshare`s and `ip -batch`.
+//! Measures trials on this host and in a guest, each beside its target. A fresh trial builds a lab
+//! for one connection. A change trial changes a rule or a set entry of a running lab, resets its
+//! connection state and probes it again.
 //!
-//! Trials on this host stand beside the same by a shell script of `ip`,
-//! `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
+//! Also measures trials a second on two cores, the cost of packet and drop evidence, and hundreds
+//! of namespaces beside plain `unshare` calls and `ip -batch`. Trials on this host are compared
+//! with a shell script of `ip`, `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
 //!
-//! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
-//! measurements of one thing the median is told, and the best. `cargo bench --bench
-//! trials -- watched` measures watching alone.
+//! Run by `scripts/bench` on an idle machine; needs root. Of several measurements, the tables show
+//! the median and the best. `cargo bench --bench trials -- watched` measures only the cost of
+//! evidence.
 
 mod many;
 mod plan;
@@ -27,16 +26,16 @@ use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 use svclab_runner::kernel::{Agent, Host, Session};
 use tokio::runtime::Runtime;
 
-/// How often each trial is measured.
+/// Number of measurements of each trial.
 const SAMPLES: usize = 40;
 
-/// How often each is measured by script.
+/// Number of measurements of each trial by script.
 const SCRIPTED: usize = 5;
 
-/// For how long trials are counted.
+/// Time for which trials are counted.
 const COUNTED: Duration = Duration::from_secs(4);
 
-/// The program that is measured.
+/// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 const FRESH: &str = "fresh";
@@ -44,7 +43,7 @@ const FRESH_RATE: &str = "fresh, a second";
 const RULE: &str = "a rule changed";
 const ENTRY: &str = "a set's entry changed";
 
-/// The same trials by a shell script: medians.
+/// Median times of the same trials by a shell script.
 struct Scripted {
     up: Duration,
     down: Duration,
@@ -90,7 +89,7 @@ impl Scripted {
         }
     }
 
-    /// One after the other, which is how a script goes.
+    /// Returns trials a second; a script runs them one after another.
     fn rate(&self, what: &str) -> f64 {
         let each = if what == FRESH_RATE {
             self.up + self.down
@@ -101,14 +100,14 @@ impl Scripted {
     }
 }
 
-/// Where trials run.
+/// Machine on which trials run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Host,
     Guest,
 }
 
-/// What changes in a standing lab.
+/// Part of the running lab that a trial changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Rule,
@@ -224,7 +223,7 @@ fn start(runtime: &Runtime, place: Place) -> Agent {
     })
 }
 
-/// The same plan with a set on the first node.
+/// Returns the plan with a set on the first node.
 fn with_set(mut plan: Plan) -> Plan {
     node(&mut plan)
         .ipset
@@ -239,7 +238,7 @@ fn node(plan: &mut Plan) -> &mut svclab_model::plan::Namespace {
         .expect("a node")
 }
 
-/// The same plan after one change.
+/// Returns the plan after one change.
 fn changed(plan: &Plan, what: What) -> Plan {
     let mut plan = plan.clone();
     let node = node(&mut plan);
@@ -261,7 +260,7 @@ async fn verdict(session: &mut Session) {
     assert_eq!(verdicts, [Verdict::Connected]);
 }
 
-/// From plan to verdict; taking the lab away counts for nobody.
+/// Measures fresh trials from plan to verdict, without the removal of the lab.
 async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
     let mut took = Vec::new();
     for _ in 0..SAMPLES {
@@ -275,7 +274,7 @@ async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
     took
 }
 
-/// The two changes that lead there and back.
+/// Returns the delta to the changed plan and the delta back.
 fn there_and_back(plan: &Plan, what: What) -> [Delta; 2] {
     let other = changed(plan, what);
     [
@@ -306,8 +305,8 @@ async fn trial(session: &mut Session, delta: Delta) {
     verdict(session).await;
 }
 
-/// How many labs a second are built and probed, one after the other in each of
-/// the agents; taking them away counts.
+/// Returns the number of labs a second that are built, probed and removed. Each agent runs one lab
+/// after another.
 async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
     let begun = Instant::now();
     let each = agents.iter().map(|agent| async {

@@ -1,5 +1,5 @@
-//! What it costs to watch a lab, with and without its drops: from the request to the
-//! evidence of one connection that is let through, on this host.
+//! Measures the cost of evidence on this host, with and without drops: from the probe request to
+//! the evidence of one accepted connection.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 
 use super::{AGENT, SAMPLES, milliseconds, plan, right};
 
-/// The table. The first time that drops are traced in a process the kernel's
-/// description of its types is read, so that is told apart.
+/// Returns the table. The first probe has its own column: the first drop trace of a process reads
+/// the kernel's type information (BTF).
 pub fn table(runtime: &Runtime) -> Table {
     let mut table = Table::new();
     table

@@ -1,4 +1,5 @@
-//! `svclab bisect` finds what makes the difference, without knowing it, by packets.
+//! Checks that `svclab bisect` finds planted culprits among a thousand harmless differences, by
+//! packets only.
 
 #[path = "../shared/full.rs"]
 mod full;
@@ -14,7 +15,7 @@ use svclab_runner::kernel::Host;
 use full::ordinary_or_full;
 use planted::{Culprit, Planted, Random, lab, pair};
 
-/// The program under test, which is also the agent.
+/// Path of the agent.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 fn found(planted: &Planted) -> Bisection {
@@ -39,7 +40,7 @@ fn found(planted: &Planted) -> Bisection {
     })
 }
 
-/// What an answer names, in order.
+/// Returns the sorted texts of differences.
 fn named(differences: &[Vec<svclab_experiment::bisect::Difference>]) -> Vec<String> {
     let all = differences.iter().flatten();
     let mut texts: Vec<String> = all
@@ -64,7 +65,7 @@ fn check(culprit: Culprit, seed: u64) {
     planted.culprits.sort();
     let told = || format!("{culprit:?}, seed {seed}: {found:#?}");
     assert_eq!(named(&found.breaks), planted.culprits, "{}", told());
-    // Of two that only act together, either cures.
+    // Of two culprits that act only together, removing either fixes the symptom.
     let cures = named(&found.cures);
     assert_eq!(cures.len(), 1, "{}", told());
     assert!(planted.culprits.contains(&cures[0]), "{}", told());
@@ -80,7 +81,7 @@ fn check(culprit: Culprit, seed: u64) {
     assert!(found.wrong_in_million <= 1000, "{}", told());
 }
 
-/// A test for each kind of culprit, so that they run side by side.
+/// Defines one test for each kind of culprit, so that the kinds run in parallel.
 macro_rules! planted {
     ($($name:ident: $culprit:ident,)*) => {
         $(#[test]

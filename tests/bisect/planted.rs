@@ -1,5 +1,5 @@
-//! Pairs of nodes that differ in a thousand harmless things and in one, or two that only
-//! act together, that break a call.
+//! Generates pairs of nodes with a thousand harmless differences. One more difference, or two that
+//! act only together, breaks a connection.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,21 +8,20 @@ use std::time::Duration;
 use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
 use svclab_runner::run::{choose, prepare};
 
-/// How many services both nodes know.
+/// Number of services on both nodes.
 const SERVICES: u32 = 1000;
 
-/// How many harmless things are done to either node; some undo or repeat another.
+/// Number of harmless changes to either node; some undo or repeat others.
 const HARMLESS: u32 = 1100;
 
-/// The pod that answers.
+/// Address of the pod that answers.
 const WEB: &str = "10.244.2.10";
 
-/// Numbers that look drawn by chance, the same for the same seed (Steele, Lea and Flood's
-/// `SplitMix64`).
+/// Pseudorandom numbers from a seed (Steele, Lea and Flood's `SplitMix64`).
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -35,33 +34,33 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of so many.
+    /// Returns a number below `all`.
     pub fn below(&mut self, all: usize) -> usize {
         let all = u64::try_from(all).expect("a number of 64 bits");
         usize::try_from(self.next() % all).expect("it is below one")
     }
 }
 
-/// What breaks the call.
+/// Kind of difference that breaks the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Culprit {
-    /// A rule that only bad has.
+    /// A rule that only the bad side has.
     Rule,
-    /// A rule that only good has.
+    /// A rule that only the good side has.
     LostRule,
-    /// An entry of a set that a rule of both names.
+    /// An entry of a set that rules on both sides use.
     Entry,
     /// A route.
     Route,
-    /// A setting.
+    /// A sysctl.
     Sysctl,
     /// An address.
     Address,
-    /// A rule that marks, and one that drops what is marked.
+    /// A rule that sets a mark, and a rule that drops packets with this mark.
     MarkAndDrop,
-    /// An entry of a set, and a rule that names it.
+    /// A set entry, and a rule that uses the set.
     EntryAndRule,
-    /// A jump, and a rule in the chain that it leads to.
+    /// A jump, and a rule in its target chain.
     JumpAndRule,
 }
 
@@ -78,7 +77,7 @@ impl Culprit {
         Self::JumpAndRule,
     ];
 
-    /// How many differences it is.
+    /// Returns the number of differences of this culprit.
     pub fn size(self) -> usize {
         match self {
             Self::MarkAndDrop | Self::EntryAndRule | Self::JumpAndRule => 2,
@@ -87,15 +86,15 @@ impl Culprit {
     }
 }
 
-/// Two nodes' plans, and the texts of the differences that decide.
+/// Plans of both nodes, and the texts of the differences that break the connection.
 pub struct Planted {
     pub good: Plan,
     pub bad: Plan,
     pub culprits: Vec<String>,
 }
 
-/// The lab of both: a pod on node-1 calls a service, one of a thousand that kube-proxy
-/// v1.30 knows, whose endpoint is on node-2.
+/// Builds the lab of both nodes. A pod on node-1 connects to one of a thousand services of
+/// kube-proxy v1.30, whose endpoint is on node-2.
 pub fn lab() -> Plan {
     let directory = tempfile::tempdir().expect("a directory");
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/bench/six-namespaces.yaml");
@@ -121,10 +120,10 @@ pub fn lab() -> Plan {
     }
 }
 
-/// A side's node while it is made.
+/// Node of one side, under construction.
 struct Node {
     namespace: Namespace,
-    /// By table, lines of rules.
+    /// Rule lines by table.
     rules: Vec<(String, Vec<String>)>,
 }
 
@@ -165,7 +164,7 @@ impl Node {
     }
 }
 
-/// A pair with such a culprit.
+/// Generates a pair with a culprit of that kind.
 pub fn pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Planted {
     let mut sides = [Node::of(lab), Node::of(lab)];
     for side in &mut sides {
@@ -187,12 +186,12 @@ pub fn pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Planted {
     }
 }
 
-/// One thing that changes nothing for the call.
+/// Applies one change that does not affect the connection.
 fn harmless(side: &mut Node, at: u32, random: &mut Random) {
     let (high, low) = (at / 200, 1 + at % 200);
     match random.below(20) {
         0..=8 => {
-            // A rule for a service that is not called.
+            // Adds a rule for a service that no probe uses.
             let nat = side.table("nat");
             let place = place(nat, "KUBE-SERVICES", random);
             nat.insert(
@@ -203,7 +202,7 @@ fn harmless(side: &mut Node, at: u32, random: &mut Random) {
             );
         }
         9..=10 => {
-            // One that is not known on this side.
+            // Removes the rules of a service that only the other side keeps.
             let nat = side.table("nat");
             let own = format!("other-{at} cluster IP");
             nat.retain(|line| !(line.starts_with("-A KUBE-SERVICES") && line.contains(&own)));
@@ -259,7 +258,7 @@ fn harmless(side: &mut Node, at: u32, random: &mut Random) {
         .dedup_by(|one, other| one.address == other.address);
 }
 
-/// Some place before a rule of a chain.
+/// Returns the random position of a rule in a chain.
 fn place(lines: &[String], chain: &str, random: &mut Random) -> usize {
     let begins = format!("-A {chain} ");
     let own: Vec<usize> = (0..lines.len())
@@ -268,7 +267,7 @@ fn place(lines: &[String], chain: &str, random: &mut Random) -> usize {
     own[random.below(own.len())]
 }
 
-/// Breaks the call in bad, and says by what.
+/// Breaks the connection on the bad side. Returns the texts of the differences.
 fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> Vec<String> {
     let drop = format!("-d {WEB}/32 -p tcp -m tcp --dport 8080 -j DROP");
     let forward = |side: &mut Node, rule: &str| {
@@ -286,7 +285,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
         }
         Culprit::LostRule => {
             let nat = bad.table("nat");
-            // The service's own chain of its endpoint; of the others each has one.
+            // The chain of this service's endpoint; each other service has another endpoint chain.
             let dnat = |line: &&String| {
                 line.starts_with("-A KUBE-SEP-6UPWGGTAKQAHVD27 ") && line.contains("-j DNAT")
             };
@@ -323,7 +322,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
             let links = &mut bad.namespace.links;
             let eth0 = links.iter_mut().find(|link| link.name == "eth0");
             let addresses = &mut eth0.expect("an interface").addresses;
-            // Not the first, which is the one that packets are sent with.
+            // Not inserted first: packets are sent with the first address.
             let at = 1 + random.below(addresses.len());
             addresses.insert(
                 at.min(addresses.len()),
@@ -345,7 +344,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
             vec![WEB.to_owned(), rule.to_owned()]
         }
         Culprit::JumpAndRule => {
-            // The chain is there in both, and does nothing in either.
+            // Both sides have the chain, and its first rule drops nothing here.
             for side in [good, &mut *bad] {
                 let filter = side.table("filter");
                 filter.insert(0, ":ODD - [0:0]".to_owned());

@@ -1,11 +1,11 @@
-//! Input that is wrong: exit 2, file, line, caret, a suggestion, nothing built.
+//! Tests invalid input: exit code 2, file, line, caret, a suggestion, and no lab built.
 
 use std::path::Path;
 use std::process::Output;
 
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
-/// Runs a lab and returns what it said, with the directory's name taken out.
+/// Runs a lab and returns standard error without the directory name.
 fn refuse(text: impl AsRef<[u8]>, code: i32) -> String {
     let (directory, path) = lab(text);
     let output = run(&["run", &path.display().to_string()]);
@@ -18,7 +18,7 @@ fn said(output: &Output, directory: &Path, code: i32) -> String {
     text
 }
 
-/// The good lab with one piece of text replaced.
+/// Returns the good lab with one text replaced.
 fn changed(from: &str, to: &str) -> String {
     assert!(LAB.contains(from), "the lab has no `{from}`");
     LAB.replacen(from, to, 1)
@@ -97,7 +97,7 @@ refused! {
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
-/// The good lab with a step.
+/// Returns the good lab with a step.
 fn with_step(change: &str, probes: &str) -> String {
     let step = format!(
         "  steps:\n  - name: later\n    change: [{change}]\n    probes: {{{probes}}}\n  axes:"
@@ -130,15 +130,14 @@ refused_step! {
     step_with_a_pod_outside_its_network: "{add: {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: default}, spec: {nodeName: node-1, containers: [{name: late}]}, status: {podIP: 10.245.1.3}}}", "";
 }
 
-/// A rule that is read, and that only iptables itself can refuse.
+/// A rule that svclab accepts and only iptables rejects.
 #[test]
 fn rule_that_iptables_rejects() {
     let rules = "iptables: [\"*nat\", \"-A POSTROUTING -m nosuchmatch -j RETURN\"]";
     fails("rule_that_iptables_rejects", "iptables: []", rules, 2);
 }
 
-/// What the dump of a write-up holds (S0): a chain that jumps to itself, which no
-/// iptables can have printed.
+/// Chain from the dump of a write-up (S0): it jumps to itself, which no iptables can have printed.
 #[test]
 fn chain_that_jumps_to_itself() {
     let text = changed(
@@ -151,14 +150,14 @@ fn chain_that_jumps_to_itself() {
     for words in [
         "refuses this line on node `node-1`",
         "-A KUBE-LOAD-BALANCER -j KUBE-LOAD-BALANCER\"",
-        // EMLINK: nf_tables found a loop; every line after it fails for it, too.
+        // EMLINK: nf_tables found a loop. Every later line fails with the same error.
         "RULE_APPEND failed (Too many links): rule in chain KUBE-LOAD-BALANCER",
     ] {
         assert!(told.contains(words), "{told}");
     }
 }
 
-/// A setting that another kernel may well have: exit 3.
+/// A sysctl that another kernel may have: exit code 3.
 #[test]
 fn sysctl_that_this_kernel_lacks() {
     let sysctl = "sysctls: {net.ipv4.no_such: 1}";
@@ -170,7 +169,7 @@ fn sysctl_that_this_kernel_lacks() {
     );
 }
 
-/// The same of a counter, which would never grow.
+/// A counter that another kernel may have; the counter would never grow.
 #[test]
 fn counter_that_this_kernel_lacks() {
     let row = "  - when: {policy: Local}\n";
@@ -179,8 +178,7 @@ fn counter_that_this_kernel_lacks() {
     fails("counter_that_this_kernel_lacks", row, &counter, 3);
 }
 
-/// Runs a case of the good lab with one piece of text replaced, and compares what it printed
-/// with the snapshot of that name.
+/// Runs a case of the good lab with one text replaced. Compares the output with the named snapshot.
 fn fails(name: &str, from: &str, to: &str, code: i32) {
     let (directory, path) = lab(changed(from, to));
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
@@ -188,7 +186,7 @@ fn fails(name: &str, from: &str, to: &str, code: i32) {
     shown(&output, directory.path(), name);
 }
 
-/// Compares what a run printed, without what differs between machines.
+/// Compares the output of a run with a snapshot, without values that differ between machines.
 fn shown(output: &Output, directory: &Path, name: &str) {
     let text = stdout(output).replace(&directory.display().to_string(), "DIR");
     let lines: Vec<&str> = text
@@ -216,7 +214,7 @@ fn a_directory() {
     let path = directory.path().join("lab.yaml");
     std::fs::create_dir(&path).unwrap();
     let output = run(&["run", &path.display().to_string()]);
-    // It stands for the labs in it, of which there are none.
+    // A directory selects the labs in it; this one contains none.
     insta::assert_snapshot!(said(&output, directory.path(), 4));
 }
 
@@ -311,7 +309,7 @@ fn a_disk_that_is_full() {
     }
 }
 
-/// The lab, its objects and a dump of its node in a directory.
+/// Writes the lab, its objects and a dump of its node to a directory.
 fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
     let (directory, lab) = lab(LAB);
     let (_, objects) = LAB.split_once("---\n").expect("objects");
@@ -328,7 +326,7 @@ fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
     (directory, [lab, objects, dump])
 }
 
-/// What is said of arguments that are refused.
+/// Returns the error for arguments that are refused.
 fn refused_arguments(directory: &Path, arguments: &[&str], code: i32) -> String {
     let output = run(arguments);
     assert_eq!(stdout(&output), "", "{arguments:?}");

@@ -1,5 +1,5 @@
-//! A program that is to run as kube-proxy and cannot: it is named, and what is wrong
-//! with it. What a [`fake`] one asks in vain is told with it.
+//! Tests programs that cannot run as kube-proxy: the error names the program and the problem. The
+//! error also lists the API requests of a [`fake`] kube-proxy that the API server refused.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -18,7 +18,7 @@ use svclab_runner::run::{Wishes, choose, prepare, trouble};
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
 use super::{fake, guests};
 
-/// The beginning of a program for 64 bits, lower byte first, of a processor.
+/// Returns the header of a 64-bit little-endian ELF program for a processor.
 fn program_for(machine: u8) -> Vec<u8> {
     let mut head = b"\x7fELF\x02\x01\x01".to_vec();
     head.resize(64, 0);
@@ -27,7 +27,7 @@ fn program_for(machine: u8) -> Vec<u8> {
     head
 }
 
-/// What is said of a lab whose kube-proxy is `binary`, which has these bytes.
+/// Runs a lab whose kube-proxy is a file with these bytes. Returns the exit code and the output.
 fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     let text = LAB.replacen(
         "kubeProxy: {version",
@@ -46,8 +46,8 @@ fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     told(&output, directory.path())
 }
 
-/// What is said of a lab in which a [`fake`] kube-proxy runs, and what `svclab run` made
-/// of it.
+/// Runs a lab with a [`fake`] kube-proxy. Returns the output of `svclab run`, raw and without
+/// varying parts.
 fn said_of(ending: &str) -> (Output, String) {
     let (directory, path) = lab(fake::lab());
     let program = fake::kube_proxy(directory.path(), ending)
@@ -62,7 +62,7 @@ fn said_of(ending: &str) -> (Output, String) {
 fn told(output: &Output, directory: &Path) -> (Option<i32>, String) {
     let text = stdout(output) + &stderr(output);
     let text = text.replace(&directory.display().to_string(), "LABS");
-    // How long it took, and on which kernel.
+    // Removes the times and kernel releases.
     let lines = text.lines().filter(|line| !line.contains(" passed, "));
     let lines: Vec<&str> = lines
         .map(|line| line.split("  (").next().unwrap_or(line))
@@ -98,7 +98,7 @@ fn no_program_at_all() {
     insta::assert_snapshot!(text);
 }
 
-/// The head of a program for this processor, with its whole size in a program header.
+/// Returns the header of a program for this processor, with its full size in a program header.
 fn program_of(size: u64, kind: u8) -> Vec<u8> {
     let mut program = program_for(if cfg!(target_arch = "aarch64") {
         183
@@ -219,7 +219,7 @@ fn one_that_ends_is_told_with_what_it_was_refused() {
     insta::assert_snapshot!(text);
 }
 
-/// How a lab's first case is built with that kube-proxy.
+/// Plans the first case of a lab with that kube-proxy.
 fn planned(lab: &Path, kube_proxy: &Path) -> Plan {
     let directory = lab.parent().expect("a directory");
     let labs = choose(&[lab.display().to_string()], directory).expect("the lab");
@@ -266,7 +266,7 @@ fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
             agent.build(plan).await.expect_err("it never writes rules")
         })
     };
-    // It has as long as it needs to come to its last word.
+    // Doubles the time until the program has logged its last line.
     let mut within = Duration::from_secs(1);
     let error = loop {
         let error = failed(within);

@@ -1,5 +1,5 @@
-//! `svclab bisect`: what it finds on this host, and what it says where there is nothing to
-//! find.
+//! Tests `svclab bisect` on this host: found culprits, and errors where good and bad cannot be
+//! compared.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
 const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 const PRESENT: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// What is said with these arguments, on both streams, without what differs from one machine
-/// or moment to another.
+/// Runs `bisect` with these arguments. Returns the exit code and both output streams, without the
+/// name of `home`.
 fn said(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
     let mut all = vec!["bisect", "--kernel=host"];
     all.extend(arguments);
@@ -26,7 +26,7 @@ fn said(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-/// The same of one that is refused.
+/// Runs `bisect` with arguments that are refused. Returns the output.
 fn refused(arguments: &[&str], home: Option<&Path>) -> String {
     let (code, text) = said(arguments, home);
     assert_eq!(code, Some(2), "{text}");
@@ -38,7 +38,7 @@ macro_rules! assert_told {
         insta::with_settings!({filters => vec![
             (r"(\d+) trials in \d+\.\d s on \S+;", "$1 trials in N s on KERNEL;"),
             (r"on [0-9.]+[^ \n]*\n", "on KERNEL\n"),
-            // Of those on the way a busy machine may lose some.
+            // A busy machine may lose some connections on the way.
             (r"connected \d+ to (\S+) from ([^\s,]+)(, timeout \d+)?", "connected N to $1 from $2"),
             (r"timeout \d+", "timeout N"),
         ]}, {
@@ -47,7 +47,7 @@ macro_rules! assert_told {
     };
 }
 
-/// A lab of two cases, of which the second has one rule more.
+/// Writes a lab of two cases; the second has one more rule.
 fn harmless() -> (tempfile::TempDir, std::path::PathBuf) {
     let more = "  axes:\n    rule:\n      without: []\n      with:\n      - {patch: Lab, merge: \
                 {spec: {nodes: {node-1: {leftovers: {iptables: [\"*filter\", \"-A FORWARD -d \
@@ -165,7 +165,7 @@ fn dumps_laid_over_a_node_that_there_is_not_or_naming_sets_that_nobody_has() {
     assert_told!(refused(&arguments, None));
 }
 
-/// Dumps of whole nodes take the place of a case's node.
+/// Dumps of complete nodes replace the node of a case.
 #[test]
 fn the_surplus_rule_of_s2_by_what_was_collected_of_its_nodes() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -184,7 +184,7 @@ fn the_surplus_rule_of_s2_by_what_was_collected_of_its_nodes() {
     assert_told!(text);
 }
 
-/// And by themselves: all that was not dumped is made of objects.
+/// Dumps without a case: everything else is built from objects.
 #[test]
 fn a_rule_by_which_two_dumps_differ() {
     let labs = Labs::one();
@@ -207,7 +207,7 @@ fn a_rule_by_which_two_dumps_differ() {
     let (code, text) = whole(&["--objects", &objects, "--probe", CALL]);
     assert_eq!(code, Some(0), "{text}");
     assert_told!(text);
-    // What is tried has to be said, and one of both cannot be a case.
+    // A probe is required, and it must not come from a case.
     for more in [&[][..], &["--probe", "call"], &["--in", PRESENT]] {
         let (code, text) = whole(more);
         assert_eq!(code, Some(2), "{text}");
@@ -217,7 +217,7 @@ fn a_rule_by_which_two_dumps_differ() {
         &["--good", REMOVED, "--bad", &bad],
         Some(directory.path())
     ));
-    // Both have to take one node's place.
+    // Both dumps must replace the same node.
     let [good, bad] = [format!("node-1={good}"), format!("node-2={bad}")];
     let arguments = [
         "--good",
@@ -230,7 +230,7 @@ fn a_rule_by_which_two_dumps_differ() {
     assert_told!(refused(&arguments, Some(directory.path())));
 }
 
-/// A rule that one node's other iptables has.
+/// A rule that only the other iptables backend of a node has.
 #[test]
 fn a_legacy_rule_beside_those_of_nftables() {
     let labs = Labs::one();

@@ -1,7 +1,8 @@
-//! `svclab run --certify`: what is left behind is seen, and nothing else is.
+//! Tests that the certificate of `svclab run --certify` lists everything left behind, and nothing
+//! else.
 //!
-//! The machine of these tests is a namespace of their own, in which nobody else
-//! changes anything, and in which something can be left behind.
+//! The tests run in namespaces that simulate a machine. No other process changes anything there,
+//! and a test can leave objects behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -16,8 +17,8 @@ use super::copied::copied;
 use super::support::{LAB, lab, project};
 use super::waiting;
 
-/// A machine of one's own in which a shell runs: its network, its mounts, its
-/// processes and its `/run`.
+/// Returns a command that runs a shell in new network, mount and PID namespaces with a private
+/// `/run`.
 fn machine(script: &str, lab: &Path, fifo: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args([
@@ -48,7 +49,8 @@ fn machine(script: &str, lab: &Path, fifo: &Path) -> Command {
     command
 }
 
-/// What each part of a machine is given, and what the certificate says of it.
+/// For each part of the machine: command that leaves an object behind, and the text of its
+/// certificate entry.
 const PLANTED: [(&str, &str, &str); 11] = [
     ("links", "ip link add planted type bridge", "planted"),
     ("addresses", "ip addr add 192.0.2.1/32 dev lo", "192.0.2.1"),
@@ -79,25 +81,25 @@ const PLANTED: [(&str, &str, &str); 11] = [
     ("run", "touch /run/planted", "/run/planted"),
 ];
 
-/// The older tables are left by a kernel that has them.
+/// The same for iptables-legacy, on kernels that support it.
 const PLANTED_LEGACY: (&str, &str, &str) = (
     "iptables-legacy",
     "iptables-legacy -A INPUT -s 192.0.2.6 -j DROP",
     "-s 192.0.2.6/32",
 );
 
-/// A neighbour that the kernel forgets by itself.
+/// Adds a neighbour entry that the kernel deletes itself.
 const PASSING: &str = "ip neigh add 192.0.2.10 lladdr 02:00:00:00:00:0a dev planted nud reachable";
 
 #[test]
 fn whatever_is_left_behind_is_in_the_certificate() {
-    // The probe fails, so that the run waits with what it built until it is told
-    // to end: in that time something is left behind.
+    // The probe fails, so the run keeps the lab until it is interrupted. Meanwhile the test leaves
+    // objects behind.
     let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
     let (directory, path) = lab(wrong);
     let fifo = directory.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // A process that gets away from its parent while the run goes on.
+    // Starts a process that outlives its parent, during the run.
     let script = "(read -r go < \"$3\"; sleep 1000 > /dev/null 2>&1 & echo > \"$3\") > /dev/null 2>&1 &\n\
                   exec \"$1\" run --certify --keep-on-failure --format json \"$2\"";
     let mut run = machine(script, &path, &fifo).spawn().unwrap();
@@ -200,7 +202,7 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
                 "{part}: {certificate:#}"
             );
         }
-        // Root reads everything; who is not is told what was not read, and why.
+        // Root reads everything. For other users, the certificate lists what was not read, and why.
         let unread = certificate["unread"].as_object().unwrap();
         let names = Path::new("/proc/net/ip_tables_names");
         if user.is_empty() && geteuid().is_root() {
@@ -218,8 +220,8 @@ fn second_interrupt_does_not_wait_for_the_certificate() {
     let file = |name: &str| directory.path().join(name).display().to_string();
     let (block, fifo) = (file("block"), file("fifo"));
     nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // The program that reads the machine. Once the file `block` exists, it reports that it
-    // runs, and never ends.
+    // A replacement for `ip`. Once the file `block` exists, it reports that it runs, and never
+    // ends.
     let ip = file("ip");
     let text = format!(
         "#!/bin/sh\n[ ! -e {block} ] || {{ echo > {fifo}; exec sleep 1000; }}\nexec /run/ip \"$@\"\n"
@@ -249,7 +251,7 @@ fn open_to_all(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
-/// Does something on the machine that a process is on.
+/// Runs a command in the namespaces of a process.
 fn plant(beside: i32, command: &str) {
     let mut nsenter = Command::new("nsenter");
     nsenter.args(["--target", &beside.to_string(), "--net", "--mount"]);
@@ -263,7 +265,7 @@ fn plant(beside: i32, command: &str) {
     assert!(output.status.success(), "{command}: {output:?}");
 }
 
-/// The one process that `unshare` started.
+/// Returns the only child of `unshare`.
 fn below(unshare: &Child) -> Option<i32> {
     let id = unshare.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;

@@ -1,24 +1,24 @@
-//! A cgroup of a test's own, where this machine lets one be made.
+//! A private cgroup for a test, on machines that permit one.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a cgroup may stay busy when all in it have ended.
+/// Maximum time for which a cgroup stays busy after its processes have ended.
 const LINGERING: Duration = Duration::from_mins(1);
 
-/// The pause between two attempts to remove it.
+/// Pause between two attempts to remove the cgroup.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A cgroup; it goes with its guard.
+/// Cgroup that is removed when dropped.
 pub struct Cgroup(PathBuf);
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // What ran in it has ended, or is ended with it where there is such a file.
+        // All processes have ended; `cgroup.kill`, where present, ends the rest.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        // The kernel counts those who have ended for some seconds more.
+        // The kernel counts ended processes for some more seconds.
         let begun = Instant::now();
         while fs::remove_dir(&self.0)
             .is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
@@ -30,9 +30,9 @@ impl Drop for Cgroup {
 }
 
 impl Cgroup {
-    /// One in which that controller (`pids`, `memory`) sets limits; none where no
-    /// such cgroup can be made. It lies below the one this process is in, or, where
-    /// that one holds processes and so cannot have any, below the topmost.
+    /// Creates a cgroup with limits of a controller (`pids`, `memory`). Returns `None` if no such
+    /// cgroup can be created. The parent is this process's cgroup, or the root if that cgroup
+    /// cannot have children because it contains processes.
     pub fn with(controller: &str, name: &str) -> Option<Self> {
         let name = format!("svclab-{name}-{}", std::process::id());
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -54,7 +54,7 @@ impl Cgroup {
             let made = place.join(&name);
             fs::create_dir(&made).ok()?;
             let made = Self(made);
-            // In version 2 the files of a controller are there where it is enabled.
+            // In cgroup v2, a controller's files exist only where the controller is enabled.
             made.limit_of(controller).is_some().then_some(made)
         })
     }
@@ -74,7 +74,7 @@ impl Cgroup {
         fs::write(file, to.to_string())
     }
 
-    /// Where a process writes its number to be in it.
+    /// Returns the file to which a process writes its PID to join the cgroup.
     pub fn processes(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }

@@ -1,6 +1,5 @@
-//! What other people's CI copies from `ci/` does what it says: each step that a
-//! forge would hand to a shell is handed to one here, and what is published
-//! afterwards is there.
+//! Tests the CI templates in `ci/`: runs each shell step as the forge would, and checks the
+//! published files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,20 +16,18 @@ use super::full::ordinary_or_full;
 use super::guests::AGENT;
 use super::support::{LAB, project, stderr};
 
-/// Cases that wait for nothing; the second needs IPVS, which this machine may or
-/// may not have.
+/// Cases without timeouts; the second needs IPVS, which this machine may lack.
 const LABS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes \
     clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
-/// A directory as a forge gives it to a job: the user's repository, with svclab
-/// beside it.
+/// Directory that a forge gives to a job: the user's repository, with svclab beside it.
 struct Workspace {
     directory: tempfile::TempDir,
     variables: BTreeMap<String, String>,
 }
 
 impl Workspace {
-    /// Whose own labs come out as expected, or not.
+    /// Creates the workspace. With `as_expected`, the user's labs pass; otherwise one case fails.
     fn new(variables: &Value, as_expected: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = directory.path();
@@ -42,11 +39,11 @@ impl Workspace {
         let other = if as_expected {
             other
         } else {
-            // What is expected of one of the two cases.
+            // Changes the expectation of one of the two cases.
             other.replacen("seenSource: pod/default/client", "seenSource: node-1", 1)
         };
         fs::write(at.join("labs/other.yaml"), other).expect("a lab");
-        // Tests share what they fetched and booted.
+        // Tests share fetched kernels and snapshots.
         let guests = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
         fs::create_dir_all(&guests).expect("a directory");
         fs::create_dir(at.join(".svclab")).expect("a directory");
@@ -76,7 +73,7 @@ impl Workspace {
         self.directory.path()
     }
 
-    /// Puts svclab where installing it would.
+    /// Links svclab to the place where `ci/install` would install it.
     fn install(&self) {
         let programs = Path::new(&self.variables["SVCLAB_PREFIX"]).join("bin");
         fs::create_dir_all(&programs).expect("a directory");
@@ -86,8 +83,8 @@ impl Workspace {
 
     /// Runs a step as forges do.
     fn run(&self, step: &str) -> Output {
-        // It builds svclab, which the long suites have time for; for the others the
-        // svclab under test is put where it would be.
+        // The step builds svclab, which only the full test run does. Otherwise, the tested svclab
+        // is linked to the same place.
         let builds = ordinary_or_full(false, true);
         let step = if step == "svclab/ci/install" && !builds {
             self.install();
@@ -112,8 +109,8 @@ impl Workspace {
         output
     }
 
-    /// Holds the `JUnit` and the JSON of one run against each other and returns
-    /// how many cases came to what.
+    /// Compares the `JUnit` and JSON results of a run. Returns the number of cases for each
+    /// outcome.
     fn published(&self, junit: &str, json: &str) -> BTreeMap<Outcome, usize> {
         let read = |file: &str| {
             let text = fs::read_to_string(self.path().join(file));
@@ -178,7 +175,7 @@ fn the_job_for_github_does_what_it_says() {
         let name = step["name"].as_str().expect("every step has a name");
         if let Some(run) = step["run"].as_str() {
             let output = workspace.run(run);
-            // After one that failed only those go on that say so.
+            // After a failed step, only steps with this condition run.
             let failed_before = told.values().any(|status| *status != Some(0));
             assert!(
                 !failed_before || step["if"] == "${{ !cancelled() }}",
@@ -213,7 +210,7 @@ fn the_job_for_github_does_what_it_says() {
     };
     assert_eq!(results("named"), counts(2, 0));
     assert_eq!(results("own"), counts(3, 1));
-    // The cache's key is one line that names the kernel.
+    // The cache key is one line that starts with the kernel version.
     let output = fs::read_to_string(workspace.path().join("output")).expect("an output");
     let key = output.strip_prefix("key=").expect("a key").trim_end();
     assert!(
@@ -239,7 +236,7 @@ fn the_jobs_for_gitlab_do_what_they_say() {
             assert!(job["variables"]["LABS"].is_string());
         }
         for step in texts(&common["before_script"]) {
-            // They fetch from the forge and the distribution.
+            // These steps download from the forge and the distribution.
             if !["apt-get ", "git clone "]
                 .iter()
                 .any(|start| step.starts_with(start))
@@ -298,7 +295,7 @@ fn who_is_not_root_becomes_it_and_is_given_back_what_root_kept() {
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     let said = fs::read_to_string(at.join("log")).expect("what was done as root");
     let lines: Vec<&str> = said.lines().collect();
-    // Root uses no cache that another user could change.
+    // Root uses no cache that another user can change.
     assert_eq!(lines.len(), 4, "{said}");
     assert!(lines[0].starts_with("chown -R -- 0:0 "), "{said}");
     assert!(lines[1].starts_with("chmod -R -- go-w "), "{said}");

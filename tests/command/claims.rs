@@ -1,10 +1,10 @@
-//! What is said of a write-up's claims.
+//! Tests `svclab claims`.
 
 use std::path::Path;
 
 use super::support::{LAB, run, stderr, stdout};
 
-/// A run without a case: whatever a lab declares stays unsettled.
+/// Results of a run without cases, with which every claim stays unsettled.
 const NOTHING: &str = r#"{
     "schema": "svclab/results/v1",
     "tools": {},
@@ -12,7 +12,7 @@ const NOTHING: &str = r#"{
     "summary": {"passed": 0, "failed": 0, "errors": 0}
 }"#;
 
-/// Writes the good lab by another name, with one claim.
+/// Writes the good lab with another name and one claim.
 fn declaring(directory: &Path, name: &str, says: &str) -> String {
     let text = LAB
         .replacen("{name: lab}", &format!("{{name: {name}}}"), 1)

@@ -1,5 +1,5 @@
-//! Readers that go away: a command whose standard output or standard error is closed ends
-//! quietly, and as it would have ended.
+//! Tests commands whose standard output or standard error is closed: they end without a message and
+//! with the same exit code.
 
 use std::fs;
 use std::io::pipe;
@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 
 use super::support::{LAB, svclab};
 
-/// Standard streams that a command has.
+/// State of a standard stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Read,
     Closed,
 }
 
-/// The writing end of a pipe that nobody reads.
+/// Returns the write end of a pipe without a reader.
 fn closed() -> Stdio {
     pipe().expect("a pipe").1.into()
 }
 
-/// The exit code, and what a command said on the streams that are read.
+/// Runs a command. Returns its exit code and the text of the streams that are read.
 fn ended(command: &mut Command, out: Stream, err: Stream) -> (Option<i32>, String) {
     if out == Stream::Closed {
         command.stdout(closed());
@@ -118,7 +118,7 @@ fn reader_that_is_gone_changes_no_exit_code() {
     }
 }
 
-/// What goes to a file is whole though nobody reads standard output.
+/// Results in a file are complete although standard output has no reader.
 #[test]
 fn results_in_a_file_are_whole_without_a_reader() {
     let directory = tempfile::tempdir().expect("a directory");
