@@ -1,5 +1,5 @@
-//! `scripts/collect-node` in nodes of labs: under each shell, with and without what a
-//! node may lack, and what it renames.
+//! Tests `scripts/collect-node` on nodes of labs: under each supported shell, with and without
+//! optional programs, and with `--redact`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -16,10 +16,10 @@ use crate::support::{LAB, project, stderr};
 
 const SCRIPT: &str = include_str!("../../scripts/collect-node");
 
-/// What the nodes that collect-node is for may have as `sh`.
+/// Programs that can be `sh` on the supported nodes.
 const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "sh"], &["bash", "--posix"]];
 
-/// What the script did in node-1, read from a pipe as over ssh.
+/// Runs the script on node-1, read from a pipe as over ssh.
 fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) -> Output {
     let set = path.map(|path| format!("PATH={path}"));
     let env = set.as_deref().map_or(vec![], |set| vec!["env", set]);
@@ -38,7 +38,7 @@ fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) 
     output
 }
 
-/// The files of a tarball.
+/// Unpacked files of a bundle.
 struct Collected {
     _directory: tempfile::TempDir,
     folder: PathBuf,
@@ -80,7 +80,7 @@ impl Collected {
         self.folder.join(name).exists()
     }
 
-    /// All files, by their names.
+    /// Returns the texts of all files by name.
     fn texts(&self) -> BTreeMap<String, String> {
         let entries = std::fs::read_dir(&self.folder).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name());
@@ -90,7 +90,7 @@ impl Collected {
             .collect()
     }
 
-    /// As svclab reads it, without a complaint.
+    /// Parses the files as svclab does, and asserts that no diagnostics occur.
     fn dump(&self) -> NodeDump {
         let read = NodeDump::read(Folder::read(&self.folder).expect("a dump").files);
         assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
@@ -98,7 +98,7 @@ impl Collected {
     }
 }
 
-/// Lines that say something other than when they were written and how often met.
+/// Returns the lines without comments, which contain times, and without counters.
 fn lasting(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let chain = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
@@ -158,7 +158,7 @@ fn every_shell_collects_what_the_node_holds() {
     }
 }
 
-/// A directory in the lab with its programs but for some.
+/// Creates a directory in the lab with links to its programs, except the lacking ones.
 fn without(labs: &Labs, lacking: &[&str]) -> String {
     let script = format!(
         "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm -f {} && pwd",
@@ -196,7 +196,7 @@ fn what_a_node_lacks_is_noted_and_stops_nothing() {
             assert!(missing.contains(&line), "{shell:?}: {missing}");
             assert!(!collected.has(file), "{shell:?}: {file}");
         }
-        // The settings are read without the program, too.
+        // The script also reads sysctls without the `sysctl` program.
         let dump = collected.dump();
         let settings = dump.sysctls.expect("settings");
         assert_eq!(&*settings["net.ipv4.conf.eth0.forwarding"].values[0], "1");
@@ -254,7 +254,7 @@ fn wrong_arguments_are_told() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
-/// A lab whose names and addresses are somebody's.
+/// Starts a lab whose names and addresses `--redact` must replace.
 fn somebodys() -> Labs {
     let text = LAB
         .replace("default", "shop")
@@ -268,7 +268,6 @@ fn somebodys() -> Labs {
     labs
 }
 
-/// The addresses in a text, in their order, and the text without them.
 fn addresses(text: &str) -> (Vec<IpAddr>, String) {
     let mut found = Vec::new();
     let mut rest = String::new();
@@ -281,7 +280,7 @@ fn addresses(text: &str) -> (Vec<IpAddr>, String) {
         let word = &text[at..end];
         let before = text[..at].chars().next_back();
         let alone = before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
-        // An address of IPv4 may have a port behind it.
+        // An IPv4 address may be followed by a port.
         let (address, port) = match word.parse::<IpAddr>() {
             Ok(address) => (Some(address), ""),
             Err(_) => match word.split_once(':') {
@@ -316,7 +315,7 @@ fn bits(address: IpAddr) -> (u128, u32) {
     }
 }
 
-/// How many leading bits two of one family have in common.
+/// Returns the number of common leading bits of two addresses of one family.
 fn common(one: IpAddr, other: IpAddr) -> u32 {
     let ((one, size), (other, _)) = (bits(one), bits(other));
     (one ^ other).leading_zeros().min(size)
@@ -373,7 +372,7 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
             );
             for (before, after) in before.into_iter().zip(after) {
                 let known = *became.entry(before).or_insert(after);
-                // A network is one of its addresses with zeros behind its length.
+                // A network is printed as an address with zeros behind its prefix length.
                 let network = known != after && common(known, after) < bits(after).1;
                 assert!(
                     !network,
@@ -407,13 +406,13 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
             }
         }
         let rules = &texts["iptables-nft-save"];
-        // One service is called one thing wherever it is named.
+        // A service has the same new name everywhere.
         let named = rules.split("--comment \"namespace-").skip(1);
         let named: BTreeSet<&str> = named
             .filter_map(|rest| rest.split([' ', '"']).next())
             .collect();
         assert_eq!(named.len(), 1, "{rules}");
-        // Chains are called what they were, ports are what they were.
+        // Chains and ports keep their names and numbers.
         let chain = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with(":KUBE-S"));
             lines
@@ -428,8 +427,8 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
     }
 }
 
-/// Whether it is printed with a length behind which it is zero: such an address is not
-/// turned there.
+/// Whether an address is printed as a network. The script does not change the zero bits of such an
+/// address.
 fn is_network(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four == Ipv4Addr::UNSPECIFIED || four.octets()[2..] == [0, 0],

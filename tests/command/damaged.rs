@@ -1,4 +1,4 @@
-//! `svclab replay` and dumps that are cut off, mixed up, or of something else.
+//! Tests `svclab replay` with truncated, mixed-up or foreign dumps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,16 @@ const ADDRESSES: &str = "\
     inet 192.168.50.11/24 scope global eth0
 ";
 
-/// Files of a directory.
+/// Names and texts of the files of a directory.
 type Files = Vec<(&'static str, String)>;
 
-/// Directories that are no whole dump of one node, by what is wrong with them.
+/// Returns directories that are no complete dump of one node, by defect.
 fn directories() -> Vec<(&'static str, Files)> {
     let rules = |text: String| vec![("iptables-save", text)];
     let cut = |count: usize| RULES[..RULES.len() - count].to_owned();
     vec![
         ("no-commit", rules(RULES.replace("COMMIT\n", ""))),
-        // The port would have been 80.
+        // Cuts off the second digit of port 80.
         ("cut-in-a-line", rules(cut("0 -j ACCEPT\nCOMMIT\n".len()))),
         (
             "cut-in-a-quote",
@@ -79,7 +79,7 @@ fn directories() -> Vec<(&'static str, Files)> {
     ]
 }
 
-/// A tarball of what lies in a directory.
+/// Packs entries of a directory into a tarball.
 fn packed(directory: &Path, tarball: &Path, what: &[&str]) -> PathBuf {
     let status = Command::new("tar")
         .arg("-C")
@@ -93,7 +93,7 @@ fn packed(directory: &Path, tarball: &Path, what: &[&str]) -> PathBuf {
     tarball.to_owned()
 }
 
-/// What is told of each, without `--lenient` and with it.
+/// Compares the output for each directory, without and with `--lenient`, with a snapshot.
 #[test]
 fn what_is_wrong_with_a_dump_is_pointed_at() {
     let (directory, lab) = crate::support::lab(LAB);
@@ -150,7 +150,7 @@ fn what_is_wrong_with_a_dump_is_pointed_at() {
     insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
 }
 
-/// What Windows' programs do to a file means nothing.
+/// CRLF line ends and byte order marks of Windows programs are ignored.
 #[test]
 fn ends_of_lines_and_marks_of_bytes_mean_nothing() {
     let (directory, lab) = crate::support::lab(LAB);

@@ -1,4 +1,4 @@
-//! `svclab diff`: exit codes, what differs, and what is wrong with dumps.
+//! Tests `svclab diff`: exit codes, differences, and errors in dumps.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::support::{project, run, stderr, stdout};
 
-/// A directory with files.
+/// Writes files to a directory.
 fn dump(files: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (name, text) in files {
@@ -15,8 +15,8 @@ fn dump(files: &[(&str, &str)]) -> TempDir {
     directory
 }
 
-/// Compares two paths and gives the exit code and all that was said, with the
-/// names of the directories taken out.
+/// Compares two paths. Returns the exit code and both output streams, without the names of the
+/// directories.
 fn diff(first: &Path, second: &Path, names: &[(&Path, &str)]) -> (Option<i32>, String) {
     let paths = [first.display().to_string(), second.display().to_string()];
     let output = run(&["diff", &paths[0], &paths[1]]);
@@ -27,14 +27,14 @@ fn diff(first: &Path, second: &Path, names: &[(&Path, &str)]) -> (Option<i32>, S
     (output.status.code(), said)
 }
 
-/// Compares files with other files.
+/// Compares two sets of files.
 fn files(first: &[(&str, &str)], second: &[(&str, &str)]) -> (Option<i32>, String) {
     let (first, second) = (dump(first), dump(second));
     let (a, b) = (first.path(), second.path());
     diff(a, b, &[(a, "A"), (b, "B")])
 }
 
-/// What is said of a dump that is wrong, compared with a good one.
+/// Returns the error for an invalid dump that is compared with a good one.
 fn refused(files_of_first: &[(&str, &str)]) -> String {
     let (code, said) = files(files_of_first, &[("iptables-save", GOOD)]);
     assert_eq!(code, Some(2), "{said}");
@@ -92,8 +92,8 @@ fn all_that_is_wrong_is_told_up_to_a_limit() {
     );
 }
 
-/// What an incident's listing has, and no kernel would take: it is told, and the
-/// dumps are compared all the same.
+/// A listing from an incident that no kernel would accept: `diff` reports this and still compares
+/// the dumps.
 #[test]
 fn what_no_kernel_holds_is_told_and_compared() {
     let first = "*nat\n:KUBE-LOAD-BALANCER - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
@@ -161,7 +161,7 @@ fn what_cannot_be_compared_is_wrong_input() {
     insta::assert_snapshot!(told);
 }
 
-/// Recorded states, by what their files' names begin with.
+/// Recorded dumps, selected by a prefix of their file names.
 #[test]
 fn recordings_are_compared_by_name() {
     let home = project().join("tests/recorded/kube-proxy");

@@ -1,5 +1,5 @@
-//! Every case that was begun has a result, in every format: one that panics, one whose
-//! agent panics, and those of a lab that is wrong, beside others that pass.
+//! Tests that every case that was begun has a result in every format: a case that panics, a case
+//! whose agent panics, and cases of an invalid lab. Other cases still pass.
 
 use std::fs;
 use std::future::pending;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use super::guests::AGENT;
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
 
-/// The two cases of the good lab.
+/// Prepares the two cases of the good lab.
 fn cases(path: &Path) -> Vec<Prepared> {
     let labs = choose(&[path.display().to_string()], path).expect("a lab");
     let prepared = labs[0].cases.iter().map(|at| {
@@ -44,7 +44,7 @@ fn options() -> Options {
     }
 }
 
-/// What a run of both cases comes to, the plan of the second spoilt, and all that happened.
+/// Runs both cases, with a change to the plan of the second. Returns the results and all events.
 async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
     let (_directory, path) = lab(LAB);
     let mut cases = cases(&path);
@@ -61,7 +61,7 @@ async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
     (results, events)
 }
 
-/// Holds a run of which the second case came to an error that is a bug.
+/// Asserts that the first case passed and the second ended with a bug error.
 fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str) {
     let [passed, wrong] = results.cases.as_slice() else {
         panic!("{results:#?}");
@@ -103,7 +103,7 @@ fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str
 
 #[tokio::test]
 async fn case_that_panics_is_an_error_beside_a_pass() {
-    // No lab can ask for it: it is more than twice a probe's patience can be.
+    // Invalid value that no lab can contain: doubling it overflows.
     let spoil = |plan: &mut Plan| plan.probes[0].patience = Duration::MAX;
     let (results, events) = with_spoilt(spoil).await;
     assert_a_bug_beside_a_pass(&results, &events, "panicked");
@@ -111,7 +111,7 @@ async fn case_that_panics_is_an_error_beside_a_pass() {
 
 #[tokio::test]
 async fn case_whose_agent_panics_is_an_error_beside_a_pass() {
-    // No lab can ask for it: a check that waits several times as long overflows.
+    // Invalid value that no lab can contain: the check waits a multiple of it, which overflows.
     let spoil = |plan: &mut Plan| {
         plan.health.push(HealthCheck {
             namespace: "node-1".to_owned(),
@@ -126,7 +126,7 @@ async fn case_whose_agent_panics_is_an_error_beside_a_pass() {
     assert_a_bug_beside_a_pass(&results, &events, "svclab agent: svclab panicked at");
 }
 
-/// `explain` and `why` of two cases, of which the second panics.
+/// Runs `explain` and `why` on two cases, of which the second panics.
 #[tokio::test]
 async fn explained_case_that_panics_is_a_bug_beside_another() {
     let (_directory, path) = lab(LAB);
@@ -156,8 +156,8 @@ async fn explained_case_that_panics_is_a_bug_beside_another() {
     }
 }
 
-/// A directory with a good lab, one whose field is misspelt, one that is no text, and one
-/// of which one case of two is wrong.
+/// Writes a good lab, a lab with a misspelt field, a file that is no text, and a lab with one
+/// invalid case of two.
 fn labs() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &[u8]| {
@@ -179,7 +179,7 @@ fn labs() -> tempfile::TempDir {
     directory
 }
 
-/// What a run of those labs prints in a format, without what differs between runs.
+/// Returns the output of `run` on these labs in a format, without varying parts.
 fn told(directory: &Path, arguments: &[&str]) -> String {
     let output = svclab()
         .current_dir(directory)
@@ -202,7 +202,7 @@ fn told(directory: &Path, arguments: &[&str]) -> String {
 fn lab_that_is_wrong_stops_no_other() {
     let directory = labs();
     let text = told(directory.path(), &[]);
-    // Cases that pass are told as they end, in any order.
+    // Passed cases are printed as they end, in any order.
     let (passed, rest): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with("PASS "));
     assert_eq!(passed.len(), 3, "{text}");
@@ -259,8 +259,7 @@ fn lab_that_is_wrong_is_annotated_with_file_and_line() {
     insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
 }
 
-/// Commands that look at several labs look at the good ones, tell of the others, and do not
-/// end as if all were well.
+/// Commands on several labs run on the valid labs, report the others, and exit with an error.
 #[test]
 fn lab_that_is_wrong_stops_no_other_of_any_command() {
     let directory = labs();
@@ -281,7 +280,7 @@ fn lab_that_is_wrong_stops_no_other_of_any_command() {
     }
 }
 
-/// A name that leads to nothing is a mistake of the command line, and nothing is run.
+/// An unknown name is an error of the command line; no case runs.
 #[test]
 fn name_that_leads_nowhere_stops_everything() {
     let directory = labs();

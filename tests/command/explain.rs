@@ -1,5 +1,5 @@
-//! `svclab explain` and `svclab run --report`: what is said of the write-ups' cases,
-//! and what tshark and tcpdump make of a capture.
+//! Tests `svclab explain` and `svclab run --report`: explanations of the write-ups' cases, and the
+//! captures as tshark and tcpdump read them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,10 +12,10 @@ use super::rights::may_ask;
 use super::settled::settled;
 use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
 
-/// The node-to-service call of the second write-up, with its stale rule.
+/// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// Until half a second after a retransmission, so that it is certain how many there are.
+/// Ends 0.5 s after a retransmission, so that the number of retransmissions is certain.
 const BETWEEN: &str = "--patience=2500ms";
 
 #[test]
@@ -29,7 +29,7 @@ fn the_stale_rule_and_the_reverse_path_filter_are_named() {
     }
 }
 
-/// Root, who may ask, is somebody else here.
+/// Root can trace drops, so root runs the command as another user.
 #[test]
 fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -57,8 +57,8 @@ fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
     insta::assert_snapshot!("by_counters", settled(&stdout(&output)));
 }
 
-/// The third write-up: a node without an endpoint drops what its pods, and with older
-/// kube-proxies it itself, call by the ingress's external address.
+/// The third write-up: a node without local endpoint drops connections of its pods to the ingress's
+/// external address. With older kube-proxy versions the node drops its own connections, too.
 #[test]
 fn the_rule_of_a_node_without_local_endpoints_is_named() {
     let local = "local-ingress/policy=Local,clusterCIDR=none";
@@ -70,8 +70,8 @@ fn the_rule_of_a_node_without_local_endpoints_is_named() {
     }
 }
 
-/// In nftables mode it is an entry of a map, which a node's own packets meet before DNAT
-/// up to v1.32.
+/// In nftables mode, the drop is an entry of a map. Up to v1.32, the node's own packets match this
+/// map before DNAT.
 #[test]
 fn the_entry_of_a_node_without_local_endpoints_is_named() {
     let local = "local-ingress/policy=Local,clusterCIDR=none";
@@ -124,7 +124,7 @@ fn all_is_told_to_who_asks() {
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
-    // The last FIN finds a socket that only waits, and is done away with.
+    // The last FIN arrives at a TIME_WAIT socket, and the kernel consumes it, which is no drop.
     assert!(!told.contains("dropped by the kernel"), "{told}");
 }
 

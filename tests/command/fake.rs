@@ -1,6 +1,5 @@
-//! A program that does what of a kube-proxy is told: it asks its API server for things,
-//! some of them in vain, and then ends, waits, or says that it has written rules, and does
-//! so again after a step.
+//! A fake kube-proxy. The program requests objects from its API server, some of which do not exist.
+//! Then it exits, waits, or reports that it has written rules, at once and after a step.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,30 +7,30 @@ use std::path::{Path, PathBuf};
 
 use super::support::LAB;
 
-/// What it says last before it waits.
+/// The last line that the program prints before it waits.
 pub const LAST_WORD: &str = "I wait for policies";
 
-/// It ends.
+/// Exits with an error.
 pub const ENDS: &str = r#"print STDERR "I cannot do without policies\n"; exit 3;"#;
 
-/// It says that it has never written rules.
+/// Reports in its metrics that it has never written rules.
 pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 
-/// It says that it has written rules.
+/// Reports in its metrics that it has written rules.
 pub const WRITES: &str = "metrics(1);";
 
-/// It fails to write rules, and logs and counts that.
+/// Fails to write rules; logs and counts the failure.
 pub const FAILS: &str = "fails(0);";
 
-/// It fails once, and succeeds when its metrics were read a few times.
+/// Fails once, and succeeds after some reads of its metrics.
 pub const RECOVERS: &str = "fails(5);";
 
-/// The same; and once it hears of an endpoint with this address, it asks in vain for
-/// something else and says that it has written rules again.
+/// Reports written rules. After it receives an endpoint with this address, the program makes
+/// another refused request and reports written rules again.
 pub const FOLLOWS: &str = r#"metrics(1, "10.244.1.11");"#;
 
-/// In Perl, which every Debian has; its modules are those of `perl-base`.
-/// From v1.32 on none calls `conntrack`, which a machine may lack.
+/// Script in Perl, which every Debian has, with modules of `perl-base` only. The reported version
+/// is v1.32.1: from v1.32 on, kube-proxy does not call `conntrack`, which a machine may lack.
 const BEGINNING: &str = r#"#!/usr/bin/perl
 use strict;
 use IO::Socket::INET;
@@ -91,7 +90,7 @@ asks("PUT /api/v1/nodes/node-1");
 asks("GET /apis/x.example/v1/policies?limit=500&resourceVersion=7");
 "#;
 
-/// Writes it into a directory.
+/// Writes the program to a directory.
 pub fn kube_proxy(directory: &Path, ending: &str) -> PathBuf {
     let path = directory.join("kube-proxy");
     fs::write(&path, format!("{BEGINNING}{ending}\n")).expect("a file");
@@ -99,7 +98,7 @@ pub fn kube_proxy(directory: &Path, ending: &str) -> PathBuf {
     path
 }
 
-/// The lab, with a call that needs no rules.
+/// Returns the lab with a probe that needs no rules.
 pub fn lab() -> String {
     let (service, pod) = (
         "to: \"service/default/web:80\"",

@@ -1,11 +1,12 @@
-//! Fields of labs and of objects that are obeyed, and what is reported of the others.
+//! Tests fields of labs and objects that svclab supports, and the reports about fields that it does
+//! not.
 
 use serde_json::Value;
 
 use super::fake;
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
-/// The lab with `from` replaced by `to`, in one case.
+/// Returns the lab with texts replaced.
 fn with(replacements: &[(&str, &str)]) -> String {
     replacements
         .iter()

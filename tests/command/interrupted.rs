@@ -1,4 +1,4 @@
-//! Ctrl-C, and an agent that dies: everything is gone, and the user is told.
+//! Tests Ctrl-C and a lost agent: all processes end, and the run reports what happened.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -15,18 +15,17 @@ use serial_test::file_serial;
 use super::support::svclab;
 use super::waiting;
 
-/// How soon everything must be gone.
+/// Maximum time until all processes have ended.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A run that waits for packets that do not come, and the processes it is made of.
+/// A run whose probe waits for packets that never arrive, and its processes.
 struct Waiting {
     front: Child,
     processes: BTreeSet<i32>,
     agent: i32,
 }
 
-/// Starts a run with these further words and waits until its only case is under
-/// way.
+/// Starts a run with further arguments, and waits until its only case runs.
 fn waiting(words: &[&str]) -> Waiting {
     let mut command = svclab();
     command.args(["--topologies", "topologies"]);
@@ -53,7 +52,7 @@ impl Waiting {
         kill(Pid::from_raw(front), Signal::SIGINT).expect("the signal can be sent");
     }
 
-    /// Its results, when it has ended, and its exit code.
+    /// Waits until the run ends. Returns its results and its exit code.
     fn results(&mut self) -> (Value, Option<i32>) {
         let mut text = String::new();
         let stdout = self.front.stdout.as_mut().expect("a pipe");
@@ -63,7 +62,7 @@ impl Waiting {
     }
 }
 
-/// A descriptor that becomes readable when a process ends.
+/// Opens a pidfd, which becomes readable when the process ends.
 fn watch(process: i32) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
@@ -74,7 +73,7 @@ fn watch(process: i32) -> Option<OwnedFd> {
         .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Waits for the end of all these processes, until `deadline`.
+/// Waits until all these processes have ended. Returns false if the deadline passes.
 fn all_gone(processes: &BTreeSet<i32>, deadline: Instant) -> bool {
     processes
         .iter()
@@ -120,7 +119,7 @@ fn an_interrupted_run_is_certified() {
 
 #[test]
 fn what_ended_before_an_interrupt_is_told() {
-    // Of the two the first ends at once, and the second waits.
+    // The first case ends at once; the second waits.
     let mut front = svclab()
         .args(["run", "--patience=5m"])
         .args(["canal-stale-rule/stale=removed,rpFilter=1,underlay=passes"])

@@ -1,4 +1,4 @@
-//! A failed case that is left standing: how it is entered, and how it goes.
+//! Tests a failed case that keeps running: the printed command enters it, and Ctrl-C removes it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn a_failed_case_can_be_entered_until_ctrl_c() {
     assert!(addresses.contains("10.244.1.10"), "{entry}: {inside:?}");
     let id = i32::try_from(front.id()).expect("a process has a small number");
     kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal can be sent");
-    // Ending what was kept is no interruption: the run was over.
+    // The run was already over, so removing the kept case is no interruption.
     let status = front.wait().expect("the command ends");
     assert_eq!(status.code(), Some(1), "{told:?}");
 }

@@ -1,6 +1,5 @@
-//! `kill -9`, at any moment, of any process of a run and of all at once, on this
-//! host and in a guest: nothing runs on, the machine is as it was, and the cache of
-//! guests, too.
+//! Kills single processes and all processes of runs with SIGKILL at random moments, on this host
+//! and in a guest. Nothing keeps running, and the machine and the guest cache are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,21 +20,21 @@ use super::caches::{is_clean, own_cache};
 use super::full::ordinary_or_full;
 use super::support::svclab;
 
-/// How soon everything must be gone.
+/// Maximum time until all processes have ended.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Runs that are killed.
+/// Parameters of the runs that are killed.
 struct Runs {
     words: &'static [&'static str],
-    /// How long after its start the last of the moments is: about as long as a run.
+    /// Latest moment of a kill, measured from the start of the run; about the length of a run.
     within: Duration,
-    /// The cache of those that need one.
+    /// Guest cache; `None` for runs on this host.
     cache: Option<Cache>,
     drawn: Drawn,
 }
 
 impl Runs {
-    /// Cases of every length on this host: some connect at once, some wait.
+    /// Runs cases of different lengths on this host: some connect at once, some time out.
     fn on_this_host(seed: u64) -> Self {
         Self {
             words: &[
@@ -50,7 +49,7 @@ impl Runs {
         }
     }
 
-    /// Cases with a balancer in a guest.
+    /// Runs cases with a load balancer in a guest.
     fn in_a_guest(seed: u64, cache: Cache) -> Self {
         Self {
             words: &[
@@ -64,7 +63,7 @@ impl Runs {
         }
     }
 
-    /// A run in a session of its own, which all that it starts is of.
+    /// Starts a run in a new session, which contains all its processes.
     fn start(&self) -> Run {
         self.start_with(self.words.iter().copied())
     }
@@ -89,20 +88,20 @@ impl Runs {
         Run { front, session }
     }
 
-    /// Some moment, from now on.
+    /// Returns a random moment from now on.
     fn moment(&mut self) -> Instant {
         let limit = u64::try_from(self.within.as_micros()).expect("a small number");
         Instant::now() + Duration::from_micros(self.drawn.below(limit))
     }
 
-    /// One of them, unless there is none.
+    /// Picks a random process; `None` if the list is empty.
     fn one_of(&mut self, processes: &[i32]) -> Option<i32> {
         let count = u64::try_from(processes.len()).expect("a small number");
         let at = (count > 0).then(|| self.drawn.below(count))?;
         processes.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// The machine, and all that lies in the cache.
+    /// Returns a digest of the machine, and the size and time of each file in the cache.
     fn look(&self) -> (String, BTreeMap<PathBuf, (u64, SystemTime)>) {
         let mut files = BTreeMap::new();
         let mut directories: Vec<PathBuf> = self
@@ -125,8 +124,7 @@ impl Runs {
         (witness::look().digest(), files)
     }
 
-    /// Runs cases to their end, as patiently as they have to be run: all is as
-    /// expected.
+    /// Runs the cases to their end with the default wait, and asserts that all pass.
     fn still_work(&self) {
         let words = self.words.iter().copied();
         let mut run = self.start_with(words.filter(|word| !word.starts_with("--patience")));
@@ -139,15 +137,15 @@ impl Runs {
     }
 }
 
-/// A run.
+/// A run and the ID of its session.
 struct Run {
     front: Child,
     session: i32,
 }
 
 impl Run {
-    /// Lets it come to a moment: its processes then, or as soon as it is over.
-    /// Looking takes time as sleeping would, and is bound to the run.
+    /// Waits until a moment or until the run has ended. Returns the processes at that time. Polls
+    /// without sleeping: listing the processes takes long enough.
     fn until(&mut self, moment: Instant) -> Vec<i32> {
         loop {
             let processes = of_session(self.session);
@@ -157,8 +155,7 @@ impl Run {
         }
     }
 
-    /// Lets it come to where a process of that name runs; that process, if any
-    /// ever does.
+    /// Waits until a process of that name runs. Returns `None` if the run ends first.
     fn until_there_is(&self, name: &str) -> Option<i32> {
         loop {
             let processes = of_session(self.session);
@@ -173,7 +170,7 @@ impl Run {
         }
     }
 
-    /// Waits until all of it has ended, which must be soon.
+    /// Asserts that all processes of the run end within [`SOON`].
     fn is_gone(&self, when: &str) {
         let left = left(self.session, Instant::now() + SOON);
         assert!(left.is_empty(), "{when}: {left:?} go on");
@@ -186,7 +183,7 @@ fn is_called(process: i32, name: &str) -> bool {
     program.is_some_and(|program| program.to_string_lossy().starts_with(name))
 }
 
-/// The processes of a session that have not ended.
+/// Returns the processes of a session that have not ended.
 pub fn of_session(session: i32) -> BTreeSet<i32> {
     let all = fs::read_dir("/proc").expect("processes").flatten();
     all.filter_map(|entry| {
@@ -201,7 +198,7 @@ pub fn of_session(session: i32) -> BTreeSet<i32> {
     .collect()
 }
 
-/// Waits for the end of all processes of a session; those that are left.
+/// Waits until all processes of a session have ended. Returns those that run after the deadline.
 pub fn left(session: i32, deadline: Instant) -> BTreeSet<i32> {
     loop {
         let processes = of_session(session);
@@ -220,7 +217,7 @@ pub fn left(session: i32, deadline: Instant) -> BTreeSet<i32> {
     }
 }
 
-/// A descriptor that becomes readable when a process ends.
+/// Opens a pidfd, which becomes readable when the process ends.
 fn watch(process: i32) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
@@ -231,12 +228,12 @@ fn watch(process: i32) -> Option<OwnedFd> {
         .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Numbers that look drawn, the same in every run: a failure can be had again.
+/// Pseudorandom numbers, the same in every run, so that failures can be reproduced.
 struct Drawn(u64);
 
 impl Drawn {
     fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift, as Marsaglia gave it.
+        // Xorshift (Marsaglia).
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -244,12 +241,11 @@ impl Drawn {
     }
 }
 
-/// How often a moment is drawn anew at which QEMU had ended already.
+/// Maximum number of repetitions because QEMU had already ended.
 const LATE: usize = 8;
 
-/// Kills one process at each of so many moments. Every other one is QEMU where
-/// there is one; else it is drawn. Returns how many were killed, and how many of
-/// them were QEMU.
+/// Kills one process at each of `moments` moments. Every second victim is QEMU in guest runs; the
+/// others are random. Returns the number of killed processes, and how many of them were QEMU.
 fn one_at_a_time(mut runs: Runs, moments: usize) -> (usize, usize) {
     let before = runs.look();
     let (mut killed, mut qemus) = (0, 0);
@@ -264,7 +260,7 @@ fn one_at_a_time(mut runs: Runs, moments: usize) -> (usize, usize) {
         let processes = run.until(runs.moment());
         let victim = qemu.or_else(|| runs.one_of(&processes));
         if let Some(victim) = victim {
-            // It may have ended since.
+            // The process may have ended meanwhile.
             let ended = kill(Pid::from_raw(victim), Signal::SIGKILL).is_ok();
             killed += usize::from(ended);
             qemus += usize::from(ended && qemu.is_some());
@@ -272,12 +268,11 @@ fn one_at_a_time(mut runs: Runs, moments: usize) -> (usize, usize) {
                 run.is_gone(&when);
             }
         }
-        // Without its agent, its guest or a program the run comes to its end by
-        // itself.
+        // A run without its agent, guest or program ends by itself.
         run.front.wait().expect("an end");
         run.is_gone(&when);
         assert_eq!(runs.look(), before, "{when}");
-        // A run that was over before its moment came says nothing of QEMU.
+        // If the run ended before the moment, QEMU was not killed.
         let missed = runs.cache.is_some() && moment % 2 == 1 && qemus == 0;
         if missed && late < LATE {
             late += 1;
@@ -290,7 +285,7 @@ fn one_at_a_time(mut runs: Runs, moments: usize) -> (usize, usize) {
     (killed, qemus)
 }
 
-/// Kills all processes at each of so many moments.
+/// Kills all processes at each of `moments` moments.
 fn all_at_once(mut runs: Runs, moments: usize) {
     let before = runs.look();
     for moment in 0..moments {
@@ -298,7 +293,7 @@ fn all_at_once(mut runs: Runs, moments: usize) {
         for process in run.until(runs.moment()) {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
-        // What was started between the look and the kill has nobody left either.
+        // Processes that started after the list was made must end, too.
         run.is_gone(&format!("moment {moment}"));
         run.front.wait().expect("an end");
         assert_eq!(runs.look(), before, "moment {moment}");
@@ -307,7 +302,7 @@ fn all_at_once(mut runs: Runs, moments: usize) {
     assert_eq!(runs.look(), before);
 }
 
-/// A cache in which a guest is kept that has been gone on from once.
+/// Creates a cache with a guest snapshot that was restored once.
 fn warm_cache() -> (tempfile::TempDir, Cache) {
     let (directory, cache) = own_cache("6.12");
     let runs = Runs::in_a_guest(1, cache.clone());
@@ -345,7 +340,7 @@ fn a_guest_that_is_killed_takes_all_with_it_or_is_missed() {
 #[test]
 #[file_serial(machine)]
 fn a_guest_that_is_being_made_can_be_killed() {
-    // Each boots anew, which is for the long suites.
+    // Each run boots a guest without snapshot, which only the full test run does.
     for moment in 0..ordinary_or_full(0, 5) {
         let (_directory, cache) = own_cache("6.12");
         let mut runs = Runs::in_a_guest(0xb007 + moment, cache.clone());
@@ -356,7 +351,7 @@ fn a_guest_that_is_being_made_can_be_killed() {
         }
         run.is_gone("while it booted");
         run.front.wait().expect("an end");
-        // What was half made is out of the way, and nobody's.
+        // The unfinished snapshot does not disturb the next run.
         runs.still_work();
         assert_eq!(cache.keys(SNAPSHOTS).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! The command as a user meets it: output, exit codes, and what it leaves alone.
+//! Tests the svclab command: output, exit codes, and effects on the machine.
 
 mod bad_input;
 mod binary;
@@ -56,5 +56,5 @@ mod verify;
 mod waiting;
 mod why;
 
-/// The program under test.
+/// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");

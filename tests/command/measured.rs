@@ -1,14 +1,16 @@
-//! What packets did through the rules of a real kube-proxy v1.36.2, in all modes: each
-//! line of that table has a row in the table of flows.
+//! Compares measurements of a real kube-proxy v1.36.2 in all modes with the tables of flows. Each
+//! measured connection has a row there.
 
 use svclab_scenario::expectation::ProbeExpectation;
 
 use super::cases::cases;
 
-/// What was measured, the lab, its flow, which cases of it, and what the row expects in
-/// iptables, nftables and ipvs mode: how it ends, of what connects as whom. It was
-/// measured with one node, where every answer passes it; what an `*` stands before is
-/// otherwise in a cluster, and its row has to say why.
+/// Columns: measured connection, lab, flow, cluster CIDR, and the expectation in iptables, nftables
+/// and ipvs mode. An expectation is a verdict and, for `connected`, the kind of source that the
+/// endpoint sees.
+///
+/// The measurement used a single node, which every reply passes. `*` marks results that differ in a
+/// cluster: those rows must state why (`because`).
 const LINES: &str = "
 outside → ClusterIP, no cidr           | cluster-ip    | outside-to-one              | none | connected caller | connected caller | connected caller
 outside → ClusterIP, cidr              | cluster-ip    | outside-to-one              | set  | connected node   | connected node   | connected node
@@ -45,7 +47,7 @@ fn every_line_of_what_was_measured_has_a_row() {
                     && has("masqueradeAll", "no")
             });
             let own: Vec<_> = own.collect();
-            // Of ipvs mode no case without a cluster CIDR differs from one with it.
+            // In ipvs mode, cases with and without a cluster CIDR do not differ.
             assert_eq!(
                 own.len(),
                 usize::from(!outcome.is_empty()),

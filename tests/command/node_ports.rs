@@ -1,9 +1,9 @@
-//! Up to v1.23 kube-proxy listens on every node port: a connection that no rule
-//! takes is made with it, and nobody answers.
+//! Up to v1.23, kube-proxy listens on every node port: a connection that no rule matches reaches
+//! kube-proxy itself, which never answers.
 
 use super::support::{lab, run, stderr, stdout};
 
-/// A hand has put a rule before kube-proxy's, so that no rule takes what comes.
+/// A rule before kube-proxy's accepts the packets, so that none of its rules matches.
 const LAB: &str = "\
 apiVersion: svclab/v1
 kind: Lab

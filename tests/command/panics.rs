@@ -1,8 +1,8 @@
-//! A panic of any command ends with the exit code of a bug and asks for a report.
+//! Tests that a panic of any command exits with the code of a bug and asks for a report.
 //!
-//! No input of a user makes svclab panic, so the kernel does: a system call filter has
-//! `getrandom` fail with `EIO`, of which the standard library knows no way out.
-//! (Rust 1.95, `library/std/src/sys/random/linux.rs`, `getrandom`: "failed to generate
+//! No user input makes svclab panic, so a system call filter does: `getrandom` fails with `EIO`, on
+//! which the standard library panics. (Rust 1.95, `library/std/src/sys/random/linux.rs`,
+//! `getrandom`: "failed to generate random data", for the keys of the first hash map.)
 //! random data", for the keys of the first hash map.)
 
 use std::path::Path;
@@ -14,8 +14,8 @@ use svclab_diagnostic::exit_code;
 use super::fake;
 use super::support::{LAB, lab, stderr, stdout, svclab};
 
-/// Sets `no_new_privs` and the filter, and becomes the command. In Perl, which every
-/// Debian has. The filter: load the number of the call, compare, return.
+/// Perl script that sets `no_new_privs` and the filter, and executes the command; every Debian has
+/// Perl. The filter loads the number of the system call, compares it, and returns.
 const WITHOUT_RANDOM: &str = r#"
 my ($prctl, $seccomp, $getrandom, $errno, @command) = @ARGV;
 my $filter = join "", map { pack "SCCL", @$_ } (

@@ -1,6 +1,5 @@
-//! Paths that others made: no device and no pipe is opened, no link is followed out of a
-//! lab's directory or when something is written, and no line of a file is printed that a
-//! link led to.
+//! Tests untrusted paths. svclab opens no device or pipe, and follows no link out of a lab's
+//! directory or when it writes. svclab prints no line of a file that a link outside led to.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,10 +11,10 @@ use nix::unistd::mkfifo;
 use super::fake;
 use super::support::{LAB, run, stderr, stdout};
 
-/// What no message may repeat.
+/// Content that no message may repeat.
 const SECRET: &str = "root:$6$salt$hash:19000:0:99999:7:::";
 
-/// A directory with a lab's directory in it, and a secret beside that.
+/// A directory with a directory of labs, and a secret file beside that.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -34,7 +33,7 @@ impl Place {
         self.0.path().join("labs").join(name)
     }
 
-    /// A lab whose node is what that dump says.
+    /// Writes a lab whose node is replayed from a dump.
     fn with_dump(&self, dump: &str) -> PathBuf {
         let line = "leftovers: {iptables: []}";
         let text = LAB.replacen(line, &format!("dump: \"{dump}\""), 1);
@@ -42,7 +41,8 @@ impl Place {
         self.lab("lab.yaml")
     }
 
-    /// The exit code and all that is printed, without what differs between runs.
+    /// Returns the exit code and both output streams, without varying parts. Asserts that the
+    /// secret is not printed.
     fn printed(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = run(arguments);
         let text = stdout(&output) + &stderr(&output);
@@ -90,7 +90,7 @@ fn lab_that_is_no_regular_file_is_refused_at_once() {
 #[test]
 fn file_of_proc_without_end_is_refused() {
     let place = Place::new();
-    // Regular files by their kind; the second has no data and would wait.
+    // Regular files by type; `/proc/kmsg` has no data and would block.
     for path in ["/proc/self/mem", "/proc/kmsg", "/proc/self/pagemap"] {
         let (code, text) = place.printed(&["plan", &format!("{path}/../../../{path}")]);
         assert!(matches!(code, Some(2 | 4)), "{text}");
@@ -200,8 +200,7 @@ fn file_behind_a_link_is_not_quoted() {
     }
 }
 
-/// A lab that can be read and cannot be prepared repeats what it says no more than one
-/// that cannot be read.
+/// A lab that parses but cannot be prepared is quoted no more than a lab that does not parse.
 #[test]
 fn case_behind_a_link_is_not_quoted() {
     let place = Place::new();
@@ -258,7 +257,7 @@ fn case_behind_a_link_is_not_quoted() {
             let (code, text) = place.printed(arguments);
             assert_eq!(code, Some(2), "{arguments:?}: {text}");
         }
-        // What is given takes the place of a lab's `dump` and `binary`.
+        // The dump and the program of the command line replace the lab's `dump` and `binary`.
         place.printed(&["replay", &dump, "--lenient", "--objects", &case]);
         place.printed(&["verify", "--kernel=host", "--kube-proxy", &proxy, &lab]);
     }

@@ -1,5 +1,5 @@
-//! What labs, objects, dumps, arguments and programs say reaches no terminal as a
-//! command to it, whichever command prints it.
+//! Tests that no command prints terminal control sequences from labs, objects, dumps, arguments or
+//! programs.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use std::process::{Output, Stdio};
 use super::fake;
 use super::support::{LAB, lab, stderr, stdout, svclab};
 
-/// Control characters, each in a text of its own: C0, DEL, C1, and directions.
+/// Returns control characters, each in its own text: C0, DEL, C1, and bidirectional controls.
 fn hostile() -> Vec<String> {
     let controls = ('\u{1}'..='\u{8}')
         .chain('\u{b}'..='\u{1f}')
@@ -27,7 +27,7 @@ fn hostile() -> Vec<String> {
         .collect()
 }
 
-/// Two that a terminal or a runner obeys at once, and all together.
+/// Returns two texts that a terminal or a CI runner obeys at once, and all texts joined.
 fn texts() -> [String; 3] {
     let steers = "\u{1b}[2J\u{1b}]0;title\u{7}".to_owned();
     [steers, "\r::error::x".to_owned(), hostile().concat()]
@@ -37,7 +37,7 @@ fn each<T>(all: impl Iterator<Item = T>, written: impl Fn(T) -> String) -> Strin
     all.fold(String::new(), |text, one| text + &written(one))
 }
 
-/// The text with each of its characters as a YAML escape.
+/// Renders each character of the text as a YAML escape.
 fn escaped(text: &str) -> String {
     each(text.chars(), |letter| {
         format!("\\U{:08x}", u32::from(letter))
@@ -50,7 +50,7 @@ fn is_control(letter: char) -> bool {
         || "\u{2066}\u{2067}\u{2068}\u{2069}".contains(letter)
 }
 
-/// What a command printed, of which nothing steers a terminal.
+/// Asserts that the output contains no control characters. Returns both streams.
 #[track_caller]
 fn checked(output: &Output) -> String {
     for stream in [&output.stdout, &output.stderr] {
@@ -67,7 +67,7 @@ fn printed(arguments: &[&str]) -> String {
     checked(&output)
 }
 
-/// A lab with all hostile texts at once behind `field: `, in double quotes.
+/// Returns the field with all hostile texts joined, in double quotes.
 fn with_all(field: &str) -> String {
     let all: String = hostile().iter().map(|text| escaped(text)).collect();
     field.replace("HOSTILE", &format!("\"{all}\""))
@@ -121,7 +121,7 @@ fn object_with_control_characters_prints_none() {
         let labels = format!(
             "labels: {{app: web, note: \"{}\"}}, annotations: {{\"a{}\": b}}",
             escaped(&text),
-            // The longest key of YAML has 1024 characters.
+            // A YAML key has at most 1024 characters.
             escaped(&text.chars().take(50).collect::<String>())
         );
         let (directory, path) = lab(LAB.replacen("labels: {app: web}", &labels, 1));
@@ -272,7 +272,7 @@ fn kube_proxy_log_with_control_characters_prints_none() {
     }
 }
 
-/// A line of standard error that GitHub's runner takes for a command.
+/// Whether the GitHub runner interprets a line of standard error as a command.
 fn is_command(line: &str) -> bool {
     line.trim_start().starts_with("::") || line.contains("##[")
 }
@@ -290,7 +290,7 @@ fn github_messages_on_stderr_are_no_commands() {
         let output = svclab().args(arguments).output().expect("svclab starts");
         let text = checked(&output);
         assert!(text.contains("::error::"), "{text}");
-        // Of standard output, the commands are svclab's own.
+        // On standard output, only svclab's own commands are allowed.
         let is_own = |line: &&str| {
             ["::group::lab", "::endgroup::", "::error file="]
                 .iter()
@@ -305,7 +305,7 @@ fn github_messages_on_stderr_are_no_commands() {
             .collect();
         assert_eq!(found, Vec::<&str>::new(), "{text}");
     }
-    // A job that runs any other command is read by the same runner.
+    // The GitHub runner also reads the output of any other command of a job.
     let output = svclab()
         .args(["plan", name])
         .env("GITHUB_ACTIONS", "true")
@@ -338,7 +338,7 @@ fn many_scalar_documents_cost_little_and_are_counted() {
     let (text, _) = told(300);
     assert_eq!(text.matches("a document must be a map").count(), 100);
     assert!(text.contains("and 200 more errors"), "{text}");
-    // 12 MB took 1.2 GB.
+    // 12 MB used 1.2 GB before the limit.
     let (text, kilobytes) = told(1_700_000);
     assert!(
         text.contains("more than 1000000 values in one file"),
@@ -347,7 +347,7 @@ fn many_scalar_documents_cost_little_and_are_counted() {
     assert!(kilobytes < 500_000, "{kilobytes} KiB");
 }
 
-/// What is printed of a lab, and the most memory that it took, in KiB.
+/// Returns the output of `plan` for a lab, and its peak memory in KiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits, and measures")]
 fn measured(path: &Path) -> (String, i64) {
     let mut child = svclab()

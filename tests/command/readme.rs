@@ -1,5 +1,5 @@
-//! What README.md shows is what happens: its lab runs and prints what it prints
-//! there, its claims come to what they come to there, its commands exist.
+//! Tests that README.md is correct: its lab and commands run and print the output shown there, and
+//! its commands and arguments exist.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::settled::settled;
 use super::standing_labs::Runtime;
 use super::support::{project, run, stderr, stdout, svclab, uninformed};
 
-/// A fenced block of README.md.
+/// A fenced code block of README.md.
 struct Block {
     language: String,
     text: String,
@@ -36,7 +36,7 @@ fn readme() -> String {
     std::fs::read_to_string(project().join("README.md")).expect("README.md can be read")
 }
 
-/// The output that is shown below `$ COMMAND`.
+/// Returns the output shown below `$ COMMAND`.
 fn shown(command: &str) -> String {
     let prompt = format!("$ {command}\n");
     let block = blocks()
@@ -47,7 +47,7 @@ fn shown(command: &str) -> String {
     after.split("\n$ ").next().unwrap_or(after).to_owned()
 }
 
-/// Without what differs from machine to machine: times, kernels, versions.
+/// Removes times, kernel releases and versions, which differ between machines.
 fn anywhere(line: &str) -> String {
     let line = line.split(" on Linux ").next().unwrap_or(line);
     let cut = line.rfind(['(']).filter(|_| line.ends_with(" s)"));
@@ -73,7 +73,7 @@ fn the_lab_runs_and_prints_what_is_shown() {
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(stderr(&output), "");
-    // Cases are told of as they end.
+    // Cases are printed as they end.
     let by_case = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(anywhere).collect();
         lines.sort();
@@ -104,7 +104,7 @@ fn the_lab_that_stands_is_told_as_is_shown() {
         lines.map(anywhere).collect()
     };
     assert_eq!(plain(&said), plain(&shown));
-    // What is to be typed next can be, and what the table shows.
+    // Checks that the suggested commands work, and the commands of the table.
     for (command, code) in [
         ("exec node-1 -- ip route", 0),
         ("exec node-1 -- iptables-save", 0),
@@ -116,7 +116,7 @@ fn the_lab_that_stands_is_told_as_is_shown() {
         let output = runtime.run(&words);
         assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
     }
-    // What is told of packets, before something is done by hand and after.
+    // Compares the explanations of packets, before and after a manual change.
     for (command, code) in [
         ("explain --standing", 0),
         ("exec node-2 -- sysctl -w net.ipv4.ip_forward=0", 0),
@@ -126,7 +126,7 @@ fn the_lab_that_stands_is_told_as_is_shown() {
         let output = runtime.run(&words);
         assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
         let of_any_kernel = |text: &str| {
-            // How often something is sent within the patience is the kernel's own.
+            // The number of transmissions within the wait depends on the kernel.
             let lines = (1..10).fold(settled(text), |text, count| {
                 text.replace(&format!("counted {count} there"), "counted N there")
                     .replace(&format!("where {count} were"), "where N were")
@@ -142,17 +142,17 @@ fn the_lab_that_stands_is_told_as_is_shown() {
     }
 }
 
-/// What is shown below a command of svclab's, without what a program in the lab says.
+/// Returns the output shown below an svclab command, without output of a program in the lab.
 fn shown_below(command: &str) -> String {
     let shown = shown(&format!("svclab {command}"));
     match shown.strip_prefix("$ ") {
-        // The next command.
+        // The block continues with the next command.
         Some(_) => String::new(),
         None => shown,
     }
 }
 
-/// Whether every line that is shown is printed; `…` stands for others.
+/// Asserts that every shown line is printed; `…` stands for omitted lines.
 fn assert_among(shown: &str, printed: &str) {
     let printed: BTreeSet<String> = printed.lines().map(anywhere).collect();
     for line in shown.lines().filter(|line| !["…", ""].contains(line)) {
@@ -171,7 +171,7 @@ fn the_labs_and_their_claims_come_to_what_is_shown() {
     assert_eq!(claims.status.code(), Some(0), "{}", stderr(&claims));
     assert_among(&shown("svclab claims"), &stdout(&claims));
 
-    // The cases that are shown, as people read them.
+    // The names of the shown cases.
     let cases: Vec<String> = shown("./scripts/lab run")
         .lines()
         .filter_map(|line| line.strip_prefix("PASS "))
@@ -185,7 +185,7 @@ fn the_labs_and_their_claims_come_to_what_is_shown() {
     let passed: Vec<&str> = told.lines().filter(|line| line.contains("PASS")).collect();
     assert_among(&passed.join("\n"), &stdout(&run(&arguments)));
 
-    // All of them are counted.
+    // The shown total counts all cases.
     let document: serde_json::Value =
         serde_json::from_slice(&ran.stdout).expect("the results are JSON");
     let all = format!("{} passed, 0 failed", document["summary"]["passed"]);
@@ -205,7 +205,7 @@ fn the_comparison_prints_what_is_shown() {
 fn the_commands_and_arguments_exist() {
     let text = readme();
     let mut known = BTreeSet::new();
-    // What stands in code, alone or behind a prompt.
+    // Inline code, and lines behind a prompt.
     let code = text.split('`').skip(1).step_by(2);
     let prompts = text.lines().filter_map(|line| line.strip_prefix("$ "));
     for command in code.chain(prompts).filter_map(|code| {
@@ -245,8 +245,7 @@ fn the_commands_and_arguments_exist() {
     }
 }
 
-/// What is tried is the same on every machine, and how it is told; what comes of it
-/// is not.
+/// The list of checked features is the same on every machine; the results differ.
 #[test]
 fn the_doctor_tries_what_is_shown() {
     let shown = shown("svclab doctor");
@@ -262,7 +261,7 @@ fn the_doctor_tries_what_is_shown() {
         table
             .lines()
             .take_while(|line| !line.is_empty())
-            // What is told of a feature stands further in.
+            // Remarks about a feature are indented further.
             .filter(|line| !line.starts_with("    "))
             .map(|line| line.trim().split("  ").next().expect("a name").to_owned())
             .collect()

@@ -1,9 +1,10 @@
-//! How many calls are refused does not hang on when they come: no kernel of a lab limits
-//! the ICMP errors that it sends, unless the lab says so.
+//! Tests that the number of refused connections does not depend on timing: no kernel of a lab
+//! limits its ICMP errors, unless the lab sets such a limit.
 
 use super::support::{lab, run, stderr, stdout};
 
-/// More calls of one pod than a kernel refuses at once: six to one caller, and fifty to all.
+/// More connections from one pod than a kernel refuses at once: 6 to one destination, and 50 in
+/// total.
 const LAB: &str = "\
 apiVersion: svclab/v1
 kind: Lab

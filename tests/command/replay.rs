@@ -1,4 +1,4 @@
-//! `svclab replay`: nodes that were collected, built again.
+//! Tests `svclab replay`: collected nodes, built again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -8,7 +8,7 @@ use crate::standing::Labs;
 use crate::standing_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
 
-/// What `scripts/collect-node` collects in a node of a lab that stands.
+/// Collects a node of a running lab with `scripts/collect-node`.
 pub fn collected(runtime: &Runtime, node: &str, into: &Path) {
     let script = std::fs::File::open("scripts/collect-node").expect("the script");
     let output = runtime
@@ -20,7 +20,7 @@ pub fn collected(runtime: &Runtime, node: &str, into: &Path) {
     std::fs::write(into, output.stdout).expect("it can be written");
 }
 
-/// What became of each call, in the words that are told first of each.
+/// Returns the line with the verdict of each connection.
 fn verdicts(output: &Output) -> Vec<String> {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let text = stdout(output);
@@ -32,7 +32,7 @@ fn verdicts(output: &Output) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The dump of a case's node takes its place in another case, and in its own.
+/// Replays the dump of a node of one case in the other case, and in its own.
 #[test]
 fn a_node_behaves_as_the_one_it_was_collected_in() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -46,7 +46,7 @@ fn a_node_behaves_as_the_one_it_was_collected_in() {
             file
         })
         .into();
-    // What the lab says of the node's rules means nothing any more.
+    // The dump replaces the rules that the lab gives the node.
     for (stale, dump, expected) in [
         ("removed", &dumps[0], "call #1: connected"),
         ("present", &dumps[0], "call #1: connected"),
@@ -64,7 +64,7 @@ fn a_node_behaves_as_the_one_it_was_collected_in() {
     }
 }
 
-/// The objects of [`LAB`], without its lab.
+/// Writes the objects of [`LAB`] without its lab document. Returns the path.
 pub fn objects(directory: &Path) -> String {
     let (_, objects) = LAB.split_once("---\n").expect("objects");
     let path = directory.join("objects.yaml");
@@ -72,7 +72,7 @@ pub fn objects(directory: &Path) -> String {
     path.display().to_string()
 }
 
-/// A user's directory with a dump of the lab's node.
+/// Returns a directory with a dump of the lab's node, and the path of the dump.
 fn collected_one() -> (tempfile::TempDir, String) {
     let labs = Labs::one();
     let directory = tempfile::tempdir().expect("a directory");
@@ -98,7 +98,7 @@ fn a_dump_and_objects_make_a_lab_to_keep() {
     insta::assert_snapshot!(lab.replace(&shown, "DIR"));
     let output = run(&["run", &kept]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-    // What is real and what is not is told before the packets.
+    // The report of replayed and simulated items precedes the packets.
     let output = run(&arguments);
     let told = stdout(&output);
     let (account, _) = told.split_once("\n\n").expect("an account");
@@ -114,8 +114,8 @@ fn rules_alone_are_laid_over_a_lab() {
     let labs = Labs::one();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
     let rules = stdout(&saved);
-    // Without the way from the service to its endpoint the call leaves the node as it is,
-    // and the fabric's router knows no cluster IP.
+    // Without the jump from the service to its endpoint, the request leaves the node unchanged, and
+    // the fabric's router has no route to the cluster IP.
     let jump = rules
         .lines()
         .find(|line| line.starts_with("-A KUBE-SVL-") && line.contains("-j KUBE-SEP-"));
@@ -134,7 +134,7 @@ fn rules_alone_are_laid_over_a_lab() {
     }
 }
 
-/// Rules as S0 prints them, changed after they were saved, and some that were cut off.
+/// Rules as S0 prints them, changed after saving, with some rules cut off.
 const DAMAGED: &str = "\
 *nat
 :PREROUTING ACCEPT [0:0]
@@ -172,7 +172,7 @@ fn damaged_dumps_are_built_only_if_the_user_says_so() {
     assert_eq!(left[0]["at"]["line"], 7);
     assert_eq!(left[0]["inChain"]["by"][0], "OUTPUT > KUBE-LOAD-BALANCER");
     assert_eq!(data["case"]["connections"][0]["verdict"], "unreachable");
-    // Nothing sends the call on to an endpoint.
+    // No rule sends the request to an endpoint.
     assert_eq!(verdicts(&output), ["probe-1 #1: unreachable"]);
     let told = stdout(&output).replace(&shown, "DIR");
     let (account, _) = told.split_once("\n\n").expect("an account");
@@ -234,7 +234,7 @@ fn what_cannot_be_replayed_is_told() {
     insta::assert_snapshot!(told.join("====\n"));
 }
 
-/// What legacy rules rewrite is looked at by rules of nftables.
+/// Rules of nftables match packets that legacy rules have rewritten.
 #[test]
 fn rules_of_both_iptables_act_together() {
     let legacy = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080\nCOMMIT\n";
@@ -255,9 +255,9 @@ fn rules_of_both_iptables_act_together() {
     assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
 }
 
-/// Dumps of which every kernel refuses something that can be read well: a match that no
-/// iptables has, chains that lead to each other, a type of sets and the rules that name the
-/// set, a rule of nftables, settings.
+/// Valid dumps with objects that every kernel rejects: a match that no iptables has, chains that
+/// jump to each other, an unknown set type with the rules that use the set, an nftables rule,
+/// sysctls.
 const REFUSED: [(&str, &[(&str, &str)]); 6] = [
     (
         "match",
@@ -297,7 +297,7 @@ const REFUSED: [(&str, &[(&str, &str)]); 6] = [
     ),
 ];
 
-/// Chains that lead to each other, in the second table of the dump.
+/// Chains that jump to each other, in the second table of the dump.
 const LOOP: &str = "\
 *nat
 :OUTPUT ACCEPT [0:0]
@@ -347,7 +347,7 @@ fn what_the_kernel_refuses_is_left_out_only_if_the_user_says_so() {
     insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
 }
 
-/// What is left out of a dump is left out of the lab that it is kept as, too.
+/// Objects that are omitted from a dump are also omitted from the lab that stores the replay.
 #[test]
 fn a_lab_leaves_out_what_the_kernel_refuses_if_it_says_so() {
     let dump = "dump: iptables-save\n      lenient: ";
@@ -379,9 +379,9 @@ COMMIT
     }
 }
 
-/// A node as the AWS VPC CNI has it: its secondary interface is reached by a table of its
-/// own, and the kernel's route there is taken away; and besides addresses of `lo`, a route of
-/// two ways, and a table that has a name.
+/// A node with the AWS VPC CNI. Its secondary interface is reached through a separate routing
+/// table, and the kernel's own route for it was deleted. The node also has addresses of `lo`, a
+/// multipath route, and a named table.
 const MANY_ROUTES: [(&str, &str); 3] = [
     (
         "ip-addr",
@@ -448,9 +448,9 @@ fn routes_and_routing_rules_come_back_as_they_were() {
     insta::assert_snapshot!(format!("{}\n{rules}{addresses}", routes.join("\n")));
 }
 
-/// Every case of these labs that the host runs, each node of it collected: whatever is
-/// replayed, all of them or one laid over the lab, comes out as the lab expects. With
-/// `SVCLAB_FULL` all cases, else one of each lab.
+/// Collects every node of every case of these labs that the host runs. The replay of all nodes, and
+/// of each single node in the lab, gives the expected results. With `SVCLAB_FULL`, runs all cases,
+/// else one case of each lab.
 #[test]
 fn every_lab_comes_back_from_its_nodes_dumps() {
     let host = |case: &str| !case.contains("mode=ipvs");
@@ -468,7 +468,7 @@ fn every_lab_comes_back_from_its_nodes_dumps() {
     }
 }
 
-/// The cases of a lab, by their whole names.
+/// Returns the full names of the cases of a lab.
 fn cases_of(lab: &str) -> Vec<String> {
     let output = run(&["plan", lab]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
