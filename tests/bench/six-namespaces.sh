@@ -1,19 +1,19 @@
 #!/bin/sh
-# The lab topologies/bench/six-namespaces.yaml as somebody would write it by
-# hand: `ip` for what is wired, `iptables-restore` for the rules, `nc` for the
-# one connection.
+# The lab topologies/bench/six-namespaces.yaml as a hand-written script: `ip`
+# for links and routes, `iptables-restore` for the rules, `nc` for the
+# connection.
 #
-#   six-namespaces.sh up nft|legacy RULES    builds it, calls, says who answered
-#   six-namespaces.sh rule nft|legacy -A|-D  adds or deletes a rule on node-1,
-#                                            forgets connections, and calls again
-#   six-namespaces.sh set                    makes a set on node-1
-#   six-namespaces.sh entry add|del          the same with an entry of that set
-#   six-namespaces.sh down                   takes it away
+#   six-namespaces.sh up nft|legacy RULES    build the lab, connect, check the answer
+#   six-namespaces.sh rule nft|legacy -A|-D  add or delete a rule on node-1, delete
+#                                            all conntrack entries, connect again
+#   six-namespaces.sh set                    create a set on node-1
+#   six-namespaces.sh entry add|del          as `rule`, with an entry of that set
+#   six-namespaces.sh down                   remove the lab
 #
-# RULES is a directory with what iptables-restore is to load on node-1 and
-# node-2, in files of those names. Needs root. It leaves out what svclab does
-# beyond it: static neighbours, the settings that this kernel has by itself, and
-# looking at what it built.
+# RULES is a directory with the input of iptables-restore for node-1 and node-2,
+# in files of those names. Needs root. The script omits some work of svclab:
+# static neighbours, sysctls that have the required value by default, and the
+# check of the result.
 set -eu
 
 spaces="fabric node-1 node-2 laptop client web"
@@ -64,7 +64,7 @@ up() {
     call
 }
 
-# Listens long before anybody calls.
+# Starts the server, long before the client connects.
 listen() {
     echo web | ip netns exec web nc -l -N 8080 >/dev/null &
     server=$!

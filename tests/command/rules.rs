@@ -1,11 +1,11 @@
-//! `svclab rules`: what it prints, what it loads, and what it says of wrong input.
+//! Tests `svclab rules`: printed rules, loaded rules, and errors for invalid input.
 
 use std::fs;
 use std::process::Output;
 
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
-/// The objects of the good lab, and some that kube-proxy passes by.
+/// The objects of the good lab, and services that kube-proxy ignores.
 const OBJECTS: &str = "\
 apiVersion: v1
 kind: Node
@@ -101,7 +101,7 @@ fn what_is_passed_by_is_named_to_who_asks() {
     insta::assert_snapshot!(passed.join("\n"));
 }
 
-/// So many services with an endpoint each.
+/// Renders services with one endpoint each.
 fn many(services: usize) -> String {
     (0..services).map(service).collect()
 }
@@ -118,7 +118,7 @@ fn service(n: usize) -> String {
     )
 }
 
-/// More rules than a user namespace's iptables-nft can send at once.
+/// Loads more rules than iptables-nft can send at once in a user namespace.
 #[test]
 fn a_node_of_many_services_is_loaded_as_it_was_written() {
     let text = format!("{OBJECTS}{}", many(150));
@@ -131,7 +131,7 @@ fn a_node_of_many_services_is_loaded_as_it_was_written() {
         let rules = text.lines().filter(|line| line.starts_with("-A KUBE-"));
         rules.count()
     };
-    // What is printed is for IPv4 and IPv6, and services are of IPv4 alone.
+    // The printed rules are for IPv4 and IPv6; all services are IPv4.
     let six = fs::read_to_string(directory.path().join("back/ip6tables-save")).unwrap();
     assert!(rules(&back) > 600, "{back}");
     assert_eq!(rules(&back) + rules(&six), rules(&stdout(&printed)));
@@ -155,8 +155,7 @@ fn what_is_loaded_is_read_back_into_files() {
     assert!(!directory.path().join("back/ipset-save").exists());
 }
 
-/// Of nftables mode, what is loaded is what was printed, however many services there
-/// are.
+/// In nftables mode, the loaded ruleset equals the printed one for any number of services.
 #[test]
 fn tables_of_nftables_are_read_back_as_they_were_printed() {
     let text = format!("{OBJECTS}{}", many(150));
@@ -189,7 +188,7 @@ fn nftables_mode_is_printed() {
     insta::assert_snapshot!(stdout(&output));
 }
 
-/// As kube-proxy itself: the flag was another mode's up to v1.30.
+/// As in kube-proxy, nftables mode ignores the flag up to v1.30.
 #[test]
 fn nftables_mode_heeds_masquerade_all_from_1_31() {
     let masquerades = |version: &str| {
@@ -281,7 +280,7 @@ fn objects_that_no_api_server_takes_are_pointed_at() {
     }
 }
 
-/// The rules of v1.31 and later count with objects of nfacct, which must be there.
+/// Rules from v1.31 on count with nfacct objects, which must exist.
 #[test]
 fn a_lab_counts_with_nfacct() {
     let (_directory, path) = lab(LAB.replacen("version: v1.30", "version: v1.36", 1));

@@ -1,5 +1,5 @@
-//! A machine that is short of something: the run says of what and what to do, and
-//! ends; nothing hangs, and no verdict is made up.
+//! Tests runs on a machine that lacks a resource. The run names the resource and a remedy, and
+//! ends; nothing hangs, and no verdict is invented.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,13 +13,12 @@ use super::copied::copied;
 use super::support::{LAB, lab, project, stderr, stdout, svclab};
 use super::waiting;
 
-/// What a person sees of a run that came to nothing, without what differs from
-/// one machine or moment to another.
+/// Renders the output of a failed run without parts that differ between machines and runs.
 fn told(output: &Output, path: &std::path::Path) -> String {
     let text = format!("{}{}", stdout(output), stderr(output));
     let lines = text.lines().map(|line| {
         let line = line.replace(&path.display().to_string(), "LAB");
-        // How long it took, the kernel, the tools.
+        // Removes times, kernel release and tool versions.
         match line.find(" in ").filter(|_| line.contains("passed, ")) {
             Some(at) => line[..at].to_owned(),
             None => match line.rfind("  (").filter(|_| line.starts_with("ERROR")) {
@@ -31,7 +30,7 @@ fn told(output: &Output, path: &std::path::Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lab, run by way of other programs that set the stage.
+/// Runs the lab through other programs, which set up its environment.
 fn run_by(stage: &[&str], path: &std::path::Path) -> Output {
     let mut command = Command::new(stage[0]);
     command
@@ -49,7 +48,8 @@ fn run_by(stage: &[&str], path: &std::path::Path) -> Output {
 #[test]
 fn no_descriptors() {
     let (_directory, path) = lab(LAB);
-    // Down to the first that a process opens, a run ends at another place each.
+    // With each limit, down to the first descriptor that a process opens, the run fails at another
+    // point.
     let mut ends = Vec::new();
     for most in 3..=48 {
         let output = run_by(&["prlimit", &format!("--nofile={most}")], &path);
@@ -63,7 +63,7 @@ fn no_descriptors() {
                 );
                 ends.push(most);
             }
-            // The program's own libraries cannot be opened.
+            // The loader cannot open the shared libraries.
             Some(127) => assert!(
                 told.contains("error while loading shared libraries"),
                 "{told}"
@@ -75,16 +75,15 @@ fn no_descriptors() {
     assert!(ends.last().is_some_and(|last| *last < 48), "{ends:?}");
 }
 
-/// What a run says that is given no more processes.
+/// Remedy that a run without further processes prints.
 const PROCESSES: &str = "what to do: raise the limit on processes: `ulimit -u`, or `pids.max` of \
                          the cgroup that this runs in";
 
-/// What a run says that is given no more memory.
+/// Remedy that a run without further memory prints.
 const MEMORY: &str = "what to do: give this machine, or the cgroup that this runs in \
                       (`memory.max`), more memory";
 
-/// A run passes, or ends because this machine is short of something and says so;
-/// whether it does.
+/// Asserts that the run passes, or fails with this remedy. Returns whether the run fails.
 fn is_told(output: &Output, path: &std::path::Path, remedy: &str, most: u64) -> bool {
     let told = told(output, path);
     match output.status.code() {
@@ -101,8 +100,8 @@ fn no_processes() {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
     let program = copied(directory.path());
-    // The limit is of a user's processes, and root has none: of one that has no
-    // others, in a user namespace if not on the machine.
+    // The limit counts the processes of a user and does not apply to root. The test uses a user
+    // without other processes; without root, in a user namespace.
     let user: &[&str] = if geteuid().is_root() {
         &[
             "setpriv",
@@ -113,7 +112,7 @@ fn no_processes() {
     } else {
         &["unshare", "--user", "--map-root-user"]
     };
-    // Where all is watched, it is done in a thread of its own what may take longer.
+    // With full evidence, slow work runs in separate threads, which count as processes.
     let report = directory.path().join("report");
     fs::create_dir(&report).expect("a directory");
     fs::set_permissions(&report, fs::Permissions::from_mode(0o777)).expect("permissions");
@@ -136,7 +135,7 @@ fn no_processes() {
     }
 }
 
-/// The lab, run in a cgroup.
+/// Runs the lab in a cgroup.
 fn run_in(cgroup: &Cgroup, path: &std::path::Path) -> Output {
     let enter = "echo $$ > \"$0\"; exec \"$@\"";
     let processes = cgroup.processes();
@@ -145,20 +144,19 @@ fn run_in(cgroup: &Cgroup, path: &std::path::Path) -> Output {
 
 #[test]
 fn a_cgroup_without_processes() {
-    // Where no cgroup can be made, the limit of a user's processes stands for it,
-    // above: the kernel refuses both alike.
+    // Where no cgroup can be created, the limit of a user's processes replaces the cgroup: the
+    // kernel returns the same error.
     if Cgroup::with("pids", "processes").is_none() {
         eprintln!("no cgroup can be made here");
         return no_processes();
     }
     let (_directory, path) = lab(LAB);
-    // The programs of a lab's rules are started at once.
+    // The programs that load a lab's rules start in parallel.
     let mut short = 0;
     let mut enough = 0;
     let mut used = Vec::new();
     for most in 1..=96 {
-        // Each run has one of its own: the kernel counts the last one's processes for some
-        // seconds more.
+        // Each run has its own cgroup: the kernel counts ended processes for some more seconds.
         let cgroup = Cgroup::with("pids", &format!("processes-{most}")).expect("one more");
         cgroup.limit("pids", most).expect("a limit");
         if is_told(&run_in(&cgroup, &path), &path, PROCESSES, most) {
@@ -167,7 +165,7 @@ fn a_cgroup_without_processes() {
             enough += 1;
         }
         used.push(cgroup);
-        // From here on it is.
+        // Higher limits are sufficient, too.
         if enough == 8 {
             break;
         }
@@ -201,8 +199,8 @@ fn a_cgroup_without_memory() {
     let mut run = enter("exec \"$@\"");
     run.arg(crate::SVCLAB);
     let run = waiting::start(run, &["--format=json"]);
-    // Somebody beside it takes what there is. A lab is what one can do without, so
-    // the kernel takes that away first.
+    // Another process uses up the memory. The kernel kills the lab first, because a lab is
+    // expendable.
     let mut greedy = enter("exec tail /dev/zero").spawn().expect("it starts");
     let output = run.wait_with_output().expect("an end");
     greedy.wait().expect("an end");
@@ -218,13 +216,13 @@ fn a_cgroup_without_memory() {
     assert_eq!(fs::read_to_string(&processes).expect("a list"), "");
 }
 
-/// Where no cgroup can be made, what a process may map is bounded.
+/// Limits the address space of a process, where no cgroup can be created.
 fn no_memory_to_map() {
     let (_directory, path) = lab(LAB);
     let mut ends = Vec::new();
     for most in [8, 16, 32, 64, 128, 256, 512] {
         let output = run_by(&["prlimit", &format!("--as={}", most << 20)], &path);
-        // What cannot even be loaded is ended by the system.
+        // The kernel ends a program that does not fit at all.
         if output.status.code().is_some_and(|code| code <= 5) {
             is_told(&output, &path, MEMORY, most);
         }
@@ -239,7 +237,7 @@ fn memory_to_map_runs_out() {
     no_memory_to_map();
 }
 
-/// A mount namespace in which root may set a stage.
+/// Runs the lab after a script in a mount namespace, in which the script is root.
 fn with_mounts(script: &str, path: &std::path::Path) -> Output {
     let script = format!("{script}\nexec \"$@\"");
     let user: &[&str] = if geteuid().is_root() {
@@ -259,7 +257,7 @@ fn with_mounts(script: &str, path: &std::path::Path) -> Output {
 #[test]
 fn no_room_for_temporary_files_and_a_home_that_cannot_be_written() {
     let (directory, path) = lab(LAB);
-    // What is written for the test lies where it is not mounted over.
+    // The files of the test are not below the mount point.
     let stage = "mount -t tmpfs -o size=4k full /mnt
                  cat /dev/zero > /mnt/fill 2> /dev/null || true
                  export TMPDIR=/mnt HOME=/mnt/home SVCLAB_CACHE=/mnt/cache
@@ -279,7 +277,7 @@ fn a_program_that_is_killed_is_no_refusal() {
         "mount --bind {} \"$(readlink -f \"$(command -v iptables-nft-restore)\")\"",
         killed.display()
     );
-    // One case: of several it is left to chance which ends first.
+    // One case only: with several, the order in which they end is random.
     let output = with_mounts(&stage, &path.join("policy=Local"));
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     insta::assert_snapshot!(told(&output, &path));

@@ -1,4 +1,4 @@
-//! Running the built command.
+//! Runs the tested command.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::rights::may_ask;
 
-/// The directory of the project.
+/// Returns the project directory.
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The command, in the project's directory, without what the caller's
-/// environment would change.
+/// Returns the command, in the project directory, without environment variables that change its
+/// behavior.
 pub fn svclab() -> Command {
     let mut command = Command::new(crate::SVCLAB);
     command
@@ -23,8 +23,8 @@ pub fn svclab() -> Command {
     command
 }
 
-/// svclab as one who may not ask this kernel what it drops, and why: what counters tell
-/// is the same with every kernel. Guests' kernels are asked.
+/// Returns the command without the privileges to trace drops on this kernel. Its explanations then
+/// rely on counters, which are the same on every kernel. Kernels of guests still report drops.
 pub fn uninformed() -> Command {
     let svclab = svclab();
     if !may_ask() {
@@ -42,7 +42,7 @@ pub fn uninformed() -> Command {
     command
 }
 
-/// What the command did with these arguments.
+/// Runs the command with these arguments and returns its output.
 pub fn run(arguments: &[&str]) -> Output {
     svclab()
         .args(arguments)
@@ -50,21 +50,21 @@ pub fn run(arguments: &[&str]) -> Output {
         .expect("the command starts")
 }
 
-/// Standard output as text.
+/// Returns standard output as text.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Standard error as text.
+/// Returns standard error as text.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A lab that is right, to be made wrong: a client, a server and a service on
-/// one node, and a probe that connects.
+/// A valid lab that tests change: a client, a server and a service on one node, and a probe that
+/// connects.
 pub const LAB: &str = include_str!("good.yaml");
 
-/// Writes a lab called `lab` into a directory of its own.
+/// Writes a lab named `lab` to a new directory. Returns the directory and the path.
 pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("lab.yaml");
@@ -72,7 +72,7 @@ pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// Holds a document against a schema.
+/// Asserts that a document matches a schema.
 pub fn assert_fits(document: &Value, schema: &str) {
     let schema: Value = serde_json::from_str(schema).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");

@@ -1,9 +1,8 @@
-//! Commands that are typed on a node by hand: they change what its packets meet, and
-//! one that fails is named.
+//! Tests `byHand` commands on a node: they affect its packets, and a failed command is reported.
 
 use super::support::{LAB, lab, run, stderr, stdout};
 
-/// What is said of a lab in which this is typed on node-1.
+/// Runs a lab with a `byHand` command on node-1. Returns the exit code and the output.
 fn said(command: &str) -> (Option<i32>, String) {
     let line = "leftovers: {iptables: []}";
     let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);

@@ -1,4 +1,4 @@
-//! What is outside a lab stays as it was, byte for byte.
+//! Tests that a run changes nothing outside its labs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serial_test::file_serial;
 
 use super::support::run;
 
-/// What a machine's network is made of, as its own tools print it.
+/// Commands that print the network configuration of the machine.
 const LISTS: [&[&str]; 9] = [
     &["iptables-nft-save"],
     &["iptables-legacy-save"],
@@ -33,7 +33,7 @@ fn a_run_leaves_the_machine_as_it_was() {
         "--patience",
         "500ms",
     ]);
-    // With so little patience some cases fail; what matters here is that they ran.
+    // With so short a wait some cases fail; the test only needs them to run.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let after = machine();
     for (what, text) in &before {
@@ -62,7 +62,7 @@ fn machine() -> BTreeMap<String, String> {
     state
 }
 
-/// The lines that only say when a list was printed are left out.
+/// Removes the lines with the time of a dump.
 fn without_times(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("# Generated") && !line.starts_with("# Completed"))
@@ -70,7 +70,7 @@ fn without_times(text: &str) -> String {
         .join("\n")
 }
 
-/// Every setting under a directory. A few count or draw lots and are left out.
+/// Reads every sysctl in a directory, except counters and random values.
 fn settings(directory: &Path, state: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(directory)
         .expect("the settings can be listed")

@@ -1,6 +1,6 @@
-//! `svclab verify` of what cannot be compared: it is named, and what is wrong with it. And
-//! of what can, after a step: the rules of two versions are compared, as a machine that has
-//! no kube-proxy can do it.
+//! Tests `svclab verify`. Programs and labs that cannot be compared are reported with the reason.
+//! Steps are tested with the generated rules of two versions, because a machine may have no
+//! kube-proxy.
 
 use std::fs::{self, Permissions};
 use std::future::pending;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
 use super::{fake, guests};
 
-/// What is said of comparing a script of these lines, with these further arguments.
+/// Compares a shell script as kube-proxy, with further arguments.
 fn said(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let (directory, path) = lab(LAB);
     let program = directory.path().join("kube-proxy");
@@ -119,7 +119,7 @@ fn what_one_was_refused_is_told_with_its_side() {
     let (directory, path) = lab(fake::lab());
     let program = fake::kube_proxy(directory.path(), fake::WRITES);
     let (code, text) = told(&program, &path, &[], directory.path());
-    // What it calls is nobody's rules' to decide.
+    // The probe targets a pod, so missing rules do not change its result.
     assert_eq!(code, Some(0), "{text}");
     insta::with_settings!({filters => vec![(r"\d+\.\d\d s", "N s"), (r"in \d+ places", "in N places")]}, {
         insta::assert_snapshot!(text);
@@ -132,7 +132,7 @@ fn what_one_was_refused_is_told_with_its_side() {
     assert_eq!(document["against"].get("refused"), None, "{text}");
 }
 
-/// What comes before the steps counts once, and what comes in one counts, too.
+/// Refused requests before the steps count once; those during a step count, too.
 #[test]
 fn what_one_was_refused_in_a_step_is_told_as_well() {
     let probe = "{from: pod/default/client, to: \"pod/default/web-b:8080\"}";
@@ -142,7 +142,7 @@ fn what_one_was_refused_in_a_step_is_told_as_well() {
     let (code, text) = told(&program, &path, &["--format=json"], directory.path());
     assert_eq!(code, Some(0), "{text}");
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    // Of each of two cases the call before the step, and the one after it.
+    // For each of two cases, one flow before the step and one after it.
     assert_eq!(document["flows"], 4, "{text}");
     assert_eq!(document["notCompared"], json!([]), "{text}");
     let refused = document["new"]["refused"].as_array().expect("a list");
@@ -162,7 +162,7 @@ fn what_one_was_refused_in_a_step_is_told_as_well() {
     assert_eq!(document["against"].get("refused"), None, "{text}");
 }
 
-/// A case of `service-changes` with the rules of two versions.
+/// Compares a case of `service-changes` with the rules of two versions.
 fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
     let labs = choose(&[case.to_owned()], &project().join("topologies")).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
@@ -171,7 +171,7 @@ fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
     verified(found, &against, &new, guests::AGENT)
 }
 
-/// The cases of a lab with the rules of one version on both sides.
+/// Pairs the cases of a lab with the rules of one version on both sides.
 fn found(lab: &Path, version: &str) -> Pairs {
     let labs = choose(&[lab.display().to_string()], lab).expect("the lab");
     let side = Side::Rules(version.parse().expect("a version"));
@@ -197,8 +197,8 @@ fn verified(found: Pairs, against: &Side, new: &Side, agent: &str) -> Verificati
     guests::block_on(verify(found, against, new, &options, &tell, pending()))
 }
 
-/// Flows of UDP that are open when their endpoint begins to terminate: v1.21 leaves them
-/// there, v1.24 has them forgotten.
+/// UDP flows that are open when their endpoint begins to terminate: v1.21 keeps their conntrack
+/// entries, v1.24 deletes them.
 #[test]
 fn a_flow_that_goes_elsewhere_after_a_step() {
     let case = "service-changes/version=v1.21,mode=iptables";
@@ -207,7 +207,7 @@ fn a_flow_that_goes_elsewhere_after_a_step() {
     for side in [&verification.against, &verification.new] {
         assert_eq!(side.moving.map(|moving| moving.flows), Some(5), "{side:?}");
     }
-    // What differs from one run or machine to another.
+    // Removes values that differ between runs or machines.
     verification.against.moving = None;
     verification.new.moving = None;
     for changed in &mut verification.changed {
@@ -222,8 +222,8 @@ fn a_flow_that_goes_elsewhere_after_a_step() {
     insta::assert_snapshot!(human(&verification, false, false));
 }
 
-/// The same lab in ipvs mode: who is connected through a virtual server would lose it, as
-/// svclab changes them. What comes before the first such step is compared.
+/// The same lab in ipvs mode: svclab's way of changing virtual servers would break connections
+/// through them. Only flows before the first such step are compared.
 #[test]
 fn steps_that_generated_rules_cannot_make() {
     let lab = project().join("topologies/service-changes.yaml");
@@ -242,7 +242,7 @@ fn steps_that_generated_rules_cannot_make() {
         .iter()
         .flat_map(|pair| [pair.against.plan.steps.len(), pair.new.plan.steps.len()])
         .collect();
-    // One that comes changes a server, too.
+    // A step that adds a pod changes a virtual server, too.
     assert_eq!(steps, [0, 0]);
     assert_eq!(found.not_compared, []);
     let [failed] = found.failed.as_slice() else {
@@ -253,7 +253,7 @@ fn steps_that_generated_rules_cannot_make() {
     assert!(failed.error.message.starts_with(message), "{failed:?}");
 }
 
-/// A step in which a pod comes, up to what is tried after it.
+/// A step that adds a pod, without its probes.
 const ONE_COMES: &str = "
   - name: oneComes
     change:
@@ -266,7 +266,7 @@ const ONE_COMES: &str = "
     probes:
 ";
 
-/// A lab that has these steps, and rows that leave the outcome of their probe open.
+/// Returns the lab with these steps, and rows that accept any outcome of their probe.
 fn with(steps: &str, probe: &str, lab: &str) -> String {
     let text = lab.replacen("\n  axes:\n", &format!("\n  steps:{steps}  axes:\n"), 1);
     assert_ne!(text, lab);
@@ -278,7 +278,7 @@ fn with(steps: &str, probe: &str, lab: &str) -> String {
     whole
 }
 
-/// A lab with a step in which a pod comes, and one that asks for other flags.
+/// Returns a lab with a step that adds a pod, and a step that changes the flags of kube-proxy.
 fn stepped() -> String {
     const OTHER: &str = "      callBoth: {from: pod/default/client, to: \"service/default/web:80\"}
   - name: otherFlags
@@ -288,7 +288,7 @@ fn stepped() -> String {
     with(&format!("{ONE_COMES}{OTHER}"), "callBoth", LAB)
 }
 
-/// A kube-proxy in a directory, as far as its version goes.
+/// Writes a program that prints the version of kube-proxy, and fails otherwise.
 fn nominal(directory: &Path, version: &str) -> PathBuf {
     let program = directory.join("kube-proxy");
     let script = format!("[ $1 != --version ] || exec echo Kubernetes {version}\necho no\nexit 3");
@@ -300,19 +300,20 @@ fn nominal(directory: &Path, version: &str) -> PathBuf {
 #[test]
 fn a_step_that_a_kube_proxy_cannot_make() {
     let (directory, path) = lab(stepped());
-    // This one calls no `conntrack`, which a machine may lack.
+    // This version calls no `conntrack`, which the machine may lack.
     let program = nominal(directory.path(), "v1.32.1");
     let (code, text) = told(&program, &path, &[], directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
-/// A kube-proxy up to v1.31 calls `conntrack` after a step. What comes before it does without.
+/// Up to v1.31, kube-proxy calls `conntrack` after a step. Flows before the step need no
+/// `conntrack`.
 #[test]
 fn steps_without_conntrack() {
     let (directory, path) = lab(stepped());
     let program = nominal(directory.path(), "v1.31.4");
-    // Nothing lies there any more that could be called.
+    // Hides the program in every directory of the path.
     let hide = "for each in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do \
                 [ ! -f $each/conntrack ] || mount --bind /dev/null $each/conntrack; done; \
                 exec \"$@\"";
@@ -329,7 +330,7 @@ fn steps_without_conntrack() {
     let text = stdout(&output) + &stderr(&output);
     let code = output.status.code();
     assert_eq!(code, Some(exit_code::MACHINE.into()), "{text}");
-    // This machine may lack more.
+    // The message may also list other requirements that this machine lacks.
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     for said in [
@@ -341,14 +342,14 @@ fn steps_without_conntrack() {
     }
 }
 
-/// A lab of which one case is good and the other wrong, whatever runs on its nodes.
+/// Returns a lab with a valid case and a case that is always invalid.
 fn half_wrong() -> String {
     let wrong = LAB.replace("internalTrafficPolicy: Local", "clusterIP: 10.244.1.9");
     assert_ne!(wrong, LAB);
     wrong
 }
 
-/// The fake writes no rules, so its flow goes elsewhere, too: an error outranks that.
+/// The fake kube-proxy writes no rules, so its flow changes, too: the error takes precedence.
 #[test]
 fn verify_case_that_cannot_be_prepared_is_an_error() {
     let (directory, path) = lab(half_wrong());
@@ -365,7 +366,7 @@ fn verify_case_that_cannot_be_prepared_is_an_error() {
     assert!(text.contains("not compared: lab/policy=Local"), "{text}");
 }
 
-/// The sides behave alike where both can be compared, and one case cannot be.
+/// Both sides behave alike in the valid case; the other case cannot be compared.
 #[test]
 fn verify_case_beside_one_that_is_wrong_is_no_success() {
     let (_directory, path) = lab(half_wrong());
@@ -388,12 +389,12 @@ fn verify_without_an_agent_is_no_success() {
     assert_eq!(verification.exit_code(), code, "{failed:?}");
 }
 
-/// Work that panics while a case is compared is an error of that case.
+/// A panic during the comparison of a case is an error of that case.
 #[test]
 fn verify_case_that_panics_is_a_bug() {
     let (_directory, path) = lab(LAB);
     let mut found = found(&path, "v1.30.5");
-    // No lab can ask for it: it is more than twice a probe's patience can be.
+    // Invalid value that no lab can contain: doubling it overflows.
     found.pairs[0].new.plan.probes[0].patience = Duration::MAX;
     let version = Side::Rules("v1.30.5".parse().expect("a version"));
     let verification = verified(found, &version, &version, guests::AGENT);
@@ -404,7 +405,7 @@ fn verify_case_that_panics_is_a_bug() {
     assert_eq!(verification.exit_code(), exit_code::BUG);
 }
 
-/// What a version of kube-proxy lacks is not compared, and no failure.
+/// Features that a version of kube-proxy lacks are not compared, which is no failure.
 #[test]
 fn verify_shipped_labs_do_not_fail_with_any_version() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! `svclab why`: the causes that the write-ups found, and nothing beside them.
+//! Tests `svclab why`: finds the causes that the write-ups describe, and no others.
 
 use serde_json::Value;
 
@@ -7,19 +7,19 @@ use super::settled::settled;
 use super::standing::Labs;
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
 
-/// The node-to-service call of the second write-up, with its stale rule.
+/// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// What a write-up found, for some of a lab's cases.
+/// Cause that a write-up found, for some cases of a lab.
 struct Cause {
     lab: &'static str,
     /// Axis values of the cases.
     when: &'static [&'static str],
-    /// The probes that it makes fail.
+    /// Probes that fail for this cause.
     probes: &'static [&'static str],
-    /// Each of these is named, by a part of its words.
+    /// Parts of the texts of fixes that must be reported.
     named: &'static [&'static str],
-    /// What else may be named, likewise: it is a cure, too.
+    /// Parts of the texts of fixes that may also be reported.
     beside: &'static [&'static str],
 }
 
@@ -36,8 +36,9 @@ const ANOTHER: &str = "make node-2 a backend of the load balancer clb, too";
 const BY_HAND: &str = "undo what was done on node-1 by hand";
 
 const CAUSES: &[Cause] = &[
-    // S2-30, S2-35: the surplus rule; a strict reverse path filter, or an underlay that
-    // checks sources, is the other half. What masquerades earlier hides it.
+    // S2-30, S2-35: the surplus rule is one half of the cause; the other is a strict reverse path
+    // filter, or an underlay that checks sources. A rule that masquerades earlier hides the surplus
+    // rule.
     Cause {
         lab: "canal-stale-rule",
         when: &["rpFilter=1", "underlay=passes"],
@@ -59,7 +60,7 @@ const CAUSES: &[Cause] = &[
         named: &[SURPLUS, CHECKED],
         beside: &[KNOWN_PODS, ALL],
     },
-    // S4: kube-proxy does not know the pods, or its rules were flushed.
+    // S4: kube-proxy does not know the pod network, or its rules were flushed.
     Cause {
         lab: "missing-cluster-cidr",
         when: &["byHand=flushed"],
@@ -74,7 +75,8 @@ const CAUSES: &[Cause] = &[
         named: &[KNOWN_PODS],
         beside: &[ALL],
     },
-    // S3: the policy; a kube-proxy that knows the pods takes theirs to the service.
+    // S3: the policy. A kube-proxy that knows the pod network forwards connections of pods to the
+    // service.
     Cause {
         lab: "local-ingress",
         when: &["policy=Local"],
@@ -89,9 +91,10 @@ const CAUSES: &[Cause] = &[
         named: &["set externalTrafficPolicy: Cluster in the service ns1/svc1"],
         beside: &[KNOWN_PODS],
     },
-    // S0, S1: the loop, which the policy makes and a source of its own or another backend
-    // cures.
-    // A layer 7 balancer's dead backend, whom the lab itself makes deaf.
+    // S0, S1: the loop, which the policy causes. A source address of the balancer, or another
+    // backend, fixes the loop.
+    //
+    // The dead backend of a layer 7 balancer, which the lab itself blocks.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=layer7"],
@@ -99,7 +102,7 @@ const CAUSES: &[Cause] = &[
         named: &[BY_HAND],
         beside: &[TAKEN_OUT],
     },
-    // S1-22: the client's node is the only backend, and left out.
+    // S1-22: the node of the client is the only backend, and excluded.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=single"],
@@ -114,7 +117,7 @@ const CAUSES: &[Cause] = &[
         named: &[ANOTHER],
         beside: &[],
     },
-    // Nobody asked node-1 whether it has an endpoint, of whoever calls.
+    // No health check asks node-1 whether it has an endpoint, so connections of any source fail.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=unchecked"],
@@ -134,7 +137,8 @@ const CAUSES: &[Cause] = &[
         when: &["ingress=both"],
         probes: &["call"],
         named: &[POLICY],
-        // The agent masquerades what no mark does, once it is let (S0-15).
+        // ip-masq-agent masquerades packets without the mark, once the network is not excluded
+        // (S0-15).
         beside: &[OWN_SOURCE, TAKEN_OUT, UNMASKED],
     },
     Cause {
@@ -146,14 +150,14 @@ const CAUSES: &[Cause] = &[
     },
 ];
 
-/// Those of the host that an ordinary run tries.
+/// Cases on the host that an ordinary run tries.
 const FEW: &[&str] = &[
     "canal-stale-rule/stale=respelled,rpFilter=2,underlay=drops",
     "canal-stale-rule/stale=recycled,rpFilter=1,underlay=passes",
     "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=iptables",
 ];
 
-/// All of the write-ups'.
+/// All labs of the write-ups.
 const LABS: &[&str] = &[
     "canal-stale-rule",
     "local-ingress",
@@ -186,7 +190,7 @@ fn each_failing_case_is_told_its_cause_and_nothing_false() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// What is wrong with what is said of a probe.
+/// Returns what is wrong with the report on a probe.
 fn complain(id: &str, wrong: &Value) -> Vec<String> {
     let probe = wrong["probe"].as_str().expect("a probe");
     let (lab, values) = id.split_once('/').expect("a case of a lab");
@@ -199,7 +203,7 @@ fn complain(id: &str, wrong: &Value) -> Vec<String> {
     let Some(cause) = cause else {
         return vec![format!("{id}: {probe}: no write-up says that it fails")];
     };
-    // What components write is where it is decided, not why.
+    // Generated rules are the place of the cause, not the cause.
     let cures: Vec<String> = wrong["cures"]
         .as_array()
         .expect("cures")
@@ -234,7 +238,7 @@ fn the_stale_rule_and_its_other_half_are_told() {
     let output = run(&["why", "--kernel=host", "-v", STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = settled(&stdout(&output));
-    // Who may not ask the kernel what it drops has that from its counters.
+    // Without the privilege to trace drops, this part comes from counters.
     let told: Vec<&str> = told
         .split("\n\n")
         .filter(|part| !part.contains("call: 0"))
@@ -250,7 +254,7 @@ fn of_a_healthy_case_nothing_is_wrong() {
     insta::assert_snapshot!(settled(&stdout(&output)));
 }
 
-/// A lab with rules that were saved in its node and lost those that have this in them.
+/// Starts a lab and saves the rules of its node, without the lines that contain `gone`.
 fn dumped(gone: &str) -> (Labs, tempfile::TempDir, String) {
     let labs = Labs::one();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
@@ -271,7 +275,7 @@ fn what_a_dumped_node_lacks_is_told() {
     let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
-    // So it is where the lab itself names the dump.
+    // The result is the same if the lab itself names the dump.
     let nodes = "node-1:\n      dump: iptables-save\n";
     let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
     std::fs::copy(dump, directory.path().join("iptables-save")).expect("it can be copied");
@@ -318,7 +322,7 @@ fn what_the_kernel_refuses_of_a_dump_is_left_out_where_the_user_says_so() {
     assert!(told.contains("restart kube-proxy on node-1"), "{told}");
 }
 
-/// A policy that leaves a node out as soon as it changes.
+/// A step that changes the policy so that one node has no endpoint.
 const STEP: &str = "  steps:
   - name: flipped
     change:
@@ -334,7 +338,7 @@ const STEP: &str = "  steps:
       again: {from: pod/default/client, to: \"service/default/web:80\"}
 ";
 
-/// The other node of that.
+/// The second node of that lab.
 const OTHER: &str = "---
 apiVersion: v1
 kind: Node

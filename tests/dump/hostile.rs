@@ -1,5 +1,4 @@
-//! Dumps that were changed in any way: what `tests/fuzz` tries for minutes, tried
-//! for a moment with all other tests.
+//! Parses randomly changed dumps: runs briefly what `tests/fuzz` runs for minutes.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use svclab_ruleset::tool::{Backing, Ip};
 
 use super::shared;
 
-/// Words that mean something to one of the readers.
+/// Texts with a meaning in at least one format.
 const WORDS: [&str; 24] = [
     "\"",
     "\\",
@@ -84,7 +83,7 @@ fn apply(text: &mut String, edit: &Edit) {
     }
 }
 
-/// A format, and a file of it in the project's tests.
+/// Formats, each with a file of the project's tests.
 const FILES: [(Format, &str); 8] = [
     (
         Format::Rules(Ip::V4, Backing::Default),
@@ -146,7 +145,7 @@ proptest! {
         let _ = shared::dump(format, text.as_bytes());
     }
 
-    /// Every reader meets what is of another.
+    /// Passes files of each format to the parsers of the others.
     #[test]
     fn readers_meet_what_is_not_theirs(reader in 0..FILES.len(), file in 0..FILES.len()) {
         let read = shared::dump(FILES[reader].0, text(FILES[file].1).as_bytes());

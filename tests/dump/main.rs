@@ -1,5 +1,5 @@
-//! What real programs print, odd as it may be, is read, and means the same when
-//! they are given it again.
+//! Tests that the output of real programs is parsed, and has the same meaning after these programs
+//! load it again.
 
 mod hostile;
 #[path = "../fuzz/targets/shared/mod.rs"]
@@ -14,7 +14,7 @@ use svclab_dump::{Difference, File, NodeDump, Read, compare};
 use svclab_ruleset::iptables::{self};
 use svclab_ruleset::tool::Format;
 
-/// Rules with every kind of quoting, in matches that kube-proxy's rules need too.
+/// Rules with every kind of quoting, in matches that kube-proxy's rules need, too.
 const ODD: &str = r#"*filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [12:720]
@@ -40,8 +40,8 @@ const ODD: &str = r#"*filter
 COMMIT
 "#;
 
-/// What a shell prints in a network namespace of its own. Anybody can be root in a
-/// user namespace.
+/// Returns the output of a shell script in a new network namespace. Without root, the script runs
+/// in a user namespace.
 fn inside(script: &str, input: &str) -> String {
     let lock = tempfile::NamedTempFile::new().expect("a temporary file");
     let mut command = Command::new("unshare");
@@ -57,7 +57,7 @@ fn inside(script: &str, input: &str) -> String {
         .spawn()
         .expect("unshare starts");
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
-    // A script that reads nothing may have ended.
+    // A script that reads no input may have ended.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("the shell ends");
@@ -99,7 +99,7 @@ fn rules_come_back(six: &str, kind: &str, rules: &str) {
     let given = iptables::Dump::parse(rules).expect("the rules");
     let read = iptables::Dump::parse(&saved).expect("what was saved");
     assert_eq!(compare_rules(&given, &read, Order::Strict), [], "{saved}");
-    // As svclab writes what it has read, and with counters.
+    // Loads the rules as svclab renders them, and with counters.
     let again = inside(&script, &read.to_string());
     let again = iptables::Dump::parse(&again).expect("what was saved again");
     assert_eq!(compare_rules(&read, &again, Order::Strict), []);
@@ -157,7 +157,7 @@ fn a_difference_made_by_the_program_is_seen() {
     assert_eq!(told, ["filter INPUT: + -s 10.9.9.9/32 -j DROP"]);
 }
 
-/// Matches that not every kernel has: as iptables 1.8.9 printed them.
+/// Matches that not every kernel has, as iptables 1.8.9 printed them.
 #[test]
 fn rules_of_rarer_matches_are_read() {
     let text = include_str!("../recorded/odd/iptables-save");
@@ -192,8 +192,8 @@ fn odd_sets_come_back_from_ipset() {
     same(Format::Sets, &saved, &again);
 }
 
-/// Interfaces, routes and rules that `ip` made are read as `ip` prints them, and a
-/// namespace that was given the routes and rules again has the same.
+/// Parses interfaces, routes and rules as `ip` prints them. Routes and rules that are loaded into
+/// another namespace are the same there.
 #[test]
 fn what_ip_prints_is_read() {
     const MAKE: &str = "\
@@ -234,7 +234,7 @@ fn what_ip_prints_is_read() {
         let looks = Format::of_text(&one).expect("it is told what it is");
         assert!(format.may_be(looks), "{print}: {looks}");
         if format == Format::Links {
-            // Their link-local addresses are tentative for a moment.
+            // Link-local addresses are tentative for a moment.
             let settled = |text: &str| text.replace(" tentative", "");
             same(format, &settled(&one), &settled(&other));
         } else {

@@ -1,4 +1,4 @@
-//! What is tried from inside, and the refusal that each has to meet.
+//! Attempts to escape from inside, and the errors with which each must fail.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,11 +18,11 @@ use nix::unistd::{chdir, chroot, sethostname};
 
 use super::outside::Target;
 
-/// Something to try. What comes of it is how it got out, or the refusal.
+/// An attempt, and the errors with which it must fail. A successful attempt returns how it
+/// succeeded.
 pub struct Attempt {
     pub name: &'static str,
-    /// Any of these is a refusal. `ENODATA` stands for a search that found
-    /// nothing.
+    /// Errors that count as a refusal. `ENODATA` stands for a search without result.
     pub refusals: &'static [Errno],
     pub act: fn(&Target) -> io::Result<String>,
 }
@@ -33,7 +33,7 @@ const ABSENT: &[Errno] = &[Errno::ENOENT];
 const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
 const FORBIDDEN: &[Errno] = &[Errno::EPERM];
 
-/// All that is tried, each in a process of its own.
+/// All attempts; each runs in its own process.
 pub const ALL: &[Attempt] = &[
     attempt("read a file of the host's", ABSENT, |target| {
         read(&target.secret)
@@ -78,7 +78,7 @@ pub const ALL: &[Attempt] = &[
         make("/svclab-was-here")
     }),
     attempt("write settings that are not a network's", DENIED, settings),
-    // A kernel without such keys has no such file.
+    // A kernel without SysRq has no such file.
     attempt("press a magic key", &[Errno::EACCES, Errno::ENOENT], |_| {
         write(Path::new("/proc/sysrq-trigger"))
     }),
@@ -121,7 +121,7 @@ pub const ALL: &[Attempt] = &[
             makedev(8, 0),
         ))
     }),
-    // A kernel without loadable modules has no such call.
+    // A kernel without loadable modules has no such system call.
     attempt("load a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
         // SAFETY: an empty image and an empty text, which live for ever.
         call(|| unsafe { libc::syscall(libc::SYS_init_module, c"".as_ptr(), 0, c"".as_ptr()) })
@@ -143,7 +143,7 @@ pub const ALL: &[Attempt] = &[
         done(sethostname("svclab"))
     }),
     attempt("restart the machine", FORBIDDEN, |_| {
-        // SAFETY: it only says how Ctrl-Alt-Del is taken, should it be heard.
+        // SAFETY: the call only sets the reaction to Ctrl-Alt-Del.
         call(|| i64::from(unsafe { libc::reboot(libc::RB_DISABLE_CAD) }))
     }),
     attempt("go before others", DENIED, |_| {
@@ -223,7 +223,7 @@ fn list(path: &Path) -> io::Result<String> {
     fs::read_dir(path).map(|_| format!("{} was read", path.display()))
 }
 
-/// Opens for writing, and writes nothing.
+/// Opens the file for writing, without writing.
 fn write(path: &Path) -> io::Result<String> {
     let opened = OpenOptions::new().write(true).open(path);
     opened.map(|_| format!("{} can be written", path.display()))
@@ -244,8 +244,7 @@ fn remount() -> io::Result<String> {
     done(mount(none, "/usr", none, flags, none))
 }
 
-/// The way out of a `chroot` that who may `chroot` has: being outside of the new
-/// root when it is made.
+/// Leaves a `chroot`: a process that can call `chroot` creates a new root and stays outside of it.
 fn beyond_the_root(target: &Target) -> io::Result<String> {
     fs::create_dir_all("/tmp/root")?;
     chroot("/tmp/root")?;
@@ -288,8 +287,7 @@ fn environments(target: &Target) -> io::Result<String> {
     Err(nothing())
 }
 
-/// Descriptors of the agent and its programs that lead to files, or to programs in the
-/// kernel and what those write to.
+/// Searches the descriptors of the agent and its programs for files, BPF programs and BPF maps.
 fn descriptors(_: &Target) -> io::Result<String> {
     let own = std::process::id().to_string();
     let mut seen = 0;
@@ -303,7 +301,7 @@ fn descriptors(_: &Target) -> io::Result<String> {
                 continue;
             };
             seen += 1;
-            // Who traces drops is outside, and shares nothing of that.
+            // The process that traces drops runs outside and shares no descriptors.
             let is_a_program_s = leads_to.to_string_lossy().starts_with("anon_inode:bpf");
             let is_a_file_s = leads_to.is_absolute() && leads_to != Path::new("/dev/null");
             if is_a_program_s || is_a_file_s {
@@ -315,8 +313,8 @@ fn descriptors(_: &Target) -> io::Result<String> {
             }
         }
     }
-    // The agent has its streams at least; not to see them is not to have looked, unless
-    // it is closed to everybody inside.
+    // The agent has at least its standard streams. If no descriptor is visible, the search did not
+    // work, unless `/proc/1/fd` is closed to all processes inside.
     let is_closed =
         fs::read_dir("/proc/1/fd").is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
     if seen == 0 && !is_closed {
@@ -325,10 +323,10 @@ fn descriptors(_: &Target) -> io::Result<String> {
     Err(nothing())
 }
 
-/// Settings outside of `net` that belong to a namespace of the agent's own and
-/// therefore change nothing for others: limits of a user namespace (Linux v6.12,
-/// `kernel/ucount.c`), of an IPC namespace (`ipc/ipc_sysctl.c`,
-/// `ipc/mq_sysctl.c`) and, from 6.14 on, of a PID namespace (`kernel/pid.c`).
+/// Whether a sysctl outside of `net` belongs to a namespace of the agent, so that a change does not
+/// affect other processes. Such sysctls are limits of a user namespace (Linux v6.12,
+/// `kernel/ucount.c`), of an IPC namespace (`ipc/ipc_sysctl.c`, `ipc/mq_sysctl.c`) and, from 6.14
+/// on, of a PID namespace (`kernel/pid.c`).
 fn is_its_own(path: &Path) -> bool {
     let own = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
     path.starts_with("/proc/sys/net")
@@ -341,8 +339,8 @@ fn is_its_own(path: &Path) -> bool {
             .is_some_and(|name| own.iter().any(|start| name.starts_with(start)))
 }
 
-/// Sets a setting to what it is: some can be opened by anybody, and written by
-/// nobody.
+/// Writes the current value of a sysctl back: any process can open some sysctls for writing, but
+/// not write them.
 fn write_back(path: &Path) -> io::Result<String> {
     let mut opened = OpenOptions::new().write(true).open(path)?;
     opened.write_all(&fs::read(path)?)?;
@@ -377,7 +375,8 @@ fn settings(_: &Target) -> io::Result<String> {
     Err(Errno::EACCES.into())
 }
 
-/// Any file of a file system can be opened by whoever may read everything.
+/// Opens a file by its handle. A process that can read everything can open any file of a file
+/// system in this way.
 fn by_handle(_: &Target) -> io::Result<String> {
     #[repr(C)]
     struct Handle {
@@ -392,7 +391,7 @@ fn by_handle(_: &Target) -> io::Result<String> {
     };
     let mut id = 0;
     let usr = fs::File::open("/usr/bin")?;
-    // SAFETY: the buffer is as large as it says, and lives through both calls.
+    // SAFETY: the buffer has the stated size, and lives through both calls.
     let named = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -404,8 +403,8 @@ fn by_handle(_: &Target) -> io::Result<String> {
         )
     };
     if named < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
-        // A file system without handles: any handle is refused for the right
-        // that is missing, before it is looked at.
+        // A file system without handles: the kernel checks the missing capability before the
+        // handle.
         handle.bytes = 8;
     }
     // SAFETY: as above.
@@ -420,7 +419,7 @@ fn by_handle(_: &Target) -> io::Result<String> {
 }
 
 fn kernel_program() -> io::Result<String> {
-    // `BPF_PROG_LOAD` of a tracing program that does nothing: `r0 = 0; exit`.
+    // `BPF_PROG_LOAD` of a tracing program without effect: `r0 = 0; exit`.
     let instructions: [u64; 2] = [0xb7, 0x95];
     let mut attributes = [0_u64; 16];
     attributes[0] = 2 | (2 << 32); // kprobe, two instructions
@@ -439,7 +438,7 @@ fn kernel_program() -> io::Result<String> {
 }
 
 fn kernel_map() -> io::Result<String> {
-    // `BPF_MAP_GET_NEXT_ID`, from the first on.
+    // `BPF_MAP_GET_NEXT_ID`, starting with the first ID.
     let mut attributes = [0_u64; 2];
     // SAFETY: the attributes live through the call.
     call(|| unsafe {
@@ -452,7 +451,7 @@ fn kernel_map() -> io::Result<String> {
     })
 }
 
-/// Sets the clock to the time it shows.
+/// Sets the clock to its current time.
 fn set_clock() -> io::Result<String> {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -465,7 +464,7 @@ fn set_clock() -> io::Result<String> {
     })
 }
 
-/// The requests of `ioctl_ns(2)`.
+/// Requests of `ioctl_ns(2)`.
 const NS_GET_USERNS: libc::c_ulong = 0xb701;
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 

@@ -1,10 +1,10 @@
-//! Labs whose commands do harm, beside labs that do none.
+//! Tests labs with harmful commands together with harmless labs.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A lab of one call that connects, whose first node types commands.
+/// Returns a lab with one probe, whose first node runs commands.
 fn lab(name: &str, commands: &str, rest: &str) -> String {
     format!(
         r#"apiVersion: svclab/v1
@@ -38,15 +38,15 @@ spec:
 
 const CONNECTS: &str = "  expect:\n  - call: {connected: 1}";
 
-/// Takes every descriptor of every process it can name, writes to it what an agent says,
-/// and stops the process: `pidfd_open`, `pidfd_getfd`, `ptrace`.
+/// Command that copies every descriptor of every visible process, writes a forged agent event to
+/// each copy, and stops the process: `pidfd_open`, `pidfd_getfd`, `ptrace`.
 const HOSTILE: &str = r#"perl -e 'for $p (1..300) { next if $p == $$; $f = syscall(434, $p, 0); next if $f < 0; for $d (0..64) { $g = syscall(438, $f, $d, 0); next if $g < 0; open($o, ">&=", $g) or next; for $l (0..9) { $j = "{\"say\":\"gone\",\"lab\":$l}"; syswrite($o, pack("N", length $j) . $j); } } syscall(101, 16, $p, 0, 0); }'"#;
 
 fn run(directory: &Path, labs: &[(&str, String)]) -> Output {
     run_labs(directory, labs, "2")
 }
 
-/// Runs labs, so many cases at once.
+/// Runs labs with this number of parallel cases.
 fn run_labs(directory: &Path, labs: &[(&str, String)], jobs: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
     command
@@ -65,7 +65,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
-/// A lab that has to fail fails, whatever another one does.
+/// A lab that must fail fails, whatever another lab does.
 pub fn honest_lab_fails_beside_a_hostile_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let hostile = serde_json::to_string(HOSTILE).expect("text");
@@ -81,10 +81,11 @@ pub fn honest_lab_fails_beside_a_hostile_one() {
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
-/// Prints what a server would answer, with a source that nobody has, to whoever connects.
+/// Command that prints a forged server reply with an unused source address to each connecting
+/// client.
 const FORGES: &str = r#"perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalPort => 9999, Listen => 9) or die; exit if fork; open STDOUT, ">/dev/null"; open STDERR, ">/dev/null"; while ($c = $s->accept) { sysread($c, $b, 1); syswrite($c, "pod/default/web 9.9.9.9:1\n"); close $c }'"#;
 
-/// An answer of a command that was typed is not a server's.
+/// The answer of a `byHand` command does not count as an answer of a server.
 pub fn answer_of_a_command_is_not_a_server_s() {
     let directory = tempfile::tempdir().expect("a directory");
     let forges = serde_json::to_string(FORGES).expect("text");
@@ -103,8 +104,8 @@ pub fn answer_of_a_command_is_not_a_server_s() {
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
-/// What a command leaves behind is there for a later case of the same file, whose agent is
-/// the same, and for no case of another file.
+/// A file that a command leaves behind is visible to a later case of the same file, which uses the
+/// same agent, but to no case of another file.
 pub fn labs_of_different_files_share_no_agent() {
     let directory = tempfile::tempdir().expect("a directory");
     let typed = |command: &str| {
@@ -126,8 +127,8 @@ pub fn labs_of_different_files_share_no_agent() {
     }
 }
 
-/// A command that takes more than it may is an error of its case, and of no other one of
-/// the same agent.
+/// A command that exceeds its limits is an error of its case, but not of other cases of the same
+/// agent.
 pub fn commands_beyond_their_limits_are_errors() {
     let directory = tempfile::tempdir().expect("a directory");
     let case = |name: &str, command: &str| {
@@ -167,7 +168,7 @@ pub fn commands_beyond_their_limits_are_errors() {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
-/// Limits have bounds themselves.
+/// The limits themselves have bounds.
 pub fn limits_out_of_bounds_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (field, value, bounds) in [

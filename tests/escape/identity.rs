@@ -1,8 +1,9 @@
-//! Who a process is: that an intruder is what the agent is, and not less.
+//! User, capabilities and namespaces of a process, to check that the intruder has the same as the
+//! agent.
 
 use std::fs;
 
-/// What of a process's status says which rights it has.
+/// Fields of `/proc/PID/status` that describe the privileges of a process.
 const RIGHTS: [&str; 10] = [
     "Uid",
     "Gid",
@@ -16,10 +17,10 @@ const RIGHTS: [&str; 10] = [
     "Seccomp",
 ];
 
-/// The namespaces of a process, by the names in its `/proc/PID/ns`.
+/// Namespaces of a process, as named in `/proc/PID/ns`.
 pub const NAMESPACES: [&str; 7] = ["mnt", "pid", "ipc", "uts", "cgroup", "user", "net"];
 
-/// A process's rights, a line each; `process` as in `/proc`.
+/// Returns the privileges of a process, one a line; `process` as in `/proc`.
 pub fn rights(process: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let rights = RIGHTS.iter();
@@ -35,7 +36,8 @@ pub fn rights(process: &str) -> Vec<String> {
     rights.collect()
 }
 
-/// A process's namespaces, a line each. From inside nobody sees those of the agent.
+/// Returns the namespaces of a process, one a line. The namespaces of the agent are not visible
+/// from inside.
 pub fn namespaces(process: &str) -> Vec<String> {
     let namespaces = NAMESPACES.iter().map(|name| {
         let leads_to = fs::read_link(format!("/proc/{process}/ns/{name}"));

@@ -1,4 +1,4 @@
-//! The program that goes inside and tries.
+//! The intruder: enters the namespaces of the agent and runs all attempts.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,16 +16,15 @@ use super::attempts;
 use super::identity::{self, NAMESPACES};
 use super::outside::Target;
 
-/// Goes where the agent is, whose processes are the first two arguments: the
-/// one that waits outside and the one inside. Prints, a line each, what came of
-/// what it tried.
+/// Enters the namespaces of the agent, runs the attempts, and prints one result a line. The first
+/// two arguments are the PIDs of the waiting process outside and of the agent inside.
 pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let mut next = || arguments.next().expect("an argument");
     let (waiting, agent) = (next(), next());
     let target: Target = serde_json::from_str(&next()).expect("a target");
     let namespaces = identity::namespaces(&agent);
     enter(&waiting, &agent).expect("a process of its own goes anywhere");
-    // Processes that are started from here on are inside.
+    // Processes that start from here on are inside.
     each("who it is", || {
         let own = [
             identity::rights("thread-self"),
@@ -44,7 +43,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Tries in a process of its own and says what came of it.
+/// Runs an attempt in a new process and prints its result.
 fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
     std::io::stdout().flush().expect("somebody who listens");
     // SAFETY: this process has one thread.
@@ -53,7 +52,7 @@ fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
             waitpid(child, None).expect("an end");
         }
         ForkResult::Child => {
-            // As the agent does before it starts anything.
+            // As the agent does before it starts any program.
             bound();
             prctl::set_no_new_privs().expect("that can always be had");
             match act() {
@@ -69,25 +68,25 @@ fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
     }
 }
 
-/// Gives up gaining what programs of labs cannot have.
+/// Drops the capabilities that programs of labs cannot have from the bounding set.
 fn bound() {
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW.
     for capability in (0..64).filter(|capability| ![10, 12, 13].contains(capability)) {
-        // SAFETY: the call takes numbers. Beyond the last capability it does nothing.
+        // SAFETY: the call takes numbers. Beyond the last capability it has no effect.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
     }
 }
 
-/// Takes on the agent's namespaces and its user.
+/// Enters the namespaces of the agent and becomes its user.
 fn enter(waiting: &str, agent: &str) -> std::io::Result<()> {
     let open = |process: &str, name: &str| File::open(format!("/proc/{process}/ns/{name}"));
     let outer = open(waiting, "user")?;
     let namespaces = NAMESPACES.map(|name| open(agent, name));
     if setgroups(&[]).is_err() {
-        // Who is not root has no say in it, and none to give up.
+        // A process without root cannot change its groups, and has none to drop.
     }
-    // Where the agent's first user namespace is not this one, the others belong
-    // to that.
+    // If the agent's outer user namespace is not the current one, the other namespaces belong to
+    // that one.
     match setns(outer.as_fd(), CloneFlags::CLONE_NEWUSER) {
         Ok(()) | Err(Errno::EINVAL) => {}
         Err(errno) => return Err(errno.into()),

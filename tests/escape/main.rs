@@ -1,12 +1,9 @@
-//! Trying to get out of where a lab runs. A run is started, and beside its agent,
-//! in the same namespaces and with the same rights, a program that tries
-//! whatever would reach the machine: nothing may come of it but the kernel's
-//! refusal. As root everything is done twice, the second time as a user without
-//! privileges.
+//! Tests that nothing escapes from a lab. A program runs beside the agent of a run, in the same
+//! namespaces and with the same privileges, and attempts to reach the machine. The kernel must
+//! refuse every attempt. As root, every test runs twice, the second time with an unprivileged user.
 //!
-//! That program is this very test, started anew with `intruder` as its first
-//! argument: it was loaded before it went inside, so nothing has to be shown to
-//! it there.
+//! The program is this test binary, started with `intruder` as its first argument. The binary is
+//! loaded before it enters the namespaces, so it needs no file inside.
 
 mod attempts;
 mod beside;
@@ -91,7 +88,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Looks at the agent and has everything tried, once, and says all that came of it.
+/// Checks the agent, runs all attempts once, and returns all unexpected results.
 fn try_all(user: User) -> Result<(), Failed> {
     let outside = Outside::prepare(user);
     let said = outside.intrude();

@@ -1,5 +1,5 @@
-//! The machine around a lab: what there is to be reached, a run that waits for
-//! packets that do not come, and the intruder that is sent after its agent.
+//! The machine outside of a lab: targets of the attempts, a run whose probe waits for packets that
+//! never arrive, and the start of the intruder.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use super::copied::copied;
 use super::rights::may_ask;
 use super::{attempts, identity, waiting};
 
-/// As whom svclab runs.
+/// User that svclab runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
     Root,
@@ -39,7 +39,7 @@ impl User {
     }
 }
 
-/// As whom it can be tried here.
+/// Returns the users that the tests can run svclab as.
 pub fn users() -> Vec<User> {
     if geteuid().is_root() {
         vec![User::Root, User::Ordinary]
@@ -48,7 +48,7 @@ pub fn users() -> Vec<User> {
     }
 }
 
-/// What there is to be reached.
+/// Targets of the attempts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Target {
     pub secret: PathBuf,
@@ -60,7 +60,7 @@ pub struct Target {
     pub word: String,
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 pub struct Outcome {
     pub name: String,
     is_refused: bool,
@@ -77,7 +77,7 @@ impl Outcome {
         })
     }
 
-    /// What is wrong with it, if it is anything but a refusal that is due.
+    /// Describes an unexpected result; `None` if the attempt met an expected refusal.
     pub fn complaint(&self) -> Option<String> {
         let due: Vec<String> = match attempts::ALL.iter().find(|a| a.name == self.name) {
             Some(attempt) => attempt.refusals.iter().map(|e| format!("{e:?}")).collect(),
@@ -88,7 +88,7 @@ impl Outcome {
     }
 }
 
-/// A run, and what is around it.
+/// A run and the targets around it.
 pub struct Outside {
     _directory: TempDir,
     target: Target,
@@ -98,7 +98,7 @@ pub struct Outside {
     run: Child,
     waiting: i32,
     agent: i32,
-    /// Of network namespaces, before the run.
+    /// Names of network namespaces before the run.
     names: Vec<OsString>,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Outside {
 }
 
 impl Outside {
-    /// Starts a run and waits until its lab stands and its probes are under way.
+    /// Starts a run, and waits until its lab is built and its probes run.
     pub fn prepare(user: User) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let open = fs::Permissions::from_mode(0o755);
@@ -153,8 +153,7 @@ impl Outside {
         }
     }
 
-    /// What is wrong with the user and the namespaces of the agent, as this machine has
-    /// them.
+    /// Returns what is wrong with the user and the namespaces of the agent, as seen from outside.
     pub fn agent(&self, user: User) -> Vec<String> {
         let agent = self.agent.to_string();
         let (own, its) = (identity::namespaces("self"), identity::namespaces(&agent));
@@ -182,7 +181,7 @@ impl Outside {
         wrong
     }
 
-    /// Sends the intruder inside.
+    /// Starts the intruder and returns the results of its attempts.
     pub fn intrude(&self) -> Vec<Outcome> {
         let target = serde_json::to_string(&self.target).expect("JSON");
         let intruder = std::env::current_exe().expect("this program");
@@ -201,7 +200,7 @@ impl Outside {
         text.lines().filter_map(Outcome::parse).collect()
     }
 
-    /// What of all that is outside shows that somebody was there.
+    /// Returns the targets that an attempt has reached.
     pub fn touched(&self) -> Vec<String> {
         let mut touched = Vec::new();
         let is_alone = |accepted: std::io::Result<()>| {
@@ -239,7 +238,7 @@ impl Outside {
     }
 }
 
-/// The names of network namespaces, where `ip netns` keeps them.
+/// Returns the names of the network namespaces of `ip netns`.
 fn names() -> Vec<OsString> {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let mut names: Vec<OsString> = names.map(|name| name.file_name()).collect();
@@ -247,7 +246,7 @@ fn names() -> Vec<OsString> {
     names
 }
 
-/// What the descriptors of a process lead to.
+/// Returns the link targets of the descriptors of a process.
 fn descriptors(process: &Child) -> impl Iterator<Item = String> {
     let all = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("a process");
     all.flatten()
@@ -255,10 +254,10 @@ fn descriptors(process: &Child) -> impl Iterator<Item = String> {
         .map(|to| to.display().to_string())
 }
 
-/// Starts a run as a user; returns it with the process that waits outside for the
-/// agent, and the agent.
+/// Starts a run as a user. Returns the run, the process outside that waits for the agent, and the
+/// agent.
 fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) {
-    // Where every user may read it.
+    // Every user can read the copy.
     let program = copied(directory.path());
     let labs = directory.path().join("labs");
     fs::create_dir(&labs).expect("a directory");
@@ -275,11 +274,11 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
     } else {
         Command::new(&program)
     };
-    // Somebody's descriptor, which every program that is started inherits.
+    // A descriptor without close-on-exec, which all started programs inherit.
     let left_open = File::open(&target.secret).expect("the file");
     let number = left_open.as_raw_fd();
-    // SAFETY: between fork and exec one system call is made, which may be made
-    // there, on a descriptor that is open for as long as this function runs.
+    // SAFETY: one async-signal-safe system call is made between fork and exec, on a descriptor that
+    // stays open during this function.
     unsafe {
         command.pre_exec(move || {
             let fd = std::os::fd::BorrowedFd::borrow_raw(number);
@@ -294,7 +293,7 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
         .env("HOME", &target.home)
         .env("SECRET", &target.word)
         .stdout(Stdio::null());
-    // Everything is watched, and drops are traced by who may.
+    // Records full evidence; a privileged user also traces drops.
     let report = directory.path().join("report");
     fs::create_dir(&report).expect("a directory");
     fs::set_permissions(&report, fs::Permissions::from_mode(0o777)).expect("permissions");

@@ -1,5 +1,5 @@
-//! Programs of labs that try to get out, by agents of each kind. This program starts itself
-//! as a user, has an agent started, and is the program in its labs.
+//! Tests escape attempts of lab programs with agents of each privilege. This program starts itself
+//! as a user, starts an agent, and runs itself as a program in the agent's labs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,22 +14,22 @@ use super::guests::{block_on, guest};
 use super::program::Whose;
 use super::tenants::{self, are_apart_on_the_machine};
 
-/// Has this program start the agent and run itself in labs.
+/// Argument that makes this program start the agent and run itself in labs.
 pub const OUTSIDE: &str = "program-outside";
 
-/// Ends what is printed of all that was tried.
+/// Last line of the output, printed once all attempts have run.
 const DONE: &str = "that is all";
 
-/// How an agent keeps programs apart.
+/// Privilege of an agent, which determines how it isolates programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// As root's, in a user namespace.
+    /// Root, in a user namespace.
     Root,
-    /// As that of somebody who has one user.
+    /// A user without privileges, who has a single user ID.
     Ordinary,
-    /// With rights of the machine's own root.
+    /// Root in the initial user namespace.
     Machine,
-    /// As a guest's first process.
+    /// The first process of a guest.
     Guest,
 }
 
@@ -45,8 +45,8 @@ impl Standing {
         }
     }
 
-    /// Whether programs of two labs are apart as they have to be. Of a user namespace's
-    /// and a guest's root they have the group, and never the user.
+    /// Returns the check that programs of two labs are isolated. In root's user namespace and in a
+    /// guest, programs have the group of root, but not its user.
     fn are_apart(self) -> fn(&Whose, &Whose) -> bool {
         match self {
             Self::Root => |one, other| {
@@ -66,7 +66,7 @@ impl Standing {
     }
 }
 
-/// Starts an agent of that kind, and prints what its programs reached.
+/// Starts an agent of that kind, and prints the attempts that succeeded.
 pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let mut next = || arguments.next().expect("an argument");
     let (program, word) = (next(), next());
@@ -96,8 +96,8 @@ pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is wrong with what programs read of legacy tables. The kernel's list of tables is
-/// for root's group, which only programs of a user namespace or a guest have.
+/// Returns what is wrong with the legacy tables that programs read. The kernel's list of tables is
+/// readable for root's group, which only programs in a user namespace or a guest have.
 async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>, KernelError> {
     let node = "node-1";
     let plan = Plan {
@@ -127,7 +127,7 @@ async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>,
     Ok(vec![format!("legacy tables: {written:?} {all:?} {one:?}")])
 }
 
-/// The kinds of agents that there can be here.
+/// Returns the kinds of agents that the current user can start.
 pub fn standings() -> Vec<Standing> {
     let mut standings = vec![Standing::Ordinary, Standing::Guest];
     if geteuid().is_root() {
@@ -136,7 +136,7 @@ pub fn standings() -> Vec<Standing> {
     standings
 }
 
-/// What programs of such an agent's labs reached.
+/// Returns the attempts that succeeded in labs of such an agent.
 pub fn reached(standing: Standing) -> String {
     let own = std::env::current_exe().expect("this program");
     let directory = tempfile::tempdir().expect("a directory");

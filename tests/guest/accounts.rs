@@ -1,5 +1,5 @@
-//! All labs in guests, with everything watched: every packet is accounted for, and
-//! verdicts are what they are when nobody watches.
+//! Runs all labs in guests with full evidence. Every packet has a known end, and the verdicts equal
+//! those without evidence.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::accounts_of::account;
 use super::cases::cases;
 use super::guests::{block_on, guest};
 
-/// How many cases stand in a guest at once: as many as `svclab run` has there.
+/// Number of parallel cases in a guest, the same as of `svclab run`.
 const AT_ONCE: usize = 2;
 
-/// From how many connections on a case waits longer than cases do, and stands alone:
-/// watching them all takes a guest its time, and what another lab waits for, too.
+/// Cases with more connections than this wait longer and run alone: tracing all of them slows the
+/// guest down, and other labs with it.
 const MANY: u32 = 100;
 
-/// How long it waits then.
+/// Wait of probes in such cases.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn none_is_unknown(series: &str) {

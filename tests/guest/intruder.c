@@ -1,5 +1,5 @@
-/* Started in QEMU's place: tries to reach the machine and prints the error of
- * each attempt, 0 for one that succeeded. The targets are macros. */
+/* Runs in place of QEMU: tries to reach the machine, and prints the errno of
+ * each attempt, or 0 for a success. Macros name the targets. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +34,7 @@ static long memory_of(int process) {
     return syscall(SYS_process_vm_readv, process, &here, 1, &there, 1, 0);
 }
 
-/* Descriptors that are neither standard streams nor what QEMU is given. */
+/* Counts descriptors other than standard streams and those that QEMU gets. */
 static int strange(void) {
     int found = 0;
     for (int fd = 3; fd < 4096; fd++) {

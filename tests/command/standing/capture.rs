@@ -1,4 +1,4 @@
-//! Packets of a lab that stands, as they come.
+//! Tests `svclab capture`, which records packets of a running lab.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::{Labs, assert_told};
 
-/// A capture into a file, under way: it has begun to write.
+/// Starts a capture into a file and waits until the capture has begun.
 fn capturing(labs: &Labs, of: &[&str], file: &Path) -> Child {
     let child = labs
         .runtime
@@ -18,7 +18,7 @@ fn capturing(labs: &Labs, of: &[&str], file: &Path) -> Child {
         .stdout(File::create(file).expect("a file"))
         .spawn()
         .expect("the command starts");
-    // What is written first is written when packets are watched.
+    // The first bytes are written once the capture is active.
     while fs::metadata(file).expect("a file").len() == 0 {
         std::thread::yield_now();
     }
@@ -37,7 +37,8 @@ fn call(labs: &Labs) {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
-/// What another program reads in a capture, which it must find nothing wrong with.
+/// Returns the output of another program that reads a capture. Asserts that the program reports no
+/// error.
 fn read(program: &str, arguments: &[&str], file: &Path) -> Vec<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -46,7 +47,7 @@ fn read(program: &str, arguments: &[&str], file: &Path) -> Vec<String> {
         .output()
         .expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr);
-    // As root tshark says so, and tcpdump says what it reads.
+    // tshark warns when it runs as root, and tcpdump prints the name of the file.
     let wrong: Vec<&str> = said
         .lines()
         .filter(|line| !line.contains("Running as user") && !line.contains("reading from file"))
@@ -79,7 +80,7 @@ fn others_read_what_was_captured() {
     let packets = read("tcpdump", &["-n"], &file);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(said, format!("{} packets\n", packets.len()));
-    // The first packet of the call, by each interface that it crossed, in its order.
+    // The first packet of the connection at each interface, in order.
     let syn = "frame.interface_name ip.dst tcp.dstport frame.packet_flags_direction tcp.flags";
     let syn: Vec<&str> = syn.split(' ').collect();
     let told = fields(&file, &syn);
@@ -92,9 +93,9 @@ fn others_read_what_was_captured() {
     let web = "pod/default/web/eth0\t10.244.1.10\t8080\t0x00000001";
     let at = |of: &str| first.iter().position(|line| *line == of);
     assert_eq!(at(client), Some(0), "{first:?}");
-    // What a kernel says is of one order only within a namespace's stack.
+    // Packet order is certain only within the stack of one namespace.
     assert!(at(bridge).is_some() && at(bridge) < at(web), "{first:?}");
-    // Their times are of nanoseconds, of today, and in order.
+    // Times have nanoseconds, are of today, and ascend.
     let times: Vec<f64> = fields(&file, &["frame.time_epoch"])
         .iter()
         .map(|time| time.parse().expect("a number"))
@@ -124,7 +125,7 @@ fn what_is_asked_for_is_captured_and_nothing_else() {
     names.sort();
     names.dedup();
     assert_eq!(names, ["node-1/cbr0", "pod/default/web/eth0"]);
-    // None came: it is a capture all the same.
+    // A capture without packets is a valid file.
     let none = directory.path().join("none.pcapng");
     let output = interrupted(capturing(&labs, &["laptop"], &none));
     assert_told!(labs, output);
@@ -145,7 +146,7 @@ fn what_is_not_there_is_told() {
 #[test]
 fn a_reader_that_goes_ends_it() {
     let labs = Labs::one();
-    // While nothing comes.
+    // No packet arrives meanwhile.
     let mut child = labs.runtime.start(&["capture"]);
     let mut head = [0; 4];
     let mut stdout = child.stdout.take().expect("a pipe");
@@ -173,7 +174,7 @@ fn a_lab_that_goes_ends_it() {
         format!("{packets} packets; lab/policy=Local was taken away\n")
     );
 
-    // It is lost.
+    // Kills the daemon, so that the lab is lost.
     labs.runtime.up(&labs.case("Local"));
     let capture = capturing(&labs, &[], &file);
     let holder = Pid::from_raw(labs.runtime.holder());
@@ -199,7 +200,7 @@ fn a_disk_that_becomes_full_holds_whole_packets() {
     let labs = Labs::one();
     let directory = tempfile::tempdir().expect("a directory");
     let kept = directory.path().join("kept.pcapng");
-    // A disk of a few pages, and packets that fill none of them.
+    // A disk of a few pages; no packet fills a page exactly.
     let script = "mount -t tmpfs -o size=16k full /mnt
         \"$0\" capture pod/default/web/eth0 > /mnt/full.pcapng || code=$?
         cp /mnt/full.pcapng \"$1\"; exit \"${code:-0}\"";

@@ -1,4 +1,5 @@
-//! Programs in a lab that stands: their streams, their ends, and what they do there.
+//! Tests `svclab exec` and `svclab shell`: streams and exit codes of programs in a running lab, and
+//! their effects on the lab.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -20,7 +21,7 @@ fn exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
         .expect("the command starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // Who does not read to the end closes it.
+    // A program that does not read all its input closes the pipe.
     let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("an end");
     feeding.join().expect("it ends");
@@ -38,7 +39,7 @@ fn streams_and_status_are_passed_on() {
     );
     let output = exec(&labs, &["sh", "-c", "kill -TERM $$"], b"");
     assert_eq!(output.status.code(), Some(128 + 15));
-    // It is in the namespace, and alone there.
+    // The program runs in the network namespace of the node.
     let output = exec(&labs, &["ip", "-br", "address", "show", "eth0"], b"");
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(told.contains("192.168.50.11/"), "{told}");
@@ -51,7 +52,7 @@ fn much_is_passed_through_both_ways() {
     let output = exec(&labs, &["cat"], &much);
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stdout == much, "{} bytes came", output.stdout.len());
-    // What was written right before the end is there.
+    // Output written right before the end is complete.
     for _ in 0..20 {
         let output = exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
         assert_eq!(
@@ -70,7 +71,7 @@ fn who_reads_or_writes_no_more_is_told() {
         (output.status.code(), &*output.stdout),
         (Some(0), &b"xxx"[..])
     );
-    // Nobody reads what it writes: it ends by that, as it would without svclab.
+    // Without a reader of its output, the program ends as it would without svclab.
     let mut child = labs.runtime.start(&["exec", "node-1", "--", "yes"]);
     let mut some = [0; 4];
     child
@@ -89,12 +90,12 @@ fn the_end_of_a_program_does_not_wait_for_what_it_left() {
     let output = exec(&labs, &["sh", "-c", "sleep 600 & echo $!"], b"");
     assert_eq!(output.status.code(), Some(0));
     let left = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    // It goes on, until the lab goes.
+    // The child process runs until the lab ends.
     let output = exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
-/// A program in the lab that says that it runs, and then waits.
+/// Starts a program in the lab that prints `runs` and waits for a signal.
 fn waiting(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
     let script = "trap 'echo asked; exit 3' INT; echo runs; while :; do sleep 600 & wait; done";
     let mut child = labs
@@ -119,7 +120,7 @@ fn signals_are_passed_on() {
     assert_eq!(child.wait().expect("an end").code(), Some(3));
 }
 
-/// The processes below one, however far.
+/// Returns all descendants of a process.
 fn below(process: i32) -> Vec<i32> {
     let mut all = children(process);
     let mut at = 0;
@@ -171,7 +172,7 @@ fn what_is_not_there_is_told() {
     assert_told!(labs, run(&["exec", "node-1", "--", "/etc/services"]));
     assert_told!(labs, run(&["exec", "node-1"]));
     assert_told!(labs, run(&["shell", "node-1"]));
-    // By the names of labs.
+    // Prefixes as in lab files are accepted, too.
     assert_eq!(
         run(&["exec", "node/node-1", "--", "true"]).status.code(),
         Some(0)

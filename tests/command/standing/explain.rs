@@ -1,5 +1,5 @@
-//! What is said of packets in a lab that stands: what happens there, whatever was
-//! planned.
+//! Tests explanations of packets in a running lab, which describe the actual state, whatever the
+//! lab planned.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn a_probe_is_told_of_with_its_way() {
     let output = runtime.run(&probe);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
-    // Every rule, for who asks; and without `--explain` the verdict alone.
+    // `-v` prints every rule; without `--explain`, only the verdict is printed.
     let all = runtime.run(&[&probe[..], &["-v"]].concat());
     assert!(stdout(&all).contains("nat PREROUTING"), "{all:?}");
     let verdict = runtime.run(&probe[..3]);
@@ -67,7 +67,7 @@ fn the_lab_s_own_probes_are_told_of_as_it_stands() {
     let output = runtime.run(&asked);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
-    // A lab is named as far as it takes, and probes are, too.
+    // A unique prefix is sufficient for the name of the lab; probes can be selected.
     let data = ["canal-stale-rule", "--format=json", "--probe=call"];
     let output = runtime.run(&[&asked[..], &data].concat());
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -1,4 +1,4 @@
-//! Labs that stand with a program as kube-proxy on their node.
+//! Tests running labs with a program as kube-proxy on their node.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,10 +12,10 @@ use super::{Labs, assert_told};
 use crate::fake;
 use crate::killed::{left, of_session};
 
-/// How soon everything must be gone.
+/// Maximum time until all processes have ended.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A lab in which a [`fake`] kube-proxy is going to run, and what brings it up.
+/// Writes a lab for a [`fake`] kube-proxy. Returns the lab and a function that runs `svclab up`.
 fn labs(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
     let labs = Labs::of(&fake::lab());
     let program = fake::kube_proxy(labs.directory.path(), ending);
@@ -29,7 +29,7 @@ fn labs(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
     (labs, up)
 }
 
-/// The kube-proxies that a holder's lab has: the script by its own name.
+/// Counts the kube-proxy processes of a daemon's lab, by process name.
 fn proxies(holder: i32) -> usize {
     let names = of_session(holder).into_iter().filter_map(|process| {
         let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
@@ -46,7 +46,7 @@ fn it_runs_until_the_lab_is_taken_away() {
     assert_told!(labs, run(&["ps"]));
     let holder = labs.runtime.holder();
     assert_eq!(proxies(holder), 1);
-    // It is on its node, and so is what it asks.
+    // kube-proxy and its API server run on the node.
     let asks = concat!(
         "use IO::Socket::INET;",
         r#"my $api = IO::Socket::INET->new("127.0.0.1:16443") or die;"#,
@@ -90,7 +90,7 @@ fn one_that_has_ended_is_told_by_whatever_is_tried() {
     let (labs, up) = labs(fake::WRITES);
     let standing = up(&labs, &["--detach"]);
     assert_eq!(standing.status.code(), Some(0), "{standing:?}");
-    // It is there until its end is noticed.
+    // Returns once the process has ended and its end was noticed.
     let killed = concat!(
         "for each in /proc/[0-9]*; do read -r name <\"$each/comm\"; ",
         "[ \"$name\" != kube-proxy ] || process=${each#/proc/}; done; ",

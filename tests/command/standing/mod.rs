@@ -1,4 +1,4 @@
-//! Labs that stand on this host, and what a user does in them.
+//! Tests labs that run on this host, and the commands for them.
 
 mod capture;
 mod exec;
@@ -12,7 +12,7 @@ use std::process::Output;
 use super::standing_labs::Runtime;
 use super::support::{LAB, lab, svclab};
 
-/// A lab of two cases.
+/// A lab file with two cases, and a private runtime directory.
 pub struct Labs {
     pub runtime: Runtime,
     directory: tempfile::TempDir,
@@ -20,12 +20,12 @@ pub struct Labs {
 }
 
 impl Labs {
-    /// None stands yet.
+    /// Creates the good lab; no case runs.
     pub fn none() -> Self {
         Self::of(LAB)
     }
 
-    /// The same of another lab.
+    /// Creates a lab from a text; no case runs.
     pub fn of(text: &str) -> Self {
         let (directory, path) = lab(text);
         Self {
@@ -35,26 +35,26 @@ impl Labs {
         }
     }
 
-    /// One of its cases stands.
+    /// Creates the good lab and starts the case `policy=Local`.
     pub fn one() -> Self {
         let labs = Self::none();
         labs.runtime.up(&labs.case("Local"));
         labs
     }
 
-    /// The name of a case.
+    /// Returns the name of a case.
     pub fn case(&self, policy: &str) -> String {
         format!("{}/policy={policy}", self.path)
     }
 
-    /// What a user is told, without what differs from one test or machine to another.
+    /// Renders the output without parts that differ between tests or machines.
     pub fn told(&self, output: &Output) -> String {
         let directory = self.directory.path().display().to_string();
         self.runtime.told(output).replace(&directory, "LABS")
     }
 }
 
-/// Compares what a user is told with what is kept.
+/// Compares rendered output with a snapshot.
 macro_rules! assert_told {
     ($labs:expr, $output:expr) => {
         insta::with_settings!({filters => vec![

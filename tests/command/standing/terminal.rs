@@ -1,4 +1,4 @@
-//! Programs in a lab on a user's terminal.
+//! Tests programs in a lab on a terminal.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use nix::pty::{Winsize, openpty};
 
 use super::Labs;
 
-/// A user at a terminal, where a command runs.
+/// A user at a pseudoterminal on which a command runs.
 struct User {
     terminal: File,
     child: Child,
@@ -54,7 +54,7 @@ impl User {
         }
     }
 
-    /// Reads on until that is seen; what was seen before it.
+    /// Reads until the text appears. Returns the output before it.
     fn sees(&mut self, words: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(words) {
@@ -65,7 +65,7 @@ impl User {
             let mut on = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
             let came = poll(&mut on, PollTimeout::from(60_000_u16)).expect("a terminal");
             assert!(came > 0, "`{words}` was not seen: {}", self.seen);
-            // A terminal that nobody holds any more is in error.
+            // Reading fails once no process has the terminal open.
             let read = self.terminal.read(&mut some).unwrap_or(0);
             assert!(read > 0, "`{words}` was never seen: {}", self.seen);
             self.seen.push_str(&String::from_utf8_lossy(&some[..read]));
@@ -107,12 +107,12 @@ fn a_shell_is_on_a_terminal_of_its_own() {
         user.sees("21-xterm");
         user.sees("40 100");
         user.resizes(50, 120);
-        // The shell asks when it is told.
+        // The new size arrives with a delay.
         user.types("until stty size | grep 50; do :; done\r");
         user.sees("50 120");
-        // Ctrl-C is for what runs there, and not for svclab.
-        // What says so is what the terminal belongs to, and all there is of it: a
-        // shell that is just starting another program may miss the signal.
+        // Ctrl-C interrupts the program in the lab, not svclab. The process that prints `begun` is
+        // the only one in the foreground: a shell that is just starting another program may miss
+        // the signal.
         user.types("sh -c \"echo be''gun; exec sleep 600\"\r");
         user.sees("begun");
         user.types("\x03");

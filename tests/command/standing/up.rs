@@ -1,4 +1,4 @@
-//! How labs come to stand, are listed, and go.
+//! Tests `svclab up`, `ps` and `down`.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::{Labs, assert_told};
 use crate::killed::{left, of_session};
 use crate::waiting::children;
 
-/// How soon everything must be gone.
+/// Maximum time until all processes have ended.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Whether a file's name ends so.
+/// Whether a file name has this extension.
 fn is_of(file: &str, extension: &str) -> bool {
     Path::new(file)
         .extension()
@@ -34,7 +34,7 @@ fn a_lab_stands_until_it_is_taken_away() {
     assert_told!(labs, run(&["ps"]));
     assert_told!(labs, run(&["up", "--detach", &labs.case("Local")]));
     assert_told!(labs, run(&["ps"]));
-    // The same again.
+    // Starts the same case again.
     assert_told!(labs, run(&["up", "--detach", &labs.case("Local")]));
     assert_told!(labs, run(&["up", &labs.case("Local")]));
     let holder = labs.runtime.holder();
@@ -49,7 +49,7 @@ fn a_lab_stands_until_it_is_taken_away() {
 fn of_several_labs_one_is_named() {
     let labs = Labs::one();
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    // From now on what is to be typed names the lab.
+    // With two running labs, the suggested commands name the lab.
     assert_told!(labs, run(&["up", "--detach", &labs.case("Cluster")]));
     assert_told!(labs, run(&["exec", "node-1", "--", "true"]));
     assert_told!(
@@ -133,13 +133,13 @@ fn a_holder_that_is_killed_takes_all_with_it() {
     let before = witness::look().digest();
     let labs = Labs::one();
     let holder = labs.runtime.holder();
-    // It is of a session of its own.
+    // The daemon runs in a session of its own.
     assert!(of_session(holder).len() > 1);
     signal(holder, Signal::SIGKILL);
     let left = left(holder, Instant::now() + SOON);
     assert!(left.is_empty(), "{left:?} go on");
     assert_eq!(witness::look().digest(), before);
-    // What it left is removed by whoever looks first.
+    // The next command removes the files of the killed daemon.
     assert_eq!(labs.runtime.files().len(), 3);
     assert_told!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));
     assert!(!labs.runtime.files().iter().any(|file| is_of(file, "sock")));

@@ -1,6 +1,5 @@
-//! Both ends of the pipe may hear anything: a front end from an agent that was
-//! taken over, an agent from a front end that was. It is a message or it is
-//! refused, and a message means the same after it was sent on.
+//! Fuzzes both ends of the agent's pipe with arbitrary bytes, as from a compromised peer. A message
+//! is either parsed or refused, and has the same meaning after it is serialized again.
 
 #![no_main]
 
@@ -16,8 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     while let Ok(Some(frame)) = frames.decode(&mut stream) {
         is_heard_or_refused(&frame);
     }
-    // Lengths that are right are rare: what comes after the first is a message by
-    // itself, too.
+    // Valid lengths are rare: the bytes after the first length are also tried as one message.
     if let Some((_, message)) = bytes.split_at_checked(4) {
         is_heard_or_refused(message);
     }

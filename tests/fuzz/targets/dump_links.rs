@@ -1,4 +1,4 @@
-//! What is said to come from `ip addr` may be anything.
+//! Fuzzes the parser of `ip addr` output.
 
 #![no_main]
 

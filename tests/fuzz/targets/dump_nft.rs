@@ -1,4 +1,4 @@
-//! What is said to come from `nft list ruleset` may be anything.
+//! Fuzzes the parser of `nft list ruleset` output.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let ruleset = dump.nft.expect("what was read");
-    // What was read can be written, and means the same then.
+    // A parsed ruleset can be rendered and has the same meaning then.
     let again = nft::parse(&ruleset.to_string()).expect("what was read can be written");
     let differences = compare::nft::compare(&ruleset, &again);
     assert!(

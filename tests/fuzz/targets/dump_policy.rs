@@ -1,4 +1,4 @@
-//! What is said to come from `ip rule` may be anything.
+//! Fuzzes the parser of `ip rule` output.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What is said to come from `ip route` may be anything.
+//! Fuzzes the parser of `ip route` output.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! What is said to come from `iptables-save` may be anything; what can be read of
-//! it can be written and means the same then.
+//! Fuzzes the parser of `iptables-save` output. Parsed rules can be rendered and have the same
+//! meaning then.
 
 #![no_main]
 

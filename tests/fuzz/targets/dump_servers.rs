@@ -1,4 +1,4 @@
-//! What is said to come from `ipvsadm -Sn` may be anything.
+//! Fuzzes the parser of `ipvsadm -Sn` output.
 
 #![no_main]
 

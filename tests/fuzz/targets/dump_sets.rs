@@ -1,4 +1,4 @@
-//! What is said to come from `ipset save` may be anything.
+//! Fuzzes the parser of `ipset save` output.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What is said to come from `sysctl -a` may be anything.
+//! Fuzzes the parser of `sysctl -a` output.
 
 #![no_main]
 

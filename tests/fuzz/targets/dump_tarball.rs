@@ -1,4 +1,4 @@
-//! What is said to be a tarball of a dump may be anything.
+//! Fuzzes the reader of bundle tarballs.
 
 #![no_main]
 

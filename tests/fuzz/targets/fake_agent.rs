@@ -1,4 +1,4 @@
-//! Cases of arbitrary valid labs on an agent that returns arbitrary evidence: nothing
+//! Fuzzes cases of arbitrary valid labs with an agent that returns arbitrary evidence: nothing
 //! panics, and no case passes without evidence for every expectation.
 
 #![no_main]
@@ -23,7 +23,7 @@ use tokio::runtime::Builder;
 use choices::Choices;
 use fake_agent::{of_probes, try_with};
 
-/// Labs that come with svclab.
+/// The shipped labs.
 static LABS: LazyLock<Vec<Chosen>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
     choose(&[], &directory).expect("labs")
@@ -31,7 +31,7 @@ static LABS: LazyLock<Vec<Chosen>> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
-    // Most of them are drawn.
+    // Most cases are generated.
     let case = match choices.below(4) {
         0 => shipped(&mut choices),
         _ => Some(valid_lab::draw(&mut choices)),
@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
         .block_on(try_with(&case, &mut choices));
 });
 
-/// Prepares any case of any lab that comes with svclab; `None` where it cannot be prepared.
+/// Prepares any case of any shipped lab; `None` if the case cannot be prepared.
 fn shipped(choices: &mut Choices<'_>) -> Option<Prepared> {
     let lab = &LABS[choices.below(LABS.len())];
     let cases = lab.scenario.cases();

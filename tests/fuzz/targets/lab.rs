@@ -1,4 +1,4 @@
-//! What is asked of any text that is given as a lab.
+//! Checks for any text that is read as a lab.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use svclab_planner::needs::Needs;
 use svclab_runner::run::{Chosen, prepare};
 use svclab_scenario::Scenario;
 
-/// So many cases are looked at: a lab may have thousands.
+/// Maximum number of prepared cases: a lab may have thousands.
 const CASES: usize = 4;
 
-/// It becomes plans, or is refused with a message that can be shown.
+/// Checks that the text gives plans, or is refused with a printable message.
 pub fn is_taken_or_refused(bytes: &[u8]) {
     let Ok(source) = Source::from_bytes("<fuzz>", bytes.to_vec()) else {
         return;

@@ -1,4 +1,4 @@
-//! A lab's file may hold anything.
+//! Fuzzes the parser of lab files.
 
 #![no_main]
 

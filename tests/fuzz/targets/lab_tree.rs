@@ -1,5 +1,4 @@
-//! Labs that come with svclab, some places of which are changed: each is taken or refused
-//! with a message.
+//! Fuzzes shipped labs with some changed values: each lab is accepted, or refused with a message.
 
 #![no_main]
 
@@ -17,7 +16,7 @@ use serde_json::Value;
 use changed_lab::{change_lab, text};
 use choices::Choices;
 
-/// Labs that are right.
+/// Documents of valid labs.
 static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {
     let texts = [
         include_str!("../../../lab/scenario/src/example.yaml"),
@@ -32,7 +31,7 @@ static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
-    // Half of them are of the smallest, which is tried ten times as fast.
+    // Half of the runs use the smallest lab, which runs 10 times as fast.
     let at = match choices.below(2) {
         0 => 0,
         _ => choices.below(LABS.len()),

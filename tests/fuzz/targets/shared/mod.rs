@@ -1,4 +1,4 @@
-//! What holds of every dump, whatever is in it.
+//! Checks that hold for every dump, whatever its content.
 
 use svclab_diagnostic::Rendering;
 use svclab_dump::compare::iptables::Order;
@@ -6,8 +6,8 @@ use svclab_dump::{File, NodeDump, compare};
 use svclab_ruleset::iptables::{Dump, Rule};
 use svclab_ruleset::tool::Format;
 
-/// A file of a dump is read or refused with messages that can be shown, and what
-/// was read does not differ from itself.
+/// Parses a file of a dump, which gives a dump or printable messages. Asserts that the parsed dump
+/// equals itself. Returns `None` if the file is refused.
 pub fn dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
     let text = std::str::from_utf8(bytes).ok()?;
     let _ = Format::of_text(text);
@@ -35,7 +35,7 @@ pub fn dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
     read.is_whole().then_some(read.dump)
 }
 
-/// What was read of rules can be written, and means the same then.
+/// Asserts that parsed rules can be rendered and have the same meaning then.
 fn come_back(rules: &Dump) {
     let mut tables = rules.tables.iter().map(|table| table.table);
     let mut known = Vec::new();
@@ -45,7 +45,7 @@ fn come_back(rules: &Dump) {
             false
         }
     }) {
-        // Two tables of a name are no dump, and were told.
+        // Two tables with the same name are invalid and were reported.
         return;
     }
     let again = Dump::parse(&rules.to_string()).expect("what was read can be written");
