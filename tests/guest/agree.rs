@@ -1,5 +1,5 @@
-//! The same plan here and there: the same verdicts, packets, counters and rules,
-//! up to what two kernels may do differently.
+//! Runs the same plans on two kernels and compares verdicts, packets, counters and rules, except
+//! where two kernels may differ.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::cases::cases;
 use super::guests::{AGENT, block_on, guest};
 use super::outcome::{Outcome, watched};
 
-/// How many cases stand in one guest at once: as many as `svclab run` has there.
+/// Number of parallel cases in one guest, the same as of `svclab run`.
 const AT_ONCE: usize = 2;
 
-/// From how many connections on a case waits longer than cases do.
+/// Cases with more connections than this wait longer.
 const MANY: u32 = 100;
 
-/// How long it waits then.
+/// Wait of probes in such cases.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
@@ -31,14 +31,14 @@ async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
     Outcome::new(prepared, &judgement, &evidence)
 }
 
-/// Runs a lab's cases by both and compares what they come to.
+/// Runs the cases of a lab on both agents and compares the outcomes.
 async fn agree(lab: &str, here: Agent, there: Agent) {
     let mut prepared = cases(&[lab.to_owned()]);
     assert!(prepared.len() > 1, "{lab}");
     for case in &mut prepared {
         let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
         if connections > MANY {
-            // Watching them all takes a guest its time.
+            // Recording all packets slows the guest down.
             for probe in &mut case.plan.probes {
                 probe.patience = PATIENCE;
             }
@@ -53,7 +53,7 @@ async fn agree(lab: &str, here: Agent, there: Agent) {
         .await;
 }
 
-/// The statements that only one of two runs makes.
+/// Returns the lines that only one of two outcomes has.
 fn differences(here: &Outcome, there: &Outcome) -> String {
     let only = |one: &Outcome, other: &Outcome, mark: char| -> String {
         let lines = one.0.difference(&other.0);

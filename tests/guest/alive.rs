@@ -1,4 +1,4 @@
-//! Guests that live: what they are, what they draw, and what ends them.
+//! Tests running guests: kernel, programs, clock, random numbers, isolation, and how they end.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,12 +14,12 @@ use super::guests::{block_on, guest};
 use super::processes::{Held, is_qemu};
 use super::support::{QUICK, SERIES};
 
-/// A guest, and its QEMU.
+/// Starts a guest. Returns its agent, and QEMU's PID and pidfd.
 async fn with_qemu(series: &str) -> (Agent, Pid, Held) {
     with_qemu_and(series, Deadlines::default()).await
 }
 
-/// The same, given up otherwise.
+/// Starts a guest with these deadlines.
 async fn with_qemu_and(series: &str, deadlines: Deadlines) -> (Agent, Pid, Held) {
     let guest = guest(series).await.with_deadlines(deadlines);
     let agent = guest.start().await.expect("a guest");
@@ -92,7 +92,7 @@ fn a_guest_s_clock_is_this_machine_s() {
         let before = now();
         let evidence = session.probe().await.expect("evidence");
         let after = now();
-        // A guest's clock goes by its own ticks from then on.
+        // After its start, the guest's clock runs on its own ticks.
         let slack = Duration::from_millis(500);
         assert!(!evidence.packets.is_empty());
         for packet in &evidence.packets {
@@ -171,7 +171,7 @@ fn a_killed_guest_is_lost_and_that_is_told() {
 
 #[test]
 fn a_guest_that_says_nothing_is_given_up() {
-    // Longer than one that lives is silent, also on a machine that is busy.
+    // Longer than a running guest is silent, also on a busy machine.
     let deadlines = Deadlines {
         silence: Duration::from_secs(10),
         ..Deadlines::default()
@@ -185,7 +185,7 @@ fn a_guest_that_says_nothing_is_given_up() {
             panic!("{error:?}")
         };
         assert_eq!(lost.how, "it has not said anything for 10 s");
-        // It is not left behind, stopped as it is.
+        // QEMU is killed although it is stopped.
         drop((session, agent));
         held.gone().await;
     });
@@ -245,8 +245,8 @@ fn a_guest_has_no_way_out() {
             assert!(finished.success, "{}", finished.stderr);
             finished.stdout
         };
-        // Bridges, and the port to the agent: no network card, no disk, no
-        // file system of this machine's.
+        // PCI bridges, and the serial port of the agent: no network card, no disk, no file system
+        // of the host.
         let devices = read("/proc/bus/pci/devices").await;
         let mut devices: Vec<&str> = devices
             .lines()
@@ -263,8 +263,8 @@ fn a_guest_has_no_way_out() {
             .filter_map(|line| line.split(' ').nth(2))
             .collect();
         kinds.sort_unstable();
-        // There is a second `proc`, of the program's own PID namespace, and a device hides
-        // each of its lists of keys.
+        // A second `proc` belongs to the program's PID namespace, and device files hide the lists
+        // of keys.
         kinds.dedup();
         assert_eq!(kinds, ["devpts", "devtmpfs", "proc", "rootfs", "sysfs"]);
     });
@@ -272,7 +272,7 @@ fn a_guest_has_no_way_out() {
 
 #[test]
 fn a_program_below_tmp_is_where_it_is_on_this_machine() {
-    // Always the same: a guest's snapshot is of the paths of its programs.
+    // The path is constant, because a guest's snapshot depends on the paths of its programs.
     let directory = std::env::temp_dir().join("svclab-guest-tests");
     std::fs::create_dir_all(&directory).expect("a directory");
     let program = directory.join("date");

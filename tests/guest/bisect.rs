@@ -1,4 +1,4 @@
-//! What makes the difference between the nodes of the write-ups that need IPVS.
+//! Tests `svclab bisect` with nodes of the write-ups that need IPVS.
 
 use std::process::Command;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::SVCLAB;
 use super::guests::{block_on, guest, shared};
 
-/// The answer for the dumps of a write-up, laid over a node of a case.
+/// Runs `bisect` on dumps of a write-up that replace a node of a case.
 fn found(case: &str, good: &str, bad: &str) -> Value {
-    // Its kernel is fetched.
+    // Fetches the kernel.
     block_on(guest("6.12"));
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -24,7 +24,7 @@ fn found(case: &str, good: &str, bad: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What a side of an answer names: where, as good has it and as bad has it.
+/// Returns each difference of a result: location, text on the good side, text on the bad side.
 fn named(side: &Value) -> Vec<[&str; 3]> {
     let all = side.as_array().expect("a list");
     all.iter()
@@ -68,11 +68,11 @@ fn the_rule_or_its_entry_by_which_the_nodes_of_s0_differ() {
         ],
         ["iptables nat KUBE-LOAD-BALANCER", "none", rule],
     ];
-    // The rule alone returns nobody, nor does the entry.
+    // Neither the rule alone nor the entry alone causes the return.
     assert_eq!(named(&found["breaks"]), both, "{found:#}");
     let cures = named(&found["cures"]);
     assert!(cures.len() == 1 && both.contains(&cures[0]), "{found:#}");
-    // Half of the calls come back, in turn.
+    // Every second connection fails, in turn.
     assert_eq!(found["symptom"]["by"], "verdict");
     assert!(found["wrongInMillion"].as_u64() <= Some(1000), "{found:#}");
 }

@@ -1,4 +1,4 @@
-//! Guests that do not come up, and what is found damaged.
+//! Tests guests that do not boot, and damaged snapshots.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -16,8 +16,8 @@ use super::command::{QEMU, programs, run};
 use super::guests::block_on;
 use super::support::{QUICK, guest_in, guest_of, own_kernel};
 
-/// What is said of a guest with a cache of its own, started with that program as
-/// its first, that is waited for so long.
+/// Starts a guest with a new cache, that program as its first process, and that boot timeout.
+/// Returns the error message.
 fn started_with(init: &Path, boot: Duration) -> String {
     let deadlines = Deadlines {
         boot,
@@ -65,7 +65,7 @@ fn a_hang_at_boot_ends_at_its_deadline() {
     assert!(message.contains("was not ready after 20 s"), "{message}");
 }
 
-/// The only snapshot of a cache.
+/// Returns the path of the only snapshot in a cache.
 fn snapshot(cache: &Cache) -> PathBuf {
     let keys = cache.keys(SNAPSHOTS);
     assert_eq!(keys.len(), 1, "{keys:?}");
@@ -103,10 +103,10 @@ fn a_damaged_snapshot_is_made_anew() {
         works(&cache).await;
         let kept = snapshot(&cache);
         let first = made(&kept.join("manifest.json"));
-        // One that is whole is used again.
+        // An intact snapshot is used again.
         works(&cache).await;
         assert_eq!(made(&snapshot(&cache).join("manifest.json")), first);
-        // Bytes of the kernel's own memory.
+        // Overwrites bytes in the memory of the kernel.
         let memory = File::options()
             .write(true)
             .open(kept.join("memory"))
@@ -140,7 +140,7 @@ fn a_snapshot_that_does_not_go_on_is_made_anew() {
             .expect("it is there");
         state.seek(SeekFrom::Start(0)).expect("it is there");
         state.write_all(b"nonsense").expect("it is there");
-        // As if it had been so when it was kept.
+        // Updates the digest, as if the state had been invalid when the snapshot was stored.
         let manifest = fs::read_to_string(kept.join("manifest.json")).expect("it is there");
         let mut manifest: serde_json::Value = serde_json::from_str(&manifest).expect("it is there");
         manifest["files"]["state"] = sha256(&kept.join("state")).into();
@@ -169,12 +169,12 @@ fn a_user_s_own_kernel_runs_labs() {
             .collect();
         run(&cache, path.path(), &words)
     };
-    // Its modules lie beside it, as a package has them.
+    // The modules are beside the kernel, as in a package.
     let ended = ran(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     let results: serde_json::Value = serde_json::from_str(&ended.said).expect("results");
     assert_eq!(results["cases"][0]["kernel"], release.as_str());
-    // They lie elsewhere.
+    // The modules are in another directory.
     let elsewhere = tempfile::tempdir().expect("a directory");
     let modules = elsewhere.path().join(&release);
     fs::rename(tree.path().join("lib/modules").join(&release), &modules).expect("it can be moved");

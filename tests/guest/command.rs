@@ -1,5 +1,5 @@
-//! The command, run on machines that have only what a test gives them, and
-//! certified to leave nothing behind.
+//! Runs the command on a machine with only the programs and the cache of a test. Checks that the
+//! command leaves nothing behind.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,10 +12,10 @@ use super::SVCLAB;
 use super::caches::is_clean;
 use super::processes::{Held, of_session};
 
-/// The program that guests need, by its name on this machine.
+/// Name of the QEMU program that guests need.
 pub const QEMU: &str = "qemu-system-x86_64";
 
-/// A directory of programs: links to real ones, and scripts.
+/// Creates a directory of programs: links to installed programs, and shell scripts.
 pub fn programs(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     for name in real {
@@ -29,7 +29,7 @@ pub fn programs(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::TempDir {
     directory
 }
 
-/// Where a program of this machine lies.
+/// Returns the path of an installed program.
 pub fn installed(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").expect("there is a PATH");
     std::env::split_paths(&path)
@@ -38,13 +38,12 @@ pub fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed"))
 }
 
-/// The command on a machine with that cache and the programs of `path`, at the
-/// head of a session of its own.
+/// Returns the command with this cache and this `PATH`, as leader of a new session.
 pub fn svclab(cache: &Path, path: &Path) -> Command {
     on_machine(SVCLAB, cache, path)
 }
 
-/// The same for another program, which starts the command.
+/// Returns another program, which starts the command, in the same environment.
 pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -67,14 +66,14 @@ pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
     command
 }
 
-/// What the command ended with and said, with nothing of it left.
+/// Exit code and output of an ended command.
 pub struct Ended {
     pub code: Option<i32>,
     pub said: String,
 }
 
-/// Runs the command to its end. Afterwards nothing of it runs, no lock of the
-/// cache is held, and nothing in it is half made.
+/// Runs the command until it ends. Then asserts that no process of the command runs, no lock of the
+/// cache is held, and no entry is incomplete.
 pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> Ended {
     let child = svclab(cache, path)
         .args(arguments)
@@ -83,7 +82,7 @@ pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> Ended {
     ended(child, cache)
 }
 
-/// Waits for the end of a command that was started.
+/// Waits until a started command ends.
 pub fn ended(child: Child, cache: &Path) -> Ended {
     let session = i32::try_from(child.id()).expect("a process has a small number");
     let output = child.wait_with_output().expect("it ends");
@@ -103,13 +102,13 @@ fn told(output: &Output) -> Ended {
     }
 }
 
-/// What was said, without what differs between machines and runs.
+/// Returns the output without parts that differ between machines and runs.
 pub fn shown(ended: &Ended, cache: &Path) -> String {
     let mut text = ended
         .said
         .replace(&cache.display().to_string(), "CACHE")
         .replace(SVCLAB, "SVCLAB");
-    // The words of a kernel's console are its own.
+    // The text of a kernel console varies.
     if let Some((before, rest)) = text.split_once("it said: ") {
         let after = rest.find("what to do: ").map_or("", |at| {
             rest[..at].rfind('\n').map_or("", |end| &rest[end..])
@@ -123,7 +122,7 @@ pub fn shown(ended: &Ended, cache: &Path) -> String {
     lines.join("\n")
 }
 
-/// Compares what was said with what is kept.
+/// Compares the output with a snapshot.
 macro_rules! assert_said {
     ($ended:expr, $cache:expr) => {
         insta::with_settings!({filters => vec![
@@ -138,7 +137,7 @@ macro_rules! assert_said {
 }
 pub(crate) use assert_said;
 
-/// A command under way that tells what it does.
+/// A running command whose debug log is read.
 pub struct Telling {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStderr>>,
@@ -159,12 +158,12 @@ impl Telling {
         }
     }
 
-    /// Its process.
+    /// Returns the PID of the command.
     pub fn id(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a process has a small number")
     }
 
-    /// Reads on until it says that; returns the rest of the line.
+    /// Reads the log until a line contains the text. Returns the rest of the line.
     pub fn until(&mut self, words: &str) -> String {
         let mut before = Vec::new();
         for line in self.lines.by_ref() {
@@ -177,16 +176,16 @@ impl Telling {
         panic!("it never said `{words}`: {}", before.join("\n"));
     }
 
-    /// The next QEMU that it starts.
+    /// Waits until the command starts QEMU. Returns QEMU's PID and pidfd.
     pub fn qemu(&mut self) -> (i32, Held) {
         let process = self.until("QEMU runs process=");
         let process = process.trim().parse().expect("a process is a number");
         (process, Held::new(process))
     }
 
-    /// Waits for its end.
+    /// Waits until the command ends.
     pub fn ended(mut self, cache: &Path) -> Ended {
-        // It must not wait for somebody who reads.
+        // Reads the log to its end, so that the command does not block.
         let lines = self.lines;
         let reading = std::thread::spawn(move || lines.for_each(drop));
         self.child.stderr = None;
@@ -195,7 +194,7 @@ impl Telling {
         ended
     }
 
-    /// Ends it without a word.
+    /// Kills the command with SIGKILL.
     pub fn kill(mut self) {
         let lines = self.lines;
         let reading = std::thread::spawn(move || lines.for_each(drop));

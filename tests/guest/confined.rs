@@ -1,5 +1,5 @@
-//! What QEMU may do on this machine, as the kernel reports it: of a guest that
-//! runs, for root and for an ordinary user, where namespaces are allowed and where not.
+//! Tests the confinement of QEMU on the host, as the kernel reports it for a running guest. Covers
+//! root and an ordinary user, with and without permission to create namespaces.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
@@ -20,11 +20,10 @@ use super::container::contain;
 use super::seen::Seen;
 use super::support::QUICK;
 
-/// A user that no account of the machine is, to be an ordinary user and the
-/// owner of files.
+/// User ID without an account, for an ordinary user and the owner of files.
 const ORDINARY: u32 = 54_321;
 
-/// Gives a directory and all that is in it to a user, and hides it from others.
+/// Gives a directory tree to a user and hides it from others.
 fn give_to(user: u32, path: &Path) {
     let found = fs::symlink_metadata(path).expect("it is there");
     let mode = if found.is_dir() { 0o700 } else { 0o600 };
@@ -37,19 +36,19 @@ fn give_to(user: u32, path: &Path) {
     }
 }
 
-/// As whom svclab runs.
+/// User and environment that svclab runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Root,
     /// Root of a container with Docker's default profile.
     Container,
     Ordinary,
-    /// An ordinary user who may not make user namespaces.
+    /// Ordinary user who cannot create user namespaces.
     WithoutNamespaces,
 }
 
 impl Caller {
-    /// The owner of what the caller has.
+    /// Returns the owner of the caller's files.
     const fn user(self) -> u32 {
         match self {
             Self::Root | Self::Container => 0,
@@ -58,7 +57,7 @@ impl Caller {
     }
 }
 
-/// The command as that caller starts it, which inherits a descriptor of a secret
+/// Returns the command as that caller starts it. The command inherits a descriptor of a secret
 /// file.
 fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command {
     let secret = fs::File::open("/etc/shadow");
@@ -69,7 +68,7 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
         .env("SVCLAB_CACHE", cache)
         .env("PATH", path)
         .env("SECRET", "of the caller")
-        // Cargo's, whose directories QEMU would be shown as those of its libraries.
+        // Cargo sets this variable; QEMU would get its directories as library directories.
         .env_remove("LD_LIBRARY_PATH")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -92,7 +91,7 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
         }
         Caller::WithoutNamespaces => {
             contain(&mut command);
-            // The filter lasts, the capabilities go with the user.
+            // The filter stays; changing the user drops the capabilities.
             // SAFETY: between fork and exec system calls are made only.
             unsafe {
                 command.pre_exec(|| {
@@ -107,7 +106,7 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
     command
 }
 
-/// What the command came to as that caller starts it: its exit code and what it printed.
+/// Runs the command as that caller. Returns its exit code and standard output.
 fn told(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> (Option<i32>, String) {
     let output = command(caller, cache, path, words).output();
     let output = output.expect("the command starts");
@@ -115,17 +114,17 @@ fn told(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> (Option<i3
     (output.status.code(), said)
 }
 
-/// A run of a quick case in a guest.
+/// Arguments that run a quick case in a guest.
 const RUN: [&str; 4] = ["run", QUICK, "--kernel", "6.12"];
 
-/// The QEMU that a run has started, once it runs a guest, and how the run ends.
+/// Records the state of each QEMU once it runs a guest, until the command ends.
 fn watch(mut child: Child) -> (Vec<Seen>, std::process::Output) {
     let mut seen = Vec::new();
     while child.try_wait().expect("the command runs").is_none() {
         for process in children(child.id()) {
             let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
             let seccomp = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-            // QEMU's own filter is the last thing that it sets up.
+            // QEMU's own filter is the last step of its setup.
             if name.starts_with("qemu") && seccomp.lines().any(|line| line == "Seccomp_filters:\t2")
             {
                 seen.extend(Seen::of(process, child.id()));
@@ -150,7 +149,7 @@ fn children(process: u32) -> Vec<i32> {
         .collect()
 }
 
-/// A cache of that user's, and a directory with the QEMU of this machine.
+/// Creates a cache owned by that user, and a directory with the installed QEMU.
 fn prepared(owner: u32) -> (tempfile::TempDir, Cache, tempfile::TempDir, PathBuf) {
     let (directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
@@ -181,7 +180,7 @@ fn is_other_user(seen: &Seen) -> bool {
 fn qemu_of_root_is_confined() {
     assert!(geteuid().is_root(), "this test takes root");
     let (_directory, cache, _path, bin) = prepared(0);
-    // The first run boots, the second goes on from the snapshot.
+    // The first run boots the guest; the second restores the snapshot.
     for _ in 0..2 {
         let (observations, _) = passes(Caller::Root, &cache, &bin, &RUN);
         for seen in &observations {
@@ -196,7 +195,7 @@ fn qemu_of_root_is_confined() {
 fn cache_of_another_user_starts_no_qemu() {
     assert!(geteuid().is_root(), "this test takes root");
     let (directory, cache, _path, bin) = prepared(0);
-    // It would say that it was started.
+    // The script leaves a file if svclab starts it.
     let (qemu, started) = (bin.join(QEMU), directory.path().join("started"));
     fs::remove_file(&qemu).expect("a link");
     fs::write(&qemu, format!("#!/bin/sh\n> {}\n", started.display())).expect("a script");
@@ -254,11 +253,11 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
             assert!(said.contains(reason), "{said}");
             assert!(said.contains(" on Linux 6.12."), "{said}");
         }
-        // `--kernel host` asks for no guest.
+        // `--kernel host` rules out a guest.
         let words = ["run", QUICK, "--kernel", "host"];
         let (code, said) = told(caller, cache.directory(), &bin, &words);
         assert_eq!(code, Some(3), "{caller:?}: {said}");
-        // What doctor says is what a run does.
+        // The report of `doctor` agrees with the run.
         let (code, said) = told(caller, cache.directory(), &bin, &["doctor"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("This machine can run every lab."), "{said}");
@@ -304,7 +303,7 @@ fn qemu_of_root_that_may_not_change_its_user_is_refused() {
     );
 }
 
-/// Compiles a program that tries to reach what the macros name.
+/// Compiles the program that tries to reach the targets in the macros.
 fn intruder(at: &Path, macros: &[(&str, String)]) {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest/intruder.c");
     let compiled = Command::new("cc")
@@ -319,7 +318,7 @@ fn intruder(at: &Path, macros: &[(&str, String)]) {
     assert!(compiled.expect("there is a compiler").success());
 }
 
-/// A process of a user that waits to be killed.
+/// A sleeping process of a user, killed when dropped.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -347,7 +346,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
         let user = caller.user();
         let (directory, cache, path, bin) = prepared(user);
         fs::remove_file(bin.join(QEMU)).expect("a link");
-        // What only the caller may reach.
+        // Files and a socket that only the caller can reach.
         let place = directory.path().join("place");
         let (secret, socket) = (place.join("secret"), place.join("socket"));
         fs::create_dir(&place).expect("a directory");
@@ -391,7 +390,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
                 Errno::ENOENT,
                 Errno::EROFS,
                 Errno::ENOSYS,
-                // A user that a user namespace has not.
+                // A user ID that the user namespace does not map.
                 Errno::EINVAL,
             ];
             let is_refused = refusals.iter().any(|errno| *errno as i32 == error);

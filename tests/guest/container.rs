@@ -1,7 +1,6 @@
-//! The restrictions of a container with Docker's default profile, for a command
-//! that is about to be started: its capabilities (moby v28,
-//! `oci/caps/defaults.go`) and its system call filter (moby v28,
-//! `profiles/seccomp/default.json`), as far as svclab could notice them.
+//! Restricts a command like a container with Docker's default profile: capabilities (moby v28,
+//! `oci/caps/defaults.go`) and system call filter (moby v28, `profiles/seccomp/default.json`).
+//! Includes all restrictions that svclab could notice.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -14,8 +13,8 @@ use nix::libc::{self, c_long, c_ulong};
 /// `AUDIT_WRITE`, `SETFCAP`.
 const CAPABILITIES: [c_ulong; 14] = [0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31];
 
-/// Calls that the profile leaves out, or allows with capabilities that such a
-/// container has not.
+/// System calls that the profile omits, or allows only with capabilities that such a container
+/// lacks.
 const REFUSED: &[c_long] = &[
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -53,17 +52,17 @@ const REFUSED: &[c_long] = &[
     libc::SYS_open_by_handle_at,
 ];
 
-/// Flags of `clone` that make namespaces: the profile's 2114060288.
+/// Flags of `clone` that create namespaces: 2114060288 in the profile.
 const NAMESPACES: u32 = 0x7E02_0000;
 
-/// Has a command start as in such a container. The calling process is root.
+/// Restricts a command like such a container. The calling process must be root.
 pub fn contain(command: &mut Command) {
     let filter = filter();
     // SAFETY: between fork and exec system calls are made only.
     unsafe {
         command.pre_exec(move || {
-            // Before the capabilities go: without `no_new_privs`, which Docker does
-            // not set, a filter takes CAP_SYS_ADMIN.
+            // Before the capabilities are dropped: without `no_new_privs`, which Docker does not
+            // set, installing a filter needs CAP_SYS_ADMIN.
             let program = libc::sock_fprog {
                 len: u16::try_from(filter.len()).unwrap_or(0),
                 filter: filter.as_ptr().cast_mut(),

@@ -1,5 +1,4 @@
-//! What is said of the write-ups that need IPVS: their journeys, in a guest, where the
-//! kernel tells of its drops, too.
+//! Tests explanations of the write-ups that need IPVS, in a guest, whose kernel also reports drops.
 
 use std::process::Command;
 
@@ -7,7 +6,7 @@ use serde_json::Value;
 
 use super::SVCLAB;
 
-/// The journeys of a probe, as data.
+/// Runs `explain` and returns the connections of a probe.
 fn connections(case: &str, probe: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -71,8 +70,9 @@ fn a_node_without_cluster_cidr_keeps_its_source_and_nothing_brings_the_answer_ba
     }
 }
 
-/// The kernel log at the end of the fourth write-up: nat OUTPUT, KUBE-SERVICES before
-/// and after the mark, filter OUTPUT and nat POSTROUTING with it, the masquerading rule.
+/// The kernel log at the end of the fourth write-up. Its stages are nat OUTPUT, then KUBE-SERVICES
+/// before and after the mark, then filter OUTPUT and nat POSTROUTING with the mark, and the
+/// masquerading rule.
 #[test]
 fn the_stages_of_the_write_up_s_log_come_in_its_order() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart";

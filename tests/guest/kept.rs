@@ -1,4 +1,4 @@
-//! What is kept between runs, whoever else uses it and whatever ends them.
+//! Tests the guest cache with concurrent, interrupted and killed runs.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::guests::{AGENT, block_on};
 use super::support::{QUICK, guest_in, guest_of, own_kernel};
 use svclab_runner::kernel::guest::{Cache, Wanted};
 
-/// A case whose probes wait for packets that do not come.
+/// Arguments of a run whose probes wait for packets that never arrive.
 const WAITING: [&str; 6] = [
     "run",
     "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
@@ -55,7 +55,7 @@ fn ctrl_c_ends_guests_too() {
     let ended = booting.ended(cache.directory());
     assert_eq!(ended.code, Some(130), "{}", ended.said);
     qemu.is_gone();
-    // The same once it probes.
+    // The same while the probes run.
     let mut probing = Telling::start(cache.directory(), path.path(), &WAITING);
     probing.until("run its probes");
     kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("it runs");
@@ -79,7 +79,7 @@ fn a_guest_that_is_lost_under_way_is_told() {
         ended
     };
     assert_said!(lost_by(Signal::SIGKILL), cache.directory());
-    // It stands still, and nothing comes of it any more.
+    // A stopped guest sends nothing any more.
     assert_said!(lost_by(Signal::SIGSTOP), cache.directory());
 }
 
@@ -111,12 +111,12 @@ fn kernels_are_listed_and_removed_with_their_snapshots() {
     assert_eq!(cache.keys(SNAPSHOTS), [""; 0]);
     assert_said!(kernel(&["path", "6.12"], 3), cache.directory());
     assert_said!(kernel(&["rm", "6.12"], 3), cache.directory());
-    // There is neither a kernel nor an apt.
+    // The cache has no kernel, and apt is missing.
     assert_said!(kernel(&["list"], 3), cache.directory());
     assert_said!(kernel(&["fetch", "6.12"], 3), cache.directory());
 }
 
-/// An apt that has one kernel, which is the distribution's 6.12.
+/// Creates an apt with one kernel, the 6.12 kernel of the distribution.
 fn apt() -> (tempfile::TempDir, tempfile::TempDir) {
     let (tree, _, release) = own_kernel("6.12", |_| true);
     let show = format!(
@@ -173,7 +173,7 @@ fn another_svclab_makes_a_snapshot_of_its_own_and_old_ones_are_removed() {
     let wanted = Wanted::Series("6.12".to_owned());
     let mut seen = Vec::new();
     for build in 0..5 {
-        // The same program with a mark in it: what a build differs in.
+        // Each copy of the program has another byte, so it counts as another build.
         let program = directory.path().join(format!("svclab-{build}"));
         let mut bytes = fs::read(AGENT).expect("the program");
         let greeting = b"svclab agent: ";

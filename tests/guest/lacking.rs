@@ -1,6 +1,5 @@
-//! Machines that lack what a guest needs, or whose QEMU does not do what it
-//! should: each is told in a line, with what to do and its exit code, and leaves
-//! nothing behind.
+//! Tests machines without the requirements of a guest, and faulty QEMU programs. Each problem is
+//! reported in a line with a remedy and its exit code, and leaves nothing behind.
 
 use std::fs;
 use std::path::Path;
@@ -17,12 +16,12 @@ use super::support::{QUICK, own_kernel};
 const IPVS: &str =
     "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
-/// Runs a case in a guest where `PATH` is only this, which must end so.
+/// Runs a case in a guest with this `PATH`, and asserts the exit code.
 fn ends(cache: &Path, path: &Path, code: i32) -> Ended {
     ends_with("6.12", cache, path, code)
 }
 
-/// The same with another kernel.
+/// Runs a case with another kernel, and asserts the exit code.
 fn ends_with(kernel: &str, cache: &Path, path: &Path, code: i32) -> Ended {
     let ended = run(cache, path, &["run", QUICK, "--kernel", kernel]);
     assert_eq!(ended.code, Some(code), "{}", ended.said);
@@ -70,7 +69,7 @@ fn a_qemu_that_ends_at_once_is_a_loss() {
 #[test]
 fn a_kernel_that_panics_at_boot_is_a_loss() {
     let (_directory, cache) = own_cache("6.12");
-    // It is told of a first program that is not there.
+    // Replaces the kernel's first program by a missing one.
     let script = format!(
         "for word do shift; case $word in *rdinit=*) word=\"${{word%%rdinit=*}}rdinit=/none\";; esac; set -- \"$@\" \"$word\"; done; exec {} \"$@\"",
         installed(QEMU).display()
@@ -82,7 +81,7 @@ fn a_kernel_that_panics_at_boot_is_a_loss() {
 #[test]
 fn a_guest_that_hangs_at_boot_is_a_loss() {
     let (_directory, cache) = own_cache("6.12");
-    // Its processor never starts.
+    // Starts QEMU with a stopped processor.
     let script = format!("exec {} \"$@\" -S", installed(QEMU).display());
     let path = programs(&[], &[(QEMU, &script)]);
     assert_said!(ends(cache.directory(), path.path(), 5), cache.directory());
@@ -188,7 +187,7 @@ fn a_cache_that_cannot_be_written() {
 fn a_cache_that_is_full() {
     let (_directory, cache) = own_cache("6.12");
     let place = tempfile::tempdir().expect("a directory");
-    // A kernel fits, its snapshot does not.
+    // The file system has space for a kernel, but not for its snapshot.
     let script = format!(
         "mount -t tmpfs -o size=40m,mode=755 tmpfs {place} && cp -r {kept}/kernels {kept}/notes {place}/ && exec \"$@\"",
         place = place.path().display(),

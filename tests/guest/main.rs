@@ -1,6 +1,5 @@
-//! Guests: real kernels booted by QEMU, and everything that can go wrong on the
-//! way to one. QEMU and a kernel package must be at hand; where they are not,
-//! these tests fail and say so.
+//! Tests guests, which are real kernels in QEMU, and all known failures of starting one. The tests
+//! fail if QEMU or a kernel package is not available.
 
 mod accounts;
 #[path = "../shared/accounts.rs"]
@@ -41,5 +40,5 @@ mod trace;
 mod traced;
 mod why;
 
-/// The program under test.
+/// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");

@@ -1,6 +1,5 @@
-//! What a run comes to, without what two kernels may do differently: times,
-//! ports that nobody chose, how often something was sent again, and which way
-//! chance decided.
+//! Describes the outcome of a run without values that two kernels may choose differently: times,
+//! ephemeral ports, numbers of retransmissions, and random choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,10 +13,10 @@ use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::{LinkKind, Plan, Watch};
 use svclab_runner::run::Prepared;
 
-/// Where VXLAN is spoken.
+/// UDP port of VXLAN.
 const VXLAN: u16 = 8472;
 
-/// Counters of a namespace that grow, or do not, for a reason that is not time.
+/// Counters of a namespace that grow for reasons other than time.
 const COUNTERS: [&str; 9] = [
     "IcmpInDestUnreachs",
     "IcmpInEchos",
@@ -30,12 +29,12 @@ const COUNTERS: [&str; 9] = [
     "UdpNoPorts",
 ];
 
-/// How often something happened.
+/// Number of occurrences, as far as two runs must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Often {
-    /// So often; nothing but the plan decides it.
+    /// Exact number, which the plan alone determines.
     Exactly(u64),
-    /// At all: time or chance has a part in how often.
+    /// At least once: timing or chance affects the number.
     Ever,
     /// Not once.
     Never,
@@ -51,11 +50,11 @@ impl fmt::Display for Often {
     }
 }
 
-/// What a run comes to, one statement a line.
+/// Outcome of a run, one statement a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome(pub BTreeSet<String>);
 
-/// The same plan, watched everywhere.
+/// Adds full evidence of packets, counters and rules to the plan.
 pub fn watched(mut prepared: Prepared) -> Prepared {
     let all: Vec<String> = prepared
         .plan
@@ -67,14 +66,14 @@ pub fn watched(mut prepared: Prepared) -> Prepared {
         packets: all.clone(),
         counters: all.clone(),
         rules: all,
-        // What the case itself asks for.
+        // Other evidence stays as the case requests it.
         ..prepared.plan.watch
     };
     prepared
 }
 
 impl Outcome {
-    /// Of one run of a case.
+    /// Describes one run of a case.
     pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &Evidence) -> Self {
         assert_eq!(evidence.packets_left_out, 0, "{}", prepared.case.id);
         let plan = &prepared.plan;
@@ -101,8 +100,7 @@ impl Outcome {
     }
 }
 
-/// How many exchanges of each probe came to what; not how many where chance
-/// decides.
+/// Counts the attempts of each probe by verdict; without the number where chance decides.
 fn verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
     let mut all = Vec::new();
     for probe in &judgement.probes {
@@ -123,7 +121,7 @@ fn verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
     all
 }
 
-/// Which of the counters of each namespace grew.
+/// Lists the counters of each namespace that grew.
 fn counters(evidence: &Evidence) -> Vec<String> {
     let mut all = Vec::new();
     for (namespace, grown) in &evidence.counters {
@@ -134,22 +132,21 @@ fn counters(evidence: &Evidence) -> Vec<String> {
     all
 }
 
-/// What decides how exactly a run can be compared.
+/// Properties of a run that determine how exactly it can be compared.
 struct Ground {
-    /// Whether rules choose endpoints by chance.
+    /// Whether rules choose endpoints at random.
     random: bool,
-    /// Whether balancers ask their backends all the while.
+    /// Whether load balancers send health checks during the run.
     asking: bool,
-    /// Whether everything was answered: what was not was sent again, as often
-    /// as there was time for.
+    /// Whether every request got a reply. Otherwise the number of retransmissions depends on time.
     answered: bool,
-    /// The ports that somebody listens on; all others were chosen by a kernel.
+    /// Ports of servers; a kernel picked all others.
     known: BTreeSet<u16>,
-    /// The addresses of those who serve.
+    /// Addresses of servers.
     serving: BTreeSet<IpAddr>,
-    /// The addresses from which balancers ask.
+    /// Addresses from which load balancers send health checks.
     askers: BTreeSet<IpAddr>,
-    /// The addresses of those who call, serve nobody and are no nodes.
+    /// Addresses of probe sources that are neither servers nor nodes.
     callers: BTreeSet<IpAddr>,
 }
 
@@ -202,15 +199,14 @@ impl Ground {
                     checks.any(|check| check.namespace == namespace.name)
                 })
                 .flat_map(|namespace| &namespace.links)
-                // What balancers answer on is held by another kind of interface.
+                // Load balancers answer on addresses of another interface type.
                 .filter(|link| link.kind != LinkKind::Dummy)
                 .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
                 .collect(),
         }
     }
 
-    /// One exchange; which of its probe's only where chance does not decide
-    /// between them.
+    /// Describes an attempt. Omits its number if chance decides between the attempts of a probe.
     fn tried(&self, attempt: &Attempt) -> String {
         let number = (!self.random).then_some(attempt.number);
         format!(
@@ -224,7 +220,7 @@ impl Ground {
         )
     }
 
-    /// Each connection counts once, however often its packet was sent.
+    /// Describes the packets of each connection, without the number of transmissions.
     fn packets(&self, evidence: &Evidence) -> Vec<String> {
         let mut seen: BTreeMap<String, (bool, BTreeSet<String>)> = BTreeMap::new();
         for packet in &evidence.packets {
@@ -233,8 +229,8 @@ impl Ground {
             };
             let carried = carried(&frame);
             let kind = kind(carried);
-            // A connection's last words may come after the last look, and what
-            // is of no kind is the kernel's own.
+            // The last packets of a connection may arrive after the capture ends. Packets of no
+            // kind are the kernel's own.
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
                 continue;
             }
@@ -266,30 +262,27 @@ impl Ground {
             .collect()
     }
 
-    /// Whether it is an answer of an endpoint that chance chose. Who asked a
-    /// neighbour on its own bridge is answered by other ways than who asked a
-    /// pod elsewhere.
+    /// Whether the packet is a reply of an endpoint chosen at random. Replies to a client on the
+    /// same bridge take another path than replies to other clients.
     fn may_be_chance(&self, frame: &Frame, kind: PacketKind) -> bool {
         let chosen =
             self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
         self.random && chosen && kind != PacketKind::Syn
     }
 
-    /// Whether it may be of a balancer's question, which are asked as often as
-    /// there is time: it is from or to the balancer, or, masqueraded on its way,
-    /// from or to a pod by somebody else than a caller.
+    /// Whether the packet may belong to a health check; the number of these depends on time. Such a
+    /// packet has an address of the balancer. If masqueraded on its way, the packet instead has the
+    /// address of a server and not of a probe source.
     fn may_be_asked(&self, frame: &Frame) -> bool {
         let ends = [frame.source, frame.destination];
         let any_of = |set: &BTreeSet<IpAddr>| ends.iter().any(|end| set.contains(end));
         self.asking && (any_of(&self.askers) || (any_of(&self.serving) && !any_of(&self.callers)))
     }
 
-    /// Whether in how many connections such a packet is seen is for the plan
-    /// alone to say. A handshake is; a reset or an error may be of a packet that
-    /// was sent again, and so of none the other time.
+    /// Whether the plan alone determines the number of connections with such a packet. This holds
+    /// for handshakes. A reset or an error may answer a retransmission, so its number varies.
     fn is_exact(&self, frame: &Frame, kind: PacketKind) -> bool {
-        // Chance has its say once the first packet is rewritten, and then about
-        // the way back, too.
+        // Chance affects packets once the first packet is rewritten, and then also the replies.
         let handshake = match kind {
             PacketKind::Syn => true,
             PacketKind::SynAck => !self.random,
@@ -300,7 +293,7 @@ impl Ground {
         handshake && !(self.random && chosen)
     }
 
-    /// A packet without what is chosen freely.
+    /// Describes a packet without freely chosen values.
     fn shape(&self, frame: &Frame) -> String {
         let port = |port: u16| {
             if self.known.contains(&port) {
@@ -325,7 +318,7 @@ impl Ground {
         )
     }
 
-    /// The rules of each namespace, line by line, and how often they were met.
+    /// Lists the rules of each namespace with the number of their matches.
     fn rules(&self, evidence: &Evidence) -> Vec<String> {
         let mut all = Vec::new();
         for saved in &evidence.rules {
@@ -343,7 +336,8 @@ impl Ground {
         all
     }
 
-    /// `[PACKETS:BYTES] -A CHAIN …` or `:CHAIN POLICY [PACKETS:BYTES]`.
+    /// Parses `[PACKETS:BYTES] -A CHAIN …` or `:CHAIN POLICY [PACKETS:BYTES]`. Returns the line
+    /// without counters, and the number of packets.
     fn rule(&self, table: &str, line: &str) -> (String, Often) {
         let Some((before, rest)) = line.split_once('[') else {
             return (line.to_owned(), Often::Never);
@@ -355,7 +349,7 @@ impl Ground {
         let Some(packets) = packets else {
             return (line.to_owned(), Often::Never);
         };
-        // Of a connection the nat table sees the first packet only.
+        // The nat table matches only the first packet of a connection.
         let exact = table == "nat" && self.answered && !self.asking && !self.random;
         let often = match packets {
             0 => Often::Never,
@@ -366,7 +360,7 @@ impl Ground {
     }
 }
 
-/// The packet that matters: the one in the tunnel where there is one.
+/// Returns the innermost packet of a tunnel, or the packet itself.
 fn carried(frame: &Frame) -> &Frame {
     frame.inner.as_deref().map_or(frame, carried)
 }

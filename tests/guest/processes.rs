@@ -1,5 +1,5 @@
-//! Processes: held by descriptors, which tell of their end, and found by the
-//! session they belong to, which outlives their parents.
+//! Processes held by pidfds, which become readable when a process ends, and processes of a session,
+//! which outlive their parents.
 
 use std::fs;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -9,15 +9,14 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd as _;
 
-/// How soon something must be gone that is ended without a word, also on a
-/// machine that is busy.
+/// Maximum time until a killed process has ended, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A process, held so that its number is nobody else's.
+/// A process held by a pidfd, so that its PID is not reused unnoticed.
 pub struct Held(pub OwnedFd);
 
 impl Held {
-    /// That process, which must be there.
+    /// Opens the pidfd of a running process.
     pub fn new(process: i32) -> Self {
         // SAFETY: the call takes numbers only; what it returns is nobody else's.
         let opened = unsafe {
@@ -28,7 +27,7 @@ impl Held {
         Self(opened)
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     pub fn is_gone(&self) {
         let within = PollTimeout::try_from(SOON).expect("a short wait");
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
@@ -42,7 +41,7 @@ impl Held {
         }
     }
 
-    /// The same for a runtime that has to go on meanwhile.
+    /// Waits asynchronously until the process has ended.
     pub async fn gone(self) {
         // SAFETY: the descriptor is open until the wait is over.
         let ended = unsafe { tokio::io::unix::AsyncFd::register(self.0) };
@@ -52,23 +51,23 @@ impl Held {
     }
 }
 
-/// The processes of a session that run, by what they are.
+/// Returns the PIDs and names of the running processes of a session.
 pub fn of_session(session: i32) -> Vec<String> {
     let all = fs::read_dir("/proc").expect("there are processes");
     all.filter_map(|entry| {
         let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
-        // `PID (NAME) STATE PARENT GROUP SESSION …`; a name may hold anything.
+        // `PID (NAME) STATE PARENT GROUP SESSION …`; a name may contain any character.
         let (name, rest) = stat.rsplit_once(") ")?;
         let mut rest = rest.split(' ');
         let state = rest.next()?;
         let own: i32 = rest.nth(2)?.parse().ok()?;
-        // What has ended and is not yet asked after does not run.
+        // A zombie does not run.
         (own == session && state != "Z" && state != "X").then(|| name.to_owned())
     })
     .collect()
 }
 
-/// Whether a process is QEMU, on its way or running.
+/// Whether a process is QEMU, starting or running.
 pub fn is_qemu(process: i32) -> bool {
     fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.starts_with("qemu"))
 }

@@ -1,4 +1,4 @@
-//! A node in ipvs mode, collected in a guest and built again in one.
+//! Tests a node in ipvs mode that is collected in a guest and replayed in a guest.
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use super::SVCLAB;
 use super::guests::{block_on, guest, shared};
 use super::standing_labs::Runtime;
 
-/// What collect-node calls and a guest has only if it is asked for.
+/// Programs of collect-node that a guest has only on request.
 const PROGRAMS: [&str; 9] = [
     "tar", "awk", "od", "uname", "mktemp", "mkdir", "mv", "rm", "gzip",
 ];
@@ -28,7 +28,7 @@ fn ends_well(output: Output) -> Vec<u8> {
     output.stdout
 }
 
-/// What became of each call, by the line that tells of it first.
+/// Returns the line with the verdict of each connection.
 fn verdicts(output: Output) -> Vec<String> {
     let text = String::from_utf8(ends_well(output)).expect("text");
     let first = |line: &&str| {
@@ -67,7 +67,7 @@ fn a_node_in_ipvs_mode_behaves_as_the_one_it_was_collected_in() {
         let told = String::from_utf8_lossy(&replayed.stdout).into_owned();
         assert!(told.contains("virtual servers\n"), "{told}");
         assert_eq!(verdicts(replayed), lab);
-        // What the node calls itself is where the two cases differ.
+        // The two cases differ in the result of the node's own connection.
         let own = if cidr == "right" {
             "connected"
         } else {

@@ -1,4 +1,4 @@
-//! Labs as large as a guest has memory for, and larger ones.
+//! Tests labs at the memory limit of a guest, and above it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::caches::own_cache;
 use super::command::{Ended, assert_said, run};
 
-/// A lab of so many pods on one node.
+/// Writes a lab with this number of pods on one node. Returns the path.
 fn lab(directory: &Path, pods: usize) -> String {
     let mut text = "apiVersion: svclab/v1
 kind: Lab
@@ -54,7 +54,7 @@ fn tried(pods: usize) -> (Ended, tempfile::TempDir) {
     (run(cache.directory(), path.as_ref(), &arguments), directory)
 }
 
-/// What a guest is said to have is enough.
+/// The stated limit is sufficient.
 #[test]
 fn a_lab_that_just_fits_stands() {
     let (ended, _) = tried(280);

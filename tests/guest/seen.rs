@@ -1,11 +1,9 @@
-//! A QEMU as the kernel reports it.
+//! State of a QEMU process, as the kernel reports it.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use nix::libc::{O_ACCMODE, O_RDONLY};
-
-/// What the kernel says of a QEMU while it runs a guest.
+/// State of a QEMU process while it runs a guest.
 pub struct Seen {
     pub status: String,
     descriptors: BTreeSet<String>,
@@ -16,11 +14,11 @@ pub struct Seen {
     interfaces: usize,
 }
 
-/// The namespaces in which QEMU is apart from svclab.
+/// Namespaces that QEMU must not share with svclab.
 const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
 impl Seen {
-    /// Looks at a process; `None` when it has ended meanwhile.
+    /// Reads the state of a process; `None` if the process has ended.
     pub fn of(process: i32, beside: u32) -> Option<Self> {
         let file = |name: &str| {
             let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
@@ -28,20 +26,9 @@ impl Seen {
         };
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
         let descriptors = descriptors.filter_map(|entry| {
-            let entry = entry.ok()?;
-            let leads_to = fs::read_link(entry.path()).ok()?;
-            let mut name = leads_to.to_string_lossy().into_owned();
-            // A file of the cache: how it is open, as `fcntl` has it.
-            if name.ends_with("/memory") {
-                let number = entry.file_name().into_string().ok()?;
-                let info = file(&format!("fdinfo/{number}"))?;
-                let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-                let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
-                if flags & O_ACCMODE != O_RDONLY {
-                    name.push_str(" to be written");
-                }
-            }
-            // The kind of what has a number: `socket:[1]`.
+            let leads_to = fs::read_link(entry.ok()?.path()).ok()?;
+            let name = leads_to.to_string_lossy().into_owned();
+            // The type of a numbered object such as `socket:[1]`.
             Some(name.split(":[").next().map_or(name.clone(), str::to_owned))
         });
         let root = fs::read_dir(format!("/proc/{process}/root/")).ok()?;
@@ -70,7 +57,7 @@ impl Seen {
             .trim()
     }
 
-    /// What is the same on every machine, whoever runs svclab.
+    /// Asserts the restrictions that hold on every machine for every user.
     pub fn assert_unprivileged(&self) {
         for capabilities in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
             assert_eq!(
@@ -91,19 +78,16 @@ impl Seen {
                 "anon_inode",
                 "pipe",
                 "socket",
-                // Of a boot that tries the hypervisor.
+                // Of a boot with KVM.
                 "/dev/kvm",
                 "anon_inode:kvm-vm",
                 "anon_inode:kvm-vcpu:0",
                 "anon_inode:kvm-vcpu-stats:0",
                 "anon_inode:kvm-vm-stats",
             ];
-            // Libraries and firmware, which QEMU opens in its read-only root, and the
-            // memory and state of a snapshot, which it is sent to read.
-            let read = descriptor.starts_with("/usr/")
-                || ["/memory", "/state"]
-                    .iter()
-                    .any(|file| descriptor.ends_with(file));
+            // Libraries and firmware, which QEMU opens in its read-only root, and the state of a
+            // snapshot during a restore.
+            let read = descriptor.starts_with("/usr/") || descriptor.ends_with("/state");
             let is_known = read || known.contains(&descriptor.as_str());
             assert!(is_known, "{descriptor} is open");
         }
@@ -116,7 +100,7 @@ impl Seen {
         }
     }
 
-    /// The same, and what a machine that allows namespaces adds.
+    /// Also asserts the restrictions on machines that allow namespaces.
     pub fn assert_confined(&self) {
         self.assert_unprivileged();
         assert_eq!(self.field("CapBnd"), "0000000000000000");
@@ -126,7 +110,7 @@ impl Seen {
             "bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "usr",
         ];
         for name in &self.root {
-            // A QEMU that is a script of these tests lies below /tmp.
+            // A QEMU that is a script of these tests is below `/tmp`.
             assert!(
                 root.contains(&name.as_str()),
                 "{name} in the root directory"
@@ -136,18 +120,11 @@ impl Seen {
             let options = mount.split(' ').nth(5).expect("options");
             assert!(options.split(',').any(|option| option == "ro"), "{mount}");
         }
-        // The loopback interface, which is down.
+        // Only the loopback interface, which is down.
         assert_eq!(self.interfaces, 1);
     }
 
-    /// Whether QEMU maps the memory in the cache, without a copy.
-    pub fn shares_memory(&self) -> bool {
-        self.descriptors
-            .iter()
-            .any(|name| name.ends_with("/memory"))
-    }
-
-    /// Each of the four numbers of a `Uid` or `Gid` line.
+    /// Returns the four IDs of a `Uid` or `Gid` line.
     pub fn ids(&self, name: &str) -> Vec<u32> {
         let numbers = self.field(name).split_whitespace();
         numbers

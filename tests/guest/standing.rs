@@ -1,5 +1,4 @@
-//! A lab that stands in a guest: what is done in it goes the same way as on this
-//! host.
+//! Tests a running lab in a guest: commands behave as on this host.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -28,7 +27,7 @@ fn standing() -> Runtime {
 }
 
 fn standing_as(case: &str) -> Runtime {
-    // Its kernel is fetched.
+    // Fetches the kernel.
     block_on(guest("6.12"));
     let runtime = Runtime::of(svclab);
     runtime.up(case);
@@ -45,7 +44,7 @@ fn programs_probes_and_captures_work_as_on_this_host() {
             .as_str()
             .is_some_and(|kernel| kernel.starts_with("6.12."))
     );
-    // Streams and status, and much of it.
+    // Tests streams, exit code and large data.
     let much = vec![b'x'; 1_000_000];
     let mut child = runtime
         .svclab(&[
@@ -66,7 +65,7 @@ fn programs_probes_and_captures_work_as_on_this_host() {
     feeding.join().expect("it ends").expect("it is read");
     assert_eq!(output.status.code(), Some(7), "{:?}", output.stderr);
     assert!(output.stdout == much && output.stderr == b"wrong\n");
-    // It is the guest's kernel, and what one looks around with is there.
+    // The guest's kernel runs, and diagnostic programs are available.
     for program in ["ip", "ss", "sysctl", "iptables-nft-save", "tcpdump"] {
         let asks = [
             "exec",
@@ -113,7 +112,7 @@ fn programs_probes_and_captures_work_as_on_this_host() {
         .output()
         .expect("tcpdump is installed");
     assert!(read.status.success(), "{read:?}");
-    // What a tunnel carries stands on a line of its own, without a time.
+    // tcpdump prints the inner packet of a tunnel on its own line, without a time.
     let packets = String::from_utf8_lossy(&read.stdout)
         .lines()
         .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
@@ -128,8 +127,8 @@ fn programs_probes_and_captures_work_as_on_this_host() {
     assert_eq!(runtime.files(), ["lock"]);
 }
 
-/// Compares what is said with what is kept, but for what a compiler made of a function
-/// of the kernel's.
+/// Compares text with a snapshot, without suffixes that a compiler adds to names of kernel
+/// functions.
 macro_rules! assert_said {
     ($said:expr) => {
         insta::with_settings!({filters => vec![
@@ -145,9 +144,9 @@ fn what_somebody_did_is_named_with_the_kernel_s_reasons() {
     let runtime = standing();
     assert_said!(by_hand::rules(&runtime));
     assert_said!(by_hand::routes(&runtime));
-    // What a host's counters do not tell.
+    // Counters of a host do not show these drops.
     assert_said!(by_hand::uncounted(&runtime));
-    // The lab's own probe, as it stands then.
+    // The lab's own probe, in the current state.
     let output = runtime.run(&["explain", "--standing", "--format=json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

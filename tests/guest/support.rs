@@ -1,4 +1,4 @@
-//! Caches for tests of guests, and guests that are not to come up.
+//! Guests with private caches, and kernels with selected modules.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,27 +7,26 @@ use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 
 use super::guests::{AGENT, block_on, guest};
 
-/// The series of kernels that tests boot.
+/// Kernel series that the tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
 
-/// A case that takes a second: nothing in it times out.
+/// A case of about 1 s without timeouts.
 pub const QUICK: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
-/// A guest of that series from another cache.
+/// Creates a guest of a kernel series from another cache.
 pub async fn guest_in(cache: &Cache, series: &str) -> Guest {
     guest_of(cache, &Wanted::Series(series.to_owned()), Path::new(AGENT)).await
 }
 
-/// A guest of a cache with that kernel and that first program.
+/// Creates a guest with that kernel and that first program.
 pub async fn guest_of(cache: &Cache, wanted: &Wanted, program: &Path) -> Guest {
     Guest::with_agent(cache.clone(), wanted, program.to_owned())
         .await
         .expect("a kernel")
 }
 
-/// A kernel of a user's own: the distribution's, and those of its modules that
-/// `wanted` names, as an unpacked package has them. Returns where it lies, the
-/// kernel's file, and its release.
+/// Unpacks a kernel of the distribution like a package, with the modules that `wanted` selects.
+/// Returns its directory, the path of the kernel, and its release.
 pub fn own_kernel(
     series: &str,
     wanted: impl Fn(&str) -> bool,

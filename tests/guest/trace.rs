@@ -1,4 +1,4 @@
-//! What happens to packets by each kernel's own account: as on the host.
+//! Tests the trace and drop evidence of each guest kernel, as on the host.
 
 use svclab_model::evidence::{Drops, Evidence};
 use svclab_model::plan::Backend;
@@ -7,7 +7,7 @@ use super::guests::{block_on, guest};
 use super::support::SERIES;
 use super::{dropped, traced};
 
-/// In nanoseconds.
+/// One second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
@@ -42,7 +42,7 @@ fn both_kernels_tell_of_all_that_they_drop() {
     }
 }
 
-/// What a kernel that tells of its drops says of that plan's.
+/// Checks the drops of that plan, as the kernel reports them.
 fn check_drops(evidence: &Evidence, backend: Backend) {
     let Drops::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
@@ -54,7 +54,7 @@ fn check_drops(evidence: &Evidence, backend: Backend) {
         if traced::port(version, &each.packet) == 9999 {
             let at = (each.namespace.as_str(), each.interface.as_deref());
             said.push((version, at, each.reason.as_str()));
-            // By the clock that packets are stamped with: it came in just before.
+            // The drop has the same clock as the packets: the packet was received just before.
             let header = if version == 4 { 20 } else { 40 };
             let came = evidence.packets.iter().find(|packet| {
                 let behind = packet.bytes.get(14 + header..);
@@ -62,13 +62,13 @@ fn check_drops(evidence: &Evidence, backend: Backend) {
             });
             let came = came.expect("it is captured, too").time;
             assert!(came.abs_diff(each.time) < SECOND, "{came} {each:?}");
-            // Newer kernels drop what `nf_tables` says where it says so.
+            // Newer kernels report `nf_tables` drops in `nft_do_chain`, where the drop is decided.
             let place = each.place.as_deref();
             let nft = backend == Backend::Nft && place == Some("nft_do_chain");
             assert!(nft || place == Some("nf_hook_slow"), "{each:?}");
         }
     }
-    // The rule that drops, and the one that refuses.
+    // The rule that drops, and the rule that rejects.
     let one = |version| (version, ("router", Some("client")), "NETFILTER_DROP");
     assert_eq!(said, [one(4), one(6)], "{dropped:#?}");
 }

@@ -1,4 +1,4 @@
-//! What is said to change in labs that need IPVS, and on each kernel there is.
+//! Tests `svclab why` with labs that need IPVS, and with each available kernel.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::SVCLAB;
 
-/// What is found of a case, once for each kernel.
+/// Runs `why` on a case and returns a finding for each kernel.
 fn found(kernel: &str, case: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -19,7 +19,7 @@ fn found(kernel: &str, case: &str) -> Vec<Value> {
     document["cases"].as_array().expect("cases").clone()
 }
 
-/// What cures a probe, each in words.
+/// Returns the descriptions of the fixes of a probe.
 fn cures(finding: &Value) -> Vec<&str> {
     let changes = finding["wrong"][0]["cures"].as_array().expect("cures");
     let words = changes.iter().map(|cure| &cure["changes"][0]["words"]);
@@ -41,7 +41,7 @@ fn each_kernel_says_the_same_of_the_stale_rule() {
     assert_eq!(cures(&found[0]).len(), 4);
 }
 
-/// S4's operator flushes the rules: two of those that come back matter.
+/// In S4, the operator flushes the rules. Of the rules that come back, two matter.
 #[test]
 fn of_rules_that_were_flushed_those_that_matter_are_told() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=flushed,apiserver=apart";
