@@ -1,4 +1,4 @@
-//! Somebody who is where an agent is and wants out.
+//! Attempts to escape from the agent's environment.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,29 +17,29 @@ use nix::unistd::{Pid, Uid, chroot, setuid};
 use serde::{Deserialize, Serialize};
 use svclab_agent::contain::{Standing, contain};
 
-/// What this program is started with to attempt.
+/// Argument that makes this program run the attempts.
 pub const WORD: &str = "attempt-to-escape";
 
-/// What this program is started with to say what a program started by an agent
-/// may.
+/// Argument that makes this program print its own privileges, as a program that an agent has
+/// started.
 pub const CHILD: &str = "say-what-you-may";
 
-/// A setting of the machine's that is not the network's.
+/// A sysctl outside of the network namespace.
 pub const SETTING: &str = "/proc/sys/vm/swappiness";
 
-/// What became of it.
+/// Results of the attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// By what was attempted: `done`, or why not.
+    /// Result by attempt: `done`, or the name of the errno.
     pub came_to: BTreeMap<String, String>,
-    /// Of the one who attempts, out of `/proc/self/status`.
+    /// Fields of `/proc/self/status` of the attempting process.
     pub own: BTreeMap<String, String>,
-    /// The same of a program that it starts.
+    /// The same fields of a program that this process starts.
     pub child: BTreeMap<String, String>,
 }
 
-/// Goes where an agent is, attempts, and says what became of it; `outside` is a
-/// process there.
+/// Enters the environment of an agent, runs the attempts, and prints the results. `outside` is the
+/// PID of a process outside.
 pub fn main(standing: &str, outside: &str) -> ! {
     let standing = match standing {
         "machine" => Standing::Machine,
@@ -53,7 +53,7 @@ pub fn main(standing: &str, outside: &str) -> ! {
     exit(0)
 }
 
-/// Says what it may.
+/// Prints the privileges of this process.
 pub fn child() -> ! {
     let status = serde_json::to_string(&status()).expect("it is text");
     println!("{status}");
@@ -132,7 +132,7 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
         nix(umount2("/proc/sys", MntFlags::MNT_DETACH)),
     );
     tried("mount by the newer calls", {
-        // SAFETY: it reads a text that ends in a nought.
+        // SAFETY: the call reads a text that ends in a zero byte.
         let made = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
@@ -140,13 +140,13 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
         let number = libc::SYS_mount | 0x4000_0000;
         let null = std::ptr::null::<libc::c_char>();
         let (name, at) = (c"tmpfs".as_ptr(), c"/tmp".as_ptr());
-        // SAFETY: it reads texts that end in a nought.
+        // SAFETY: the call reads texts that end in a zero byte.
         let made = unsafe { libc::syscall(number, name, at, name, 0, null) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
     if standing == Standing::Machine {
-        // Root of a user namespace is that already, and may make more of them,
-        // as every user may.
+        // Root of a user namespace already has these capabilities, and every user can create user
+        // namespaces.
         tried("change its root", nix(chroot("/tmp")));
         tried("become root", nix(setuid(Uid::from_raw(0))));
         tried(
@@ -165,14 +165,14 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
     tried("open a file by its handle", {
         let handle = [0_u64; 4];
         let at = own_mounts.as_raw_fd();
-        // SAFETY: the handle says of itself that it has no bytes.
+        // SAFETY: the handle states a length of 0 bytes.
         let made = unsafe { libc::syscall(libc::SYS_open_by_handle_at, at, handle.as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
     tried("load a program of the kernel's own", {
         let attributes = [0_u64; 16];
         let size = size_of_val(&attributes);
-        // SAFETY: the attributes are of the size that is told.
+        // SAFETY: the attributes have the stated size.
         let made = unsafe { libc::syscall(libc::SYS_bpf, 5, attributes.as_ptr(), size) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });

@@ -1,5 +1,5 @@
-//! A guest that stands for a host with IPVS and root: its first process, which
-//! has it do everything, says on the console what came of it, and ends.
+//! A guest that simulates a host with IPVS and root. This program is its first process: it runs all
+//! commands, prints the results on the console, and powers the guest off.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -23,68 +23,65 @@ use svclab_runner::results::{Outcome, Results};
 use super::attempt::{Attempts, SETTING, WORD};
 use super::tenants;
 
-/// The name by which this program is `svclab`.
+/// Program name under which this program acts as `svclab`.
 pub const SVCLAB: &str = "svclab";
 
-/// The path of this program by which svclab starts its agent.
+/// Path under which this program acts as the agent.
 pub const AGENT: &str = "/proc/self/exe";
 
-/// Where it is noted which modules the kernel wants: where the kernel's own programs and
-/// these see the same file.
+/// File with the modules that the kernel requested. The kernel's helper programs and this program
+/// both see this path.
 const ASKED: &str = "/etc/modules-asked-for";
 
-/// Where this program lies there.
+/// Path of this program in the guest.
 const INIT: &str = "/init";
 
-/// The lab that is run there.
+/// Name of the lab that runs in the guest.
 pub const LAB: &str = "clb-hairpin";
 
 const TEXT: &str = include_str!("../../topologies/clb-hairpin.yaml");
 
-/// Those of its cases.
+/// Cases of the lab that run.
 const CASES: [&str; 2] = [
     "policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
     "policy=Cluster,ingress=both,balancer=internal,rpFilter=1,byHand=nothing",
 ];
 
-/// What came of it all, in one short line: of a console only the end is kept.
+/// All results, as one short line: only the end of the console output is kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Said {
-    /// Of `svclab run --kernel host`: its exit code, and of each case what came
-    /// of it in which kernel, and what went wrong.
+    /// Result of `svclab run --kernel host`: exit code, and outcome, kernel and error of each case.
     pub run: (Option<i32>, Vec<(Outcome, String, String)>),
-    /// How what that dropped is known, of each case.
+    /// How the drops of each case are known.
     pub drops: Vec<String>,
-    /// The same as a user without privileges: its exit code and its words.
+    /// Exit code and output of the run as a user without privileges.
     pub refused: (Option<i32>, String),
-    /// What `svclab doctor` found of this host's IPVS.
+    /// Result of `svclab doctor` for IPVS on this host.
     pub doctor: Option<Way>,
-    /// What came of attempts to escape from an agent for IPVS.
+    /// Results of the escape attempts from an agent for IPVS.
     pub attempts: Option<Attempts>,
-    /// What a run says before the modules that it needs are loaded: its exit code and its
-    /// words.
+    /// Exit code and output of a run before the required modules are loaded.
     pub unloaded: (Option<i32>, String),
-    /// The modules that the kernel wanted to have loaded for that run, and by the mount of
-    /// a file system that there is not.
+    /// Modules that the kernel requested for that run, and for the mount of an unknown file system.
     pub asked: [String; 2],
-    /// What programs of such an agent's labs reached.
+    /// Escape attempts that succeeded in programs of such an agent's labs.
     pub reached: Vec<String>,
-    /// The setting that was attempted, before and after.
+    /// The sysctl of the attempts, before and after.
     pub setting: [String; 2],
 }
 
-/// The whole life of the guest.
+/// Runs the whole life of the guest.
 pub fn live() -> ! {
     prepare();
     let lab = PathBuf::from("/tmp").join(LAB).with_extension("yaml");
     fs::write(&lab, TEXT).expect("a lab's file");
     let [one, two] = CASES.map(|case| format!("{}/{case}", lab.display()));
-    // The kernel starts this program for every module that it lacks.
+    // The kernel starts this program for every missing module.
     fs::write("/proc/sys/kernel/modprobe", INIT).expect("a setting");
     let unloaded = svclab(&["run", &one, "--kernel", "host"], 0);
     let asked = || fs::read_to_string(ASKED).unwrap_or_default();
     let asked_by_run = asked();
-    // Of this one there is no module.
+    // No module provides this file system.
     let none = None::<&str>;
     let kind = Some("svclab-none");
     let _ = mount(none, "/tmp", kind, MsFlags::empty(), none);
@@ -92,13 +89,13 @@ pub fn live() -> ! {
     load_modules();
     let setting = || fs::read_to_string(SETTING).expect("a setting");
     let before = setting();
-    // One after the other: it is a slow machine with one processor.
+    // One case at a time: the guest is slow and has one processor.
     let json = ["--kernel", "host", "--jobs", "1", "--format", "json"];
     let report = ["--report", "/tmp/report"];
     let ran = svclab(&[&["run", &one, &two][..], &json, &report].concat(), 0);
     let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
     let doctor = svclab(&["doctor", "--format", "json"], 0);
-    // The kernel's latest, as the first numbers are taken inside, too.
+    // The highest PID: low PIDs also exist in the agent's PID namespace.
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let outside: Option<u32> = processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -109,7 +106,7 @@ pub fn live() -> ! {
         .output()
         .expect("this program starts");
     for output in [&ran, &doctor, &attempted] {
-        // For who reads the console.
+        // For readers of the console.
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
     }
     let results: Option<Results> = serde_json::from_slice(&ran.stdout).ok();
@@ -154,8 +151,8 @@ pub fn live() -> ! {
     std::process::exit(0)
 }
 
-/// What programs of labs reach whose agent keeps rights of the machine's own root: this
-/// program is the agent and its labs' programs.
+/// Returns the escape attempts that succeeded in programs of an agent with privileges of the
+/// initial user namespace. This program is the agent and its labs' programs.
 fn programs_reach() -> Vec<String> {
     tenants::take_keys();
     let own = PathBuf::from(INIT);
@@ -171,7 +168,7 @@ fn programs_reach() -> Vec<String> {
     reached.unwrap_or_else(|error| vec![error.to_string()])
 }
 
-/// Whether they were seen, and of whom, or why they were not.
+/// Returns `seen` if drops of packets were recorded, else the reason.
 fn how_drops_are_known(case: &str) -> String {
     let evidence = format!("/tmp/report/{LAB}/{case}/evidence.json");
     let Ok(text) = fs::read(&evidence) else {
@@ -199,11 +196,10 @@ fn svclab(words: &[&str], user: u32) -> Output {
         .expect("svclab starts")
 }
 
-/// Makes of a kernel and an archive of files what svclab would find on a host.
+/// Sets up a kernel with an initramfs like a host.
 fn prepare() {
     let none: Option<&str> = None;
-    // A root that somebody mounted, as hosts have and archives have not:
-    // pivot_root(2) takes no other.
+    // The root must be a mount, as on hosts: `pivot_root(2)` accepts no initramfs root.
     fs::create_dir_all("/root-of-host").expect("a directory");
     let must = |what: &str, done: nix::Result<()>| {
         if let Err(errno) = done {
@@ -229,19 +225,19 @@ fn prepare() {
             mount(Some(kind), at, Some(kind), MsFlags::empty(), none),
         );
     }
-    // A user without privileges makes a directory there, too.
+    // A user without privileges also creates a directory there.
     let everybody = fs::Permissions::from_mode(0o1777);
     fs::set_permissions(Path::new("/tmp"), everybody).expect("permissions");
 }
 
-/// Notes that the kernel wants a module, and loads none.
+/// Records that the kernel requested a module, and loads none.
 pub fn modprobe(module: &str) -> ! {
     let asked = OpenOptions::new().create(true).append(true).open(ASKED);
     let noted = asked.and_then(|mut asked| writeln!(asked, "{module}"));
     std::process::exit(i32::from(noted.is_err()) + 1)
 }
 
-/// Loads all that the guest has.
+/// Loads all modules of the guest.
 fn load_modules() {
     let mut modules: Vec<PathBuf> = fs::read_dir("/modules")
         .expect("modules")
@@ -249,7 +245,7 @@ fn load_modules() {
         .collect();
     modules.sort();
     for module in modules {
-        // What depends on what is not there is not needed here.
+        // Modules with missing dependencies are not needed here.
         let opened = File::open(&module).expect("a module");
         let _ = finit_module(opened, c"", ModuleInitFlags::empty());
     }

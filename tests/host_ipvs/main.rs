@@ -1,10 +1,9 @@
-//! IPVS on a host, with rights of the machine's own root: what it can do, and
-//! what it must not be able to do.
+//! Tests IPVS on a host, where the agent has privileges of the initial user namespace: what works,
+//! and what the agent must not reach.
 //!
-//! This program plays every part. As a test it starts itself again: to try, from
-//! where an agent is, to reach what is not the agent's; and, where the long
-//! suites are asked for, as the first process of a guest that stands for a host
-//! with IPVS and root, in which it is `svclab` itself.
+//! This program plays every part and starts itself again. From the agent's environment, it attempts
+//! to escape. In the full test run, it is also the first process of a guest that simulates a host
+//! with IPVS and root, in which it acts as `svclab`.
 
 mod attempt;
 #[path = "../shared/full.rs"]
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        // What svclab starts of itself, and svclab.
+        // Started by svclab, or as svclab.
         [_, svclab_agent::INIT] => machine::live(),
         [_, "-q", "--", module] => machine::modprobe(module),
         [machine::SVCLAB, ..] => return svclab::cli::main(),
@@ -34,7 +33,7 @@ fn main() -> ExitCode {
         [_, tenants::WAITS] => loop {
             nix::unistd::pause();
         },
-        // By the path that all of them are started by.
+        // All agents are started by this path.
         [machine::AGENT, ..] => return svclab_agent::start(),
         _ => {}
     }
@@ -48,7 +47,7 @@ fn main() -> ExitCode {
             Ok(())
         }),
     ];
-    // It boots a guest, as only the long suites do.
+    // This test boots a guest, which only the full test run does.
     if full::ordinary_or_full(false, true) {
         tests.push(Trial::test("a_host_with_ipvs_runs_what_needs_it", || {
             trials::a_host_with_ipvs_runs_what_needs_it();

@@ -1,4 +1,4 @@
-//! The tests themselves.
+//! The tests of this program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use svclab_runner::results::Outcome;
 use super::attempt::{Attempts, SETTING, WORD};
 use super::machine::Said;
 
-/// What whoever escapes must not come to, wherever the agent is.
+/// Attempts that must fail with every agent.
 const ANYWHERE: [&str; 9] = [
     "make a file in /usr",
     "write a file of root's",
@@ -26,7 +26,7 @@ const ANYWHERE: [&str; 9] = [
     "unmount what hides settings",
 ];
 
-/// What the filter refuses, all in the same way.
+/// Attempts that the system call filter refuses with the same error.
 const FILTERED: [&str; 12] = [
     "mount",
     "mount all devices",
@@ -53,7 +53,7 @@ fn attempted(standing: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Whether the machine's own root runs this test.
+/// Whether root of the initial user namespace runs this test.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let namespace = fs::metadata("/proc/self/ns/user").expect("a namespace");
@@ -81,18 +81,18 @@ pub fn an_agent_for_ipvs_reaches_nothing_of_the_machine() {
 fn reaches_nothing(attempts: &Attempts) {
     for what in ANYWHERE {
         let came_to = attempts.came_to[what].as_str();
-        // The last is what a kernel says that has no modules at all.
+        // A kernel without module support returns ENOSYS.
         let refusals = ["EPERM", "EACCES", "EROFS", "ENOSYS"];
         assert!(refusals.contains(&came_to), "{what}: {came_to}");
     }
     assert_eq!(attempts.came_to["end a process outside"], "ESRCH");
-    // What labs are made of.
+    // Actions that labs need.
     assert_eq!(attempts.came_to["make a network namespace"], "done");
     assert_eq!(attempts.came_to["write a setting of that"], "done");
 }
 
-/// Of root's rights only what the agent says it keeps, and of those a program
-/// only the three for networks.
+/// Asserts that the agent keeps only the documented capabilities of root, and its programs only the
+/// three for networks.
 fn is_small(attempts: &Attempts) {
     for what in FILTERED {
         assert_eq!(attempts.came_to[what], "EPERM", "{what}");
@@ -102,8 +102,7 @@ fn is_small(attempts: &Attempts) {
         let mask: u64 = numbers.iter().map(|number| 1 << number).sum();
         format!("{mask:016x}")
     };
-    // CAP_KILL, _SETGID, _SETUID, _NET_BIND_SERVICE, _NET_ADMIN, _NET_RAW, _SYS_CHROOT,
-    // _SYS_ADMIN.
+    // CAP_KILL, _SETGID, _SETUID, _NET_BIND_SERVICE, _NET_ADMIN, _NET_RAW, _SYS_CHROOT, _SYS_ADMIN.
     let kept = bits(&[5, 6, 7, 10, 12, 13, 18, 21]);
     assert_eq!(attempts.own["CapEff"], kept);
     assert_eq!(attempts.own["CapPrm"], kept);
@@ -113,7 +112,7 @@ fn is_small(attempts: &Attempts) {
     }
     for status in [&attempts.own, &attempts.child] {
         assert_eq!(status["NoNewPrivs"], "1");
-        // SECCOMP_MODE_FILTER
+        // SECCOMP_MODE_FILTER.
         assert_eq!(status["Seccomp"], "2");
     }
 }
@@ -127,7 +126,7 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
         assert!(kernel.starts_with("6.12."), "{kernel}");
     }
     assert_eq!(code, Some(0));
-    // By who has no user namespace of its own.
+    // The drops are traced by an agent without its own user namespace.
     assert_eq!(said.drops, ["seen", "seen"]);
     let (code, words) = said.refused;
     assert_eq!(code, Some(3), "{words}");
@@ -148,7 +147,7 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
     assert_eq!(said.setting[0], said.setting[1]);
 }
 
-/// Has a guest do it all, with this program as its first.
+/// Boots a guest with this program as its first process, and returns its report.
 fn in_a_guest() -> Said {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     let cache = Cache::open(directory).expect("a cache");

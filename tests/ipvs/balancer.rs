@@ -1,5 +1,5 @@
-//! Balancers that are real: what is done to them from inside, and what becomes
-//! of those behind them, changes what becomes of connections.
+//! Tests real load balancers: manual changes to a balancer and failures of its backends change the
+//! results of connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::cases::case;
 use super::guests::block_on;
 use super::programs::{ipvs, says, with_ipvsadm};
 
-/// The verdicts of a probe, and who answered.
+/// Returns the number of each verdict of a probe, and the endpoints that answered.
 fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTreeSet<&'a str>) {
     let mut verdicts = BTreeMap::new();
     let mut endpoints = BTreeSet::new();
@@ -24,12 +24,12 @@ fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTr
     (verdicts, endpoints)
 }
 
-/// A case of the balancer's own lab.
+/// Prepares a case of the lab of load balancers.
 fn balancer(kind: &str) -> Prepared {
     case(&format!("tests/ipvs/balancer.yaml/kind={kind}"))
 }
 
-/// A lab of a case, and what its first probing saw, which is as it should be.
+/// Builds the lab of a case and probes it. Asserts that the case passes.
 async fn standing(prepared: &Prepared) -> (Session, Evidence) {
     let agent = with_ipvsadm().await;
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
@@ -42,7 +42,7 @@ async fn standing(prepared: &Prepared) -> (Session, Evidence) {
     (session, evidence)
 }
 
-/// The sources that the servers of a probe saw.
+/// Returns the sources that the servers of a probe saw.
 fn sources(evidence: &Evidence, probe: &str) -> BTreeSet<String> {
     let attempts = evidence.attempts.iter().filter(|each| each.probe == probe);
     attempts
@@ -56,7 +56,7 @@ async fn probe(session: &mut Session) -> Evidence {
 
 #[test]
 fn replies_of_two_services_with_one_endpoint_reach_their_own_connections() {
-    // IPVS does not look for the service when it looks for the connection of a reply.
+    // IPVS looks up the connection of a reply without its service.
     block_on(async {
         let mut prepared = case(
             "clb-hairpin/policy=Cluster,ingress=clientsNode,balancer=internal,rpFilter=0,byHand=nothing",
@@ -65,7 +65,7 @@ fn replies_of_two_services_with_one_endpoint_reach_their_own_connections() {
         let client = namespaces
             .iter_mut()
             .find(|namespace| namespace.name == "pod/default/client");
-        // Two probes of eight connections each would share most of so few ports.
+        // Two probes with eight connections each would share most of so few ports.
         client.expect("the client").sysctls.push(Sysctl {
             key: "net.ipv4.ip_local_port_range".to_owned(),
             value: "40000 40031".to_owned(),
@@ -95,7 +95,8 @@ fn a_verdict_hangs_on_the_balancer_s_service() {
         );
         let saved = says(&mut session, "fabric", "ipvsadm", &["-S", "-n"], "").await;
 
-        // Without it the address is the router's own, and nobody listens there.
+        // Without the virtual server, the address belongs to the router, on which no server
+        // listens.
         says(&mut session, "fabric", "ipvsadm", &["-C"], "").await;
         let evidence = probe(&mut session).await;
         let nobody = (all(Verdict::Refused), BTreeSet::new());
@@ -109,8 +110,8 @@ fn a_verdict_hangs_on_the_balancer_s_service() {
     });
 }
 
-/// Waits until the fabric's balancer has found its backends as is said. On a
-/// machine that is too busy it may think other things in between.
+/// Waits until the balancer of the fabric has detected the wanted state of its backends. On a busy
+/// machine the balancer may report other states before.
 async fn turned(session: &mut Session, well: &mut BTreeMap<&str, bool>, wanted: [bool; 2]) {
     while !well.values().eq(&wanted) {
         let turn = session.turned().await.expect("the balancer notices");
@@ -154,7 +155,7 @@ fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
             )
         );
 
-        // With nobody left the balancer says nothing.
+        // Without backends, the balancer does not answer.
         session
             .stop("pod/default/web-b")
             .await
@@ -186,7 +187,7 @@ fn a_server_that_is_not_there_cannot_be_stopped() {
             error.to_string(),
             "ip is to run in node-1, which the plan has not got"
         );
-        // The lab still stands.
+        // The lab still works.
         session.probe().await.expect("evidence");
     });
 }
@@ -237,7 +238,7 @@ fn a_balancer_that_masquerades_is_who_the_pods_see() {
     block_on(async {
         let prepared = balancer("masquerades");
         let (_session, evidence) = standing(&prepared).await;
-        // The router's own address before each node.
+        // The router's addresses on the links to the nodes.
         let fabric = prepared.plan.namespace("fabric").expect("a router");
         let own: BTreeSet<String> = fabric
             .links
@@ -258,7 +259,7 @@ fn a_balancer_that_masquerades_is_who_the_pods_see() {
 fn a_balancer_on_layer_7_tries_the_next_after_a_while() {
     block_on(async {
         let (_session, evidence) = standing(&balancer("retries")).await;
-        // Every other connection is for the node that says nothing, at first.
+        // Every second connection first goes to the node that does not answer.
         let waited = evidence
             .attempts
             .iter()

@@ -1,5 +1,5 @@
-//! What `ipvsadm -Sn` prints of servers with every option is read, and the same
-//! comes of it when it is given again.
+//! Tests that the output of `ipvsadm -Sn` with every option is parsed, and is the same after
+//! `ipvsadm` loads it again.
 
 use svclab_dump::{File, NodeDump, compare};
 use svclab_model::plan::{Namespace, Plan};

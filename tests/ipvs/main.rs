@@ -1,6 +1,6 @@
-//! IPVS as a guest's kernel has it: what svclab writes is read back by
-//! `ipvsadm`, and what becomes of connections hangs on it. It is the part of the
-//! tests of guests that is run with all others; the rest is `tests/guest`.
+//! Tests IPVS in a guest's kernel: `ipvsadm` reads back what svclab writes, and the results of
+//! connections depend on it. These guest tests run with all other tests; the others are in
+//! `tests/guest`.
 
 #[path = "../shared/cases.rs"]
 mod cases;

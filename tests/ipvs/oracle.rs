@@ -1,4 +1,4 @@
-//! `ipvsadm` as the oracle of what the kernel was told.
+//! Uses `ipvsadm` to check the virtual servers that the agent created in the kernel.
 
 use std::net::SocketAddr;
 
@@ -51,7 +51,7 @@ fn by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> Vi
     }
 }
 
-/// Every kind of virtual server, real server and scheduler.
+/// Returns every kind of virtual server, real server and scheduler.
 fn every_kind() -> Vec<VirtualServer> {
     use Forwarding::{Masquerade, Route, Tunnel};
     use Transport::{Sctp, Tcp, Udp};
@@ -81,7 +81,7 @@ fn every_kind() -> Vec<VirtualServer> {
             Some(60),
             vec![real("10.0.1.4:38412", 1, Masquerade)],
         ),
-        // Real servers that get the packet as it is have the same port.
+        // Real servers with forwarding by route or tunnel have the port of the virtual server.
         by_address(
             Tcp,
             "10.96.0.12:80",
@@ -120,7 +120,7 @@ fn every_kind() -> Vec<VirtualServer> {
             vec![real("[fd00:1::1]:30443", 1, Masquerade)],
         ),
     ];
-    // Every scheduler that kube-proxy's documentation names.
+    // Every scheduler in the documentation of kube-proxy.
     let schedulers = [
         "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh",
     ];
@@ -133,7 +133,7 @@ fn every_kind() -> Vec<VirtualServer> {
             vec![real("10.0.1.6:8080", 1, Masquerade)],
         ));
     }
-    // What hashing schedulers heed besides, one, the other, and both.
+    // Flags of the hashing schedulers: one, the other, and both.
     for (scheduler, port) in [("sh", 2000), ("mh", 2010)] {
         for (fallback, hashed) in [(true, false), (false, true), (true, true)] {
             let port = port + u16::from(fallback) + 2 * u16::from(hashed);
@@ -154,7 +154,7 @@ fn every_kind() -> Vec<VirtualServer> {
     servers
 }
 
-/// A namespace with virtual servers and times, and one without any.
+/// Returns a plan with a namespace with virtual servers and timeouts, and an empty one.
 fn plan() -> Plan {
     Plan {
         namespaces: vec![
@@ -187,15 +187,15 @@ fn ipvsadm_reads_back_every_kind_of_server() {
         assert_eq!(ipvs(&mut session, "written").await, sorted(&written));
         assert_eq!(ipvs(&mut session, "empty").await, [""; 0]);
 
-        // The kernel's own where nothing was said (Linux v6.12,
-        // `net/netfilter/ipvs/ip_vs_proto_tcp.c`, `ip_vs_proto_udp.c`).
+        // Default timeouts of the kernel (Linux v6.12, `net/netfilter/ipvs/ip_vs_proto_tcp.c`,
+        // `ip_vs_proto_udp.c`).
         let times = ["-L", "--timeout"];
         let told = says(&mut session, "written", "ipvsadm", &times, "").await;
         assert_eq!(told.trim(), "Timeout (tcp tcpfin udp): 1234 120 56");
         let untold = says(&mut session, "empty", "ipvsadm", &times, "").await;
         assert_eq!(untold.trim(), "Timeout (tcp tcpfin udp): 900 120 300");
 
-        // What `svclab plan` prints makes the same.
+        // The output of `svclab plan` creates the same virtual servers.
         let printed = steps(&plan);
         let step = printed
             .iter()
@@ -211,8 +211,8 @@ fn ipvsadm_reads_back_every_kind_of_server() {
 
 #[test]
 fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
-    // A node that speaks to itself by kube-ipvs0, and a balancer that goes by
-    // marks; all that is expected of both cases happens as well.
+    // A node that connects to itself through kube-ipvs0, and a balancer with firewall marks. Both
+    // cases also pass.
     for name in [
         "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart",
         "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",

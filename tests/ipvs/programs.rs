@@ -1,4 +1,4 @@
-//! Programs in guests that labs do not need, and tests do.
+//! Guests with programs that the tests need and labs do not.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use svclab_runner::kernel::{Agent, Session};
 
 use super::guests::guest;
 
-/// Where a program of this machine lies.
+/// Returns the path of an installed program.
 fn installed(name: &str) -> PathBuf {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()
@@ -15,7 +15,7 @@ fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
 }
 
-/// A guest that has `ipvsadm` and `ip`.
+/// Starts a guest with `ipvsadm` and `ip`.
 pub async fn with_ipvsadm() -> Agent {
     guest("6.12")
         .await
@@ -25,7 +25,7 @@ pub async fn with_ipvsadm() -> Agent {
         .expect("a guest")
 }
 
-/// What a program says in a namespace of a lab.
+/// Runs a program in a namespace of a lab. Returns its standard output.
 pub async fn says(
     session: &mut Session,
     namespace: &str,
@@ -41,15 +41,15 @@ pub async fn says(
     finished.stdout
 }
 
-/// What `ipvsadm` reads in a namespace, line by line, sorted: the kernel tells
-/// virtual servers in an order of its own. From 1.30 on it says of tunnels of
-/// which kind they are; those of older kernels are of this one.
+/// Returns the sorted lines of `ipvsadm -S -n` in a namespace: the kernel lists virtual servers in
+/// arbitrary order. From 1.30 on, `ipvsadm` prints the type of tunnels, which is `ipip` for those
+/// of older versions; the type is removed.
 pub async fn ipvs(session: &mut Session, namespace: &str) -> Vec<String> {
     let said = says(session, namespace, "ipvsadm", &["-S", "-n"], "").await;
     sorted(&said.replace(" --tun-type ipip\n", "\n"))
 }
 
-/// The lines of a text, sorted.
+/// Returns the sorted lines of a text.
 pub fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();

@@ -1,4 +1,4 @@
-//! What IPVS remembers of connections, as evidence has it.
+//! Tests the evidence of IPVS connections.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use svclab_ruleset::ipvs::{
 
 use super::guests::{block_on, guest};
 
-/// A virtual server and its real one, IPv4 and IPv6.
+/// Addresses of virtual servers and their real servers, for IPv4 and IPv6.
 const SERVED: [(&str, &str); 2] = [
     ("10.96.0.1:80", "10.0.2.2:8080"),
     ("[fd00:96::1]:80", "[fd00:2::2]:8080"),
@@ -21,7 +21,7 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().expect("an address and a port")
 }
 
-/// A client, a router that is a balancer, and a server.
+/// Returns a plan with a client, a router with virtual servers, and a server.
 fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     plan.watch.trace = vec!["router".to_owned(), "host/client".to_owned()];

@@ -1,5 +1,5 @@
-//! A node in a namespace of its own on which a real kube-proxy runs, with an API
-//! server beside it that has what the test gives it.
+//! A node in its own namespace with a real kube-proxy, and an API server that serves the objects of
+//! the test.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,36 +15,35 @@ use crate::cluster::{Cluster, NODE};
 use crate::differences::{self, Texts};
 use crate::marker::{self, Marker};
 
-/// The node's address.
+/// Address of the node.
 pub const ADDRESS: &str = "192.168.50.10";
 
-/// Where iptables-legacy goes by the names that a kube-proxy calls.
+/// Directory in which iptables-legacy has the program names that kube-proxy calls.
 const LEGACY: &str = "/run/legacy";
 
-/// Makes those names.
+/// Command that creates these names.
 const LINK_LEGACY: &str = "mkdir -p /run/legacy && \
      for word in iptables ip6tables; do for verb in '' -save -restore; do \
      ln -sf \"$(command -v \"$word-legacy$verb\")\" \"/run/legacy/$word$verb\" || exit; done; done";
 
-/// By which the lab speaks of the process.
+/// Name of the process in the lab.
 const PROXY: &str = "kube-proxy";
 
-/// After which time a kube-proxy is taken not to come to it any more. Without
-/// KVM a sync in a guest takes some seconds.
+/// Maximum time until kube-proxy has written the marker. Without KVM, a sync in a guest takes some
+/// seconds.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// For how long a state is looked at again that has its marker and is not what is
-/// expected, before a second one is sent.
+/// Time for which an unexpected state with its marker is read again, before a second marker is
+/// sent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long to leave a kube-proxy alone before its rules are read again. There
-/// is no event to wait for: it tells nobody when it has written. In a guest
-/// without KVM a sync takes seconds, and to look takes time from it.
+/// Returns the pause between two reads of the rules. kube-proxy sends no event when it has written.
+/// In a guest without KVM a sync takes seconds, and reading slows it down.
 fn pause(mode: Mode) -> Duration {
     Duration::from_millis(if mode == Mode::Ipvs { 200 } else { 20 })
 }
 
-/// A node with a kube-proxy on it.
+/// A node with a running kube-proxy.
 pub struct Bench {
     session: Session,
     binary: String,
@@ -53,8 +52,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Starts a kube-proxy on a fresh node of `agent`'s kernel, with the flags
-    /// that `proxy` stands for, before the objects of `first`.
+    /// Starts a kube-proxy on a new node of the agent's kernel. The flags come from `proxy`, and
+    /// the API server serves the objects of `first`.
     pub async fn start(
         agent: &Agent,
         binary: &str,
@@ -79,8 +78,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts the kube-proxy; on the host with iptables-legacy. iptables-nft may
-    /// not send as much at once in a user namespace as a kube-proxy has it send.
+    /// Starts the kube-proxy; on the host with iptables-legacy. In a user namespace, iptables-nft
+    /// cannot send as many rules at once as kube-proxy passes to it.
     async fn start_proxy(&mut self) -> Result<(), Failed> {
         if self.proxy.mode == Mode::Ipvs {
             let words = arguments(&self.proxy);
@@ -96,8 +95,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Kills the kube-proxy, changes the objects, and starts another where that one
-    /// was.
+    /// Kills the kube-proxy, changes the objects, and starts another on the same node.
     pub async fn restart(&mut self, next: &Cluster) -> Result<(), Failed> {
         self.session.stop(PROXY).await?;
         let marked = next.with(&self.marker)?;
@@ -107,16 +105,14 @@ impl Bench {
         self.start_proxy().await
     }
 
-    /// Gives the API server these objects, and waits until the kube-proxy has
-    /// written them; its state is what svclab generates, or the error says in
-    /// what they differ.
+    /// Serves these objects and waits until the kube-proxy has written them. Returns an error with
+    /// the differences if the state does not equal the rules that svclab generates.
     ///
-    /// Objects reach a kube-proxy one by one and it may write in the middle of
-    /// them, so each set has a [`Marker`] that comes last. In ipvs mode it is
-    /// written before much else is. A state that has it and is not what was
-    /// expected is looked at again for a while; then a second marker is sent
-    /// along: once that is there, all that was begun before it is finished, and
-    /// whatever still differs does.
+    /// kube-proxy receives the objects one by one and may write in between, so each set has a
+    /// [`Marker`] that comes last. In ipvs mode the marker is written before most other objects. An
+    /// unexpected state with the marker is read again for a while, and then a second marker is
+    /// served. Once that one is written, all earlier work is finished, and remaining differences
+    /// are real.
     pub async fn agrees(&mut self, cluster: &Cluster) -> Result<(), Failed> {
         let marked = cluster.with(&self.marker)?;
         let reading = self.written(&marked, PATIENCE).await?;
@@ -127,7 +123,7 @@ impl Bench {
         let marked = cluster.with(&self.marker)?;
         let reading = self.written(&marked, Duration::ZERO).await?;
         self.marker.next();
-        // The second marker itself may be half written.
+        // The second marker itself may be partly written.
         let Some(texts) = reading else {
             return Ok(());
         };
@@ -144,9 +140,8 @@ impl Bench {
         .into())
     }
 
-    /// Serves these objects and reads what is written until that is as it should
-    /// be, or for so long after the marker came that it should have been; then it
-    /// gives what it read last.
+    /// Serves these objects and reads the state until it is as expected, or until `patience` has
+    /// passed since the marker was written. Returns the last state that was not as expected.
     async fn written(
         &mut self,
         marked: &Cluster,
@@ -181,9 +176,9 @@ impl Bench {
             let rules = self.says("iptables-legacy-save", &["-t", "nat"]).await?;
             return Ok(self.marker.is_in(&rules));
         }
-        // To start a program costs much in a guest, and most of it is taken from
-        // the kube-proxy. The last that a sync does is to unbind what is not
-        // needed any more, the marker before this one.
+        // Starting a program in a guest is slow and takes time from the kube-proxy, so this reads
+        // evidence. The last action of a sync unbinds unneeded addresses, such as that of the
+        // previous marker.
         let evidence = self.session.probe().await?;
         let links = evidence.held.values().flat_map(|held| &held.links);
         let bound: BTreeSet<String> = links
@@ -198,7 +193,7 @@ impl Bench {
         Ok(self.marker.is_among(&servers))
     }
 
-    /// Why there is no use in waiting, if there is none.
+    /// Returns why waiting is useless; `None` if the kube-proxy may still write.
     async fn gone(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
         let running = self.session.look(PROXY).await?;
         let last_words = || {
@@ -244,7 +239,7 @@ impl Bench {
     }
 }
 
-/// A node, and whatever is at the other end of its cable.
+/// Returns a plan with a node and the peer of its link.
 fn node() -> Plan {
     let end = |name: &str, other: &str, address: &str| Namespace {
         name: name.to_owned(),
@@ -277,17 +272,18 @@ fn node() -> Plan {
     }
 }
 
-/// What a kube-proxy is told so that it works as `proxy` says.
+/// Returns the flags of the kube-proxy for `proxy`.
 fn arguments(proxy: &KubeProxy) -> Vec<String> {
     flags(proxy, NODE, plan::API)
 }
 
-/// Path of the kube-proxy that `scripts/test --full` builds.
+/// Returns the path of the kube-proxy that `scripts/test --full` builds.
 pub fn binary() -> Result<PathBuf, Failed> {
     kept(crate::VERSION)
 }
 
-/// Path of the kube-proxy with `patches/NAME.patch`, which `scripts/test --full` builds.
+/// Returns the path of the kube-proxy with `patches/NAME.patch`, which `scripts/test --full`
+/// builds.
 pub fn patched(name: &str) -> Result<PathBuf, Failed> {
     kept(&format!("{}+{name}", crate::VERSION))
 }
@@ -307,7 +303,7 @@ fn kept(file: &str) -> Result<PathBuf, Failed> {
     })
 }
 
-/// Objects as the API server takes them.
+/// Converts an object to JSON for the API server.
 pub fn value(object: &impl serde::Serialize) -> Result<Value, Failed> {
     Ok(serde_json::to_value(object)?)
 }

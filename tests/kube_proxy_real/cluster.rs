@@ -1,4 +1,4 @@
-//! The objects of a cluster, for the API server and for the generator.
+//! Objects of a cluster, for the API server and for the generator.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,10 +10,10 @@ use crate::bench::{ADDRESS, value};
 use crate::marker::Marker;
 use crate::recordings;
 
-/// The node that the kube-proxy runs on.
+/// Name of the node that the kube-proxy runs on.
 pub const NODE: &str = "node-a";
 
-/// All objects there are.
+/// All objects of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     pub nodes: Vec<Node>,
@@ -22,7 +22,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The objects that recordings called `name` were made with.
+    /// Reads the objects of the recordings called `name`.
     pub fn recorded(name: &str) -> Result<Self, Failed> {
         let recorded = recordings::recorded_cluster(name)?;
         Ok(Self {
@@ -32,7 +32,7 @@ impl Cluster {
         })
     }
 
-    /// Two nodes, and nothing on them.
+    /// Returns two nodes without other objects.
     pub fn of_nodes() -> Result<Self, Failed> {
         let node = |name: &str, address: &str| {
             serde_json::from_value(json!({
@@ -46,14 +46,14 @@ impl Cluster {
         })
     }
 
-    /// The same with a marker.
+    /// Returns the cluster with a marker added.
     pub fn with(&self, marker: &Marker) -> Result<Self, Failed> {
         let mut cluster = self.clone();
         marker.add(&mut cluster)?;
         Ok(cluster)
     }
 
-    /// What the API server is given.
+    /// Returns the objects as JSON for the API server.
     pub fn values(&self) -> Result<Vec<Value>, Failed> {
         let nodes = self.nodes.iter().map(value);
         let services = self.services.iter().map(value);
@@ -61,8 +61,8 @@ impl Cluster {
         nodes.chain(services).chain(slices).collect()
     }
 
-    /// What the generator is given. kube-proxy asks the kernel for the addresses
-    /// of the node's interfaces, and these are what it has.
+    /// Returns the objects for the generator. kube-proxy reads the addresses of the node's
+    /// interfaces from the kernel; `interface_addresses` holds the same addresses.
     pub fn objects<'a>(&'a self, interface_addresses: &'a [std::net::IpAddr]) -> Objects<'a> {
         Objects {
             node: NODE,

@@ -1,4 +1,4 @@
-//! What was written, beside what svclab generates.
+//! Compares the state that a kube-proxy has written with the state that svclab generates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
@@ -15,27 +15,27 @@ use crate::bench::ADDRESS;
 use crate::cluster::Cluster;
 use crate::marker;
 
-/// What a kube-proxy has written, as programs print it; all but the rules is of
-/// ipvs mode.
+/// State that a kube-proxy has written, as programs print it. All fields but the rules are used in
+/// ipvs mode only.
 #[derive(Debug, Default)]
 pub struct Texts {
-    /// By `iptables-save`.
+    /// Output of `iptables-save`.
     pub rules: String,
-    /// By `ipset save`.
+    /// Output of `ipset save`.
     pub sets: String,
-    /// By `ipvsadm -S -n`.
+    /// Output of `ipvsadm -S -n`.
     pub servers: String,
-    /// By `ip addr`.
+    /// Output of `ip addr`.
     pub addresses: String,
 }
 
-/// In what `texts` differ from what is generated for a cluster; none if in
-/// nothing.
+/// Compares `texts` with the generated state of a cluster. Returns the differences; `None` if
+/// equal.
 pub fn of(proxy: &KubeProxy, cluster: &Cluster, texts: &Texts) -> Result<Option<String>, Failed> {
     look(proxy, cluster, texts, |_| true)
 }
 
-/// The same, but for what ipvs mode has of a marker: rules do not name it.
+/// Compares without the lines of a marker that ipvs mode has outside of rules.
 pub fn but_for_marker(
     proxy: &KubeProxy,
     cluster: &Cluster,
@@ -120,11 +120,11 @@ fn of_maps<T: PartialEq + Debug>(
     }
 }
 
-/// By name: what a set was created as, and its entries.
+/// Creation arguments and entries of each set.
 type Sets = BTreeMap<String, (Vec<String>, BTreeSet<String>)>;
 
-/// Reads what `ipset save` prints. A hash's random start and
-/// the size of its buckets, which new versions of the tool print, say nothing.
+/// Parses the output of `ipset save`. Ignores the hash's random start and bucket size, which newer
+/// versions of the tool print.
 fn sets(text: &str) -> Result<Sets, Failed> {
     let mut sets = Sets::new();
     for line in text.lines() {
@@ -155,12 +155,12 @@ fn lines(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The addresses of the dummy interface.
+/// Returns the addresses of the dummy interface.
 fn addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
     let mut lines = text
         .lines()
         .skip_while(|line| !line.contains(&format!(" {DUMMY}:")));
-    // It is made in the middle of the first sync.
+    // kube-proxy creates the interface during its first sync.
     let Some(first) = lines.next() else {
         return Ok(BTreeSet::new());
     };

@@ -1,5 +1,4 @@
-//! Random flags of a kube-proxy and random objects, as an API server would have
-//! them.
+//! Generates random flags of a kube-proxy and random objects that an API server would accept.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +12,7 @@ use crate::VERSION;
 use crate::bench::ADDRESS;
 use crate::cluster::{Cluster, NODE};
 
-/// The sources that a load balancer may be open to. One has host bits, as users
-/// write them.
+/// Source ranges of a load balancer. One has host bits, as users write them.
 const RANGES: [&str; 6] = [
     "0.0.0.0/0",
     "10.0.0.0/8",
@@ -24,7 +22,7 @@ const RANGES: [&str; 6] = [
     "10.244.1.7/16",
 ];
 
-/// `nodePortAddresses` that mean at most one address of the node, or all.
+/// Values of `nodePortAddresses` that select at most one address of the node, or all.
 const NODE_PORT_ADDRESSES: [&[&str]; 5] = [
     &[],
     &["0.0.0.0/0"],
@@ -36,20 +34,20 @@ const NODE_PORT_ADDRESSES: [&[&str]; 5] = [
 /// Schedulers that are loaded in a guest.
 const SCHEDULERS: [&str; 6] = ["", "rr", "wrr", "lc", "sh", "dh"];
 
-/// For how many seconds the API server has client affinity last unless told.
+/// Default client affinity timeout of the API server in seconds.
 const DEFAULT_AFFINITY: u32 = 10_800;
 
-/// A kube-proxy, and the sets of services that it is shown one after another.
+/// Flags of a kube-proxy, and successive sets of services.
 #[derive(Debug, Clone)]
 pub struct Case {
     flags: Flags,
     sets: Vec<Set>,
 }
 
-/// What the kube-proxy is shown at one time.
+/// Services at one time.
 #[derive(Debug, Clone)]
 struct Set {
-    /// It is killed before, and another started.
+    /// Whether the kube-proxy is killed and restarted before.
     restart: bool,
     services: Vec<Service>,
 }
@@ -72,17 +70,17 @@ struct Flags {
 struct Service {
     kind: Kind,
     ports: Vec<Protocol>,
-    /// All ports have one number, where their protocols differ.
+    /// Whether all ports have the same number, if their protocols differ.
     one_number: bool,
-    /// A port that is the only one has a name all the same.
+    /// Whether a single port has a name.
     named: bool,
-    /// Client affinity, and for how many seconds.
+    /// Timeout of client affinity in seconds; `None` without affinity.
     affinity: Option<u32>,
     local: bool,
     external: Vec<External>,
     ingress: usize,
     ranges: Vec<&'static str>,
-    /// A load balancer's service has node ports.
+    /// Whether a load balancer service has node ports.
     node_ports: bool,
     slices: Vec<Slice>,
 }
@@ -113,9 +111,9 @@ enum External {
 #[derive(Debug, Clone)]
 struct Slice {
     endpoints: Vec<Endpoint>,
-    /// Its endpoints serve a named port elsewhere than those of other slices.
+    /// Whether the endpoints serve a named port on another number than other slices.
     elsewhere: bool,
-    /// It lacks the service's first port.
+    /// Whether the slice lacks the service's first port.
     lacks_first: bool,
 }
 
@@ -135,10 +133,10 @@ enum Place {
     Nowhere,
 }
 
-/// Any case of that mode.
+/// Generates any case of a mode.
 pub fn cases(mode: Mode) -> impl Strategy<Value = Case> {
-    // A change of services and endpoints is two syncs, a start one, and a sync
-    // takes seconds in a guest without KVM.
+    // A change of services and endpoints takes two syncs, a start one. A sync takes seconds in a
+    // guest without KVM.
     let restart = prop::bool::weighted(if mode == Mode::Ipvs { 0.7 } else { 0.0 });
     let services = prop::collection::vec(service(), 1..=8);
     let set = (restart, services).prop_map(|(restart, services)| Set { restart, services });
@@ -255,7 +253,7 @@ fn slice() -> impl Strategy<Value = Slice> {
 }
 
 impl Case {
-    /// The kube-proxy with its flags.
+    /// Returns the kube-proxy with its flags.
     pub fn proxy(&self, mode: Mode) -> Result<KubeProxy, Failed> {
         let mut proxy = KubeProxy::new(VERSION.parse()?);
         proxy.mode = mode;
@@ -273,8 +271,7 @@ impl Case {
         Ok(proxy)
     }
 
-    /// Its clusters, one after another, and whether another kube-proxy is started
-    /// for each.
+    /// Returns the clusters in order, and whether the kube-proxy is restarted before each.
     pub fn clusters(&self, mode: Mode) -> Result<Vec<(bool, Cluster)>, Failed> {
         let sets = self.sets.iter();
         sets.map(|set| Ok((set.restart, cluster(&set.services, mode)?)))
@@ -284,7 +281,7 @@ impl Case {
 
 fn cluster(services: &[Service], mode: Mode) -> Result<Cluster, Failed> {
     let node_ports = services.iter().any(Service::has_node_ports);
-    // See the first lines of this test.
+    // See the module documentation of this test.
     let own = !(mode == Mode::Ipvs && node_ports);
     let mut cluster = Cluster::of_nodes()?;
     for (at, service) in services.iter().enumerate() {
@@ -318,7 +315,7 @@ impl Service {
         matches!(self.kind, Kind::NodePort | Kind::LoadBalancer)
     }
 
-    /// Names are there where several ports must be told apart.
+    /// A port has a name if several ports must be distinguished.
     fn port_name(&self, port: usize) -> String {
         if self.ports.len() > 1 || self.named {
             format!("p{port}")
@@ -333,7 +330,7 @@ impl Service {
         1000 * (at + 1) + if one { 0 } else { port }
     }
 
-    /// The service at that place of its set.
+    /// Renders the service at that index of its set.
     fn object(&self, at: usize, own: bool) -> Value {
         let ports: Vec<Value> = self
             .ports
@@ -422,7 +419,7 @@ impl Service {
         json!({"metadata": metadata, "spec": spec, "status": status})
     }
 
-    /// One of its endpoint slices.
+    /// Renders one of the endpoint slices.
     fn slice(&self, at: usize, number: usize, slice: &Slice) -> Value {
         let base = if slice.elsewhere { 9080 } else { 8080 };
         let ports: Vec<Value> = self
@@ -459,14 +456,14 @@ impl Service {
 }
 
 impl Endpoint {
-    /// Its address; those that serve elsewhere are other pods.
+    /// Returns the address; endpoints that serve elsewhere are other pods.
     fn address(self, elsewhere: bool) -> String {
         let number = self.number + if elsewhere { 100 } else { 0 };
         match self.place {
             Place::Here => format!("10.244.1.{number}"),
             Place::Elsewhere => format!("10.244.2.{number}"),
             Place::Nowhere => format!("172.31.0.{number}"),
-            // Nodes have one address each; a second one serves elsewhere.
+            // Each node has one address, so another pod serves elsewhere.
             Place::HostHere if !elsewhere => ADDRESS.to_owned(),
             Place::HostHere => "10.244.1.200".to_owned(),
             Place::HostElsewhere if !elsewhere => "192.168.50.11".to_owned(),

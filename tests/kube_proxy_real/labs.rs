@@ -1,4 +1,4 @@
-//! The real kube-proxy in the nodes of labs: what is expected of its version comes out.
+//! Runs the real kube-proxy on nodes of labs: cases of its version pass.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,14 +10,14 @@ use svclab_runner::run::{Prepared, Wishes, choose, prepare};
 
 use crate::{bench, guests};
 
-/// The cases of its version, and one that is not of any in particular.
+/// The lab, and the part of the names of its cases for that version.
 const CASES: &str = "local-ingress";
 const VERSION: &str = "version=v1.20";
 
-/// A case of its version whose services change.
+/// A case of that version whose services change.
 const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 
-/// One trial a case, and what goes wrong.
+/// Returns one trial for each case, and trials of failures.
 pub fn trials() -> Vec<Trial> {
     let cases = prepared().expect("the cases can be prepared");
     let mut trials: Vec<Trial> = cases
@@ -33,7 +33,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The cases, with the real kube-proxy on their nodes.
+/// Prepares the cases with the real kube-proxy on their nodes.
 fn prepared() -> Result<Vec<Prepared>, Failed> {
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let labs = choose(&[CASES.to_owned()], &topologies)?;
@@ -72,8 +72,8 @@ fn comes_out(case: &str) -> Result<(), Failed> {
     Err(Failed::from(told))
 }
 
-/// It is told what changes, and does by itself what generated rules are changed to,
-/// conntrack's forgetting included; when traffic moved is told of each step.
+/// kube-proxy receives the changes and changes its rules itself, including the deletion of
+/// conntrack entries. The results contain the delay of traffic for each step.
 fn stepped() -> Result<(), Failed> {
     let output = svclab(&[STEPPED, "--format", "json"])?;
     let told = String::from_utf8_lossy(&output.stdout);
@@ -97,7 +97,7 @@ fn stepped() -> Result<(), Failed> {
     }
 }
 
-/// Its own message is told.
+/// Checks that the error contains kube-proxy's own message.
 fn rejects() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/local-ingress.yaml");
@@ -114,7 +114,7 @@ fn rejects() -> Result<(), Failed> {
     Err(Failed::from(told))
 }
 
-/// It ends while the lab stands: there is no verdict then, and it is named.
+/// kube-proxy ends while the lab runs: the probe returns an error that names it, and no verdict.
 fn is_killed() -> Result<(), Failed> {
     let case = prepared()?
         .into_iter()

@@ -1,35 +1,34 @@
-//! What svclab generates, against what a real kube-proxy 1.20.2 writes at that
-//! moment: for the recorded objects, and for random ones.
+//! Compares the rules that svclab generates with those that a real kube-proxy 1.20.2 writes, for
+//! recorded and for random objects.
 //!
-//! `scripts/test --full` builds the kube-proxy and runs this; it is not among the
-//! ordinary tests. iptables mode runs on this host, in the containment that labs
-//! have; ipvs mode in a guest, whose kernel surely has IPVS.
+//! `scripts/test --full` builds the kube-proxy and runs this test, which is not an ordinary test.
+//! iptables mode runs on this host, in the containment of labs. ipvs mode runs in a guest, whose
+//! kernel always has IPVS.
 //!
-//! A random case is a kube-proxy with random flags that is shown up to four
-//! random sets of objects one after another, each on top of what it wrote for
-//! those before, as on a node that has run for a while: chains, sets, virtual
-//! servers and addresses of services that are gone must be gone. Before some sets
-//! of ipvs mode it is killed and started anew, which must come to the same. What users have
-//! is the state after more than one sync, so that is what counts. Two things are
-//! left out, in which such a state differs from one sync on a fresh node, which
-//! is what svclab generates:
+//! A random case is a kube-proxy with random flags and up to four successive random sets of
+//! objects. Each set applies on top of the rules for the previous ones, as on a node that has run
+//! for a while. Chains, sets, virtual servers and addresses of removed services must be removed.
+//! Before some sets of ipvs mode, kube-proxy is killed and restarted, which must give the same
+//! state. The test compares the state after several syncs because users have such states. Two
+//! situations are excluded, in which this state differs from one sync on a new node, which svclab
+//! generates:
 //!
-//! - ipvs mode: a later sync takes node ports off an address that is an external
-//!   IP as well, because that is bound to `kube-ipvs0` by then (kubernetes
-//!   v1.20.2, `pkg/proxy/ipvs/proxier.go`, `NodeIPs` of `realIPGetter`). A set
-//!   with node ports has no external IP that is the node's own.
-//! - Node ports that another process holds. Nothing else listens there.
+//! - ipvs mode: a later sync removes node ports from an address that is also an external IP,
+//!   because the address is bound to `kube-ipvs0` by then (kubernetes v1.20.2,
+//!   `pkg/proxy/ipvs/proxier.go`, `NodeIPs` of `realIPGetter`). A set with node ports has no
+//!   external IP that is an address of the node.
+//! - Node ports that another process holds. No other process listens there.
 //!
-//! And what a kube-proxy decides by chance is not drawn: one endpoint address
-//! with two ports for one service port (`addEndpointsByIP` of
-//! `pkg/proxy/endpointslicecache.go` keeps one, in the order of a Go map), and in
-//! iptables mode `nodePortAddresses` that mean two addresses of the node, whose
-//! rules come in any order.
+//! Choices that kube-proxy makes at random are not generated. One is an endpoint address with two
+//! ports for one service port (`addEndpointsByIP` of `pkg/proxy/endpointslicecache.go` keeps one,
+//! in the order of a Go map). The other, in iptables mode, is a value of `nodePortAddresses` that
+//! selects two addresses of the node, whose rules have arbitrary order.
 //!
-//! `patches/NAME.patch` breaks the kube-proxy in one way: `build_kube_proxy NAME` of
+//! `patches/NAME.patch` introduces one fault into kube-proxy: `build_kube_proxy NAME` of
 //! `scripts/setup.sh` builds it beside the unpatched one, as `v1.20.2+NAME`.
 //!
-//! `SVCLAB_SEED` draws other cases than the ordinary ones; cases that failed are
+//! `SVCLAB_SEED` selects other random cases. Failed cases are stored in `regressions/` and run
+//! first.
 //! kept in `regressions/` and tried first.
 
 mod bench;
@@ -64,19 +63,19 @@ use svclab_runner::kernel::{Agent, Host};
 use bench::Bench;
 use cluster::Cluster;
 
-/// The program under test.
+/// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
 
-/// The kube-proxy that is run.
+/// Version of the kube-proxy.
 pub const VERSION: &str = "v1.20.2";
 
-/// In how many parts the random cases are tried side by side.
+/// Number of parts of the random cases, which run in parallel.
 const PARTS: u32 = 2;
 
-/// What a guest with a kube-proxy in it has of memory, in MiB.
+/// Memory of a guest with a kube-proxy in MiB.
 const MEMORY: u32 = 512;
 
-/// The objects and flags that recordings were made with.
+/// Objects and flags of the recordings.
 const RECORDED: [(&str, &str); 9] = [
     ("a_clusterip", "cidr"),
     ("a_clusterip", "nocidr"),
@@ -126,7 +125,7 @@ fn recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> {
     })
 }
 
-/// A kernel for that mode, and where the kube-proxy lies in it.
+/// Starts an agent on a kernel for that mode. Returns it with the path of kube-proxy there.
 async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
     let binary = bench::binary()?;
     let path = binary.to_string_lossy().into_owned();
@@ -162,7 +161,7 @@ async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
     Ok((agent, path))
 }
 
-/// Where a program of this machine lies.
+/// Returns the path of an installed program.
 fn installed(name: &str) -> Result<PathBuf, Failed> {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()

@@ -1,24 +1,24 @@
-//! A service that tells that a kube-proxy has seen all that came before it.
+//! A service whose rules show that a kube-proxy has processed all earlier objects.
 
 use libtest_mimic::Failed;
 use serde_json::json;
 
 use crate::cluster::Cluster;
 
-/// Where the addresses begin that no other services have.
+/// Prefix of the addresses of marker services, which no other service has.
 const SERVICES: &str = "10.96.255.";
-/// An address that no other endpoint has.
+/// Address of the marker's endpoint, which no other endpoint has.
 const ENDPOINT: &str = "198.18.0.1";
 
-/// A service and its only endpoint, each the last of its kind that is served. A
-/// kube-proxy learns of services in their order, and of endpoints in theirs.
+/// A service with one endpoint, each served as the last of its kind. kube-proxy receives services
+/// in order, and endpoints in order.
 #[derive(Debug, Default)]
 pub struct Marker {
     turn: u16,
 }
 
 impl Marker {
-    /// Turns it into one that was never seen.
+    /// Changes the marker to a new one.
     pub fn next(&mut self) {
         self.turn += 1;
     }
@@ -27,7 +27,7 @@ impl Marker {
         10_000 + self.turn
     }
 
-    /// The address of its service.
+    /// Returns the address of the marker's service.
     pub fn address(&self) -> String {
         format!("{SERVICES}{}", self.turn + 1)
     }
@@ -36,7 +36,7 @@ impl Marker {
         format!("marker-{}", self.turn)
     }
 
-    /// Adds it to a cluster.
+    /// Adds the marker to a cluster.
     pub fn add(&self, cluster: &mut Cluster) -> Result<(), Failed> {
         let (name, port) = (self.name(), self.port());
         cluster.services.push(serde_json::from_value(json!({
@@ -61,7 +61,7 @@ impl Marker {
         Ok(())
     }
 
-    /// Whether it is among rules.
+    /// Whether rules contain the marker.
     pub fn is_in(&self, rules: &str) -> bool {
         let port = self.port();
         let service = format!("-d {}/32 -p tcp ", self.address());
@@ -71,7 +71,7 @@ impl Marker {
         rules.lines().any(known) && rules.lines().any(|line| line.ends_with(&endpoint))
     }
 
-    /// Whether it is among virtual servers.
+    /// Whether virtual servers contain the marker.
     pub fn is_among(&self, servers: &str) -> bool {
         let port = self.port();
         let service = self.address();
@@ -80,12 +80,12 @@ impl Marker {
     }
 }
 
-/// Whether an address is that of a marker's service.
+/// Whether an address belongs to a marker's service.
 pub fn is_marker(address: &str) -> bool {
     address.starts_with(SERVICES)
 }
 
-/// Whether a line of sets, virtual servers or addresses is about a marker.
+/// Whether a line of sets, virtual servers or addresses belongs to a marker.
 pub fn names(line: &str) -> bool {
     line.contains(SERVICES) || line.contains(&format!("{ENDPOINT}:"))
 }

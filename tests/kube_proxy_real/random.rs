@@ -1,4 +1,4 @@
-//! Random cases, one after another, in one kernel.
+//! Runs random cases one after another in one kernel.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -14,16 +14,15 @@ use crate::agent;
 use crate::bench::Bench;
 use crate::draw::{Case, cases};
 
-/// What draws the ordinary cases.
+/// Default seed of the random cases.
 const SEED: u64 = 20_210_113;
 
-/// How many sets of objects there must be at least, and in how many cases they
-/// come; with `SVCLAB_FULL`, and without.
+/// Minimum number of object sets, and number of cases, in the full and the ordinary run.
 const FULL: (usize, u32) = (200, 100);
 const SHORT: (usize, u32) = (8, 8);
 
-/// Tries random cases of a mode; in one of so many `parts`, which are drawn by
-/// seeds of their own and tried side by side.
+/// Runs the random cases of one of `parts` parts of a mode. Each part has its own seed and runs in
+/// parallel with the others.
 pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
     let seed = match std::env::var("SVCLAB_SEED") {
         Ok(text) => text.parse()?,
@@ -48,7 +47,7 @@ pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
         cases: number,
         rng_seed: RngSeed::Fixed(seed),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
-        // Each step is a kube-proxy of its own.
+        // Each shrinking step starts a new kube-proxy.
         max_shrink_iters: 400,
         ..Config::default()
     };
@@ -80,8 +79,8 @@ pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
         )
         .into()),
         Err(TestError::Fail(_, case)) => {
-            // What the last failing step said is of the smallest case, unless
-            // shrinking ended with one that passes.
+            // The last failing step reported on the smallest case, unless shrinking ended with a
+            // case that passes.
             let again = runtime.block_on(one(&agent, &binary, mode, &case, &shown));
             let told = again
                 .err()

@@ -1,6 +1,6 @@
-//! Hundreds and thousands of services on the host, where a namespace's user may not send as
-//! much in one message as a rule set of them takes: they are written, by svclab and by real
-//! kube-proxies, and what is probed is what was written last.
+//! Tests hundreds and thousands of services on the host, where a user of a namespace cannot send
+//! all their rules in one message. svclab and real kube-proxies write the rules, and probes use the
+//! rules that were written last.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::{bench, guests, verify};
 
 const SIZES: [usize; 3] = [500, 2_000, 5_000];
 
-/// Who writes the rules.
+/// Program that writes the rules.
 #[derive(Clone)]
 enum Writer {
     Generated(Version),
@@ -36,7 +36,7 @@ impl Writer {
     }
 }
 
-/// How the rules come into the kernel.
+/// Tool that loads the rules into the kernel.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Nft,
@@ -44,7 +44,7 @@ enum Way {
     Nftables,
 }
 
-/// One trial for each writer, way and size.
+/// Returns one trial for each writer, tool and size.
 pub fn trials() -> Vec<Trial> {
     let mut writers = Vec::new();
     let own = bench::binary().expect("the real kube-proxy is there");
@@ -96,8 +96,8 @@ fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
     Err(told.into())
 }
 
-/// Two nodes and that many services of two pods, of which one goes. The first and the last
-/// of them are called, and a node port, before and after.
+/// Returns a lab with two nodes and that many services with two pods, one of which is deleted.
+/// Probes connect to the first and the last service, and to a node port, before and after.
 fn lab(version: Version, way: Way, size: usize) -> Result<String, std::fmt::Error> {
     let mode = match way {
         Way::Nftables => Mode::Nftables,

@@ -1,5 +1,5 @@
-//! Labs that stand with the real kube-proxy on their nodes, on this host and in a guest:
-//! it has their objects, what is tried in them meets its rules, and it goes with them.
+//! Tests running labs with the real kube-proxy on their nodes, on this host and in a guest.
+//! kube-proxy receives the lab's objects, probes match its rules, and it ends with the lab.
 
 use std::process::{Command, Output};
 
@@ -16,7 +16,7 @@ const IPTABLES: &str = "local-ingress/policy=Cluster,clusterCIDR=set,version=v1.
 const IPVS: &str = "local-ingress/policy=Local,clusterCIDR=none,version=v1.20,mode=ipvs";
 const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 
-/// Each in its kernel.
+/// Returns the trials, each with its kernel.
 pub fn trials() -> Vec<Trial> {
     vec![
         Trial::test("standing::on_the_host", on_the_host),
@@ -36,7 +36,7 @@ fn svclab() -> Command {
     command
 }
 
-/// A case that stands with the kube-proxy on its nodes, which was refused nothing.
+/// Starts a case with the kube-proxy on its nodes. Asserts that the API server refused no request.
 fn standing(case: &str, kernel: &str) -> Result<Runtime, Failed> {
     let binary = bench::binary()?.display().to_string();
     let runtime = Runtime::of(svclab);
@@ -54,7 +54,7 @@ fn standing(case: &str, kernel: &str) -> Result<Runtime, Failed> {
     Ok(runtime)
 }
 
-/// What the command prints, which ends well.
+/// Runs a command that must succeed. Returns its output.
 fn said(runtime: &Runtime, arguments: &[&str]) -> Result<String, Failed> {
     let output: Output = runtime.run(arguments);
     if output.status.success() {
@@ -64,7 +64,7 @@ fn said(runtime: &Runtime, arguments: &[&str]) -> Result<String, Failed> {
     }
 }
 
-/// A command on a node prints this.
+/// Asserts that a command on node-2 prints this text.
 fn shows(runtime: &Runtime, command: &[&str], text: &str) -> Result<(), Failed> {
     let words: Vec<&str> = ["exec", "node-2", "--"]
         .iter()
@@ -79,8 +79,8 @@ fn shows(runtime: &Runtime, command: &[&str], text: &str) -> Result<(), Failed> 
     }
 }
 
-/// What the lab itself tries comes to that verdict at first, and rules of this kube-proxy
-/// were met.
+/// Asserts the verdict of the lab's first connection, and that its packets matched rules of this
+/// kube-proxy.
 fn explains(runtime: &Runtime, verdict: &str) -> Result<(), Failed> {
     let told = said(runtime, &["explain", "--standing", "--format=json"])?;
     let document: Value = serde_json::from_str(&told)?;
@@ -92,7 +92,7 @@ fn explains(runtime: &Runtime, verdict: &str) -> Result<(), Failed> {
     }
 }
 
-/// It is taken away, and nothing of it goes on.
+/// Stops the lab and asserts that none of its processes runs.
 fn goes(runtime: &Runtime) -> Result<(), Failed> {
     let holder = runtime.holder();
     let held = Held::new(holder);
@@ -103,7 +103,7 @@ fn goes(runtime: &Runtime) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits until nothing of a holder's session runs any more.
+/// Waits until no process of the daemon's session runs.
 fn is_gone(runtime: &Runtime, holder: i32) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !of_session(holder).is_empty() {
@@ -114,7 +114,7 @@ fn is_gone(runtime: &Runtime, holder: i32) {
     }
 }
 
-/// How many kube-proxies run in a holder's session.
+/// Returns the number of kube-proxies in the daemon's session.
 fn running(holder: i32) -> usize {
     let all = of_session(holder);
     all.iter().filter(|name| name.ends_with(VERSION)).count()
@@ -132,7 +132,7 @@ fn on_the_host() -> Result<(), Failed> {
 }
 
 fn in_a_guest() -> Result<(), Failed> {
-    // Its kernel is fetched.
+    // Fetches the kernel.
     guests::block_on(guests::guest("6.12"));
     let runtime = standing(IPVS, "6.12")?;
     assert_eq!(runtime.about()["guest"], true);
@@ -143,14 +143,14 @@ fn in_a_guest() -> Result<(), Failed> {
     goes(&runtime)
 }
 
-/// A lab with steps stands before the first, and so do the objects.
+/// A running lab with steps is in the state before the first step, and so are its objects.
 fn before_its_steps() -> Result<(), Failed> {
     let runtime = standing(STEPPED, "host")?;
     let save = ["iptables-nft-save", "-t", "nat"];
     shows(&runtime, &save, "--to-destination 10.244.2.10:8080")?;
     let words = ["exec", "node-2", "--", "iptables-nft-save", "-t", "nat"];
     let rules = said(&runtime, &words)?;
-    // It comes in the step `oneComes`.
+    // The step `oneComes` adds this endpoint.
     assert!(!rules.contains("--to-destination 10.244.3.10:"), "{rules}");
     explains(&runtime, "connected")?;
     goes(&runtime)

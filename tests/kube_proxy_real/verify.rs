@@ -1,13 +1,14 @@
-//! The real kube-proxy compared with the rules that svclab generates for its version:
-//! nothing differs. Then with those of a version that does otherwise after a step: that
-//! is found. Then with faults that are put into its rules once it has written
-//! them: each is found, in the flows that it is about.
+//! Compares the real kube-proxy with the rules that svclab generates, in three ways:
 //!
-//! Two kube-proxies of one release are compared ten times: itself with itself, which is
-//! silent, and with each of `patches/` that sends packets elsewhere, which is found.
+//! - with the rules of its own version: nothing differs;
+//! - with the rules of a version that behaves differently after a step: the difference is found;
+//! - with faults inserted into its written rules: each is found, in the affected flows.
 //!
-//! The same is done with the kube-proxies that `SVCLAB_KUBE_PROXY` names, their paths
-//! separated by colons, in each mode that their version has.
+//! Two kube-proxies of one release are compared ten times: the program with itself, without
+//! differences, and with each program of `patches/` that changes packet paths, which is found.
+//!
+//! The same comparisons run with the kube-proxies in `SVCLAB_KUBE_PROXY`, a colon-separated list of
+//! paths, in each mode of their version.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -24,15 +25,14 @@ use tokio::sync::mpsc;
 
 use crate::{VERSION, bench, guests};
 
-/// A fault: what is typed, on which node, in which case of `local-ingress`, and a probe
-/// that it is about.
+/// A fault: commands, the node that runs them, the case of `local-ingress`, and an affected probe.
 struct Fault {
     name: &'static str,
     case: &'static str,
     node: &'static str,
     typed: &'static [&'static str],
     changes: &'static str,
-    /// Whether it is in rules that all versions write alike.
+    /// Whether all versions write the affected rules alike.
     general: bool,
 }
 
@@ -41,7 +41,7 @@ const CLUSTER: &str = "policy=Cluster,clusterCIDR=none,version=v1.20,mode=iptabl
 const CIDR: &str = "policy=Local,clusterCIDR=set,version=v1.20,mode=iptables";
 const IPVS: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=ipvs";
 
-/// Changes a node's nat rules line by line.
+/// Command that edits the nat rules of a node with a sed expression.
 macro_rules! edited {
     ($expression:literal) => {
         &[
@@ -185,7 +185,7 @@ const FAULTS: [Fault; 13] = [
     },
 ];
 
-/// One trial a fault, and those without, for each program.
+/// Returns, for each program, one trial for each fault, and trials without faults.
 pub fn trials() -> Vec<Trial> {
     let own = bench::binary().expect("the real kube-proxy is there");
     let mut trials = trials_of(&own, VERSION, &[Mode::Iptables, Mode::Ipvs], |_| true);
@@ -218,7 +218,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The kube-proxies that `SVCLAB_KUBE_PROXY` names.
+/// Returns the kube-proxies in `SVCLAB_KUBE_PROXY`.
 pub fn further() -> impl Iterator<Item = PathBuf> {
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
     let paths: Vec<PathBuf> = std::env::split_paths(&further).collect();
@@ -227,7 +227,7 @@ pub fn further() -> impl Iterator<Item = PathBuf> {
         .filter(|path| !path.as_os_str().is_empty())
 }
 
-/// From which release on there is nftables mode.
+/// First minor release with nftables mode.
 pub const NFTABLES: u8 = 29;
 
 fn trials_of(
@@ -253,8 +253,8 @@ pub fn host() -> Host {
     Host::with_agent(guests::AGENT.into())
 }
 
-/// Compares cases, of which those of the real kube-proxy are changed first, with the rules
-/// of a version, or its own.
+/// Compares cases with the real kube-proxy with the rules of a version, by default its own.
+/// `change` can modify the pairs before.
 fn compared(
     binary: &Path,
     against: Option<&str>,
@@ -296,8 +296,8 @@ async fn verified(found: Pairs, against: &Side, new: &Side) -> Verification {
     verify(found, against, new, &options, &tell, pending()).await
 }
 
-/// A case with services with and without session affinity, and how often it is compared. A
-/// guest takes longer.
+/// Cases with services with and without session affinity, and the number of comparisons. A guest is
+/// slower.
 const AFFINITY: [(&str, usize); 2] = [
     ("conformance/session-affinity/mode=iptables", 10),
     ("conformance/session-affinity/mode=ipvs", 2),
@@ -309,10 +309,10 @@ const BALANCED: (&str, usize) = (
     10,
 );
 
-/// What a patch of the kube-proxy changes in a comparison.
+/// Whether a comparison shows the expected change.
 type Finds = fn(&Verification) -> bool;
 
-/// One trial for each comparison of the kube-proxy with itself, or with a patched one.
+/// Returns one trial for each comparison of the kube-proxy with itself or with a patched one.
 fn repeated() -> Vec<Trial> {
     let silent: Finds =
         |found| found.exit_code() == 0 && found.changed.is_empty() && found.shares.is_empty();
@@ -358,7 +358,7 @@ fn repeated() -> Vec<Trial> {
     .collect()
 }
 
-/// Compares the kube-proxy with itself, or with one that has a patch.
+/// Compares the kube-proxy with itself, or with a patched one.
 fn of_one_release(patch: Option<&str>, case: &str, finds: Finds) -> Result<(), Failed> {
     let against = bench::binary()?;
     let new = patch.map_or_else(bench::binary, bench::patched)?;
@@ -409,8 +409,8 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     Err(svclab_report::verify::human(&verification, true, false).into())
 }
 
-/// Its rules are never written, and no sync of its says that it agrees. The unpatched one
-/// is silent in as many runs.
+/// The patched kube-proxy never writes its rules, and none of its syncs succeeds. The unpatched one
+/// shows no difference in as many runs.
 fn a_failed_restore_is_an_error() -> Result<(), Failed> {
     let (whole, broken) = (bench::binary()?, bench::patched("restore-fails")?);
     let names = [CLUSTER, IPVS].map(|case| format!("local-ingress/{case}"));
@@ -442,13 +442,14 @@ fn a_failed_restore_is_an_error() -> Result<(), Failed> {
 /// A case whose services change.
 const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 
-/// Its probes before the first step, those of its steps, and those open across them.
+/// Number of flows: probes before the first step, probes of its steps, and probes open across
+/// steps.
 const FLOWS: usize = 18;
 
 fn steps_are_silent() -> Result<(), Failed> {
     let binary = bench::binary()?;
     let verification = compared(&binary, None, &[STEPPED.to_owned()], &[], |_| {})?;
-    // Traffic moves five times on either side, which is told.
+    // Traffic moves five times on either side, which is reported.
     let seen = [&verification.against, &verification.new]
         .map(|side| side.moving.map_or(0, |moving| moving.flows));
     let is_whole = verification.flows == FLOWS
@@ -464,9 +465,9 @@ fn steps_are_silent() -> Result<(), Failed> {
     Err(svclab_report::verify::human(&verification, true, false).into())
 }
 
-/// v1.20.2 has conntrack forget the flows of UDP of an endpoint that is not ready any more,
-/// v1.21 does not (kubernetes v1.21.2, `pkg/proxy/endpoints.go`, `detectStaleConnections`):
-/// what is open to one that terminates goes on to it, and nothing else differs.
+/// v1.20.2 deletes the conntrack entries of UDP flows to an endpoint that is no longer ready; v1.21
+/// does not (kubernetes v1.21.2, `pkg/proxy/endpoints.go`, `detectStaleConnections`). There, open
+/// flows continue to a terminating endpoint, and nothing else differs.
 fn a_step_is_found() -> Result<(), Failed> {
     let binary = bench::binary()?;
     let names = [STEPPED.to_owned()];
