@@ -62,7 +62,7 @@ impl Processes {
 
     fn signal(&self, at: usize, signal: i32) {
         use std::os::fd::AsRawFd as _;
-        // SAFETY: the descriptor is open, and no information goes along.
+        // SAFETY: the descriptor is open, and the signal information may be null.
         let sent = unsafe {
             nix::libc::syscall(
                 nix::libc::SYS_pidfd_send_signal,
@@ -120,7 +120,7 @@ fn children(of: u32) -> Vec<u32> {
 
 /// Opens a pidfd; `None` if the process has ended.
 fn open(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: the call takes numbers only; what it returns is nobody else's.
+    // SAFETY: the call takes only numbers and returns a new descriptor.
     unsafe {
         let descriptor = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
         let descriptor = i32::try_from(descriptor).ok().filter(|fd| *fd >= 0)?;

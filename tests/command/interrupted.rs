@@ -66,7 +66,7 @@ impl Waiting {
 fn watch(process: i32) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
-    // SAFETY: the descriptor is new, and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     i32::try_from(fd)
         .ok()
         .filter(|fd| *fd >= 0)

@@ -78,8 +78,7 @@ impl Runs {
         if let Some(cache) = &self.cache {
             command.env("SVCLAB_CACHE", cache.directory());
         }
-        // SAFETY: between fork and exec one system call is made, which may be made
-        // there.
+        // SAFETY: one async-signal-safe system call is made between fork and exec.
         unsafe {
             command.pre_exec(|| Ok(setsid().map(drop)?));
         }
@@ -221,7 +220,7 @@ pub fn left(session: i32, deadline: Instant) -> BTreeSet<i32> {
 fn watch(process: i32) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
-    // SAFETY: the descriptor is new, and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     i32::try_from(fd)
         .ok()
         .filter(|fd| *fd >= 0)

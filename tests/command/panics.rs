@@ -3,7 +3,6 @@
 //! No user input makes svclab panic, so a system call filter does: `getrandom` fails with `EIO`, on
 //! which the standard library panics. (Rust 1.95, `library/std/src/sys/random/linux.rs`,
 //! `getrandom`: "failed to generate random data", for the keys of the first hash map.)
-//! random data", for the keys of the first hash map.)
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -364,7 +364,7 @@ fn measured(path: &Path) -> (String, i64) {
         .expect("stderr")
         .read_to_string(&mut text)
         .expect("read");
-    // SAFETY: both are written by the call alone, and the process is this one's child.
+    // SAFETY: only the call writes both values, and the process is a child of this process.
     let usage = unsafe {
         let mut usage: nix::libc::rusage = std::mem::zeroed();
         let mut status = 0;

@@ -123,11 +123,11 @@ pub const ALL: &[Attempt] = &[
     }),
     // A kernel without loadable modules has no such system call.
     attempt("load a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
-        // SAFETY: an empty image and an empty text, which live for ever.
+        // SAFETY: the image and the text are empty and static.
         call(|| unsafe { libc::syscall(libc::SYS_init_module, c"".as_ptr(), 0, c"".as_ptr()) })
     }),
     attempt("remove a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
-        // SAFETY: a name that lives for ever.
+        // SAFETY: the name is static.
         call(|| unsafe { libc::syscall(libc::SYS_delete_module, c"none".as_ptr(), 0) })
     }),
     attempt("load a program into the kernel", FORBIDDEN, |_| {
@@ -147,14 +147,14 @@ pub const ALL: &[Attempt] = &[
         call(|| i64::from(unsafe { libc::reboot(libc::RB_DISABLE_CAD) }))
     }),
     attempt("go before others", DENIED, |_| {
-        // SAFETY: the call takes numbers.
+        // SAFETY: the call takes only numbers.
         call(|| i64::from(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) }))
     }),
     attempt(
         "signal a process of the host's",
         &[Errno::ESRCH],
         |target| {
-            // SAFETY: the call takes numbers.
+            // SAFETY: the call takes only numbers.
             call(|| i64::from(unsafe { libc::kill(target.process, 0) }))
         },
     ),
@@ -425,8 +425,7 @@ fn kernel_program() -> io::Result<String> {
     attributes[0] = 2 | (2 << 32); // kprobe, two instructions
     attributes[1] = instructions.as_ptr() as u64;
     attributes[2] = c"GPL".as_ptr() as u64;
-    // SAFETY: the attributes lead to the instructions and the licence, which
-    // live through the call.
+    // SAFETY: the attributes point to the instructions and the license, which outlive the call.
     call(|| unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -440,7 +439,7 @@ fn kernel_program() -> io::Result<String> {
 fn kernel_map() -> io::Result<String> {
     // `BPF_MAP_GET_NEXT_ID`, starting with the first ID.
     let mut attributes = [0_u64; 2];
-    // SAFETY: the attributes live through the call.
+    // SAFETY: the attributes outlive the call.
     call(|| unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -457,7 +456,7 @@ fn set_clock() -> io::Result<String> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the time is there to be written and read.
+    // SAFETY: the calls write and read a valid time value.
     call(|| unsafe {
         libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
         i64::from(libc::clock_settime(libc::CLOCK_REALTIME, &raw const now))
@@ -473,6 +472,6 @@ fn around(namespace: &str, request: libc::c_ulong) -> io::Result<String> {
         .read(true)
         .custom_flags(libc::O_CLOEXEC)
         .open(namespace)?;
-    // SAFETY: the request takes nothing but the descriptor.
+    // SAFETY: the request takes only the descriptor.
     call(|| i64::from(unsafe { libc::ioctl(namespace.as_raw_fd(), request) }))
 }

@@ -55,8 +55,7 @@ pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // SAFETY: between fork and exec one system call is made, which may be made
-    // there.
+    // SAFETY: one async-signal-safe system call is made between fork and exec.
     unsafe {
         command.pre_exec(|| {
             nix::unistd::setsid()?;

@@ -73,8 +73,8 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // SAFETY: between fork and exec system calls are made only, on a descriptor
-    // that is open until after the start.
+    // SAFETY: only system calls are made between fork and exec, on a descriptor that stays open
+    // until the command has started.
     unsafe {
         command.pre_exec(move || {
             if let Ok(secret) = &secret {
@@ -92,7 +92,7 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
         Caller::WithoutNamespaces => {
             contain(&mut command);
             // The filter stays; changing the user drops the capabilities.
-            // SAFETY: between fork and exec system calls are made only.
+            // SAFETY: only system calls are made between fork and exec.
             unsafe {
                 command.pre_exec(|| {
                     nix::unistd::setgroups(&[])?;

@@ -58,7 +58,7 @@ const NAMESPACES: u32 = 0x7E02_0000;
 /// Restricts a command like such a container. The calling process must be root.
 pub fn contain(command: &mut Command) {
     let filter = filter();
-    // SAFETY: between fork and exec system calls are made only.
+    // SAFETY: only system calls are made between fork and exec.
     unsafe {
         command.pre_exec(move || {
             // Before the capabilities are dropped: without `no_new_privs`, which Docker does not

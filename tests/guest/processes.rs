@@ -18,7 +18,7 @@ pub struct Held(pub OwnedFd);
 impl Held {
     /// Opens the pidfd of a running process.
     pub fn new(process: i32) -> Self {
-        // SAFETY: the call takes numbers only; what it returns is nobody else's.
+        // SAFETY: the call takes only numbers and returns a new descriptor.
         let opened = unsafe {
             let opened = nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0);
             assert!(opened >= 0, "{process}: {}", Errno::last());

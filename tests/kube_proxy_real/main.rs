@@ -29,7 +29,6 @@
 //!
 //! `SVCLAB_SEED` selects other random cases. Failed cases are stored in `regressions/` and run
 //! first.
-//! kept in `regressions/` and tried first.
 
 mod bench;
 mod cluster;

@@ -1,5 +1,5 @@
-//! ipvs mode, against what real kube-proxies left: rules, sets, virtual servers
-//! and the addresses of `kube-ipvs0`.
+//! Compares the generated state of ipvs mode with recordings of real kube-proxies: rules, sets,
+//! virtual servers and the addresses of `kube-ipvs0`.
 
 use std::fmt::Write as _;
 
@@ -16,11 +16,11 @@ use crate::namespace::{self, Flavour};
 use crate::recordings::{self, IpvsRecording};
 use crate::{dump, none, same, same_in_order, same_lines};
 
-/// The sets of the other IP family, whose proxier was still at work when the
-/// dumps were taken: some of them are there, empty.
+/// Prefix of the sets of the other IP family. Its proxier was still running when the dumps were
+/// recorded, so some of its sets exist, empty.
 const OTHER_FAMILY: &str = "KUBE-6-";
 
-/// Compares one part of a recording.
+/// Comparison of one part of a recording.
 type Part = fn(&IpvsRecording) -> Result<(), Failed>;
 
 pub fn trials() -> Vec<Trial> {
@@ -76,7 +76,7 @@ fn sets(recording: &IpvsRecording) -> Result<(), Failed> {
         dump(&[(SETS, &of(Family::V6)?)])?,
     );
     let recorded = recording.text("ipset-save")?;
-    // Of the other family, those that are there are empty, as they begin.
+    // The recorded sets of the other family are in their initial state, which is empty.
     let mut ours = four.sets.unwrap_or_default();
     let recorded = dump(&[(SETS, &recorded)])?;
     for (name, set) in six.sets.unwrap_or_default() {
@@ -129,8 +129,8 @@ fn addresses(recording: &IpvsRecording) -> Result<(), Failed> {
     none(&compare(&recorded, &dump(&[(Format::Links, &found)])?))
 }
 
-/// Rules and sets as a kernel has them. Rules that ask IPVS for a packet's
-/// virtual server are left out: loading one would load IPVS.
+/// Compares rules and sets as a kernel reads them back. Omits rules that match on a packet's
+/// virtual server: loading one would load IPVS.
 fn kernel(recording: &IpvsRecording, flavour: Flavour) -> Result<(), Failed> {
     let written = written(recording, Family::V4)?;
     let script = without_ipvs(&written.script.to_string());
@@ -139,14 +139,14 @@ fn kernel(recording: &IpvsRecording, flavour: Flavour) -> Result<(), Failed> {
     let recorded = without_ipvs(&recording.text("iptables-save")?);
     same(&Dump::parse(&recorded)?, &Dump::parse(&rules)?)?;
     if flavour == Flavour::Nft {
-        // They were recorded with this flavour.
+        // The recordings were made with this backend.
         same_lines(&recorded, &rules)?;
     }
     equal(&[(SETS, &written.sets.to_string())], &[(SETS, &sets)])
 }
 
-/// What any version writes for a cluster that has a bit of everything is
-/// accepted by the kernel, and it reads back what was meant.
+/// Loads the rules of any version for a cluster with every kind of object, and compares what the
+/// kernel reads back.
 fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
     let cluster = recordings::recorded_cluster("everything")?;
     let mut proxy = KubeProxy::new(Version::minor(minor)?);
@@ -195,7 +195,7 @@ fn without_ipvs(text: &str) -> String {
 const SETS: Format = Format::Sets;
 const SERVERS: Format = Format::Servers;
 
-/// Both mean the same.
+/// Asserts that both dumps have the same meaning.
 fn equal(recorded: &[(Format, &str)], found: &[(Format, &str)]) -> Result<(), Failed> {
     none(&compare(&dump(recorded)?, &dump(found)?))
 }

@@ -1,10 +1,12 @@
-//! What svclab writes for kube-proxy, against what real kube-proxies wrote.
+//! Compares what svclab writes for kube-proxy with recordings of real kube-proxies.
 //!
-//! `text` compares without a kernel. `kernel` loads the rules with the real
-//! `iptables-restore`, both flavours, in a network namespace of its own and
-//! reads them back. `ipvs` does both for ipvs mode, virtual servers and the
-//! addresses of `kube-ipvs0` as text only. `nftables` does both for nftables mode. `mutations` changes every line of every
-//! recording, and the comparison has to notice.
+//! - `text` compares without a kernel.
+//! - `kernel` loads the rules with the real `iptables-restore` of both backends in a new network
+//!   namespace and reads them back.
+//! - `ipvs` does both for ipvs mode; virtual servers and the addresses of `kube-ipvs0` as text
+//!   only.
+//! - `nftables` does both for nftables mode.
+//! - `mutations` changes every line of every recording, and the comparison must report it.
 
 mod ipvs;
 mod mutations;
@@ -27,7 +29,7 @@ use namespace::Flavour;
 use recordings::Recording;
 
 fn main() -> ExitCode {
-    // Namespaces need root; anybody can be root in a user namespace.
+    // Network namespaces need root; every user can be root in a user namespace.
     if let Err(error) = namespace::become_root() {
         eprintln!("the tests of kind `kernel` need a user namespace: {error}");
     }
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// A dump of some files, all of which can be read.
+/// Parses the files of a dump, all of which must be valid.
 fn dump(files: &[(Format, &str)]) -> Result<NodeDump, Failed> {
     let files = files.iter().map(|(format, text)| File {
         name: format.file_name().to_owned(),
@@ -79,8 +81,8 @@ fn dump(files: &[(Format, &str)]) -> Result<NodeDump, Failed> {
     Err(told.join("\n").into())
 }
 
-/// What svclab writes for the objects and flags of a recording, after what the
-/// recording was made upon.
+/// Generates the script for the objects and flags of a recording, after the chains that existed
+/// before the recording.
 fn written(recording: &Recording) -> Result<Rules, Failed> {
     let cluster = recordings::recorded_cluster(&recording.objects)?;
     let objects = cluster.objects("node-a");
@@ -103,7 +105,7 @@ fn same_in_order(expected: &Dump, found: &Dump, order: Order) -> Result<(), Fail
     ))
 }
 
-/// Nothing differs, in the comparison that `svclab diff` makes.
+/// Returns an error with the differences, as `svclab diff` finds them, if there are any.
 fn none(differences: &[Difference]) -> Result<(), Failed> {
     told(differences)
 }
@@ -132,14 +134,14 @@ fn kernel(recording: &Recording, flavour: Flavour) -> Result<(), Failed> {
     let recorded = recording.text()?;
     same(&Dump::parse(&recorded)?, &Dump::parse(&saved)?)?;
     if flavour == Flavour::Nft {
-        // They were recorded with this flavour.
+        // The recordings were made with this backend.
         same_lines(&recorded, &saved)?;
     }
     Ok(())
 }
 
-/// The very lines of two dumps, whatever their order: how things are written
-/// counts too when the same iptables prints both.
+/// Compares the sorted lines of two dumps of the same iptables program, so that the spelling
+/// counts, too.
 fn same_lines(expected: &str, found: &str) -> Result<(), Failed> {
     let lines = |text: &str| -> Vec<String> {
         let mut lines: Vec<String> = text
@@ -166,8 +168,8 @@ fn same_lines(expected: &str, found: &str) -> Result<(), Failed> {
     Err(format!("lines differ:\n{}", told.join("\n")).into())
 }
 
-/// What kube-proxy's own tests expect of the rules that it restores. The chains
-/// it makes by other means, and the jumps to its chains, are no part of that.
+/// Compares with the restored rules that kube-proxy's own tests expect. These do not contain the
+/// chains that kube-proxy creates by other means, nor the jumps to its chains.
 fn golden(name: &str) -> Result<(), Failed> {
     let (text, cluster) = recordings::golden(name)?;
     let mut proxy = KubeProxy::new("v1.24".parse()?);
@@ -195,8 +197,8 @@ fn golden(name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The rules of any version for a cluster that has a bit of everything are
-/// accepted by the kernel, and it reads back what was meant.
+/// Loads the rules of any version for a cluster with every kind of object, and compares what the
+/// kernel reads back.
 fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
     let cluster = recordings::recorded_cluster("everything")?;
     let mut proxy = KubeProxy::new(Version::minor(minor)?);

@@ -1,8 +1,7 @@
-//! Every line of every recording is dropped, duplicated, swapped with the next,
-//! and has each of its words changed. The comparison has to notice each of that,
-//! but for what is known to be noise, and it must not notice noise.
+//! Drops, duplicates and swaps every line of every recording, and changes each of its words. The
+//! comparison must report every change except known noise, and must not report noise.
 //!
-//! All of it is tried with `SVCLAB_FULL`, else one in so many.
+//! With `SVCLAB_FULL`, runs all changes, else one of [`ONE_OF`].
 
 use std::path::Path;
 
@@ -12,8 +11,7 @@ use svclab_ruleset::tool::Format;
 
 use crate::{dump, recordings};
 
-/// Of so many changes one is tried in an ordinary run; a prime, so that it is of
-/// another kind each time.
+/// An ordinary run tries one of this many changes; a prime, so that the kinds of changes alternate.
 const ONE_OF: usize = 311;
 
 pub fn trials() -> Vec<Trial> {
@@ -34,7 +32,7 @@ enum Change {
     Drop,
     Duplicate,
     SwapWithNext,
-    /// The word with this number.
+    /// Changes the word with this index.
     Word(usize),
 }
 
@@ -48,7 +46,7 @@ fn mutate(path: &Path) -> Result<(), Failed> {
     } else {
         ONE_OF
     };
-    // Files differ in length: so they are not all asked the same.
+    // The text length offsets the count, so that the files get different changes.
     let mut count = text.len();
     let mut failures = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -88,7 +86,7 @@ fn mutate(path: &Path) -> Result<(), Failed> {
     Err(failures.join("\n").into())
 }
 
-/// Whether `svclab diff` would end with another exit code than 0.
+/// Whether `svclab diff` would exit with another code than 0.
 fn notices(format: Format, known: &NodeDump, changed: &[String]) -> bool {
     let read = NodeDump::read(vec![File {
         name: "changed".to_owned(),
@@ -98,7 +96,7 @@ fn notices(format: Format, known: &NodeDump, changed: &[String]) -> bool {
     !read.is_whole() || !compare(known, &read.dump).is_empty()
 }
 
-/// The lines after a change; none if it changes nothing.
+/// Returns the lines after a change; `None` if the change has no effect.
 fn changed(lines: &[&str], at: usize, change: Change) -> Option<Vec<String>> {
     let mut changed: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
     match change {
@@ -117,7 +115,7 @@ fn changed(lines: &[&str], at: usize, change: Change) -> Option<Vec<String>> {
     Some(changed)
 }
 
-/// A line with its word number `n` changed in its last letter or digit.
+/// Returns the line with the last letter or digit of its `n`th word changed.
 fn with_other_word(line: &str, n: usize) -> Option<String> {
     let word = line.split_ascii_whitespace().nth(n)?;
     let start = word.as_ptr() as usize - line.as_ptr() as usize;
@@ -139,7 +137,7 @@ fn with_other_word(line: &str, n: usize) -> Option<String> {
     Some(changed)
 }
 
-/// Why a change means nothing, if it does.
+/// Returns why a change is noise; `None` if the change has a meaning.
 fn noise(
     format: Format,
     lines: &[&str],
@@ -168,7 +166,7 @@ fn noise_of_rules(
     match change {
         Change::Word(2) if line.starts_with(':') => Some("counters count packets"),
         Change::Word(n) if n > 0 && words[n - 1] == "--probability" => {
-            // The kernel keeps it as a 32-bit number of 2^31ths.
+            // The kernel stores a 32-bit number of units of 2^-31.
             let kept = |line: &str| -> Option<u32> {
                 let word = line.split_ascii_whitespace().nth(n)?;
                 let bits = word.parse::<f64>().ok()? * f64::from(1_u32 << 31);
@@ -200,7 +198,7 @@ fn noise_of_rules(
     }
 }
 
-/// Of two rules that swap their places.
+/// Returns why swapping two rules is noise.
 fn noise_of_neighbours(line: &str, next: &str) -> Option<&'static str> {
     let chain = |rule: &str| rule.split(' ').nth(1).unwrap_or_default().to_owned();
     if chain(line) != chain(next) {
@@ -314,7 +312,7 @@ fn noise_of_links(lines: &[&str], at: usize, change: Change) -> Option<&'static 
         Change::Word(0) if words[0].ends_with(':') => Some("interfaces are numbered as they come"),
         Change::Word(3) if words[0].starts_with("link/") => Some("it is the link layer's"),
         Change::Word(1) if words[0].starts_with("link/") => {
-            // Nothing is made of it.
+            // No link-local address is derived from this address.
             let rest = lines[at + 1..].iter();
             let mut own = rest.take_while(|line| line.starts_with(' '));
             let made = own.any(|line| line.contains("inet6 fe80::"));

@@ -1,4 +1,4 @@
-//! Network namespaces in which a script is loaded and read back.
+//! Network namespaces in which scripts are loaded and read back.
 
 use std::fmt;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::sched::{CloneFlags, unshare};
 use svclab_rules::kube_proxy::{Family, Rules};
 
-/// Which iptables.
+/// The two iptables backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     Nft,
@@ -27,11 +27,11 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// Starts this program anew as root of a user namespace, unless it is root.
+/// Restarts this program as root of a user namespace, unless it already runs as root.
 ///
 /// # Errors
 ///
-/// Only if it cannot; otherwise it does not come back.
+/// When the program cannot be restarted; on success the function does not return.
 pub fn become_root() -> std::io::Result<()> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -44,22 +44,21 @@ pub fn become_root() -> std::io::Result<()> {
     Err(error)
 }
 
-/// Loads `written` into a fresh network namespace and gives what
-/// `iptables-save` says then.
+/// Loads the rules in a new network namespace. Returns the output of `iptables-save`.
 pub fn load(written: &Rules, family: Family, flavour: Flavour) -> Result<String, Failed> {
     let text = written.script.to_string();
     let accounting = written.accounting.clone();
     in_thread(move || inside(&text, &accounting, family, flavour))
 }
 
-/// The same for a text.
+/// Loads a text in a new network namespace. Returns the output of `iptables-save`.
 pub fn load_text(text: &str, family: Family, flavour: Flavour) -> Result<String, Failed> {
     let text = text.to_owned();
     in_thread(move || inside(&text, &[], family, flavour))
 }
 
-/// Loads sets and then rules into a fresh network namespace and gives what
-/// `iptables-save` and `ipset save` say then.
+/// Loads sets and then rules in a new network namespace. Returns the output of `iptables-save` and
+/// `ipset save`.
 pub fn load_sets(
     script: &str,
     sets: &str,
@@ -77,8 +76,8 @@ pub fn load_sets(
     })
 }
 
-/// Loads a ruleset with `nft -f` into a fresh network namespace and gives what `nft list
-/// ruleset` says then.
+/// Loads a ruleset with `nft -f` in a new network namespace. Returns the output of `nft list
+/// ruleset`.
 pub fn load_nft(ruleset: &str) -> Result<String, Failed> {
     let ruleset = ruleset.to_owned();
     in_thread(move || {
@@ -89,8 +88,9 @@ pub fn load_nft(ruleset: &str) -> Result<String, Failed> {
     })
 }
 
-/// A thread of its own may have a namespace of its own; what it starts is born
-/// there, and the kernel takes all of it away when both have ended.
+/// Runs work in a new thread, which can have its own network namespace. Processes that it starts
+/// inherit the namespace. The kernel deletes the namespace once the thread and the processes have
+/// ended.
 fn in_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, Failed> {
@@ -114,9 +114,9 @@ fn inside(
     restored(text, family, flavour)
 }
 
-/// What `iptables-save` says once `text` is restored in this thread's namespace.
+/// Restores `text` in this thread's namespace and returns the output of `iptables-save`.
 fn restored(text: &str, family: Family, flavour: Flavour) -> Result<String, String> {
-    // One lock for all namespaces would make them wait for each other.
+    // With a common lock file, all namespaces would wait for each other.
     let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
     let lock = folder.path().join("xtables.lock");
     let six = match family {
@@ -156,7 +156,7 @@ fn run(program: &str, arguments: &[&str], input: &str, lock: &Path) -> Result<St
     }
 }
 
-/// Makes an nfacct object, as kube-proxy does before it counts with it:
+/// Creates an nfacct object, as kube-proxy does before its rules use the object:
 /// `NFNL_MSG_ACCT_NEW` of `linux/netfilter/nfnetlink_acct.h`.
 fn account(name: &str) -> std::io::Result<()> {
     const NETLINK_NETFILTER: isize = 12;
@@ -179,7 +179,7 @@ fn account(name: &str) -> std::io::Result<()> {
     message.extend(length.to_ne_bytes());
     message.extend([NFNL_MSG_ACCT_NEW, NFNL_SUBSYS_ACCT]);
     message.extend(REQUEST_ACK_CREATE.to_ne_bytes());
-    message.extend([0; 8]); // sequence, port
+    message.extend([0; 8]); // sequence number, port
     message.extend([0; 4]); // nfgenmsg
     message.extend(&attribute);
 

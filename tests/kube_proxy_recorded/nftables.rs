@@ -1,5 +1,4 @@
-//! nftables mode: what svclab writes against what was recorded, as text and loaded with
-//! `nft`.
+//! Compares the generated rulesets of nftables mode with recordings, as text and loaded with `nft`.
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
@@ -32,8 +31,8 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The objects a recording was made with. The API server that v1.36.2 asked also had
-/// the network of cluster IPs.
+/// Returns the objects of a recording. The API server of the v1.36.2 recordings also served the
+/// network of cluster IPs.
 fn cluster(objects: &str) -> Result<Cluster, Failed> {
     let mut cluster = recordings::recorded_cluster(objects)?;
     cluster.service_cidrs = vec![serde_json::from_value(json!({
@@ -43,7 +42,7 @@ fn cluster(objects: &str) -> Result<Cluster, Failed> {
     Ok(cluster)
 }
 
-/// What a kube-proxy writes, both tables.
+/// Generates both tables of a kube-proxy.
 fn written(proxy: &KubeProxy, cluster: &Cluster) -> Result<Ruleset, Failed> {
     let objects = cluster.objects("node-a");
     let table = |family| nftables_rules(proxy, &objects, family);
@@ -56,7 +55,8 @@ fn parsed(text: &str) -> Result<Ruleset, Failed> {
     nft::parse(text).map_err(|problems| format!("{problems:?}").into())
 }
 
-/// What is read of what is written is what was recorded, and what was written.
+/// Asserts that the generated ruleset equals the recorded one, and that parsing its text gives the
+/// same ruleset.
 fn text(recording: &NftablesRecording) -> Result<(), Failed> {
     let cluster = cluster(&recording.objects)?;
     let written = written(&recording.proxy()?, &cluster)?;
@@ -79,11 +79,11 @@ fn kernel(recording: &NftablesRecording) -> Result<(), Failed> {
         &parsed(&recorded)?,
         &parsed(&listed)?,
     ))?;
-    // The same nft listed both.
+    // The same version of nft listed both.
     crate::same_lines(&lines(&recorded), &lines(&listed))
 }
 
-/// A listing with an entry a line, because entries come in any order.
+/// Returns the listing with one entry a line, because entries have arbitrary order.
 fn lines(listing: &str) -> String {
     let mut lines = Vec::new();
     let mut within = false;
@@ -103,8 +103,8 @@ fn lines(listing: &str) -> String {
     lines.join("\n")
 }
 
-/// The rules of any version for a cluster that has a bit of everything are accepted by
-/// the kernel, and it lists what was meant.
+/// Loads the rules of any version for a cluster with every kind of object, and compares what the
+/// kernel lists.
 fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
     let cluster = cluster(objects)?;
     for ips in [Vec::new(), vec!["0.0.0.0/0".to_owned()]] {
@@ -118,8 +118,8 @@ fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
         let written = written(&proxy, &cluster)?;
         let listed = namespace::load_nft(&written.to_string());
         if minor == 29 && objects == "everything" {
-            // A load balancer's address among its own source ranges: two entries of a
-            // set of intervals that overlap, which no kernel takes.
+            // The address of a load balancer is in its own source ranges. These are two overlapping
+            // entries of an interval set, which every kernel rejects.
             let refused = listed
                 .err()
                 .and_then(|error| error.message().map(str::to_owned));

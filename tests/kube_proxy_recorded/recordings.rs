@@ -1,4 +1,4 @@
-//! The recordings, and the objects they were made with.
+//! Recordings of kube-proxies, and the objects of the recordings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")
 }
 
-/// One recorded `iptables-save` or `ip6tables-save` of iptables mode.
+/// A recorded output of `iptables-save` or `ip6tables-save` in iptables mode.
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub version: String,
@@ -26,7 +26,7 @@ pub struct Recording {
     path: PathBuf,
 }
 
-/// All of them.
+/// Returns all recordings of iptables mode.
 pub fn all() -> Vec<Recording> {
     let mut all = Vec::new();
     for version in entries(&home()) {
@@ -94,14 +94,13 @@ impl Recording {
         proxy(&self.version, &self.flags)
     }
 
-    /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place
-    /// of a kubelet.
+    /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place of a kubelet.
     pub fn mark_drop_was_there(&self) -> bool {
         ["v1.14.0", "v1.18.2"].contains(&self.version.as_str())
     }
 }
 
-/// Every recorded file that `svclab diff` reads, whatever it holds.
+/// Returns every recorded file that `svclab diff` reads.
 pub fn files() -> Vec<PathBuf> {
     let versions = entries(&home()).into_iter();
     let modes = versions.flat_map(|version| entries(&version));
@@ -114,12 +113,12 @@ pub fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What a recorded file holds.
+/// Returns the format of a recorded file, by its name.
 pub fn format_of(path: &Path) -> Option<Format> {
     Format::of_name(path.file_name()?.to_str()?)
 }
 
-/// What ran with `flags`.
+/// Returns the kube-proxy that ran with `flags`.
 fn proxy(version: &str, flags: &str) -> Result<KubeProxy, Failed> {
     let mut proxy = KubeProxy::new(version.parse()?);
     match flags {
@@ -131,7 +130,7 @@ fn proxy(version: &str, flags: &str) -> Result<KubeProxy, Failed> {
     Ok(proxy)
 }
 
-/// One recorded state of ipvs mode: four files.
+/// A recorded state of ipvs mode in four files.
 #[derive(Debug, Clone)]
 pub struct IpvsRecording {
     pub version: String,
@@ -140,7 +139,7 @@ pub struct IpvsRecording {
     folder: PathBuf,
 }
 
-/// All of them.
+/// Returns all recordings of ipvs mode.
 pub fn all_ipvs() -> Vec<IpvsRecording> {
     let mut all = Vec::new();
     for version in entries(&home()) {
@@ -167,7 +166,7 @@ impl IpvsRecording {
         format!("{}::{}::{}", self.version, self.objects, self.flags)
     }
 
-    /// What the program `what` printed.
+    /// Returns the recorded output of a program.
     pub fn text(&self, what: &str) -> Result<String, Failed> {
         let file = format!("{}.{}.{what}", self.objects, self.flags);
         let path = self.folder.join(file);
@@ -181,7 +180,7 @@ impl IpvsRecording {
     }
 }
 
-/// One recorded state of nftables mode: both families' tables.
+/// A recorded state of nftables mode: the tables of both address families.
 #[derive(Debug, Clone)]
 pub struct NftablesRecording {
     pub version: String,
@@ -190,7 +189,7 @@ pub struct NftablesRecording {
     path: PathBuf,
 }
 
-/// All of them.
+/// Returns all recordings of nftables mode.
 pub fn all_nftables() -> Vec<NftablesRecording> {
     let mut all = Vec::new();
     for version in entries(&home()) {
@@ -221,7 +220,7 @@ impl NftablesRecording {
         Ok(fs::read_to_string(&self.path)?)
     }
 
-    /// Here `cidr` was of IPv4 only.
+    /// In these recordings, `cidr` contained only the IPv4 network.
     pub fn proxy(&self) -> Result<KubeProxy, Failed> {
         let mut proxy = proxy(&self.version, &self.flags)?;
         proxy.mode = Mode::Nftables;
@@ -233,7 +232,7 @@ impl NftablesRecording {
     }
 }
 
-/// The objects of a `List`.
+/// Objects of a `List`.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub nodes: Vec<Node>,
@@ -255,12 +254,12 @@ impl Cluster {
     }
 }
 
-/// The objects that recordings called `name` were made with.
+/// Reads the objects of the recordings called `name`.
 pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
     cluster(&home().join("objects").join(format!("{name}.json")))
 }
 
-/// One of the rule sets kube-proxy's own tests expect, and its objects.
+/// Reads a ruleset that kube-proxy's own tests expect, and its objects.
 pub fn golden(name: &str) -> Result<(String, Cluster), Failed> {
     let folder = home().join("golden");
     let text = fs::read_to_string(folder.join(format!("{name}.iptables-restore")))?;

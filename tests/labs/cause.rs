@@ -1,5 +1,5 @@
-//! What makes a call time out is one thing that can be named: undone in an
-//! otherwise equal plan, the call connects.
+//! Tests that every timeout has a single cause: with the cause undone in an otherwise equal plan,
+//! the probe connects.
 
 use libtest_mimic::{Failed, Trial};
 use svclab_model::evidence::Verdict;
@@ -13,52 +13,52 @@ use svclab_scenario::Case;
 use super::full::ordinary_or_full;
 use super::guests;
 
-/// The one thing that makes a probe of some cases time out.
+/// Cause of the timeout of a probe in some cases.
 struct Cause {
     lab: &'static str,
-    /// Axis values of the cases it is the cause in.
+    /// Axis values of the cases with this cause.
     when: &'static [(&'static str, &'static [&'static str])],
-    /// The probes of those cases that it makes time out.
+    /// Probes that time out for this cause.
     probes: &'static [&'static str],
-    /// One thing; several are one only together.
+    /// Changes that undo the cause; several changes only work together.
     undo: &'static [Undo],
 }
 
-/// How a cause is undone in a plan.
+/// A change of a plan that undoes a cause.
 #[derive(Debug, Clone, Copy)]
 enum Undo {
-    /// This line is not among the rules of that namespace.
+    /// Removes a line from the rules of a namespace.
     Without {
         of: &'static str,
         line: &'static str,
     },
-    /// This line is among the rules of that namespace's table, before its end.
+    /// Adds a line at the end of a table of a namespace.
     With {
         of: &'static str,
         table: &'static str,
         line: &'static str,
     },
-    /// Some words are left out of that line.
+    /// Removes some words from a line.
     Weaken {
         of: &'static str,
         line: &'static str,
         words: &'static str,
     },
-    /// That entry is not in that set or map of kube-proxy's own table.
+    /// Removes an entry from a set or map of kube-proxy's own nftables table.
     WithoutEntry {
         of: &'static str,
         set: &'static str,
         key: &'static str,
     },
-    /// That rule is the last of that chain of kube-proxy's own table.
+    /// Appends a rule to a chain of kube-proxy's own nftables table.
     WithRule {
         of: &'static str,
         chain: &'static str,
         rule: &'static str,
     },
-    /// That real server stands behind no virtual server of the namespace.
+    /// Removes a real server from all virtual servers of the namespace.
     WithoutBackend { of: &'static str, to: &'static str },
-    /// This setting has another value on these nodes: a cluster sets it on all.
+    /// Sets a sysctl on these nodes; a cluster sets it on all.
     Set {
         of: &'static [&'static str],
         key: &'static str,
@@ -66,8 +66,7 @@ enum Undo {
     },
 }
 
-/// The rule that an earlier flannel left: what goes to the other node's pods
-/// is not masqueraded.
+/// The rule of an earlier flannel, which prevents masquerading of packets to the other node's pods.
 const SURPLUS: Undo = Undo::Without {
     of: "node-1",
     line: "-A POSTROUTING ! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN",
@@ -75,16 +74,16 @@ const SURPLUS: Undo = Undo::Without {
 
 const PRESENT: (&str, &[&str]) = ("stale", &["present", "missed", "respelled"]);
 
-/// What a kube-proxy marks that knows the pods' network. One that does not leaves
-/// its set of cluster IPs empty, too, so they are named by their network here.
+/// Marks packets that do not come from pods, as a kube-proxy with the pod network does. Without the
+/// pod network, kube-proxy also leaves its set of cluster IPs empty, so the rule names their
+/// network.
 const MARK_WHAT_IS_NO_PODS: Undo = Undo::With {
     of: "node-1",
     table: "nat",
     line: "-I KUBE-SERVICES ! -s 11.0.0.0/16 -d 10.20.0.0/16 -j KUBE-MARK-MASQ",
 };
 
-/// The rule by which Local spares what goes to a balancer's address the mark, in
-/// ipvs mode.
+/// The rule by which Local exempts packets to a balancer's address from the mark, in ipvs mode.
 const SPARED_THE_MARK: Undo = Undo::Without {
     of: "node-1",
     line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip + port \
@@ -92,16 +91,15 @@ const SPARED_THE_MARK: Undo = Undo::Without {
            -j RETURN",
 };
 
-/// One half of a balancer that speaks for itself: what it forwards comes from its
-/// own address.
+/// First half of a balancer that forwards from its own address: masquerades the forwarded packets.
 const MASQUERADED_BY_THE_BALANCER: Undo = Undo::With {
     of: "fabric",
     table: "nat",
     line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
 };
 
-/// The other half: conntrack knows what IPVS forwards, without which nothing of it
-/// is masqueraded.
+/// Second half: conntrack tracks the packets that IPVS forwards; otherwise the kernel does not
+/// masquerade them.
 const CONNECTIONS_OF_IPVS_KNOWN: Undo = Undo::Set {
     of: &["fabric"],
     key: "net.ipv4.vs.conntrack",
@@ -109,8 +107,8 @@ const CONNECTIONS_OF_IPVS_KNOWN: Undo = Undo::Set {
 };
 
 const CAUSES: &[Cause] = &[
-    // It takes the surplus rule and a strict node or underlay: to undo either is
-    // enough, unless both nodes and underlay are strict.
+    // Two halves: the surplus rule, and a strict node or underlay. Undoing one half is sufficient,
+    // unless both nodes and underlay are strict.
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["1"])],
@@ -172,8 +170,8 @@ const CAUSES: &[Cause] = &[
                    endpoints\" -m tcp -p tcp -d 192.168.99.11 --dport 80 -j DROP",
         }],
     },
-    // In nftables mode it is an entry of a map. A pod's packets meet it on their way,
-    // and up to v1.32 a node's own before they are sent anywhere.
+    // In nftables mode, the drop is an entry of a map. Packets of pods match it while they are
+    // forwarded, and up to v1.32 those of a node before they are sent.
     Cause {
         lab: "local-ingress",
         when: &[("policy", &["Local"]), ("mode", &["nftables"])],
@@ -204,8 +202,8 @@ const CAUSES: &[Cause] = &[
                    packets\" -m mark --mark 0x00008000/0x00008000 -j DROP",
         }],
     },
-    // What comes in by the bridge is not taken to the service on its own node;
-    // the other node takes it, and half of the answers pass that one by.
+    // kube-proxy does not forward packets from the bridge to the service on their own node. The
+    // other node does, and half of the replies bypass that node.
     Cause {
         lab: "local-ingress",
         when: &[
@@ -237,7 +235,7 @@ const CAUSES: &[Cause] = &[
                    KUBE-SVC-XPGD46QRK7WJZT7O",
         }],
     },
-    // In ipvs mode Local spares what the node itself calls its mark, too.
+    // In ipvs mode, Local also exempts the node's own connections from the mark.
     Cause {
         lab: "local-ingress",
         when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
@@ -255,7 +253,7 @@ const CAUSES: &[Cause] = &[
                    KUBE-MARK-MASQ",
         }],
     },
-    // Sent to any endpoint, and its answer by way of the node, as Cluster would.
+    // As with Cluster, forwards to any endpoint, and masquerades so that replies pass the node.
     Cause {
         lab: "service-paths",
         when: &[("mode", &["iptables"])],
@@ -301,7 +299,7 @@ const CAUSES: &[Cause] = &[
                    KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
         }],
     },
-    // The rule that Local adds stands before the mark.
+    // The rule that Local adds precedes the mark.
     Cause {
         lab: "clb-hairpin",
         when: &[
@@ -312,8 +310,8 @@ const CAUSES: &[Cause] = &[
         probes: &["call"],
         undo: &[SPARED_THE_MARK],
     },
-    // With one backend a masquerade only takes it away from the caller. What
-    // loops is cured by a balancer that speaks for itself.
+    // With a single backend, masquerading on the node only makes the backend unavailable to the
+    // client. A balancer that forwards from its own address fixes the loop.
     Cause {
         lab: "clb-hairpin",
         when: &[
@@ -324,7 +322,7 @@ const CAUSES: &[Cause] = &[
         probes: &["call"],
         undo: &[MASQUERADED_BY_THE_BALANCER, CONNECTIONS_OF_IPVS_KNOWN],
     },
-    // Asked or not, a backend without an endpoint answers nobody.
+    // With or without health check, a backend without an endpoint does not answer.
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["unchecked"])],
@@ -334,8 +332,8 @@ const CAUSES: &[Cause] = &[
             to: "172.18.1.10:30443",
         }],
     },
-    // The only backend is the packet's own source: a balancer that speaks for
-    // itself need not leave it out.
+    // The only backend is the source of the packet: a balancer that forwards from its own address
+    // need not exclude it.
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["singleDrops"])],
@@ -382,7 +380,7 @@ const CAUSES: &[Cause] = &[
     },
 ];
 
-/// What an operator typed.
+/// Commands that an operator typed.
 const FLUSHES: &[Undo] = &[
     Undo::Without {
         of: "node-1",
@@ -394,12 +392,12 @@ const FLUSHES: &[Undo] = &[
     },
 ];
 
-/// Of which of those in guests, which are slower, an ordinary run tries one; the
-/// long suites try all.
+/// An ordinary run tries one of this many causes in guests, which are slower; the full run tries
+/// all.
 const EVERY_OF_A_GUEST: usize = 4;
 
-/// One trial for each cause of each case, and one that every probe that times
-/// out has a cause.
+/// Returns one trial for each cause of each case, and a trial that every probe with a timeout has a
+/// cause.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut without = Vec::new();
@@ -437,8 +435,8 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     trials
 }
 
-/// The probes of which a case expects timeouts. Of what is tried after a step, the step
-/// is the cause, and the lab says itself what became of the same call before.
+/// Returns the probes for which a case expects timeouts. Excludes probes after steps: there the
+/// step is the cause, and the lab states the result of the same probe before.
 fn timing_out(prepared: &Prepared) -> Vec<String> {
     let probes = &prepared.case.expected().expected.probes;
     probes
@@ -450,7 +448,7 @@ fn timing_out(prepared: &Prepared) -> Vec<String> {
 }
 
 impl Cause {
-    /// What is undone, in words.
+    /// Describes the undone cause.
     fn name(&self) -> String {
         let names: Vec<String> = self.undo.iter().map(|undo| undo.name()).collect();
         names.join("; ")
@@ -467,7 +465,7 @@ impl Cause {
 }
 
 impl Undo {
-    /// In words.
+    /// Describes the change.
     fn name(self) -> String {
         match self {
             Self::Without { of, line } => format!("{of} without `{line}`"),
@@ -480,7 +478,7 @@ impl Undo {
         }
     }
 
-    /// Changes a plan.
+    /// Applies the change to a plan.
     fn on(self, plan: &mut Plan) -> Result<(), Failed> {
         match self {
             Self::Set { of, key, value } => {
@@ -533,7 +531,7 @@ impl Undo {
     }
 }
 
-/// Changes kube-proxy's table of IPv4.
+/// Changes kube-proxy's own IPv4 table.
 fn own_table(
     namespace: &mut Namespace,
     change: impl FnOnce(&mut Table) -> bool,
@@ -553,7 +551,7 @@ fn namespace<'a>(plan: &'a mut Plan, name: &str) -> Result<&'a mut Namespace, Fa
     Ok(found.ok_or(format!("the plan has no {name}"))?)
 }
 
-/// Puts another line, or none, in the place of the only one that is equal.
+/// Replaces or removes the only line that equals `line`.
 fn replace(namespace: &mut Namespace, line: &str, by: Option<&str>) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("there are no rules")?;
@@ -568,7 +566,7 @@ fn replace(namespace: &mut Namespace, line: &str, by: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// Puts a line at the end of a table.
+/// Appends a line to a table.
 fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("there are no rules")?;
@@ -584,7 +582,7 @@ fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed>
     Ok(())
 }
 
-/// The probe times out in the plan as it is, and connects in the changed one.
+/// Asserts that the probe times out in the original plan, and connects in the changed one.
 fn try_it(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
     plan.probes.retain(|probe| probe.name == asked);

@@ -1,5 +1,5 @@
-//! A standing lab that is changed into another case holds what that case's lab
-//! holds when it is built, and its probes come out alike.
+//! Tests changes of a running lab into another case: the result equals a new lab of that case, and
+//! its probes give the same verdicts.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use svclab_runner::run::Prepared;
 use super::full::ordinary_or_full;
 use super::guests;
 
-/// Of which cases an ordinary run tries one; the long suites try all.
+/// An ordinary run tries one of this many cases on the host; the full run tries all.
 const EVERY_OF_THE_HOST: usize = 3;
 
-/// The same for those in guests, which are slower.
+/// An ordinary run tries one of this many cases in guests, which are slower.
 const EVERY_OF_A_GUEST: usize = 8;
 
-/// One trial for each case: it is reached from the one before it in its lab, or
-/// says why it cannot be.
+/// Returns one trial for each case, which changes the previous case of its lab into this one, or
+/// checks the error if no change is possible.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut reached = 0;
@@ -68,8 +68,8 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     trials
 }
 
-/// One trial for each step of a case: it leaves what a lab is built with that is so from
-/// the beginning.
+/// Returns one trial for each step of a case. A lab after the step must equal a lab that is built
+/// in the state after the step.
 fn steps(prepared: &Prepared) -> Vec<Trial> {
     let bare = |plan: &Plan| Plan {
         probes: Vec::new(),
@@ -110,22 +110,22 @@ fn steps(prepared: &Prepared) -> Vec<Trial> {
     trials
 }
 
-/// All that can be read back of a lab.
+/// All state that can be read back from a lab.
 #[derive(Debug, PartialEq)]
 struct State {
-    /// By namespace and family, chains with their rules, counters left out.
+    /// By namespace and IP version: chains with their rules, without counters.
     rules: BTreeMap<(String, u8), BTreeMap<String, Vec<String>>>,
     /// By namespace: sets with their members.
     sets: BTreeMap<String, Vec<String>>,
-    /// By namespace and family: tables of nftables' own, their entries in order.
+    /// By namespace and name: tables of nftables itself, with sorted entries.
     tables: BTreeMap<(String, String), Table>,
     ipvs: BTreeMap<String, String>,
     links: BTreeMap<String, String>,
-    /// By namespace and file or command, its lines.
+    /// By namespace and file or command: its lines.
     texts: BTreeMap<(String, &'static str), Vec<String>>,
 }
 
-/// What is asked in each namespace, on a host, where there are such programs.
+/// Queries that run in each namespace on the host, which has the programs.
 const ASKED: [(&str, &[&str]); 4] = [
     ("addresses", &["ip", "-o", "address"]),
     ("routes", &["ip", "route", "show", "table", "all"]),
@@ -145,8 +145,7 @@ const ASKED: [(&str, &[&str]); 4] = [
 fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
     let (changed, built) = guests::with_agent_for(&to.plan, async |agent| {
         let mut standing = agent.build_standing(watched(from)).await?;
-        // Its probes leave connections and counters behind, which count for
-        // nothing afterwards.
+        // The probes leave conntrack entries and counters behind, which must not matter.
         standing.probe().await?;
         let mut delta = delta.clone();
         let wanted = watched(&to.plan);
@@ -171,7 +170,7 @@ fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
     }
 }
 
-/// The same plan, looked at in every respect.
+/// Adds full state evidence to the plan.
 fn watched(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
@@ -229,8 +228,7 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
     Ok((state, evidence))
 }
 
-/// A line without what time makes of it: a link without carrier is told of a
-/// while later.
+/// Removes time-dependent words: the kernel reports a missing carrier with a delay.
 fn timeless(line: &str) -> String {
     line.split_whitespace()
         .filter(|word| !["REACHABLE", "STALE", "DELAY", "PERMANENT", "linkdown"].contains(word))
@@ -259,7 +257,7 @@ fn chains(saved: &str) -> BTreeMap<String, Vec<String>> {
             found.expect("chains are declared").1.push(rule.to_owned());
         }
     }
-    // A table that was emptied is printed, and one that was never filled is not.
+    // An emptied table is printed; a table that never had rules is not.
     chains.retain(|name, rules| !name.ends_with(" ACCEPT") || !rules.is_empty());
     chains
 }
@@ -273,13 +271,13 @@ fn sets(saved: &str) -> Vec<String> {
     lines
 }
 
-/// The tables that no iptables knows.
+/// Returns the tables of nftables itself, which no iptables manages.
 fn tables(namespace: &str, listed: &str) -> Vec<((String, String), Table)> {
     let own = nft::tables(listed).filter(|(name, _)| name.ends_with(" kube-proxy"));
     own.map(|(name, text)| {
         let mut ruleset = nft::parse(text).expect("nft lists what can be read");
         let mut table = ruleset.tables.remove(0);
-        // Hashed, and in lines that hang on that.
+        // Elements have hash order, and their line numbers depend on it.
         for set in &mut table.sets {
             set.line = 0;
             set.elements.sort_by(|one, other| one.key.cmp(&other.key));
@@ -295,7 +293,7 @@ fn tables(namespace: &str, listed: &str) -> Vec<((String, String), Table)> {
     .collect()
 }
 
-/// Virtual servers in any order: it says nothing.
+/// Sorts the virtual servers, whose order has no meaning.
 fn services(text: &str) -> String {
     let mut pieces: Vec<&str> = text.split("VirtualServer").collect();
     pieces.sort_unstable();

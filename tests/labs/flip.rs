@@ -1,5 +1,5 @@
-//! Turning expectations round, one at a time, over evidence that met them: each
-//! must then fail, and say where.
+//! Inverts expectations, one at a time, and judges evidence that satisfied the originals. Each
+//! inverted expectation must fail, and the failure must name it.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use svclab_scenario::count::Count;
 use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
 use svclab_scenario::wire::WireExpectation;
 
-/// Nobody sees so many of anything.
+/// A count that no evidence reaches.
 const NEVER: u32 = 1_000_000;
 
-/// A row with one expectation turned round, and what the failure must speak of.
+/// A row with one inverted expectation, and the name that the failure must contain.
 struct Flip {
     row: Row,
     speaks_of: String,
 }
 
-/// Turns every expectation of a case round in turn.
+/// Inverts every expectation of a case in turn.
 pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(), Failed> {
     let flips = flips(prepared.case.expected(), prepared);
     if flips.is_empty() {
@@ -48,7 +48,7 @@ pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(),
     Ok(())
 }
 
-/// Whether what does not hold is what was turned round, with expected and seen.
+/// Whether the failures include the inverted expectation, with expected and observed values.
 fn names(judgement: &Judgement, what: &str) -> bool {
     let probes = judgement.probes.iter().filter(|probe| !probe.holds);
     let checks = judgement.checks().filter(|check| !check.holds);
@@ -67,7 +67,7 @@ fn names(judgement: &Judgement, what: &str) -> bool {
     told.iter().any(|(on, both)| on == what && *both)
 }
 
-/// Turns something round; it is told what the failure must speak of.
+/// Function that inverts an expectation, given the name that the failure must contain.
 type Turn<'a> = dyn FnMut(&str, &dyn Fn(&mut Expected)) + 'a;
 
 fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
@@ -120,7 +120,7 @@ fn of_probe(name: &str, probe: &ProbeExpectation, flip: &mut Turn<'_>) {
         on_probe(&|probe| probe.endpoints = Some(Vec::new()));
     }
     if probe.sources().is_some() {
-        // An address of documentation, which nobody has.
+        // A documentation address, which no object has.
         on_probe(&|probe| {
             probe.seen_source = Some("192.0.2.254".to_owned());
             probe.seen_sources = None;

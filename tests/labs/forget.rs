@@ -1,5 +1,5 @@
-//! A standing lab that forgets its connections forgets whom rules remembered, too, as
-//! session affinity does in nftables mode.
+//! Tests that resetting the connection state of a running lab also deletes dynamic set entries,
+//! such as those of session affinity in nftables mode.
 
 use libtest_mimic::{Failed, Trial};
 use svclab_runner::kernel::{KernelError, Session};
@@ -7,10 +7,10 @@ use svclab_runner::run::Prepared;
 
 use super::stage;
 
-/// A case whose node-a is called by a pod.
+/// A case with a probe from a pod to node-a.
 const CASE: &str = "service-paths/clusterCIDR=set,mode=nftables";
 
-/// Remembers who comes by, in the words of kube-proxy's affinity.
+/// A table that records sources in a set, like kube-proxy's session affinity.
 const REMEMBERS: &str = "table ip clients {
 	set affinity-a {
 		type ipv4_addr
@@ -26,7 +26,7 @@ const REMEMBERS: &str = "table ip clients {
 }
 ";
 
-/// The one trial.
+/// Returns the trial.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let prepared = cases.iter().find(|prepared| prepared.case.id == CASE);
     let prepared = prepared.expect("there is such a case").clone();

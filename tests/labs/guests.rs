@@ -1,5 +1,5 @@
-//! Where a case runs: in an agent of its own on this host, or, where it needs IPVS or a
-//! dummy interface, which not every host has, in guests that all such cases share.
+//! Runs cases in a new agent on this host. Cases that need IPVS or a dummy interface, which not
+//! every host has, run in shared guests.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -15,7 +15,7 @@ use tokio::sync::{OnceCell, Semaphore, oneshot};
 
 use super::stage;
 
-/// Whether a plan is one for a guest.
+/// Whether a plan needs a guest.
 pub fn needs_guest(plan: &Plan) -> bool {
     plan.namespaces.iter().any(|space| {
         let has_dummy = space.links.iter().any(|link| link.kind == LinkKind::Dummy);
@@ -23,7 +23,7 @@ pub fn needs_guest(plan: &Plan) -> bool {
     })
 }
 
-/// Does something with an agent that can hold such a plan.
+/// Runs a function with an agent that can build the plan.
 pub fn with_agent_for<T>(
     plan: &Plan,
     doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
@@ -35,20 +35,19 @@ pub fn with_agent_for<T>(
     }
 }
 
-/// What a case's probes leave behind.
+/// Builds the lab of a case and returns the evidence of its probes.
 pub fn run(prepared: &Prepared) -> Result<Evidence, String> {
     with_agent_for(&prepared.plan, async |agent| {
         agent.build(prepared.plan.clone()).await?.probe().await
     })
 }
 
-/// The guests that all cases share which need one: as many as there are
-/// processors, on a thread that does nothing but listen to them.
+/// Guests that all cases share, one for each processor. A separate thread communicates with them.
 struct Guests {
     handle: Handle,
     kernel: OnceCell<Result<Kernel, String>>,
     agents: Vec<OnceCell<Result<Agent, String>>>,
-    /// Who may go in, and by which number.
+    /// Numbers of the free places.
     free: Mutex<Vec<usize>>,
     places: Semaphore,
     /// Ends the thread.
@@ -57,7 +56,7 @@ struct Guests {
 
 static GUESTS: OnceLock<Guests> = OnceLock::new();
 
-/// How many labs a guest holds at once, as in `svclab run`.
+/// Number of parallel labs in a guest, as in `svclab run`.
 const IN_EACH: usize = 2;
 
 impl Guests {
@@ -72,7 +71,7 @@ impl Guests {
             begun
                 .send(runtime.handle().clone())
                 .expect("who started it waits for it");
-            // Its end is the end either way.
+            // A closed channel also ends the thread.
             let _ = runtime.block_on(ended);
         });
         let many = std::thread::available_parallelism().map_or(1, usize::from);
@@ -124,7 +123,7 @@ fn free(guests: &Guests) -> MutexGuard<'_, Vec<usize>> {
     guests.free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the guests, if there are any: a static is never dropped.
+/// Ends the guests, if any were started: a static is never dropped.
 pub fn end() {
     let over = GUESTS
         .get()

@@ -1,7 +1,6 @@
-//! Every case of every lab directly in `topologies/`, and of the tables of flows in
-//! `topologies/conformance/`, each a test of its own: it comes out as expected, and
-//! each of its expectations, turned round, does not.
-//! Beside them, what a few of the cases are tried for in particular.
+//! Runs every case of every lab in `topologies/`, and of the tables of flows in
+//! `topologies/conformance/`, as one test each. The case passes, and fails with each of its
+//! expectations inverted. Other trials check further properties of some cases.
 
 mod cause;
 mod change;
@@ -21,7 +20,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use svclab_runner::run::Prepared;
 
-/// Most of a case's time is waiting for packets that do not come.
+/// Number of parallel cases, which mostly wait for timeouts.
 const AT_ONCE: usize = 16;
 
 fn main() -> ExitCode {

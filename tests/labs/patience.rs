@@ -1,5 +1,4 @@
-//! A case that is waited for longer than usual: what only shows then is expected
-//! then, too.
+//! Tests a case with a longer wait than usual, whose additional expectations also hold.
 
 use std::time::Duration;
 
@@ -8,13 +7,13 @@ use svclab_runner::run::{choose, prepare};
 
 use super::{flip, guests, stage};
 
-/// A SYN that nobody answers, sent again and again.
+/// A case with an unanswered SYN, which is retransmitted.
 const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
 
-/// So long that it is sent three times more, after 1, 2 and 4 seconds.
+/// Long enough for three retransmissions, after 1, 2 and 4 s.
 const LONG: Duration = Duration::from_secs(8);
 
-/// One trial.
+/// Returns the trial.
 pub fn trials() -> Vec<Trial> {
     let name = format!("patience/{CASE}: {} s", LONG.as_secs());
     vec![Trial::test(name, wait)]
@@ -37,7 +36,7 @@ fn wait() -> Result<(), Failed> {
         .find(|check| check.expected.contains("again after 1 s, 2 s, 4 s"))
         .ok_or("nothing is expected to be sent again")?;
     let pauses = again.observed.split(", ").count();
-    // A busy guest waits longer than 8 s by the clock of its kernel, which then resends once more.
+    // A busy guest waits longer than 8 s by its kernel's clock, which adds a retransmission.
     if !judgement.holds() || pauses < 3 {
         return Err(format!("{judgement:#?}").into());
     }

@@ -1,5 +1,4 @@
-//! The same cases over and over while every processor is kept busy: no verdict
-//! hangs on who gets to run when.
+//! Repeats cases while all processors are busy: no verdict may depend on scheduling.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,7 +12,7 @@ use svclab_runner::run::Prepared;
 use super::full::ordinary_or_full;
 use super::stage;
 
-/// One whose packets are lost on their way, and one whose are not.
+/// A case whose packets are dropped, and a case whose packets arrive.
 const CASES: [(&str, Verdict); 2] = [
     (
         "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
@@ -25,14 +24,14 @@ const CASES: [(&str, Verdict); 2] = [
     ),
 ];
 
-/// How many agents share them.
+/// Number of agents that share the repetitions.
 const AGENTS: usize = 2;
 
-/// How many stand at once in each agent: most of a timeout is waiting, and a
-/// process may have no more than 1024 descriptors.
+/// Number of parallel labs in each agent. Most of a timeout is waiting, and a process may have at
+/// most 1024 descriptors.
 const AT_ONCE: usize = 25;
 
-/// One trial for each of the cases.
+/// Returns one trial for each of the cases.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let times = ordinary_or_full(20, 500);
     CASES
@@ -78,7 +77,7 @@ fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Fai
     Ok(())
 }
 
-/// What so many repetitions in one agent leave behind.
+/// Returns the evidence of several repetitions in one agent.
 fn several(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
     stage::with_agent(async |agent| {
         futures_util::stream::iter(0..times)
@@ -92,15 +91,14 @@ fn several(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
     })
 }
 
-/// A thread for each processor that does nothing, as fast as it can, until this
-/// is dropped.
+/// Busy threads, one for each processor, which run until this value is dropped.
 struct Busy {
     enough: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    /// The threads that are busy already, or new ones.
+    /// Returns the running busy threads, or starts them.
     fn everywhere() -> Arc<Self> {
         static ALREADY: Mutex<Weak<Busy>> = Mutex::new(Weak::new());
         let mut already = ALREADY.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! A standing lab has every setting that its plan asks for, also those that its
-//! interfaces are not given one by one.
+//! Tests that a running lab has every sysctl of its plan, also those that are not set for each
+//! interface separately.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ use svclab_runner::run::Prepared;
 
 use super::stage;
 
-/// Cases with bridges, tunnels, and settings of the lab's own.
+/// Cases with bridges, tunnels and sysctls in the lab document.
 const CASES: [&str; 2] = [
     "canal-stale-rule/stale=present,rpFilter=1,underlay=drops",
     "local-ingress/policy=Local,clusterCIDR=set,version=v1.20,mode=iptables",
 ];
 
-/// One trial for each of the cases.
+/// Returns one trial for each of the cases.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     CASES
         .iter()
@@ -31,7 +31,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
         .collect()
 }
 
-/// Groups are numbered otherwise in the agent's user namespace than here.
+/// Group IDs in the agent's user namespace differ from those here.
 const NUMBERED: &str = "net.ipv4.ping_group_range";
 
 fn compare(prepared: &Prepared) -> Result<(), Failed> {
@@ -55,8 +55,8 @@ fn compare(prepared: &Prepared) -> Result<(), Failed> {
     }
 }
 
-/// Where a namespace differs from its plan. A setting that the kernel lacks may
-/// be one that it need not have.
+/// Returns the sysctls of a namespace that differ from its plan. An optional sysctl may be missing
+/// in the kernel.
 fn differences(namespace: &Namespace, enter: &str) -> Vec<String> {
     let command = enter.replace("COMMAND", "cat");
     let mut words = command.split(' ');
@@ -67,7 +67,7 @@ fn differences(namespace: &Namespace, enter: &str) -> Vec<String> {
         .map(|setting| (setting, path(&setting.key)))
         .collect();
     let mut cat = Command::new(words.next().expect("a program"));
-    // `/proc/sys/net` shows the settings of the reader's own namespace.
+    // `/proc/sys/net` shows the sysctls of the reading process's network namespace.
     let read = cat
         .args(words)
         .args(["-s", "--"])

@@ -1,5 +1,5 @@
-//! What is settled stays so: every case whose timeouts are told early comes to the same
-//! when one waits.
+//! Tests that settled timeouts are correct: every case with timeouts that are reported early gives
+//! the same verdicts with a long wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use svclab_runner::run::{Prepared, choose, prepare};
 use super::full::ordinary_or_full;
 use super::{guests, stage};
 
-/// How long the others wait: three times a SYN is sent again.
+/// Long wait, with three retransmissions of a SYN.
 const LONG: Duration = Duration::from_secs(8);
 
-/// One trial a case that expects timeouts; of those an ordinary run takes a few, some
-/// of this host's and some of guests'.
+/// Returns one trial for each case that expects settled timeouts. An ordinary run selects a few, on
+/// this host and in guests.
 pub fn trials() -> Vec<Trial> {
     let labs = choose(&[], &stage::topologies()).expect("the labs are well-formed");
     let mut cases = Vec::new();
@@ -67,9 +67,7 @@ fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The verdicts of a probe's connections, each once: where endpoints are drawn, how
-/// often each comes is drawn, too.
-/// What is tried in a case, after its steps, too.
+/// Returns all probes of a case, including those of its steps.
 fn tried(prepared: &Prepared) -> impl Iterator<Item = &Probe> {
     let steps = prepared.plan.steps.iter();
     let later = steps.flat_map(|step| &step.probes);
@@ -82,6 +80,8 @@ fn attempts(evidence: &Evidence) -> impl Iterator<Item = &Attempt> {
     evidence.attempts.iter().chain(later)
 }
 
+/// Returns the distinct verdicts of a probe: where endpoints are random, the number of each verdict
+/// is random, too.
 fn verdicts(evidence: &Evidence, probe: &str) -> BTreeSet<Verdict> {
     let attempts = evidence.attempts.iter();
     attempts

@@ -1,4 +1,4 @@
-//! Reading the labs, and an agent of a test's own on this host.
+//! Reads the labs, and starts a new agent on this host.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use svclab_runner::kernel::{Agent, Host, KernelError};
 use svclab_runner::run::{Prepared, choose, prepare};
 use tokio::runtime::Builder;
 
-/// How long the labs' probes wait, as `svclab run` does.
+/// Wait of the labs' probes, as in `svclab run`.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where the labs are.
+/// Returns the directory of the labs.
 pub fn topologies() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies")
 }
 
-/// Every case of every lab directly in `topologies/`.
+/// Prepares every case of every lab directly in `topologies/`.
 pub fn cases() -> Vec<Prepared> {
     of(&[])
 }
 
-/// Every case of the labs of these names.
+/// Prepares every case of the labs with these names.
 pub fn of(names: &[String]) -> Vec<Prepared> {
     let labs = choose(names, &topologies()).expect("the labs are well-formed");
     labs.iter()
@@ -29,7 +29,7 @@ pub fn of(names: &[String]) -> Vec<Prepared> {
         .collect()
 }
 
-/// Does something with an agent of this host's, which ends afterwards.
+/// Runs a function with a new agent on this host, which ends afterwards.
 pub fn with_agent<T>(
     doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
 ) -> Result<T, String> {

@@ -1,4 +1,4 @@
-//! Holds what svclab reads in packets against what tshark reads in them.
+//! Compares how svclab and tshark parse packets.
 
 #[path = "../labs/stage.rs"]
 mod stage;
@@ -9,11 +9,11 @@ use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Evidence, Verdict};
 use svclab_model::plan::{Plan, Probe, Protocol, Server, Target};
 
-/// A call that is answered, through the tunnel both ways.
+/// A case whose probe connects, through the tunnel in both directions.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
 
-/// The case's call, and straight to the pod what makes the other kinds of
-/// packets: an answered datagram, a refused one, a refused connection, a ping.
+/// Returns the case's probe, and probes to the pod for the other kinds of packets: an answered
+/// datagram, a refused one, a refused connection, a ping.
 fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
     let to = |name: &str, protocol, port| Probe {
         name: name.to_owned(),
@@ -30,7 +30,7 @@ fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
     ]
 }
 
-/// Runs the case with every namespace watched.
+/// Runs the case with packets of every namespace captured.
 fn evidence() -> Evidence {
     let cases = stage::cases();
     let mut prepared = cases
@@ -66,7 +66,7 @@ fn evidence() -> Evidence {
     evidence
 }
 
-/// Every kind of packet that is to be compared.
+/// All kinds of packets that must be compared.
 const KINDS: [PacketKind; 9] = [
     PacketKind::Syn,
     PacketKind::SynAck,
@@ -97,7 +97,7 @@ fn svclab_and_tshark_read_every_packet_alike() {
             theirs.protocols
         );
     }
-    // An empty comparison would have held too.
+    // Ensures that every kind was compared.
     for kind in KINDS {
         let bare = ours.iter().flatten().any(|frame| frame.is(kind));
         let inner = |frame: &Frame| frame.inner.as_ref().is_some_and(|inner| inner.is(kind));

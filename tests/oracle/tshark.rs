@@ -1,4 +1,4 @@
-//! What tshark reads in packets.
+//! Parses packets with tshark.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use pcap_file::pcap::{PcapPacket, PcapWriter};
 use svclab_journey::{Frame, Payload};
 use svclab_model::evidence::Packet;
 
-/// What tshark is asked of each packet. A field that occurs several times, as in
-/// a tunnel, has all its values in the packet's order.
+/// Fields that tshark prints for each packet. A field that occurs several times, as in a tunnel,
+/// has its values in packet order.
 const FIELDS: [&str; 12] = [
     "frame.protocols",
     "ip.src",
@@ -26,15 +26,15 @@ const FIELDS: [&str; 12] = [
     "icmpv6.type",
 ];
 
-/// One packet as tshark reads it.
+/// A packet as tshark parses it.
 pub struct Told {
-    /// Its layers, from the outside in: `eth:ethertype:ip:tcp`.
+    /// Protocol layers, outermost first, such as `eth:ethertype:ip:tcp`.
     pub protocols: String,
-    /// The IP packet; none where there is none.
+    /// The IP packet; `None` for other frames.
     pub packet: Option<Read>,
 }
 
-/// What both readers tell of an IP packet.
+/// Fields of an IP packet that both parsers report.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
     source: IpAddr,
@@ -46,7 +46,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// What svclab read.
+    /// Converts the packet that svclab parsed.
     pub fn of(frame: &Frame) -> Self {
         let (payload, flags) = match frame.payload {
             Payload::Tcp(flags) => ("tcp", Some(flags)),
@@ -70,7 +70,7 @@ impl Read {
     }
 }
 
-/// Has tshark read packets.
+/// Parses packets with tshark.
 pub fn read(packets: &[Packet]) -> Vec<Told> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("evidence.pcap");
@@ -90,7 +90,7 @@ pub fn read(packets: &[Packet]) -> Vec<Told> {
         .arg("-n")
         .arg("-r")
         .arg(&path)
-        // flannel's port is the kernel's, not the registered one.
+        // flannel uses the kernel's VXLAN port, not the registered one.
         .args(["-d", "udp.port==8472,vxlan"])
         .args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=a"])
         .args(["-E", "aggregator=,"])
@@ -113,11 +113,11 @@ fn told(line: &str) -> Told {
     Told { protocols, packet }
 }
 
-/// The values of a packet that no layer has used yet.
+/// Values of a packet that no layer has used yet.
 struct Fields<'a>(Vec<(&'a str, Vec<&'a str>)>);
 
 impl Fields<'_> {
-    /// The next value of a field.
+    /// Returns the next value of a field.
     fn next(&mut self, field: &str) -> &str {
         let field = self.0.iter_mut().find(|(name, _)| *name == field);
         field.expect("the field was asked for").1.remove(0)
@@ -127,7 +127,7 @@ impl Fields<'_> {
         self.next(field).parse().expect("a number")
     }
 
-    /// The IP packet that begins in the next layers.
+    /// Parses the IP packet in the next layers; `None` if there is none.
     fn packet<'l>(&mut self, layers: &mut impl Iterator<Item = &'l str>) -> Option<Read> {
         let version = layers.find(|layer| ["ip", "ipv6"].contains(layer))?;
         let address = |text: &str| text.parse().expect("an address");
@@ -149,7 +149,7 @@ impl Fields<'_> {
                 }
                 "udp"
             }
-            // What an error quotes is no packet of its own.
+            // The packet quoted by an ICMP error is not a packet of its own.
             Some("icmp") => match self.number("icmp.type") {
                 0 => "pong",
                 3 => "unreachable",

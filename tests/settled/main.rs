@@ -1,5 +1,5 @@
-//! Timeouts that are told early because they are proven, and those that must not be:
-//! whatever is settled stays so, however long one waits.
+//! Tests which timeouts are settled. A settled timeout is proven, so that a longer wait gives the
+//! same verdict; other timeouts must not be settled.
 
 mod native;
 
@@ -13,19 +13,19 @@ use svclab_model::plan::{Backend, Iptables, Plan, Protocol, Sysctl};
 use svclab_runner::kernel::Host;
 use tokio::runtime::Builder;
 
-/// How long everything else is waited for: three times a SYN is sent again.
+/// Wait for probes without settled timeouts, with three retransmissions of a SYN.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// In which time what can be proven is proven on any machine, however busy it is.
+/// Time in which a provable timeout is proven on any machine, even if busy.
 const LONG: Duration = Duration::from_mins(1);
 
-/// A SYN is sent again after a second; who is answered later was not by the first.
+/// A SYN is retransmitted after 1 s; later replies do not answer the first SYN.
 const AGAIN: Duration = Duration::from_millis(900);
 
-/// So many connections that a coin that each of them throws falls on both sides.
+/// Enough connections for both results of a random choice to occur.
 const MANY: u32 = 32;
 
-/// Sends a service to one of two ports, by the coin, and to the only one.
+/// DNAT rules for a service: to one of two ports at random, and to a single port.
 const EITHER: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statistic --mode random \
                       --probability 0.5 -j DNAT --to-destination 10.0.2.2:8080\n\
                       -A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
@@ -33,18 +33,17 @@ const EITHER: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statist
 const ONE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
                    10.0.2.2:9999\n";
 
-/// A client, a router and whom it sends to, who serves two ports.
+/// A client, a router, and a server with two ports.
 struct Lab {
     backend: Backend,
-    /// Rules of the router's `nat` and `filter`, and of the server's `filter`.
+    /// Rules of the router's `nat` and `filter` tables, and of the server's `filter` table.
     nat: &'static str,
     router: &'static str,
     server: &'static str,
     setting: Option<(&'static str, &'static str)>,
     protocol: Protocol,
     connections: u32,
-    /// Tables of the router and of the server that no iptables knows, in place of those
-    /// rules.
+    /// nftables tables of the router and of the server, in place of these rules.
     tables: Option<[String; 2]>,
 }
 
@@ -62,7 +61,7 @@ impl Lab {
         }
     }
 
-    /// With tables that no iptables knows.
+    /// Creates a lab with nftables tables.
     fn native(router: String, server: &str) -> Self {
         Self {
             tables: Some([router, server.to_owned()]),
@@ -126,7 +125,7 @@ impl Lab {
                 .await
                 .expect("a lab");
             let evidence = session.probe().await.expect("evidence");
-            // What proves it was not asked for.
+            // The agent records the proof internally, without adding it to the requested evidence.
             assert!(evidence.met.is_empty() && evidence.connections.is_empty());
             let unasked = |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
             assert!(!evidence.packets.iter().any(unasked));
@@ -134,8 +133,8 @@ impl Lab {
         })
     }
 
-    /// Every timeout is settled, and whoever waits sees as many kinds of verdicts; with
-    /// a coin thrown, nobody is helped by being sent again.
+    /// Asserts that every timeout is settled, and that a long wait gives the same set of verdicts.
+    /// No retransmission may connect.
     fn is_settled(&self, wanted: &[Verdict]) {
         let attempts = self.run(true, LONG);
         assert_eq!(verdicts(&attempts), wanted, "{attempts:#?}");
@@ -150,7 +149,7 @@ impl Lab {
         assert!(!late.iter().any(|attempt| attempt.settled));
     }
 
-    /// No timeout is settled.
+    /// Asserts that no timeout is settled.
     fn is_waited_for(&self) -> Vec<Attempt> {
         let attempts = self.run(true, PATIENCE);
         let settled = attempts.iter().find(|attempt| attempt.settled);
@@ -159,7 +158,7 @@ impl Lab {
     }
 }
 
-/// The verdicts there are, in order, each once.
+/// Returns the distinct verdicts in order.
 fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
     let mut all: Vec<Verdict> = attempts.iter().map(|attempt| attempt.verdict).collect();
     all.sort();
@@ -167,7 +166,7 @@ fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
     all
 }
 
-/// What is tried with both kinds of iptables.
+/// Trials that run with both iptables backends.
 type Tried = (&'static str, fn(Backend));
 const TRIALS: [Tried; 11] = [
     (
@@ -218,7 +217,7 @@ const TRIALS: [Tried; 11] = [
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // Most of each is waiting.
+    // The trials mostly wait.
     arguments.test_threads.get_or_insert(2 * TRIALS.len());
     let trials = [Backend::Nft, Backend::Legacy].map(|backend| {
         TRIALS.map(|(name, trial)| {
@@ -239,7 +238,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-// Before conntrack confirms it, and the coin is thrown again.
+// The router drops the packet before conntrack confirms the entry, so the next SYN is decided anew
+// at random.
 fn what_is_dropped_where_it_was_chosen_is_waited_for(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
@@ -250,7 +250,7 @@ fn what_is_dropped_where_it_was_chosen_is_waited_for(backend: Backend) {
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
 
-// Conntrack of the router has confirmed what was chosen.
+// The router's conntrack entry with the choice is confirmed.
 fn what_is_dropped_behind_where_it_was_chosen_is_settled(backend: Backend) {
     let lab = Lab {
         server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
@@ -294,7 +294,7 @@ fn what_a_coin_drops_is_waited_for(backend: Backend) {
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
 
-// The coin is of a chain that takes no step of its own where it does not match.
+// A chain without a matching rule produces no trace event.
 fn what_came_by_a_coin_is_waited_for(backend: Backend) {
     let coin = ":COIN - [0:0]\n-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n\
                 -A FORWARD -j COIN\n-A FORWARD -p tcp --dport 9999 -j DROP\n\
@@ -308,7 +308,7 @@ fn what_came_by_a_coin_is_waited_for(backend: Backend) {
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
 
-// By the time it is sent again, the choice is forgotten.
+// The conntrack entry with the choice expires before the retransmission.
 fn what_is_soon_forgotten_is_waited_for(backend: Backend) {
     let lab = Lab {
         server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
@@ -318,7 +318,7 @@ fn what_is_soon_forgotten_is_waited_for(backend: Backend) {
     lab.is_waited_for();
 }
 
-// A kernel sends so many errors a second: the next SYN's may come.
+// The kernel limits ICMP errors per second: the next SYN may get an error.
 fn what_is_refused_without_a_word_is_waited_for(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
@@ -327,7 +327,7 @@ fn what_is_refused_without_a_word_is_waited_for(backend: Backend) {
     lab.is_waited_for();
 }
 
-// The error may be late.
+// The ICMP error may arrive late.
 fn a_datagram_that_is_refused_without_a_word_is_waited_for(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p udp --dport 8080 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
@@ -337,7 +337,7 @@ fn a_datagram_that_is_refused_without_a_word_is_waited_for(backend: Backend) {
     lab.is_waited_for();
 }
 
-// It is sent once, so that no coin matters.
+// A datagram is sent once, so the random choice does not matter.
 fn a_datagram_that_is_dropped_is_settled(backend: Backend) {
     let coin =
         "-A FORWARD -p udp --dport 8080 -m statistic --mode random --probability 0.5 -j DROP\n";

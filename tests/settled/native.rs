@@ -1,11 +1,10 @@
-//! The same in tables that no iptables knows, written as kube-proxy's nftables mode
-//! writes them.
+//! The same trials with nftables tables, written like those of kube-proxy's nftables mode.
 
 use svclab_model::evidence::{Attempt, Verdict};
 
 use super::{AGAIN, Lab};
 
-/// What is tried.
+/// Names and functions of the trials.
 pub const TRIALS: [(&str, fn()); 9] = [
     (
         "what is dropped where it was drawn is waited for",
@@ -45,8 +44,8 @@ pub const TRIALS: [(&str, fn()); 9] = [
     ),
 ];
 
-/// A service of one address, whose chain has this rule, and its two endpoints.
-/// What else is in the table stands behind it.
+/// Returns the table of a service with one address and two endpoints. `service` is the rule of its
+/// chain, and `more` follows in the table.
 fn table(service: &str, more: &str) -> String {
     format!(
         "table ip kube-proxy {{
@@ -80,19 +79,18 @@ fn table(service: &str, more: &str) -> String {
     )
 }
 
-/// Draws one of the two, and sends to the second.
+/// Rules that send to a random endpoint, and to the second endpoint.
 const EITHER: &str = "numgen random mod 2 vmap { 0 : goto one, 1 : goto other }";
 const OTHER: &str = "goto other";
 
-/// What stands at a hook.
+/// Returns a chain at a hook.
 fn filter(hook: &str, rules: &str) -> String {
     format!(
         "\n\tchain filter-{hook} {{\n\t\ttype filter hook {hook} priority 0; policy accept;\n\t\t{rules}\n\t}}\n"
     )
 }
 
-/// Drops what goes to the second, asked of new connections only, as
-/// kube-proxy asks.
+/// Returns a chain that drops new connections to the second endpoint, as kube-proxy writes it.
 fn drops_new() -> String {
     filter("forward", "ct state new jump service-endpoints-check")
         + "
@@ -116,26 +114,27 @@ fn saved(attempts: &[Attempt]) -> bool {
     attempts.iter().any(saved)
 }
 
-// Before conntrack confirms it, and it is drawn again.
+// The router drops the packet before conntrack confirms the entry, so the next SYN is decided anew
+// at random.
 fn what_is_dropped_where_it_was_drawn_is_waited_for() {
     let router = table(EITHER, &filter("forward", "tcp dport 9999 drop"));
     let attempts = Lab::native(router, "").is_waited_for();
     assert!(saved(&attempts), "{attempts:#?}");
 }
 
-// Conntrack of the router has confirmed what was drawn.
+// The router's conntrack entry with the choice is confirmed.
 fn what_is_dropped_behind_where_it_was_drawn_is_settled() {
     let server = alone(&filter("input", "tcp dport 9999 drop"));
     let lab = Lab::native(table(EITHER, &drops_nothing()), &server);
     lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
-/// Asks new connections, and has nothing against any.
+/// Returns the same chain, which matches no endpoint.
 fn drops_nothing() -> String {
     drops_new().replace("9999", "9998")
 }
 
-// As v1.36 writes it.
+// As kube-proxy v1.36 writes it.
 fn what_a_map_sends_there_or_there_is_waited_for() {
     let map = "meta l4proto tcp dnat ip addr . port to numgen random mod 2 map { 0 : 10.0.2.2 . \
                8080, 1 : 10.0.2.2 . 9999 }";
@@ -148,14 +147,15 @@ fn what_an_entry_drops_is_settled() {
     Lab::native(table(OTHER, &drops_new()), "").is_settled(&[Verdict::Timeout]);
 }
 
-// Its SYN, sent again, is of a connection that was answered: no new one any more.
+// The retransmitted SYN belongs to an answered connection, so its conntrack state is no longer new.
 fn an_answer_that_is_dropped_is_settled() {
     let drops = alone(&filter("forward", "ip saddr 10.0.2.2 tcp sport 9999 drop"));
     let router = table(EITHER, &drops_nothing()) + &drops;
     Lab::native(router, "").is_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
-// The first is new and marked; sent again, it is of a connection that was answered.
+// The first SYN is new and gets the mark. The retransmission belongs to an answered connection and
+// does not.
 fn what_waits_for_an_answer_before_it_is_marked_is_waited_for() {
     let marks = filter("forward", "ct state new meta mark set 0x1")
         + &filter("postrouting", "ip saddr 10.0.2.2 tcp sport 9999 drop");
@@ -169,7 +169,7 @@ fn what_a_draw_drops_is_waited_for() {
     assert!(saved(&attempts), "{attempts:#?}");
 }
 
-// As session affinity does: the second packet finds what the first one left.
+// As with session affinity, the second packet matches the entry that the first one added.
 fn who_is_remembered_by_a_set_is_waited_for() {
     let remembers = "\n\tset seen {\n\t\ttype ipv4_addr . inet_service\n\t\tsize 65535\n\
                      \t\tflags dynamic,timeout\n\t\ttimeout 1m\n\t}\n"
@@ -183,7 +183,7 @@ fn who_is_remembered_by_a_set_is_waited_for() {
     assert!(saved(&attempts), "{attempts:#?}");
 }
 
-// A kernel sends so many errors a second: the next SYN's may come.
+// The kernel limits ICMP errors per second: the next SYN may get an error.
 fn what_is_refused_without_a_word_is_waited_for() {
     let refuses =
         filter("forward", "tcp dport 9999 reject") + &filter("output", "meta l4proto icmp drop");

@@ -110,7 +110,7 @@ const ALL: &[Attempt] = &[
         each(&NAMESPACES, |kind| {
             let flags = kind | c_long::from(libc::SIGCHLD);
             match call(libc::SYS_clone, [flags, 0, 0, 0, 0])? {
-                // SAFETY: ends the process that was started, and nothing else.
+                // SAFETY: the call ends only the started child process.
                 0 => unsafe { libc::_exit(0) },
                 process => Ok(process),
             }
@@ -194,8 +194,8 @@ fn nothing() -> io::Error {
 
 fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
     let [one, two, three, four, five] = arguments;
-    // SAFETY: every call is refused before it reads what an argument points to, or reads
-    // what is not there.
+    // SAFETY: the kernel refuses every call before it reads the target of a pointer argument, or
+    // the pointer is null.
     let done = unsafe { libc::syscall(number, one, two, three, four, five) };
     Ok(Errno::result(done)?)
 }
@@ -256,7 +256,7 @@ fn traced() -> io::Result<()> {
         0 => {
             let asked = call(libc::SYS_ptrace, [0; 5]);
             let errno = asked.map_or_else(|error| error.raw_os_error().unwrap_or(0), |_| 0);
-            // SAFETY: ends the process that was started, and nothing else.
+            // SAFETY: the call ends only the started child process.
             unsafe { libc::_exit(errno) }
         }
         process => process,
@@ -308,7 +308,7 @@ fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
     frame.extend_from_slice(text);
     let mut written = 0;
     for descriptor in descriptors {
-        // SAFETY: the bytes live through the call.
+        // SAFETY: the bytes outlive the call.
         let done = unsafe { libc::write(descriptor, frame.as_ptr().cast(), frame.len()) };
         written += usize::from(done > 0);
     }

@@ -37,7 +37,7 @@ pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
 pub fn take_keys() {
     let name = CString::new(KEY).expect("text");
     let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: the calls read texts that live through them.
+    // SAFETY: the calls read texts that outlive them.
     let added = unsafe {
         // KEYCTL_JOIN_SESSION_KEYRING; -3 below is the session keyring.
         libc::syscall(libc::SYS_keyctl, 1, none);

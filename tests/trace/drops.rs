@@ -1,5 +1,5 @@
-//! What this host's kernel drops of a lab's packets, for who may ask and for who may
-//! not, while others on the machine drop theirs.
+//! Tests the drop evidence of this host's kernel, with and without the required privileges, while
+//! other processes also have packets dropped.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -24,13 +24,13 @@ use super::inside::{self, Inside};
 use super::rights::may_ask;
 use super::{block_on, copied, dropped, host, traced};
 
-/// Where a flood goes: nobody is there.
+/// Target of the flood, on which no socket listens.
 const FLOODED: &str = "127.0.0.1:9";
 
-/// More than what is written down has room for.
+/// More packets than the drop buffer has space for.
 const FLOOD: u64 = 20_000;
 
-/// Somebody who may not ask is told so, and what would change it.
+/// Asserts that the evidence states why drops are not traced, and the remedy.
 fn is_told_why(drops: &Drops) {
     let Drops::Uncertain(why) = drops else {
         panic!("{drops:?}");
@@ -45,7 +45,7 @@ async fn probe(agent: &Agent, plan: Plan) -> Evidence {
     session.probe().await.expect("evidence")
 }
 
-/// Both kinds of dying packets, at the same time: in one agent and in two.
+/// Runs both kinds of drops in parallel, in one agent and in two.
 fn several_at_once(backend: Backend) {
     let evidence: Vec<Evidence> = block_on(async {
         let (one, two) = (host().start().await, host().start().await);
@@ -81,7 +81,7 @@ fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_legacy() {
     several_at_once(Backend::Legacy);
 }
 
-/// Goes to somebody else's network namespace and has packets dropped there.
+/// Enters a new network namespace and has packets dropped there.
 fn flood_elsewhere() {
     unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
     let up = Command::new("ip")
@@ -103,8 +103,8 @@ fn flood_elsewhere() {
     assert_eq!(unheard.expect("it").1, FLOOD.to_string());
 }
 
-/// Sends from the client's namespace what the router drops before it meets a rule: an
-/// IP header whose checksum is wrong.
+/// Sends packets from the client's namespace that the router drops before its rules, because the
+/// checksum of the IP header is wrong.
 fn flood_the_router(client: &File) {
     setns(client, CloneFlags::CLONE_NEWNET).expect("root may");
     let mut frame = [0_u8; 60];
@@ -116,21 +116,21 @@ fn flood_the_router(client: &File) {
     frame[30..34].copy_from_slice(&[10, 0, 2, 2]);
     let socket = Socket::new(Domain::PACKET, Type::RAW, None).expect("root may");
     let mut to = SockAddrStorage::zeroed();
-    // SAFETY: it is one of the addresses that it has room for, and noughts are one.
+    // SAFETY: the storage has space for this address type, and zero bytes are a valid value.
     let link = unsafe { to.view_as::<libc::sockaddr_ll>() };
     link.sll_family = u16::try_from(libc::AF_PACKET).expect("a small number");
     let index = if_nametoindex("eth0").expect("its interface");
     link.sll_ifindex = i32::try_from(index).expect("a small number");
     let length = u32::try_from(size_of::<libc::sockaddr_ll>()).expect("a small number");
-    // SAFETY: the address is of that family and length.
+    // SAFETY: the address has that family and length.
     let to = unsafe { SockAddr::new(to, length) };
     for _ in 0..FLOOD {
         socket.send_to(&frame, &to).expect("it is sent");
     }
 }
 
-/// The evidence of a traced router during which something is done, in a thread of its
-/// own and with the client's namespace; none where drops cannot be traced.
+/// Returns the evidence of a traced router, with a function that runs in another thread at the same
+/// time. The function gets the client's namespace. Returns `None` where drops cannot be traced.
 fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
     let evidence = block_on(async {
         let agent = host().start().await.expect("an agent");
@@ -164,7 +164,7 @@ fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
     None
 }
 
-/// Were they written down and left out afterwards, they would find no room.
+/// If drops of other namespaces were recorded and filtered later, the buffer would overflow.
 #[test]
 fn what_others_drop_is_not_looked_at() {
     let Some(evidence) = meanwhile(|_| flood_elsewhere()) else {
@@ -195,17 +195,17 @@ fn what_finds_no_room_is_counted() {
     let seen = dropped.iter().filter(|each| each.reason == "IP_CSUM");
     let seen = u64::try_from(seen.count()).expect("a number");
     assert!(seen > 0 && *lost > 0, "{seen} {lost}");
-    // All that are not there are told of.
+    // Every drop is either recorded or counted as lost.
     let counted = evidence.counters["router"]["IpExtInCsumErrors"];
     assert!(seen + lost >= u64::try_from(counted).expect("a number"));
 }
 
-/// The evidence of a case that svclab runs, started by these words.
+/// Returns the evidence of a case that svclab runs, started through this command.
 fn run(by: &[&str]) -> Evidence {
     run_after(by, |_| {})
 }
 
-/// The same after something was done with its file.
+/// Returns the same after `prepare` has changed the program's file.
 fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
     let directory = tempfile::tempdir().expect("a directory");
     let open = fs::Permissions::from_mode(0o777);
@@ -248,10 +248,10 @@ fn who_may_not_ask_is_told_so() {
     is_told_why(&run(&[nobody, &root_there].concat()).drops);
 }
 
-/// Has root be somebody else.
+/// Command prefix that runs as an ordinary user.
 const ORDINARY: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
 
-/// What both capabilities have to come to.
+/// Asserts that the drops were traced with both capabilities.
 fn asks(evidence: &Evidence) {
     let Drops::Watched { lost: 0, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
@@ -265,7 +265,7 @@ fn asks(evidence: &Evidence) {
 #[test]
 fn two_capabilities_are_enough_to_ask() {
     if !may_ask() {
-        // They cannot be given either.
+        // These capabilities cannot be granted either.
         return is_told_why(&run(&[]).drops);
     }
     let capable = ["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"];
@@ -275,17 +275,17 @@ fn two_capabilities_are_enough_to_ask() {
 #[test]
 fn a_file_with_two_capabilities_is_enough_to_ask() {
     if !may_ask() {
-        // It cannot be given them either.
+        // The file cannot get these capabilities either.
         return is_told_why(&run(&[]).drops);
     }
     asks(&run_after(&ORDINARY, |program| {
-        // What `setcap cap_bpf,cap_perfmon+ep` writes (Linux v6.12,
-        // `include/uapi/linux/capability.h`, `struct vfs_cap_data`): its second
-        // revision, effective; what is permitted below and above 32.
+        // The value that `setcap cap_bpf,cap_perfmon+ep` writes (Linux v6.12,
+        // `include/uapi/linux/capability.h`, `struct vfs_cap_data`): revision 2, effective. The
+        // permitted capabilities below and above 32 follow.
         let words: [u32; 5] = [0x0200_0001, 0, 0, 1 << (39 - 32) | 1 << (38 - 32), 0];
         let value = words.map(u32::to_le_bytes).concat();
         let path = CString::new(program.as_os_str().as_bytes()).expect("a path");
-        // SAFETY: both texts end in a nought, and the value is as long as it is said.
+        // SAFETY: both texts end in a zero byte, and the value has the stated length.
         let set = unsafe {
             libc::setxattr(
                 path.as_ptr(),

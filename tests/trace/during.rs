@@ -1,5 +1,5 @@
-//! What others see of it: nothing in what rules are read back with, and nothing at
-//! all when probes are over.
+//! Tests that a trace is invisible to other processes: not in listed rules, and nowhere after the
+//! probes.
 
 use svclab_model::evidence::Verdict;
 use svclab_model::evidence::met::At;
@@ -8,7 +8,7 @@ use svclab_model::plan::Backend;
 use super::inside::{self, Inside};
 use super::with_agent;
 
-/// Everything that rules are read back with. Who asks for legacy tables makes them.
+/// Commands that list rules. Listing legacy tables creates them.
 const NFT: [&str; 3] = [
     "iptables-nft-save",
     "ip6tables-nft-save",
@@ -29,11 +29,11 @@ impl Inside {
         all.map(|command| self.said(command)).collect()
     }
 
-    /// Looks at everything once packets are traced, then lets the probe through.
+    /// Lists everything once packets are traced, then lets the probe through.
     fn look(&self, backend: Backend) -> (Vec<String>, String) {
         self.await_trace();
         let (all, loggers) = (self.all(backend), self.said(LOGGERS));
-        // It has been there all the while.
+        // The trace is still active.
         assert!(self.is_traced());
         self.let_through(backend);
         (all, loggers)
@@ -56,7 +56,7 @@ fn nobody_sees(backend: Backend) {
         evidence
     });
     assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
-    // The rule that is gone is told by the line it had.
+    // The trace names the deleted rule by its former line.
     let dropped = evidence.met.iter().filter(|met| {
         (met.table.as_str(), met.chain.as_str(), met.at) == ("filter", "FORWARD", At::Rule(2))
     });

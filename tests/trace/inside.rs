@@ -1,4 +1,4 @@
-//! A lab whose one probe waits until somebody inside takes a rule away, and who that is.
+//! A lab whose probe waits until a process inside deletes a rule, and that process.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use svclab_runner::kernel::{Session, enter};
 
 use super::traced;
 
-/// How long the probe waits at most: until everything has been looked at.
+/// Maximum wait of the probe, until everything has been listed.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What nobody reads rules back with, and what it says of a trace.
+/// Command that shows the trace's own table, which tools for rules do not list; name of that table.
 const TABLES: &str = "nft list tables";
 const OWN: &str = "svclab-trace";
 
-/// The plan.
+/// Builds the plan.
 pub fn plan(backend: Backend) -> Plan {
     let mut plan = traced::plan(backend);
     plan.probes.retain(|probe| probe.name == "blocked");
@@ -23,7 +23,7 @@ pub fn plan(backend: Backend) -> Plan {
     plan
 }
 
-/// The command that enters the router, and a lock for iptables to take there.
+/// Command that enters the router, and a lock file for iptables there.
 pub struct Inside {
     enter: String,
     lock: tempfile::TempDir,
@@ -37,7 +37,7 @@ impl Inside {
         }
     }
 
-    /// What a command says there, on both its outputs, without counters and times.
+    /// Runs a command in the router. Returns both output streams, without counters and times.
     pub fn said(&self, command: &str) -> String {
         let words = self.enter.replace("COMMAND", command);
         let mut words = words.split(' ');
@@ -54,7 +54,7 @@ impl Inside {
             .collect()
     }
 
-    /// Whether packets are traced there.
+    /// Whether packets of the router are traced.
     pub fn is_traced(&self) -> bool {
         self.said(TABLES).contains(OWN)
     }
@@ -66,7 +66,7 @@ impl Inside {
         }
     }
 
-    /// Takes the rule away.
+    /// Deletes the dropping rule.
     pub fn let_through(&self, backend: Backend) {
         let word = backend.word();
         let said = self.said(&format!("iptables-{word} -D FORWARD 2"));

@@ -1,5 +1,5 @@
-//! All labs that this host's kernel can run without IPVS, with everything watched: every
-//! packet is accounted for, and verdicts are what they are when nobody watches.
+//! Runs all labs without IPVS on this host with full evidence. Every packet has a known end, and
+//! the verdicts equal those without evidence.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::cases::{case, cases};
 use super::full::ordinary_or_full;
 use super::{probe, with_agent};
 
-/// How many stand at once.
+/// Number of parallel labs.
 const AT_ONCE: usize = 8;
 
 #[test]
@@ -23,7 +23,7 @@ fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     let mut here = cases(&[]);
     here.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
     assert!(here.len() > 50, "{}", here.len());
-    // The long suites watch all; neighbours in the product of axes differ in one.
+    // The full run records all cases; neighbors in the product of axes differ in one axis.
     let here: Vec<_> = here.into_iter().step_by(ordinary_or_full(2, 1)).collect();
     with_agent(async |agent| {
         let account = account(&agent, here, AT_ONCE, None).await;
@@ -33,8 +33,7 @@ fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     });
 }
 
-/// Answers that are sent again are the same in everything, the number of the IP header
-/// included.
+/// Retransmitted replies are identical, including the ID of the IP header.
 #[test]
 fn what_is_sent_again_meets_rules_of_its_own() {
     let mut plan = case("canal-stale-rule/stale=present,rpFilter=0,underlay=drops").plan;
@@ -58,7 +57,7 @@ fn what_is_sent_again_meets_rules_of_its_own() {
     });
 }
 
-/// Whose hardware address nobody says: packets to it wait three seconds on its node.
+/// No host answers for this neighbor: packets to it wait 3 s on its node.
 #[test]
 fn what_waits_for_a_neighbour_is_told() {
     let case = case("service-changes/version=v1.30,mode=iptables");

@@ -1,4 +1,4 @@
-//! What happens to packets by this host's own account: rules met, connections.
+//! Tests the trace evidence of this host's kernel: matched rules, drops and conntrack entries.
 
 #[path = "../shared/accounts.rs"]
 mod accounts;

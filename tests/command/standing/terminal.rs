@@ -35,8 +35,7 @@ impl User {
             .stdin(end(&pair.slave))
             .stdout(end(&pair.slave))
             .stderr(end(&pair.slave));
-        // SAFETY: between fork and exec two system calls are made, which may be made
-        // there.
+        // SAFETY: two async-signal-safe system calls are made between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 nix::unistd::setsid()?;
