@@ -1,5 +1,5 @@
-//! Loads the scripts of the simulated components with the real tools into new network namespaces,
-//! and compares the rules that the tools save with those of the model.
+//! Loads the scripts of the simulated components with the real tools into new network namespaces.
+//! Compares the rules that the tools save with those of the model.
 
 use std::{
     fs,

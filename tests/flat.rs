@@ -1,4 +1,4 @@
-//! Runs labs one after another in one agent, and checks that descriptors, threads, namespaces and
+//! Runs labs one after another in one agent. Checks that descriptors, threads, namespaces and
 //! memory of the agent and the front end do not grow. Prints the numbers.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! One agent and its pipes, without any code of the front end.
+//! Communicates with an agent over its pipes, without any code of the front end.
 
 use std::collections::BTreeMap;
 use std::fs;

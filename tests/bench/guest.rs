@@ -1,5 +1,6 @@
-//! Measures guests: time to boot, to restore a snapshot and to run a case, memory of a guest, and
-//! time of all labs of the write-ups. Prints each value beside its target.
+//! Measures the time to boot a guest, to restore a snapshot and to run a case. Also measures the
+//! memory of a guest, and the time of all labs of the write-ups. Prints each value beside its
+//! target.
 //!
 //! Run by `scripts/bench` on an idle machine with two cores. The targets assume no KVM. Of several
 //! measurements, the table shows the median, the best value and the processor time. Other load on

@@ -81,7 +81,7 @@ const PLANTED: [(&str, &str, &str); 11] = [
     ("run", "touch /run/planted", "/run/planted"),
 ];
 
-/// The same for iptables-legacy, on kernels that support it.
+/// Command and text for iptables-legacy, on kernels that support it.
 const PLANTED_LEGACY: (&str, &str, &str) = (
     "iptables-legacy",
     "iptables-legacy -A INPUT -s 192.0.2.6 -j DROP",

@@ -1,4 +1,4 @@
-//! Tests that every case that was begun has a result in every format: a case that panics, a case
+//! Tests that every begun case has a result in every format. Covers a case that panics, a case
 //! whose agent panics, and cases of an invalid lab. Other cases still pass.
 
 use std::fs;

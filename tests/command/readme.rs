@@ -152,7 +152,7 @@ fn shown_below(command: &str) -> String {
     }
 }
 
-/// Asserts that every shown line is printed; `…` stands for omitted lines.
+/// Asserts that every shown line is printed; `…` marks omitted lines.
 fn assert_among(shown: &str, printed: &str) {
     let printed: BTreeSet<String> = printed.lines().map(anywhere).collect();
     for line in shown.lines().filter(|line| !["…", ""].contains(line)) {

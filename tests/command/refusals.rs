@@ -1,5 +1,5 @@
-//! Tests that the number of refused connections does not depend on timing: no kernel of a lab
-//! limits its ICMP errors, unless the lab sets such a limit.
+//! Tests that the number of refused connections does not depend on timing. The kernels of a lab do
+//! not limit ICMP errors, unless the lab sets a limit.
 
 use super::support::{lab, run, stderr, stdout};
 

@@ -114,8 +114,8 @@ fn rules_alone_are_laid_over_a_lab() {
     let labs = Labs::one();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
     let rules = stdout(&saved);
-    // Without the jump from the service to its endpoint, the request leaves the node unchanged, and
-    // the fabric's router has no route to the cluster IP.
+    // Without the jump from the service to its endpoint, the request leaves the node unchanged. The
+    // fabric's router has no route to the cluster IP.
     let jump = rules
         .lines()
         .find(|line| line.starts_with("-A KUBE-SVL-") && line.contains("-j KUBE-SEP-"));
@@ -255,9 +255,9 @@ fn rules_of_both_iptables_act_together() {
     assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
 }
 
-/// Valid dumps with objects that every kernel rejects: a match that no iptables has, chains that
-/// jump to each other, an unknown set type with the rules that use the set, an nftables rule,
-/// sysctls.
+/// Valid dumps with objects that every kernel rejects. The objects are an unknown match, chains
+/// that jump to each other, a set of unknown type with the rules that use the set, an nftables
+/// rule, and sysctls.
 const REFUSED: [(&str, &[(&str, &str)]); 6] = [
     (
         "match",

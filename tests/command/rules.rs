@@ -188,7 +188,7 @@ fn nftables_mode_is_printed() {
     insta::assert_snapshot!(stdout(&output));
 }
 
-/// As in kube-proxy, nftables mode ignores the flag up to v1.30.
+/// Like kube-proxy, nftables mode ignores the flag up to v1.30.
 #[test]
 fn nftables_mode_heeds_masquerade_all_from_1_31() {
     let masquerades = |version: &str| {

@@ -222,8 +222,8 @@ fn a_flow_that_goes_elsewhere_after_a_step() {
     insta::assert_snapshot!(human(&verification, false, false));
 }
 
-/// The same lab in ipvs mode: svclab's way of changing virtual servers would break connections
-/// through them. Only flows before the first such step are compared.
+/// Runs the lab in ipvs mode, where svclab's way of changing virtual servers would break
+/// connections through them. Only flows before the first such step are compared.
 #[test]
 fn steps_that_generated_rules_cannot_make() {
     let lab = project().join("topologies/service-changes.yaml");

@@ -60,7 +60,7 @@ const CAUSES: &[Cause] = &[
         named: &[SURPLUS, CHECKED],
         beside: &[KNOWN_PODS, ALL],
     },
-    // S4: kube-proxy does not know the pod network, or its rules were flushed.
+    // S4: kube-proxy has no pod network, or its rules were flushed.
     Cause {
         lab: "missing-cluster-cidr",
         when: &["byHand=flushed"],
@@ -75,7 +75,7 @@ const CAUSES: &[Cause] = &[
         named: &[KNOWN_PODS],
         beside: &[ALL],
     },
-    // S3: the policy. A kube-proxy that knows the pod network forwards connections of pods to the
+    // S3: the policy. A kube-proxy with the pod network forwards connections of pods to the
     // service.
     Cause {
         lab: "local-ingress",

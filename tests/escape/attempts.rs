@@ -22,7 +22,7 @@ use super::outside::Target;
 /// succeeded.
 pub struct Attempt {
     pub name: &'static str,
-    /// Errors that count as a refusal. `ENODATA` stands for a search without result.
+    /// Errors that count as a refusal. `ENODATA` means a search without result.
     pub refusals: &'static [Errno],
     pub act: fn(&Target) -> io::Result<String>,
 }
@@ -324,9 +324,9 @@ fn descriptors(_: &Target) -> io::Result<String> {
 }
 
 /// Whether a sysctl outside of `net` belongs to a namespace of the agent, so that a change does not
-/// affect other processes. Such sysctls are limits of a user namespace (Linux v6.12,
-/// `kernel/ucount.c`), of an IPC namespace (`ipc/ipc_sysctl.c`, `ipc/mq_sysctl.c`) and, from 6.14
-/// on, of a PID namespace (`kernel/pid.c`).
+/// affect other processes. These are limits of a user namespace (Linux v6.12, `kernel/ucount.c`),
+/// of an IPC namespace (`ipc/ipc_sysctl.c`, `ipc/mq_sysctl.c`) and, from 6.14 on, of a PID
+/// namespace (`kernel/pid.c`).
 fn is_its_own(path: &Path) -> bool {
     let own = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
     path.starts_with("/proc/sys/net")

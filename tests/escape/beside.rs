@@ -104,8 +104,8 @@ pub fn answer_of_a_command_is_not_a_server_s() {
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
-/// A file that a command leaves behind is visible to a later case of the same file, which uses the
-/// same agent, but to no case of another file.
+/// A later case of the same lab file uses the same agent and finds a file that a command left
+/// behind. Cases of other lab files do not.
 pub fn labs_of_different_files_share_no_agent() {
     let directory = tempfile::tempdir().expect("a directory");
     let typed = |command: &str| {

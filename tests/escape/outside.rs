@@ -1,5 +1,5 @@
-//! The machine outside of a lab: targets of the attempts, a run whose probe waits for packets that
-//! never arrive, and the start of the intruder.
+//! The machine outside of a lab, with the targets of the attempts. Starts a run whose probe waits
+//! for packets that never arrive, and the intruder.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -7,7 +7,7 @@ use super::guests::{block_on, guest};
 use super::support::SERIES;
 use super::{dropped, traced};
 
-/// One second in nanoseconds.
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
 #[test]

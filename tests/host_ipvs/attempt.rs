@@ -34,7 +34,7 @@ pub struct Attempts {
     pub came_to: BTreeMap<String, String>,
     /// Fields of `/proc/self/status` of the attempting process.
     pub own: BTreeMap<String, String>,
-    /// The same fields of a program that this process starts.
+    /// These fields of a program that this process starts.
     pub child: BTreeMap<String, String>,
 }
 

@@ -52,7 +52,7 @@ const CASES: [&str; 2] = [
 pub struct Said {
     /// Result of `svclab run --kernel host`: exit code, and outcome, kernel and error of each case.
     pub run: (Option<i32>, Vec<(Outcome, String, String)>),
-    /// How the drops of each case are known.
+    /// For each case: `seen` if its drops were recorded, else the reason.
     pub drops: Vec<String>,
     /// Exit code and output of the run as a user without privileges.
     pub refused: (Option<i32>, String),

@@ -2,8 +2,8 @@
 //! and what the agent must not reach.
 //!
 //! This program plays every part and starts itself again. From the agent's environment, it attempts
-//! to escape. In the full test run, it is also the first process of a guest that simulates a host
-//! with IPVS and root, in which it acts as `svclab`.
+//! to escape. In the full test run, the program is also the first process of a guest that simulates
+//! a host with IPVS and root. There it acts as `svclab`.
 
 mod attempt;
 #[path = "../shared/full.rs"]

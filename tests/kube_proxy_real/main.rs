@@ -13,10 +13,10 @@
 //! situations are excluded, in which this state differs from one sync on a new node, which svclab
 //! generates:
 //!
-//! - ipvs mode: a later sync removes node ports from an address that is also an external IP,
-//!   because the address is bound to `kube-ipvs0` by then (kubernetes v1.20.2,
-//!   `pkg/proxy/ipvs/proxier.go`, `NodeIPs` of `realIPGetter`). A set with node ports has no
-//!   external IP that is an address of the node.
+//! - ipvs mode: a later sync removes node ports from an address that is also an external IP. That
+//!   address is bound to `kube-ipvs0` by then (kubernetes v1.20.2, `pkg/proxy/ipvs/proxier.go`,
+//!   `NodeIPs` of `realIPGetter`). A set with node ports has no external IP that is an address of
+//!   the node.
 //! - Node ports that another process holds. No other process listens there.
 //!
 //! Choices that kube-proxy makes at random are not generated. One is an endpoint address with two

@@ -1,5 +1,5 @@
-//! Tests hundreds and thousands of services on the host, where a user of a namespace cannot send
-//! all their rules in one message. svclab and real kube-proxies write the rules, and probes use the
+//! Tests hundreds and thousands of services on the host. A user of a namespace cannot send all
+//! their rules in one message. svclab and real kube-proxies write the rules, and probes use the
 //! rules that were written last.
 
 use std::fmt::Write as _;

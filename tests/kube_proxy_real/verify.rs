@@ -4,10 +4,10 @@
 //! - with the rules of a version that behaves differently after a step: the difference is found;
 //! - with faults inserted into its written rules: each is found, in the affected flows.
 //!
-//! Two kube-proxies of one release are compared ten times: the program with itself, without
-//! differences, and with each program of `patches/` that changes packet paths, which is found.
+//! Two kube-proxies of one release are compared ten times. The program does not differ from itself.
+//! Each patch in `patches/` that changes packet paths is found.
 //!
-//! The same comparisons run with the kube-proxies in `SVCLAB_KUBE_PROXY`, a colon-separated list of
+//! All comparisons also run with the kube-proxies in `SVCLAB_KUBE_PROXY`, a colon-separated list of
 //! paths, in each mode of their version.
 
 use std::collections::BTreeSet;

@@ -20,8 +20,8 @@ const EVERY_OF_THE_HOST: usize = 3;
 /// An ordinary run tries one of this many cases in guests, which are slower.
 const EVERY_OF_A_GUEST: usize = 8;
 
-/// Returns one trial for each case, which changes the previous case of its lab into this one, or
-/// checks the error if no change is possible.
+/// Returns one trial for each case. The trial changes the previous case of the lab into this one,
+/// or checks the error if no change is possible.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut reached = 0;
@@ -113,15 +113,15 @@ fn steps(prepared: &Prepared) -> Vec<Trial> {
 /// All state that can be read back from a lab.
 #[derive(Debug, PartialEq)]
 struct State {
-    /// By namespace and IP version: chains with their rules, without counters.
+    /// Chains with their rules, without counters, by namespace and IP version.
     rules: BTreeMap<(String, u8), BTreeMap<String, Vec<String>>>,
-    /// By namespace: sets with their members.
+    /// Sets with their members, by namespace.
     sets: BTreeMap<String, Vec<String>>,
-    /// By namespace and name: tables of nftables itself, with sorted entries.
+    /// Tables of nftables itself, with sorted entries, by namespace and name.
     tables: BTreeMap<(String, String), Table>,
     ipvs: BTreeMap<String, String>,
     links: BTreeMap<String, String>,
-    /// By namespace and file or command: its lines.
+    /// Lines of each file or command, by namespace and query.
     texts: BTreeMap<(String, &'static str), Vec<String>>,
 }
 

@@ -12,8 +12,8 @@ use svclab_model::plan::{Plan, Probe, Protocol, Server, Target};
 /// A case whose probe connects, through the tunnel in both directions.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
 
-/// Returns the case's probe, and probes to the pod for the other kinds of packets: an answered
-/// datagram, a refused one, a refused connection, a ping.
+/// Returns the case's probe, and probes to the pod for the other kinds of packets. These are an
+/// answered and a refused datagram, a refused connection, and a ping.
 fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
     let to = |name: &str, protocol, port| Probe {
         name: name.to_owned(),

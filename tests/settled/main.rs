@@ -238,8 +238,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-// The router drops the packet before conntrack confirms the entry, so the next SYN is decided anew
-// at random.
+// The router drops the packet before conntrack confirms the entry, so a random choice decides the
+// next SYN again.
 fn what_is_dropped_where_it_was_chosen_is_waited_for(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",

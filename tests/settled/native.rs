@@ -1,4 +1,4 @@
-//! The same trials with nftables tables, written like those of kube-proxy's nftables mode.
+//! Runs the trials with nftables tables like those of kube-proxy's nftables mode.
 
 use svclab_model::evidence::{Attempt, Verdict};
 
@@ -114,8 +114,8 @@ fn saved(attempts: &[Attempt]) -> bool {
     attempts.iter().any(saved)
 }
 
-// The router drops the packet before conntrack confirms the entry, so the next SYN is decided anew
-// at random.
+// The router drops the packet before conntrack confirms the entry, so a random choice decides the
+// next SYN again.
 fn what_is_dropped_where_it_was_drawn_is_waited_for() {
     let router = table(EITHER, &filter("forward", "tcp dport 9999 drop"));
     let attempts = Lab::native(router, "").is_waited_for();

@@ -11,7 +11,7 @@ use super::standing_labs::Runtime;
 /// A case that connects, through a tunnel and across two nodes.
 pub const CONNECTS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
-/// The same case with a source that only the reverse path filter rejects, which is off.
+/// A similar case with a source that only the reverse path filter rejects, which is off.
 pub const UNFILTERED: &str = "canal-stale-rule/stale=present,rpFilter=0,underlay=passes";
 
 /// Commands and the commands that undo them, each as `NAMESPACE COMMAND`.

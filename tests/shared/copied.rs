@@ -5,9 +5,8 @@ use std::process::Command;
 
 /// Copies the command and its agent into a directory. Returns the path of the command.
 ///
-/// `cp` copies the files, not this process. While this process has a file open for writing, a
-/// concurrent fork of another test inherits the descriptor, and `execve` of the file fails with
-/// `ETXTBSY`.
+/// `cp` copies the files, not this process. If this process wrote a file, a concurrent fork of
+/// another test could inherit the descriptor. Then `execve` of the file would fail with `ETXTBSY`.
 pub fn copied(into: &Path) -> PathBuf {
     let agent = env!("CARGO_BIN_EXE_svclab-agent");
     let copied = Command::new("cp")

@@ -288,7 +288,7 @@ fn planned<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
     first.chain(later).find(|(_, probe)| probe.name == name)
 }
 
-/// How the fake agent answers a request for evidence.
+/// Answer of the fake agent to a request for evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Sends the evidence.
