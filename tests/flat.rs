@@ -25,7 +25,6 @@ const WARM: usize = 20;
 /// leaked lab of this kind costs some 300 KiB, so a leak exceeds the slack after a few labs.
 const SLACK: u64 = 4096;
 
-/// Resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holds {
     descriptors: usize,

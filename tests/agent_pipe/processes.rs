@@ -40,7 +40,6 @@ impl Processes {
         target.expect("an open descriptor").display().to_string()
     }
 
-    /// Kills a process with SIGKILL.
     pub fn kill(&self, at: usize) {
         self.signal(at, nix::libc::SIGKILL);
     }

@@ -26,7 +26,6 @@ const SERVICES: u32 = 10_000;
 const CHANGES: u32 = 2_000;
 const RATE: u32 = 200;
 
-/// Number of watching clients.
 const WATCHERS: usize = 3;
 
 /// Annotation with the time at which a change was sent, in nanoseconds since the epoch.

@@ -45,14 +45,12 @@ impl Case {
     }
 }
 
-/// A started agent.
 pub struct Ready {
     runtime: Runtime,
     agent: Agent,
 }
 
 impl Ready {
-    /// Starts the agent.
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

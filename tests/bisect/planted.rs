@@ -50,11 +50,8 @@ pub enum Culprit {
     LostRule,
     /// An entry of a set that rules on both sides use.
     Entry,
-    /// A route.
     Route,
-    /// A sysctl.
     Sysctl,
-    /// An address.
     Address,
     /// A rule that sets a mark, and a rule that drops packets with this mark.
     MarkAndDrop,

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::rights::may_ask;
 
-/// Returns the project directory.
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -50,12 +49,10 @@ pub fn run(arguments: &[&str]) -> Output {
         .expect("the command starts")
 }
 
-/// Returns standard output as text.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns standard error as text.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -37,7 +37,6 @@ const WORDS: [&str; 24] = [
     "-r",
 ];
 
-/// A change of a text.
 #[derive(Debug, Clone)]
 enum Edit {
     Remove(Index, usize),

@@ -168,7 +168,6 @@ pub fn commands_beyond_their_limits_are_errors() {
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
-/// The limits themselves have bounds.
 pub fn limits_out_of_bounds_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (field, value, bounds) in [

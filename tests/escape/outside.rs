@@ -60,7 +60,6 @@ pub struct Target {
     pub word: String,
 }
 
-/// Result of an attempt.
 pub struct Outcome {
     pub name: String,
     is_refused: bool,

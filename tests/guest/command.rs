@@ -143,7 +143,6 @@ pub struct Telling {
 }
 
 impl Telling {
-    /// Starts the command.
     pub fn start(cache: &Path, path: &Path, arguments: &[&str]) -> Self {
         let mut child = svclab(cache, path)
             .args(arguments)

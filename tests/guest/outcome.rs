@@ -36,7 +36,6 @@ pub enum Often {
     Exactly(u64),
     /// At least once: timing or chance affects the number.
     Ever,
-    /// Not once.
     Never,
 }
 

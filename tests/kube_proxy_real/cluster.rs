@@ -13,7 +13,6 @@ use crate::recordings;
 /// Name of the node that the kube-proxy runs on.
 pub const NODE: &str = "node-a";
 
-/// All objects of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     pub nodes: Vec<Node>,

@@ -65,7 +65,6 @@ use cluster::Cluster;
 /// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
 
-/// Version of the kube-proxy.
 pub const VERSION: &str = "v1.20.2";
 
 /// Number of parts of the random cases, which run in parallel.

@@ -26,7 +26,6 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// A change of a text.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Drop,

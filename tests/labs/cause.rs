@@ -448,7 +448,6 @@ fn timing_out(prepared: &Prepared) -> Vec<String> {
 }
 
 impl Cause {
-    /// Describes the undone cause.
     fn name(&self) -> String {
         let names: Vec<String> = self.undo.iter().map(|undo| undo.name()).collect();
         names.join("; ")
@@ -465,7 +464,6 @@ impl Cause {
 }
 
 impl Undo {
-    /// Describes the change.
     fn name(self) -> String {
         match self {
             Self::Without { of, line } => format!("{of} without `{line}`"),

@@ -26,7 +26,6 @@ const REMEMBERS: &str = "table ip clients {
 }
 ";
 
-/// Returns the trial.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let prepared = cases.iter().find(|prepared| prepared.case.id == CASE);
     let prepared = prepared.expect("there is such a case").clone();

@@ -13,7 +13,6 @@ const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apis
 /// Long enough for three retransmissions, after 1, 2 and 4 s.
 const LONG: Duration = Duration::from_secs(8);
 
-/// Returns the trial.
 pub fn trials() -> Vec<Trial> {
     let name = format!("patience/{CASE}: {} s", LONG.as_secs());
     vec![Trial::test(name, wait)]

@@ -4,7 +4,6 @@
 pub struct Choices<'b>(pub &'b [u8]);
 
 impl Choices<'_> {
-    /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else {
             return 0;

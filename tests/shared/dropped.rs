@@ -46,7 +46,6 @@ struct Way {
     protocol: Protocol,
     from: Ipv4Addr,
     to: Ipv4Addr,
-    /// Number of packets.
     packets: u32,
     /// Namespace, interface and reason of the drop (Linux v6.12, `include/net/dropreason-core.h`).
     namespace: &'static str,

@@ -304,7 +304,7 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// Picks a manner, mostly [`Manner::Honest`].
+    /// Picks a behavior, mostly [`Manner::Honest`].
     pub fn chosen(choices: &mut Choices<'_>) -> Self {
         match choices.below(16) {
             1 => Self::Fails,

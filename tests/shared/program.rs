@@ -372,7 +372,6 @@ fn devices() -> io::Result<()> {
 pub struct Whose {
     pub user: u32,
     pub group: u32,
-    /// PID namespace.
     pub room: String,
 }
 

@@ -38,7 +38,6 @@ impl Runtime {
         self.svclab(arguments).output().expect("the command starts")
     }
 
-    /// Starts the command.
     pub fn start(&self, arguments: &[&str]) -> Child {
         self.svclab(arguments).spawn().expect("the command starts")
     }

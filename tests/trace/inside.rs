@@ -15,7 +15,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const TABLES: &str = "nft list tables";
 const OWN: &str = "svclab-trace";
 
-/// Builds the plan.
 pub fn plan(backend: Backend) -> Plan {
     let mut plan = traced::plan(backend);
     plan.probes.retain(|probe| probe.name == "blocked");
