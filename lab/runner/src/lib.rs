@@ -1,8 +1,8 @@
-//! Where plans run, and what came of them.
+//! Runs plans on kernels and returns their results.
 //!
-//! [`kernel`] starts agents on this host and in guests; [`run`] selects cases, prepares
-//! them and runs them side by side; [`results`] is what a run returns; [`certify`]
-//! compares the machine before a run with the machine after it.
+//! [`kernel`] starts agents on this host and in guests. [`run`] selects cases, prepares them and
+//! runs them in parallel. [`results`] holds the results of a run. [`certify`] compares the state of
+//! the machine before and after a run.
 
 pub mod certify;
 pub mod kernel;

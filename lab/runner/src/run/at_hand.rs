@@ -1,4 +1,4 @@
-//! The programs that agents have at hand besides those that every lab needs.
+//! Selects the programs that agents need in addition to those of every lab.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,11 +7,12 @@ use crate::kernel::Kernels;
 use svclab_agent::find_program;
 use svclab_model::plan::{Backend, Plan};
 
-/// What a guest has more for each kube-proxy of a case, in MiB.
+/// Additional memory of a guest per kube-proxy of a case, in MiB.
 const PROXY: u32 = 64;
 
-/// What real kube-proxies call, where it lies on this machine: guests lack what
-/// generated rules do without. What is not there is missed by whoever calls it.
+/// Returns the paths on this machine of the programs that a real kube-proxy runs. Guests do not
+/// need these programs for generated rules. A program that is not installed is skipped; its caller
+/// reports the absence.
 fn called() -> Vec<PathBuf> {
     let iptables = [Backend::Nft, Backend::Legacy].map(|backend| {
         ["", "-save", "-restore"].map(|verb| {
@@ -26,9 +27,9 @@ fn called() -> Vec<PathBuf> {
         .collect()
 }
 
-/// These kernels, whose agents have at hand what the nodes of these plans run, and other
-/// programs: `everywhere`, and `in_guests` besides. Guests have room for as many
-/// kube-proxies as a plan has at most.
+/// Returns `kernels` with the programs that the nodes of `plans` run. All agents also get the
+/// programs in `everywhere`; guests also get those in `in_guests`. Guests get memory for the
+/// maximum number of kube-proxies in one plan.
 #[must_use]
 pub fn at_hand(
     kernels: Kernels,
@@ -48,7 +49,7 @@ pub fn at_hand(
     if everywhere.is_empty() && in_guests.is_empty() {
         return kernels;
     }
-    // A kube-proxy is larger than all else of a lab.
+    // A kube-proxy needs more memory than the rest of a lab.
     let most = plans.iter().map(|plan| plan.proxies.len()).max();
     let more = u32::try_from(most.unwrap_or_default()).unwrap_or_default();
     kernels

@@ -1,4 +1,4 @@
-//! A program that is to run in labs, looked at before anything is built.
+//! Checks that a program can run on this machine, before a lab is built.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -7,8 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where an ELF file says for which processor it is, and what (`e_machine` in
-/// `elf(5)`).
+/// Offset of the processor in an ELF header (`e_machine` in `elf(5)`).
 const MACHINE: usize = 18;
 const OWN: (u16, &str) = if cfg!(target_arch = "aarch64") {
     (183, "aarch64")
@@ -16,51 +15,51 @@ const OWN: (u16, &str) = if cfg!(target_arch = "aarch64") {
     (62, "x86_64")
 };
 
-/// Why a file cannot run here.
+/// Reason why a program cannot run here.
 #[derive(Debug, thiserror::Error)]
 pub enum BinaryError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path as the user or the lab gave it.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is a directory or the like.
+    /// The path is a directory or another non-regular file.
     #[error("{} is no file", .0.display())]
     NoFile(PathBuf),
-    /// Nobody may run it.
+    /// No user may execute the file.
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
-    /// It is neither a program nor a script.
+    /// The file is neither an ELF program nor a script.
     #[error("{} is no program", .0.display())]
     NoProgram(PathBuf),
-    /// It ends before its last part.
+    /// The file is shorter than its headers require.
     #[error("{} is not whole: it has {found} bytes of {wanted}", .path.display())]
     Truncated {
-        /// The file.
+        /// Path as the user or the lab gave it.
         path: PathBuf,
-        /// Its size in bytes.
+        /// File size in bytes.
         found: u64,
-        /// The size that its headers speak of.
+        /// Minimum size in bytes according to the headers.
         wanted: u64,
     },
-    /// What starts it is not there.
+    /// The dynamic loader or interpreter of the file does not exist.
     #[error("{} cannot be started: it needs {}, which is not there", .path.display(), .loader.display())]
     NoLoader {
-        /// The file.
+        /// Path as the user or the lab gave it.
         path: PathBuf,
-        /// The dynamic loader, or a script's interpreter.
+        /// Dynamic loader, or interpreter of a script.
         loader: PathBuf,
     },
-    /// It is another processor's.
+    /// The program is built for another processor.
     #[error("{} is a program for another processor than this machine's, {}", .0.display(), OWN.1)]
     Foreign(PathBuf),
 }
 
 impl BinaryError {
-    /// What to do about it.
+    /// Returns the help text for the error.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
@@ -79,11 +78,11 @@ impl BinaryError {
     }
 }
 
-/// The whole path of a program that can be started here.
+/// Returns the absolute path of a program that can start on this machine.
 ///
 /// # Errors
 ///
-/// Why it cannot.
+/// When the program cannot start; [`BinaryError`] states the reason.
 pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
     let unreadable = |source| BinaryError::Unreadable {
         path: path.to_owned(),
@@ -106,7 +105,7 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
         let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
         words.find(|word| !word.is_empty()).map(<[u8]>::to_vec)
     } else if head.starts_with(b"\x7fELF") && head.len() >= 20 {
-        // Both of these processors have the lower byte first, as their files say.
+        // ELF files of both supported processors are little-endian.
         if head[MACHINE..MACHINE + 2] != OWN.0.to_le_bytes() {
             return Err(BinaryError::Foreign(path.to_owned()));
         }
@@ -132,25 +131,25 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
     }
 }
 
-/// What the headers of a 64-bit ELF file say (`elf(5)`).
+/// Facts from the headers of a 64-bit ELF file (`elf(5)`).
 struct Elf {
-    /// The size in bytes of the whole file, at least.
+    /// Minimum size of the whole file, in bytes.
     size: u64,
-    /// The program that starts it, if it is linked dynamically.
+    /// Dynamic loader; `None` if the program is linked statically.
     loader: Option<Vec<u8>>,
 }
 
-/// Sizes in bytes of the file's header, and of one program's and one section's.
+/// Sizes in bytes of the file header, a program header and a section header.
 const HEADER: u64 = 64;
 const PROGRAM: u64 = 56;
 const SECTION: u64 = 64;
 
-/// The kind of program header that names the loader (`PT_INTERP`), and the most bytes of
-/// such a name (`PATH_MAX`).
+/// Type of the program header that names the loader (`PT_INTERP`), and the maximum length of this
+/// name in bytes (`PATH_MAX`).
 const INTERPRETER: u64 = 3;
 const LONGEST: u64 = 4096;
 
-/// The kind of section that takes no room in the file (`SHT_NOBITS`).
+/// Type of a section that occupies no space in the file (`SHT_NOBITS`).
 const NO_BITS: u64 = 8;
 
 impl Elf {
@@ -185,7 +184,7 @@ impl Elf {
     }
 }
 
-/// The whole headers of a table.
+/// Reads a table of headers. Returns the complete ones.
 fn table(file: &File, offset: u64, count: u64, size: u64) -> io::Result<Vec<Vec<u8>>> {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     let length = count.saturating_mul(u64::try_from(size).unwrap_or(u64::MAX));
@@ -193,7 +192,7 @@ fn table(file: &File, offset: u64, count: u64, size: u64) -> io::Result<Vec<Vec<
     Ok(table.chunks_exact(size).map(<[u8]>::to_vec).collect())
 }
 
-/// So many bytes of a file, or those that it has.
+/// Reads `length` bytes at `offset`, or fewer if the file ends before.
 fn bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(offset.min(i64::MAX.unsigned_abs())))?;
@@ -201,7 +200,7 @@ fn bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A number of a header, its lower byte first; 0 where the file ends before it.
+/// Returns a little-endian number of a header; 0 if the header ends before it.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     let bytes = bytes.get(at..at + length).unwrap_or_default();
     let bytes = bytes.iter().rev();

@@ -1,5 +1,4 @@
-//! Dumps that take the place of a lab's nodes: read, and checked whether a kernel would
-//! hold what they say.
+//! Reads the dumps that replace nodes of a lab, and checks that a kernel accepts their contents.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,37 +14,37 @@ use svclab_scenario::lab::LabSpec;
 
 use super::prepare::Wishes;
 
-/// Why lines of a dump are left out that can be read.
+/// Reason for omitting a line that was parsed but that no kernel accepts.
 const UNTAKEN: &str = "no kernel takes it";
 
-/// Why lines of a dump are left out that cannot be read.
+/// Reason for omitting a line that cannot be parsed.
 const UNREAD: &str = "what it means is not known";
 
-/// What that means.
+/// Effect of omitting a line that cannot be parsed.
 const LOST: &str = "packets fare as if what stood there, or was lost there, did not exist";
 
-/// A dump that a user names, and what is known of it.
+/// Dump that a user passes for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Given {
-    /// The dump.
+    /// Parsed dump.
     pub dump: NodeDump,
-    /// Whether what a kernel refuses of it is left out.
+    /// Whether lines that a kernel rejects are omitted.
     pub lenient: bool,
-    /// What of it is left out already.
+    /// Items that are already omitted from `dump`.
     pub left: Vec<LeftOut>,
 }
 
-/// Reads a dump.
+/// Reads and parses the dump at `path`.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// When `path` is no readable dump.
 pub fn read(path: &Path) -> Result<Read, FolderError> {
     Ok(Folder::read(path)?.parse())
 }
 
-/// Where a dump is that a lab names: below the lab's directory, unless the user lets it
-/// be elsewhere.
+/// Returns the location of a dump that a lab names. The dump must be below the lab's directory,
+/// unless the user permits other places.
 fn location(directory: &Path, path: &str, may_be_outside: bool) -> Location {
     if may_be_outside {
         Location::anywhere(directory.join(path))
@@ -63,8 +62,8 @@ fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
     (name.to_owned(), label.span.line)
 }
 
-/// How many lines of a dump cannot be read or hold what no kernel would take, and how many
-/// files cannot be taken as a whole.
+/// Returns the number of lines that cannot be parsed or that no kernel accepts, and the number of
+/// files that cannot be used at all. The number of files is 0 if there are such lines.
 #[must_use]
 pub fn unbuildable(read: &Read) -> (usize, usize) {
     let whole = |diagnostic: &&Diagnostic| diagnostic.primary.is_none();
@@ -75,7 +74,7 @@ pub fn unbuildable(read: &Read) -> (usize, usize) {
     )
 }
 
-/// The dump without what no kernel would take of it, and what that is.
+/// Returns the dump without the lines that no kernel accepts, and the omitted items.
 #[must_use]
 pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
     let told: Vec<(Option<At>, String, &str)> = read
@@ -109,25 +108,26 @@ pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
     (dump, left)
 }
 
-/// A dump of a case's node.
+/// Dump of a node of a case.
 #[derive(Debug)]
 pub(super) struct Taken<'d> {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The dump.
+    /// Parsed dump, borrowed if the user passed it.
     pub dump: Cow<'d, NodeDump>,
-    /// Whether what a kernel refuses is left out.
+    /// Whether lines that a kernel rejects are omitted.
     pub lenient: bool,
-    /// What of it is left out already.
+    /// Items that are already omitted from `dump`.
     pub left: Vec<LeftOut>,
 }
 
-/// The dumps of a case's nodes: those that the lab names, and those that the user does.
+/// Returns the dumps of a case's nodes: those that the user passes and those that the lab names. A
+/// dump of the user overrides the lab's dump of the same node.
 ///
 /// # Errors
 ///
-/// Dumps that cannot be read, and those of which something would have to be left out,
-/// unless the lab says that it may be.
+/// When a dump cannot be read, or when lines of it would have to be omitted and the lab does not
+/// permit that.
 pub(super) fn dumps<'d>(
     directory: &Path,
     spec: &LabSpec,

@@ -1,4 +1,4 @@
-//! Running prepared cases, several at once.
+//! Runs prepared cases in parallel and collects their results.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,49 +28,46 @@ use svclab_model::evidence::Evidence;
 use svclab_model::protocol::{Failure, Fault};
 use svclab_planner::cluster::{Problem, place};
 
-/// How to run.
+/// Options of a run: kernels, parallelism and evidence.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the plans run.
+    /// Kernels in which plans may run.
     pub kernels: Choice,
-    /// The program that is the agents: `svclab`, for one that is not it. Without it, the
-    /// one that runs.
+    /// Path of the agent program, for a caller that is not `svclab` itself. `None` for the running
+    /// executable.
     pub agent: Option<PathBuf>,
-    /// How many cases stand at once.
+    /// Maximum number of cases that run at the same time.
     pub jobs: usize,
-    /// How many agents of each kernel serve them; each has one thread.
+    /// Number of agents per kernel. Each agent has 1 thread.
     pub agents: usize,
-    /// Whether a case that failed is left standing until the run's sessions are
-    /// dropped.
+    /// Whether the lab of a failed case keeps running until its session is dropped.
     pub keep: bool,
-    /// Whether all that was seen of each case is told of with it.
+    /// Whether the result of each case is sent with its full evidence.
     pub see: bool,
-    /// Prints the line that says why labs run in a guest and not on this host.
+    /// Callback that prints why labs run in a guest and not on this host.
     pub notice: Option<fn(&str)>,
 }
 
-/// A case that was left standing.
+/// Failed case whose lab keeps running.
 #[derive(Debug)]
 pub struct Kept {
-    /// The case.
+    /// ID of the case.
     pub case: String,
-    /// Its namespaces, in the plan's order.
+    /// Names of its namespaces, in the order of the plan.
     pub namespaces: Vec<String>,
-    /// Its session; dropping it takes it away.
+    /// Session of the lab. Dropping the session removes the lab.
     pub session: Session,
 }
 
-/// A case that is run, or what became of one that cannot be: its lab is wrong.
+/// Case to run, or the result of a case that cannot run because its lab is invalid.
 pub type Given = Result<Prepared, Box<CaseResult>>;
 
-/// Runs the cases and tells `events` what happens. Returns the results, and what
-/// was left standing.
+/// Runs the cases and sends events to `events`. Returns the results and the labs that keep running.
 ///
-/// Agents are started as they are needed; one that is lost is replaced for the
-/// cases that come after.
+/// Agents start on demand. A lost agent is replaced for later cases.
 ///
-/// When `enough` ends first, what has not ended is given up, and nothing is left
-/// standing; the results are those of the cases that had ended.
+/// If `enough` ends first, unfinished cases are cancelled and no lab keeps running. The results
+/// then contain the finished cases only.
 pub async fn execute(
     cases: Vec<Given>,
     options: &Options,
@@ -107,7 +104,7 @@ pub async fn execute(
     results.interrupted = is_interrupted;
     results.warnings = warnings;
     results.flows = tables(&with_flows, &results.cases);
-    // Who listens may have gone away; the results are returned all the same.
+    // The receiver may have been dropped. The results are returned in any case.
     let _ = events.send(Event::Over {
         results: Box::new(results.clone()),
         took: begun.elapsed(),
@@ -115,22 +112,22 @@ pub async fn execute(
     (results, running.kept)
 }
 
-/// A run, and what it has come to.
+/// Progress and results of a run.
 #[derive(Default)]
 struct Run {
-    /// Which of the given cases each of those that are run is.
+    /// Index of each runnable case in the given list.
     places: Vec<usize>,
-    /// Those that cannot be run, each with which of the given cases it is.
+    /// Results of cases that cannot run, each with its index in the given list.
     wrong: Vec<(usize, CaseResult)>,
-    /// How many were begun: a case is begun once for each kernel that it runs in.
+    /// Number of started runs. A case starts once for each kernel that it runs in.
     begun: usize,
-    /// Results, each with which of the given cases and which run of it that is.
+    /// Results, each with the index of its case and the number of its run.
     results: Vec<((usize, usize), CaseResult)>,
     kept: Vec<Kept>,
 }
 
 impl Run {
-    /// Runs all cases, and notes which came to what as they end.
+    /// Runs all cases and records each result when its run ends.
     async fn all(
         &mut self,
         cases: Vec<Prepared>,
@@ -161,7 +158,7 @@ impl Run {
         let mut running = Tasks::default();
         let mut begun = Vec::new();
         for (number, (at, prepared, pool)) in runs.into_iter().enumerate() {
-            // A pool ends with its last case, so that others have room.
+            // A weak reference: a pool ends with its last case, so that other pools have room.
             let held = pool.as_ref().ok().map(Arc::downgrade);
             begun.push((at, Arc::clone(&prepared), held));
             let (gate, events) = (Arc::clone(&gate), events.clone());
@@ -195,7 +192,7 @@ impl Run {
         }
     }
 
-    /// Notes that a case is over.
+    /// Records the result of an ended case and sends it.
     fn over(
         &mut self,
         place: (usize, usize),
@@ -211,8 +208,8 @@ impl Run {
     }
 }
 
-/// Finds where a case is to run; without what no kernel has of its dumps, where that may
-/// be left out.
+/// Finds the pools for a case. Omits the dump lines that need missing modules, if the user permits
+/// it.
 async fn placed(
     mut prepared: Prepared,
     pools: &Pools,
@@ -228,10 +225,10 @@ async fn placed(
     (Arc::new(prepared), found)
 }
 
-/// Why a case runs nowhere.
+/// Error of a case that no kernel can run.
 type Unplaced = RunError;
 
-/// What is told of a case that has ended, and what stands of it.
+/// Splits an ended case into its result, its evidence if `see` is set, and its running lab.
 fn ended(
     (prepared, result, stood): (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>),
     see: bool,
@@ -249,7 +246,7 @@ fn ended(
     (result, seen, kept)
 }
 
-/// The result of a case whose task panicked.
+/// Returns the result of a case whose task panicked.
 async fn after_panic(
     prepared: &Prepared,
     pool: Option<&Weak<Pool>>,
@@ -258,7 +255,7 @@ async fn after_panic(
     let mut result = blank(prepared, panicked);
     if let Some(pool) = pool.and_then(Weak::upgrade) {
         pool.release().clone_into(&mut result.kernel);
-        // The host's is known to an agent only.
+        // The release of the host's kernel is known to an agent only.
         if let Ok(Ok(agent)) = caught(pool.agent()).await {
             result.kernel.clone_from(&agent.surroundings().kernel);
         }
@@ -266,7 +263,7 @@ async fn after_panic(
     result
 }
 
-/// The result of a case that came to no verdict.
+/// Returns the result of a case without a verdict.
 fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
     CaseResult {
         named: named(prepared),
@@ -276,7 +273,7 @@ fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
     }
 }
 
-/// How the command line names a case, where that is not its own name.
+/// Returns the name of a case on the command line; empty if it equals the case ID.
 fn named(prepared: &Prepared) -> String {
     let case = &prepared.case;
     let file = prepared.sources.iter().next();
@@ -288,7 +285,7 @@ fn named(prepared: &Prepared) -> String {
     named.unwrap_or_default()
 }
 
-/// The warnings about the labs' files, each once.
+/// Returns the warnings about the lab files, each once.
 fn warnings(cases: &[Prepared]) -> Vec<Warning> {
     let mut labs = HashSet::new();
     let first = cases.iter().filter(|case| {
@@ -299,7 +296,7 @@ fn warnings(cases: &[Prepared]) -> Vec<Warning> {
     first.flat_map(|case| case.warnings.clone()).collect()
 }
 
-/// Returns the case as it was tried, what came of it, and what stood.
+/// Runs a case. Returns the case as it ran, its result, and the session and evidence of its lab.
 async fn one(
     mut prepared: Arc<Prepared>,
     pool: Result<Arc<Pool>, Unplaced>,
@@ -323,7 +320,8 @@ async fn one(
     (prepared, result, stood)
 }
 
-/// Runs a case with an agent, whoever started it, as a run of the case does.
+/// Runs a case on an agent of the caller, in the same way as [`execute`]. Returns the result and
+/// the evidence.
 pub async fn run_on(agent: &Agent, prepared: Prepared) -> (CaseResult, Option<Arc<Seen>>) {
     let mut prepared = Arc::new(prepared);
     let (result, stood) = on_agent(&mut prepared, agent).await;
@@ -331,7 +329,7 @@ pub async fn run_on(agent: &Agent, prepared: Prepared) -> (CaseResult, Option<Ar
     (result, seen)
 }
 
-/// What comes of a case on an agent. `prepared` is then what was tried.
+/// Runs a case on an agent. Sets `prepared` to the case as it ran.
 async fn on_agent(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
@@ -350,7 +348,7 @@ async fn on_agent(
     (result, stood)
 }
 
-/// The result of a case that came to a verdict.
+/// Returns the result of a case with a verdict.
 fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence) -> CaseResult {
     let last = evidence.last();
     let result = if judgement.holds() {
@@ -393,8 +391,8 @@ fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence)
     result
 }
 
-/// Tries a case; without what a kernel refuses of its dumps, where that may be left out.
-/// `prepared` is then what was tried.
+/// Runs a case. Omits the dump lines that the kernel rejects, if the user permits it. Sets
+/// `prepared` to the case as it ran.
 async fn try_as_far_as_taken(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
@@ -415,8 +413,8 @@ async fn try_as_far_as_taken(
     tried.map_err(|error| in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)))
 }
 
-/// Whether something is expected besides the probes' verdicts that did not come, of a
-/// case whose timeouts were settled: it may be of what is sent again.
+/// Whether a case with settled timeouts failed an expectation other than the verdict of a probe.
+/// The expectation may concern retransmissions, which follow only after the timeout was settled.
 fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
     let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
     let later = evidence.steps.iter().map(|step| &*step.evidence);
@@ -427,7 +425,7 @@ fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
         && (judgement.checks().any(|check| !check.holds) || judgement.claims.iter().any(refuted))
 }
 
-/// The same case, in which timeouts are waited for.
+/// Returns the case with all timeouts waited for instead of settled.
 #[must_use]
 pub fn waiting(prepared: &Prepared) -> Prepared {
     let mut waiting = prepared.clone();
@@ -439,7 +437,7 @@ pub fn waiting(prepared: &Prepared) -> Prepared {
     waiting
 }
 
-/// All that was seen of a case, and the case itself.
+/// Returns the evidence of a case in the form that is sent, with the case.
 fn seen(prepared: &Arc<Prepared>, result: &CaseResult, evidence: &Evidence) -> Seen {
     let books = prepared.books();
     let head = Head::of(result.case.clone(), result.kernel.clone(), None, evidence);
@@ -475,8 +473,8 @@ fn seen(prepared: &Arc<Prepared>, result: &CaseResult, evidence: &Evidence) -> S
     }
 }
 
-/// A rule that a program refused and that the lab's file holds, shown where it
-/// stands there.
+/// Returns an error that shows a rejected rule at its location in the lab file. `None` if the lab
+/// file does not contain the rule.
 fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     let KernelError::Failed(failure) = error else {
         return None;
@@ -515,12 +513,12 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     })
 }
 
-/// Builds a case, runs its probes, and holds what was seen against what is expected.
-/// The lab stands as long as its session.
+/// Builds a case, runs its probes and judges the evidence. The lab runs as long as its session
+/// exists.
 ///
 /// # Errors
 ///
-/// When the lab cannot be built or probed, or this machine was too busy for a verdict.
+/// When the lab cannot be built or probed, or when the machine was too busy for a verdict.
 pub async fn try_one(
     prepared: &Prepared,
     agent: &Agent,
@@ -560,7 +558,7 @@ async fn try_once(
     }
 }
 
-/// What a user is told of an error, and what to do about it.
+/// Converts a kernel error to an error for the user, with its help.
 #[must_use]
 pub fn trouble(error: &KernelError) -> RunError {
     let (trouble, remedy) = match error {

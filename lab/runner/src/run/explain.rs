@@ -1,4 +1,4 @@
-//! Running cases to see everything that happens in them.
+//! Runs cases and records everything that happens in them.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -16,25 +16,25 @@ use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Probe, Watch};
 
-/// A case that was watched.
+/// Case that ran with all of its namespaces watched.
 #[derive(Debug)]
 pub struct Explained {
-    /// The case and what it was built from.
+    /// Case with the files, cluster and plan it was built from.
     pub prepared: Prepared,
-    /// The release of the kernel it ran in.
+    /// Release of the kernel that the case ran in.
     pub kernel: String,
-    /// What was seen.
+    /// Evidence of the case, with that of its steps.
     pub evidence: Evidence,
-    /// Whether it came out as expected.
+    /// Judgement of the evidence by the expectations of the case.
     pub judgement: Judgement,
-    /// Its connections, in the order in which they were begun.
+    /// Journeys before the steps, in the order in which their connections started.
     pub journeys: Vec<Journey>,
-    /// Those after each of its steps.
+    /// Journeys after each step.
     pub steps: Vec<Vec<Journey>>,
 }
 
-/// Runs cases side by side, each with all of its namespaces watched. Returns
-/// what came of each, in order; nothing when `enough` ends first.
+/// Runs cases in parallel, each with all of its namespaces watched. Returns the results in the
+/// order of `cases`. An error contains the ID of its case. `None` if `enough` ends first.
 pub async fn explain(
     cases: Vec<Prepared>,
     options: &Options,
@@ -61,7 +61,7 @@ pub async fn explain(
     }
 }
 
-/// Of a probe that is asked for and none of these.
+/// Returns the error for a requested probe name that none of `probes` has.
 #[must_use]
 pub fn no_such_probe<'p>(wanted: &str, probes: impl IntoIterator<Item = &'p Probe>) -> RunError {
     let names: BTreeSet<&str> = probes
@@ -77,7 +77,7 @@ pub fn no_such_probe<'p>(wanted: &str, probes: impl IntoIterator<Item = &'p Prob
 }
 
 async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunError> {
-    // What is sent again is a part of what happens.
+    // Retransmissions are part of the evidence, so timeouts are not settled early.
     prepared = waiting(&prepared);
     prepared.plan.watch = Watch::everything(&prepared.plan);
     let found = match pools.of_case(&prepared).await {
@@ -89,7 +89,7 @@ async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunErro
             again.map_err(|error| trouble(&error))?
         }
     };
-    // Where it is to run in several, one is enough to see what happens.
+    // One kernel suffices to record the packets of a case that should run in several.
     let Some(pool) = found.into_iter().next() else {
         return Err(RunError {
             trouble: Trouble::Bug,

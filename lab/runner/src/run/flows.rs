@@ -1,5 +1,7 @@
-//! The flows of cases for reports: what became of each, with the row that expects it,
-//! and what labs say of their tables.
+//! Collects the flow results of cases for reports.
+//!
+//! Input: prepared cases and their judgements. Output: the result of each flow with its expectation
+//! row, and the flows and facts that each lab declares.
 
 use indexmap::IndexMap;
 
@@ -9,10 +11,10 @@ use crate::results::{CaseResult, Place};
 use svclab_judge::Judgement;
 use svclab_planner::cluster::place;
 
-/// The axis that makes columns where a lab does not say which.
+/// Axis of the table columns if a lab declares none.
 const COLUMNS: &str = "mode";
 
-/// What the labs of these cases say of their flows and facts.
+/// Returns the flows, facts and column axis that the labs of `cases` declare, by lab.
 pub(super) fn declared(cases: &[Prepared]) -> Vec<Declared> {
     let mut labs: IndexMap<&str, Declared> = IndexMap::new();
     for prepared in cases {
@@ -40,7 +42,7 @@ pub(super) fn declared(cases: &[Prepared]) -> Vec<Declared> {
     labs.into_values().collect()
 }
 
-/// What became of a case's flows.
+/// Returns the results of the flows of a case.
 pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
     let case = &prepared.case;
     let one = |(name, row): (&String, &usize)| {
@@ -71,7 +73,7 @@ pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOu
     case.flows.iter().filter_map(one).collect()
 }
 
-/// The row that the first flow failed which did, where nothing else failed.
+/// Returns the expectation row of the first failed flow. `None` if anything besides a flow failed.
 pub(super) fn place(result: &CaseResult) -> Option<Place> {
     let is_flow = |name: &str| result.flows.iter().any(|flow| flow.flow == name);
     let others = result

@@ -1,5 +1,4 @@
-//! From what a user asks for to results: choosing cases, preparing them, running
-//! them side by side.
+//! Turns a user's request into results: selects cases, prepares them and runs them in parallel.
 
 pub mod at_hand;
 pub mod binary;

@@ -1,5 +1,5 @@
-//! The agents of a run: some for each lab file and each kernel that its cases need. What
-//! programs of one lab do to their agent concerns no other lab.
+//! Manages the agents of a run: a separate pool for each lab file and each kernel that its cases
+//! need. What programs of one lab do to their agent therefore does not affect other labs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,22 +14,22 @@ use crate::kernel::{Agent, Kernel, KernelError, Kernels, NoRoom};
 use svclab_agent::contain::Standing;
 use svclab_model::plan::Plan;
 
-/// In what memory is counted, in KiB.
+/// Unit of the memory permits, in KiB.
 const UNIT: u64 = 1024;
 
-/// So many of [`UNIT`].
+/// Converts memory in KiB to [`UNIT`]s, rounded up and limited to what a semaphore can hold.
 fn units(memory: u64) -> u32 {
     let most = u32::MAX >> 3;
     u32::try_from(memory.div_ceil(UNIT)).map_or(most, |units| units.min(most))
 }
 
-/// A kernel: its release, and whose rights an agent works with.
+/// Release of a kernel, and the privileges of its agents.
 type KernelKey = (String, Standing);
 
-/// What agents report of their programs: by name, the version.
+/// Versions of programs that agents report, by program name.
 type Tools = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// The agents of a run, by kernel and lab file.
+/// Agents of a run, by kernel and lab file.
 pub struct Pools {
     kernels: Kernels,
     agents: usize,
@@ -42,25 +42,25 @@ pub struct Pools {
 #[derive(Default)]
 struct State {
     shares: BTreeMap<KernelKey, Arc<Share>>,
-    /// Pools that cases hold; agents end with the last one.
+    /// Pools that cases hold. Agents end when the last case drops its pool.
     pools: BTreeMap<(KernelKey, String), Weak<Pool>>,
-    /// The pool that was asked for last: the next case is often of the same lab.
+    /// Pool that was requested last. The next case often belongs to the same lab.
     last: Option<Arc<Pool>>,
 }
 
-/// What all pools of a kernel share.
+/// Limits that all pools of a kernel share.
 struct Share {
-    /// How much memory there is for labs, in KiB.
+    /// Memory for labs, in KiB.
     memory: u64,
-    /// The same, in [`UNIT`]s, where agents have the machine's memory in common.
+    /// Permits for this memory, in [`UNIT`]s. `None` for guests, whose agents do not share memory.
     room: Option<Arc<Semaphore>>,
-    /// How many agents there may be; `None` for any number.
+    /// Permits for agents; `None` if their number is unlimited.
     agents: Option<Arc<Semaphore>>,
 }
 
 impl Pools {
-    /// None yet: agents are started as they are needed. They have the programs at hand
-    /// that the cases' nodes run.
+    /// Creates pools without agents; agents start on demand. Agents get the programs that the nodes
+    /// of `cases` run.
     #[must_use]
     pub fn new(options: &Options, cases: &[Prepared]) -> Self {
         let mut kernels = Kernels::new(options.kernels.clone());
@@ -84,11 +84,11 @@ impl Pools {
         }
     }
 
-    /// Where a case is to run.
+    /// Returns the pools that a case runs in, one for each kernel.
     ///
     /// # Errors
     ///
-    /// When it can run nowhere.
+    /// When no kernel can run the case, or a kernel has too little memory for it.
     pub async fn of_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
         let kernels = self.kernels.of_plan(&prepared.plan).await?;
         let needs = prepared.plan.memory();
@@ -105,7 +105,7 @@ impl Pools {
         Ok(pools)
     }
 
-    /// The pool of a lab file in a kernel, a new one where no case has one.
+    /// Returns the pool of a lab file in a kernel. Creates the pool if no case holds one.
     fn pool(&self, state: &mut State, kernel: Kernel, file: &str) -> Arc<Pool> {
         let (release, standing) = kernel.key();
         let key = (release.to_owned(), standing);
@@ -123,7 +123,7 @@ impl Pools {
         pool
     }
 
-    /// The versions of svclab and of every program that its agents found.
+    /// Returns the versions of svclab and of all programs that agents found, by name.
     pub async fn tools(&self) -> BTreeMap<String, String> {
         let mut tools = self.tools.lock().await.clone();
         tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
@@ -131,7 +131,7 @@ impl Pools {
     }
 }
 
-/// The file that a case's lab was read from.
+/// Returns the file and the name of a case's lab, as a key.
 fn lab_file(prepared: &Prepared) -> String {
     let first = prepared.sources.iter().next();
     let file = first.map_or("", |(_, source)| source.name());
@@ -159,39 +159,39 @@ impl Share {
     }
 }
 
-/// So much memory, in KiB, as permits.
+/// Converts memory in KiB to a number of semaphore permits.
 fn room(memory: u64) -> usize {
     usize::try_from(units(memory)).unwrap_or(0)
 }
 
-/// The agents of one lab file in one kernel. They end with it.
+/// Agents of one lab file in one kernel. The agents end with the pool.
 pub struct Pool {
     kernel: Kernel,
     slots: Vec<Mutex<Slot>>,
     places: Arc<Semaphore>,
     share: Arc<Share>,
-    /// Memory for labs, in [`UNIT`]s: a case takes its part while it stands. Agents of
-    /// guests do not share theirs, and a case does not choose its agent: so there
-    /// is no more than one has.
+    /// Permits for lab memory, in [`UNIT`]s; a case holds its part while it runs. Agents in guests
+    /// do not share memory and a case does not choose its agent. A pool of guests therefore has
+    /// only the memory of 1 guest.
     room: Arc<Semaphore>,
-    /// The right to have as many agents as there are slots, once a case wants one.
+    /// Permits for as many agents as there are slots, acquired when a case first needs an agent.
     leave: OnceCell<Option<OwnedSemaphorePermit>>,
     next: AtomicUsize,
     tools: Tools,
 }
 
-/// A case's place in a pool.
+/// Permits of a running case: its place in the pool and its memory.
 pub type Held = [OwnedSemaphorePermit; 2];
 
-/// The place of one agent.
+/// State of one agent of a pool.
 #[derive(Default)]
 enum Slot {
-    /// None was needed yet.
+    /// No agent was needed yet.
     #[default]
     Empty,
-    /// An agent, which may have been lost.
+    /// Started agent, which may have been lost.
     Agent(Agent),
-    /// None can be started; trying it again would take as long and end alike.
+    /// The agent cannot start. A retry would take as long and fail in the same way.
     Barren(KernelError),
 }
 
@@ -211,32 +211,33 @@ impl Pool {
         }
     }
 
-    /// What its kernel calls itself, as far as that is known without an agent.
+    /// Returns the release of the kernel, as far as it is known without an agent.
     pub fn release(&self) -> &str {
         self.kernel.release()
     }
 
-    /// Waits until its agents have room for one lab more, this one. It has it until
-    /// what is returned is dropped.
+    /// Waits until the agents have room for the lab of `plan`. Dropping the returned permits frees
+    /// the room. `None` never occurs: no semaphore is closed.
     pub async fn place(&self, plan: &Plan) -> Option<Held> {
-        // Who waits for this has nothing that others wait for.
+        // A task that waits here holds nothing that other tasks wait for.
         self.leave.get_or_init(|| self.wait_for_agents()).await;
         let room = units(plan.memory()).min(units(self.share.memory));
-        // They fail only for a semaphore that is closed, which nobody does. Waiting
-        // first for the one and then for the other, nobody waits for a circle.
+        // `acquire` fails only for a closed semaphore, and no semaphore is closed. All tasks
+        // acquire the two permits in the same order, so they cannot deadlock.
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let room = Arc::clone(&self.room).acquire_many_owned(room).await.ok()?;
         Some([place, room])
     }
 
-    /// Waits until there may be this pool's agents besides those of others.
+    /// Waits until this pool may have its agents beside those of other pools. `None` if the number
+    /// of agents is unlimited.
     async fn wait_for_agents(&self) -> Option<OwnedSemaphorePermit> {
         let agents = self.share.agents.clone()?;
         let wanted = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         agents.acquire_many_owned(wanted).await.ok()
     }
 
-    /// Asks whether a lab of this size, in KiB, can stand here at all.
+    /// Checks that the memory of the kernel suffices for a lab that needs `needs` KiB.
     fn holds(&self, needs: u64) -> Result<(), NoRoom> {
         if needs <= self.share.memory {
             return Ok(());
@@ -248,11 +249,12 @@ impl Pool {
         })
     }
 
-    /// An agent that lives, as far as is known.
+    /// Returns an agent that is not known to be lost. The slots are used in turn; an agent is
+    /// started if the slot has none.
     ///
     /// # Errors
     ///
-    /// When none can be started.
+    /// When no agent can be started.
     pub async fn agent(&self) -> Result<Agent, KernelError> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let mut slot = self.slots[at].lock().await;

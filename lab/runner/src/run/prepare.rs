@@ -1,4 +1,4 @@
-//! From a case to its plan, or to what is wrong with it.
+//! Turns a case into a plan, or into diagnostics of its errors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,52 +27,52 @@ use svclab_scenario::tree::Step;
 use super::select::Chosen;
 use super::{binary, dumped};
 
-/// A case that can be run.
+/// Case that is ready to run.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The files it was read from.
+    /// Files that the case was read from.
     pub sources: Sources,
-    /// The case.
+    /// Case of the lab document.
     pub case: Case,
-    /// What exists in it.
+    /// Cluster before the steps.
     pub cluster: Cluster,
-    /// How it is built, and what changes then.
+    /// Plan of the case, including its steps.
     pub plan: Plan,
-    /// What it is after each step.
+    /// Cluster and plan after each step.
     pub steps: Vec<PreparedStep>,
-    /// What became of what was dumped of its nodes.
+    /// Replay reports of the nodes that dumps replace.
     pub accounts: Vec<Account>,
-    /// Those dumps, in the same order, with whether what a kernel refuses of them is left
-    /// out.
+    /// Dumps of these nodes in the same order, each with whether lines that a kernel rejects are
+    /// omitted.
     pub dumps: Vec<(Arc<NodeDump>, bool)>,
-    /// How it is named on the command line.
+    /// Name of the case on the command line.
     pub named: String,
-    /// The warnings about the lab's file.
+    /// Warnings about the lab file.
     pub warnings: Vec<Warning>,
 }
 
-/// What a case is after a step.
+/// State of a case after a step.
 #[derive(Debug, Clone)]
 pub struct PreparedStep {
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
-    /// What exists then.
+    /// Cluster after the step.
     pub cluster: Cluster,
-    /// How it would be built at once.
+    /// Plan that builds this state directly.
     pub plan: Plan,
 }
 
-/// What a user wishes of cases besides what they say.
+/// Options of the user for preparing cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
-    /// How long probes wait that say nothing of their own.
+    /// Maximum wait of probes that set none.
     pub patience: Patience,
-    /// What runs as kube-proxy on nodes that have one, by its path.
+    /// Path of the program that runs as kube-proxy on nodes with a kube-proxy. `None` for the
+    /// program that the lab names.
     pub kube_proxy: Option<PathBuf>,
-    /// Dumps that take the place of nodes, by the nodes' names, besides those that the lab
-    /// names.
+    /// Dumps that replace nodes, by node name, in addition to those that the lab names.
     pub dumps: BTreeMap<String, dumped::Given>,
-    /// Whether a lab's `dump` may lead out of the lab's directory.
+    /// Whether a lab's `dump` may be outside the lab's directory.
     pub allow_outside: bool,
 }
 
@@ -97,7 +97,7 @@ impl From<Duration> for Wishes {
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// When the case is invalid. The diagnostics describe all problems that were found.
 pub fn prepare(
     lab: &Chosen,
     case: &Case,
@@ -184,7 +184,7 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// A warning about a lab's file, as results have it.
+/// Converts a warning about a lab file to the form that results use.
 fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
     let place = || {
         let span = warning.primary.as_ref()?.span;
@@ -203,7 +203,7 @@ fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
     }
 }
 
-/// What exists in a case, at first or after a step.
+/// Builds the cluster of a case, in its initial state or after a step.
 fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec<Problem>> {
     let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref())?;
     let nodes = values(&case.objects.nodes);
@@ -221,7 +221,7 @@ fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec
     })
 }
 
-/// Where a lab's file is.
+/// Returns the directory of the lab file.
 fn directory(lab: &Chosen) -> PathBuf {
     let source = lab.scenario.sources.iter().next();
     source
@@ -229,7 +229,7 @@ fn directory(lab: &Chosen) -> PathBuf {
         .unwrap_or_default()
 }
 
-/// What a lab says, with the whole paths of the programs that run as kube-proxy.
+/// Returns the lab's spec with absolute paths of the programs that run as kube-proxy.
 fn with_programs<'s>(
     spec: &'s LabSpec,
     directory: &Path,
@@ -300,8 +300,7 @@ fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
 }
 
 impl Prepared {
-    /// The same, with so much time for its kube-proxies to write their rules, if any is
-    /// given.
+    /// Sets the time that kube-proxies have to write their rules. `None` keeps the plan's time.
     #[must_use]
     pub fn with_sync_timeout(mut self, timeout: Option<Duration>) -> Self {
         if let Some(timeout) = timeout {
@@ -312,16 +311,16 @@ impl Prepared {
         self
     }
 
-    /// Who holds the evidence against what the case expects.
+    /// Returns the judge of the case's expectations.
     ///
     /// # Errors
     ///
-    /// Names in the expectations that nothing has; not after [`prepare`].
+    /// When an expectation names something that does not exist; not after [`prepare`].
     pub fn judge(&self) -> Result<Judge<'_>, Vec<Problem>> {
         Judge::new(self.subject(self.case.expected()))
     }
 
-    /// The case as it is judged by a row.
+    /// Returns the case as it is judged by `row`.
     #[must_use]
     pub fn subject<'p>(&'p self, row: &'p Row) -> Subject<'p> {
         let moment = |cluster, plan| Moment { cluster, plan };
@@ -340,13 +339,14 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Where the row stands that says what is expected.
+    /// Returns the location of the case's expectation row in the lab file.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         self.place_of(&place!["spec", "expect", self.case.row])
     }
 
-    /// Where something of the lab document stands.
+    /// Returns the location of a path in the lab document. `None` if the document does not contain
+    /// the path.
     #[must_use]
     pub fn place_of(&self, path: &[Step]) -> Option<Place> {
         let span = self.case.span(&DocumentRef::Lab, path)?;
@@ -359,7 +359,8 @@ impl Prepared {
         })
     }
 
-    /// What a case that came to no verdict says of the claims it bears on.
+    /// Returns the unsettled outcome of each claim that the case would test, for a case without a
+    /// verdict.
     #[must_use]
     pub fn unsettled(&self) -> Vec<ClaimOutcome> {
         self.case
@@ -376,7 +377,7 @@ impl Prepared {
     }
 }
 
-/// Problems with the places where they were written.
+/// Converts problems to diagnostics with their source locations.
 #[must_use]
 pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnostic> {
     problems

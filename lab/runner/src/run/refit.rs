@@ -1,5 +1,5 @@
-//! What a kernel refuses of replayed nodes is left out, where the user says that it may be,
-//! and told of in any case: which file, which line.
+//! Adapts replayed nodes to a kernel that rejects parts of their dumps. Rejected lines are omitted
+//! if the user permits it. The report or the error names their files and lines in both cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,17 +13,17 @@ use svclab_model::plan::Plan;
 use svclab_model::protocol::Rejected;
 use svclab_planner::replay::{InChain, LeftOut, refused};
 
-/// After how many refusals a dump is given up. Rules that are refused for the same reason
-/// count once.
+/// Maximum number of rejections before a dump is given up. Rules that are rejected for the same
+/// reason count once.
 const MOST: usize = 64;
 
-/// A case as far as a kernel takes it, of which this error told that it does not take all.
-/// None if that has nothing to do with a dump.
+/// Returns the case without the lines that the kernel rejects. `error` is the first rejection.
+/// `None` if the error does not concern a dump.
 ///
 /// # Errors
 ///
-/// All that would have to be left out, if the user has not said that it may be; and what
-/// else went wrong.
+/// When lines would have to be omitted and the user does not permit it, when there are more than
+/// [`MOST`] rejections, or when the build fails for another reason.
 pub async fn as_far_as_taken(
     prepared: &Prepared,
     error: &KernelError,
@@ -47,7 +47,12 @@ pub async fn as_far_as_taken(
     Some(Err(told(&fitting.left, &many)))
 }
 
-/// The same where no kernel was found, for what it lacks.
+/// Returns the case without the lines that need missing modules, if no kernel can run the case.
+/// `None` if the error does not concern a dump.
+///
+/// # Errors
+///
+/// When lines would have to be omitted and the user does not permit it.
 #[must_use]
 pub fn as_far_as_had(
     prepared: &Prepared,
@@ -59,7 +64,8 @@ pub fn as_far_as_had(
         .then(|| fitting.end())
 }
 
-/// What the kernel lacks that is most able of those that were asked.
+/// Returns the missing requirements of the most capable kernel that was tried. `None` if the error
+/// has another cause.
 fn lacks(error: &KernelError) -> Option<&Missing> {
     match error {
         KernelError::Missing(missing)
@@ -72,7 +78,7 @@ fn lacks(error: &KernelError) -> Option<&Missing> {
 
 struct Fitting {
     prepared: Prepared,
-    /// By node.
+    /// Omitted items by node.
     left: BTreeMap<String, Vec<LeftOut>>,
 }
 
@@ -84,7 +90,7 @@ impl Fitting {
         }
     }
 
-    /// Takes out what was refused. Whether anything was.
+    /// Omits from the plan what the kernel rejected. Returns whether anything was omitted.
     async fn without(&mut self, error: &KernelError, agent: &Agent) -> bool {
         let KernelError::Failed(failure) = error else {
             return lacks(error).is_some_and(|missing| self.without_modules(missing));
@@ -123,7 +129,7 @@ impl Fitting {
         some
     }
 
-    /// The case without it, or the error that says what that would be.
+    /// Returns the adapted case, or an error with all omissions if one concerns a strict dump.
     fn end(mut self) -> Result<Prepared, RunError> {
         let accounts = self.prepared.accounts.iter().zip(&self.prepared.dumps);
         let strict = accounts.filter(|(_, (_, lenient))| !lenient);
@@ -144,7 +150,8 @@ impl Fitting {
     }
 }
 
-/// The rule because of which legacy iptables refuses a whole table: it does not say which.
+/// Finds the rule that makes legacy iptables reject a whole table, by bisection. Legacy iptables
+/// does not report this rule. `None` if no such rule was found.
 async fn culprit(plan: &Plan, rejected: &Rejected, agent: &Agent) -> Option<Rejected> {
     let (which, rules) = refused::committed(plan, rejected)?;
     let (mut taken, mut refused) = (0, rules.len());
@@ -173,7 +180,7 @@ async fn culprit(plan: &Plan, rejected: &Rejected, agent: &Agent) -> Option<Reje
     })
 }
 
-/// What would be left out, as an error.
+/// Returns an error that lists the omitted items.
 fn told(left: &BTreeMap<String, Vec<LeftOut>>, message: &str) -> RunError {
     let mut text = message.to_owned();
     for (node, left) in left {
@@ -196,8 +203,7 @@ fn told(left: &BTreeMap<String, Vec<LeftOut>>, message: &str) -> RunError {
     }
 }
 
-/// Notes in the accounts of which probes packets came to the chains in which something is
-/// left out.
+/// Records in the replay reports which probes sent packets through chains with omitted rules.
 pub fn note(prepared: &mut Prepared, journeys: &[Journey]) {
     for account in &mut prepared.accounts {
         let node = account.node.clone();

@@ -1,4 +1,4 @@
-//! Which labs and cases a user means.
+//! Selects the labs and cases that a user names.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use svclab_diagnostic::source::{Source, SourceError, Sources};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::Scenario;
 
-/// Where labs are looked for by name, unless a user says otherwise.
+/// Default directory in which labs are found by name.
 pub const TOPOLOGIES: &str = "topologies";
 
-/// The variable that says where else.
+/// Environment variable that overrides [`TOPOLOGIES`].
 pub const TOPOLOGIES_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
 
-/// How a command names a lab again that is called `named` and read from `file`: by its name
-/// if that is looked up in the default directory, else by its file.
+/// Returns the name that selects a lab again in a new command. `named` is the lab's name and `file`
+/// its path. The result is `named` if the default directory contains the lab, else `file`.
 #[must_use]
 pub fn name_to_run_again(named: &str, file: &str) -> String {
     let is_default = std::env::var_os(TOPOLOGIES_VARIABLE).is_none_or(|set| set == TOPOLOGIES)
@@ -25,61 +25,61 @@ pub fn name_to_run_again(named: &str, file: &str) -> String {
     if is_default || file.is_empty() {
         named.to_owned()
     } else if file.starts_with('-') {
-        // Not an option.
+        // A leading dash would make the file an option.
         format!("./{file}")
     } else {
         file.to_owned()
     }
 }
 
-/// A lab that was read, and which of its cases are meant, by index.
+/// Lab that was read, with the selected cases.
 #[derive(Debug, Clone)]
 pub struct Chosen {
-    /// The lab.
+    /// Lab document with all of its cases.
     pub scenario: Scenario,
-    /// The cases, in their order.
+    /// Indices of the selected cases, ascending.
     pub cases: Vec<usize>,
-    /// What the lab's file makes one wonder about.
+    /// Warnings about the lab file.
     pub warnings: Vec<Diagnostic>,
-    /// How the lab is named on the command line: its own name where it lies in
-    /// the directory of labs, with that of a directory in it where it lies there, its
-    /// file's path elsewhere.
+    /// Name of the lab on the command line: the path without extension relative to the directory of
+    /// labs, for example `conformance/node-port`. For a lab outside that directory, the path of its
+    /// file.
     pub named: String,
 }
 
-/// Why what a user named cannot be run.
+/// Reason why a lab or case that a user names cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
-    /// A file could not be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A lab is wrong.
+    /// The lab is invalid.
     #[error("the lab {} cannot be run: {}", one_line(&.0.named), .0.error.message)]
     Lab(Box<WrongLab>),
-    /// No file has that lab's name.
+    /// No file has the name of the lab.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
     NoLab {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         name: String,
-        /// Where it was looked for.
+        /// Directory that was searched.
         directory: String,
-        /// What was probably meant.
+        /// Suggestion of another name. `None` if no lab is similar.
         help: Option<String>,
     },
-    /// A lab has no such case.
+    /// The lab does not have the case.
     #[error("the lab `{lab}` has no case `{case}`{}", hint(help.as_ref()))]
     NoCase {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// As the user wrote it.
+        /// Case as the user wrote it.
         case: String,
-        /// What cases there are.
+        /// Suggestion of another case, or the reason of the mismatch.
         help: Option<String>,
     },
-    /// The directory of labs has none, or is none.
+    /// The directory of labs contains no lab file.
     #[error("there is no lab in {directory}; name a file, or the directory with --topologies")]
     Nothing {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
     },
     /// The directory of labs cannot be read.
@@ -87,9 +87,9 @@ pub enum SelectError {
         "cannot read {directory}: {source}; name a lab's file, or the directory of labs with --topologies"
     )]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         directory: String,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }
@@ -98,27 +98,30 @@ fn hint(help: Option<&String>) -> String {
     help.map(|help| format!("; {help}")).unwrap_or_default()
 }
 
-/// Reads the labs and cases that are named: `LAB`, `LAB/CASE` with all or some
-/// of a case's axis values, a path to a lab's file with `/CASE` behind it, or a
-/// directory of labs, in `directory` or by its path, for every lab directly in it.
-/// Without names, every lab directly in `directory`.
+/// Reads the labs and cases that `names` selects. Without names, reads every lab directly in
+/// `directory`. A name has one of these forms:
+///
+/// - `LAB`: a lab in `directory`
+/// - `LAB/CASE`: the cases with these axis values, all or some of a case's
+/// - path of a lab file, optionally followed by `/CASE`
+/// - directory of labs, in `directory` or by its path: every lab directly in it
 ///
 /// # Errors
 ///
-/// The first name that leads to nothing that can be run, or the first lab that is wrong.
+/// When a name selects nothing that can run, or a lab is invalid. Returns the first such error.
 pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
     let each = choose_each(names, directory)?.into_iter();
     each.map(|lab| lab.map_err(SelectError::Lab)).collect()
 }
 
-/// A lab that can be run, or one that cannot.
+/// Lab that can run, or lab that cannot.
 pub type Found = Result<Chosen, Box<WrongLab>>;
 
-/// As [`choose`], but a lab that is wrong keeps no other from being run.
+/// Reads labs like [`choose`], but an invalid lab does not prevent others from running.
 ///
 /// # Errors
 ///
-/// The first name that leads to nothing.
+/// When a name selects nothing. Returns the first such error.
 pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, SelectError> {
     if names.is_empty() {
         let files = all_in(directory)?.into_iter();
@@ -150,7 +153,7 @@ pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Sel
     Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
 }
 
-/// The files that a name stands for, each with the case that is meant.
+/// Returns the lab files that a name selects, each with the case part of the name.
 fn files(name: &str, directory: &Path) -> Result<Vec<(PathBuf, Option<String>)>, SelectError> {
     let is_lab = ["yaml", "yml"]
         .iter()
@@ -167,7 +170,7 @@ fn files(name: &str, directory: &Path) -> Result<Vec<(PathBuf, Option<String>)>,
     }
 }
 
-/// The lab files directly in a directory, of which there must be one.
+/// Returns the lab files directly in a directory. Fails if there are none.
 fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let files = labs_in(directory)?;
     if files.is_empty() {
@@ -182,7 +185,8 @@ fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
 ///
 /// # Errors
 ///
-/// When no file is there. Of one that is there, everything that is wrong is the lab's.
+/// When the file does not exist or is a directory. Every problem of an existing file becomes part
+/// of the returned [`WrongLab`].
 fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     let named = match file.strip_prefix(directory) {
         Ok(inside) => inside.with_extension("").display().to_string(),
@@ -206,7 +210,7 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     };
     let source = match Source::read(file) {
         Ok(source) => source,
-        // A link that leads nowhere is a lab that cannot be read.
+        // A dangling symbolic link is a lab that cannot be read.
         Err(error @ SourceError::Missing { .. }) if !file.is_symlink() => {
             return Err(error.into());
         }
@@ -240,13 +244,13 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     })
 }
 
-/// Whether a file has the name of a lab: `*.yaml` or `*.yml`.
+/// Whether a file has the extension of a lab: `.yaml` or `.yml`.
 fn is_lab_name(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The lab files directly in a directory, sorted by name, also those that cannot be read.
+/// Returns the lab files directly in a directory, sorted by name, including unreadable files.
 fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let unreadable = |source| SelectError::Directory {
         directory: directory.display().to_string(),
@@ -255,7 +259,7 @@ fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        // A dangling link or a named pipe is an error when it is read.
+        // A dangling link or a named pipe becomes an error when the file is read.
         if is_lab_name(&path) && !path.is_dir() {
             files.push(path);
         }
@@ -264,8 +268,8 @@ fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     Ok(files)
 }
 
-/// The file and the case of a name. A file's own path comes first, so that any
-/// file can be named.
+/// Returns the file and the case of a name. The path of a file has priority, so that every file can
+/// be named.
 fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
     let splits = std::iter::once((name, None)).chain(
         name.match_indices('/')
@@ -292,7 +296,7 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
         .filter_map(|path| Some(one_line(&path.file_stem()?.to_string_lossy()).into_owned()))
         .collect();
     let lab = name.split('/').next().unwrap_or(name);
-    // A name alone is looked up among the labs, wherever the user is.
+    // A bare name is searched in the directory of labs only, not in the current directory.
     let here = ["yaml", "yml"]
         .map(|extension| format!("{lab}.{extension}"))
         .into_iter()
@@ -307,7 +311,7 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
     })
 }
 
-/// The cases that have the axis values a user names.
+/// Returns the indices of the cases with the axis values that a user names.
 fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
     let cases = scenario.cases();
     let Some(pairs) = case else {
@@ -413,7 +417,7 @@ mod tests {
                 "conformance/session-affinity"
             ]
         );
-        // By its path it is the same, and what is named twice runs once.
+        // The path of the directory selects the same labs. A lab that is named twice runs once.
         let path = topologies().join("conformance").display().to_string();
         assert_eq!(chosen(&[&path]), all);
         assert_eq!(
@@ -463,8 +467,7 @@ mod tests {
         ");
     }
 
-    /// Each of the flows that kube-proxy's tests follow is there, in each of their
-    /// variants.
+    /// Checks that the labs contain every flow of kube-proxy's tests, in each variant.
     #[test]
     fn the_tables_name_every_flow_of_the_tests_that_they_cite() {
         let names = ["conformance".to_owned()];
@@ -474,16 +477,15 @@ mod tests {
             specs.flat_map(|spec| spec.facts.values())
         };
         for (test, flows) in [
-            // Thirty flows, with and without a cluster CIDR and --masquerade-all.
+            // 30 flows, with and without a cluster CIDR and --masquerade-all.
             ("TestInternalExternalMasquerade", 4 * 30),
             ("TestClusterIPGeneral", 10),
             ("TestLoadBalancer", 13),
-            // Three flows and one to a second address, with one and several networks,
-            // of both families.
+            // 3 flows, and 1 to a second address; with one and several networks, for both families.
             ("TestNodePorts", 2 * 2 * 4),
             ("TestExternalTrafficPolicyLocal", 7),
             ("TestExternalTrafficPolicyCluster", 7),
-            // Four of them, and the same after the endpoints went.
+            // 4 flows, and the same 4 after the endpoints are removed.
             ("TestInternalTrafficPolicy", 2 * 4),
         ] {
             let of_test = facts().filter(|fact| fact.test.split('/').next() == Some(test));

@@ -1,5 +1,4 @@
-//! Tasks that run side by side, of which each comes to a result: one that panics to an
-//! error.
+//! Tasks that run in parallel. Each returns a result; a task that panics returns an error.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,7 +10,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::results::{RunError, Trouble};
 use svclab_diagnostic::bug;
 
-/// Tasks, each with a number.
+/// Running tasks with their numbers.
 pub struct Tasks<T> {
     running: JoinSet<T>,
     numbers: HashMap<Id, usize>,
@@ -27,13 +26,13 @@ impl<T> Default for Tasks<T> {
 }
 
 impl<T: Send + 'static> Tasks<T> {
-    /// Begins a task.
+    /// Starts a task. [`Tasks::next`] returns its number with its result.
     pub fn spawn(&mut self, number: usize, task: impl Future<Output = T> + Send + 'static) {
         let id = self.running.spawn(task).id();
         self.numbers.insert(id, number);
     }
 
-    /// Waits for the end of a task; `None` once all have ended.
+    /// Waits for a task to end. Returns its number and result, or `None` once all tasks have ended.
     pub async fn next(&mut self) -> Option<(usize, Result<T, RunError>)> {
         loop {
             let (id, ended) = match self.running.join_next_with_id().await? {
@@ -58,14 +57,14 @@ fn lost(error: JoinError) -> RunError {
     }
 }
 
-/// Does work whose panic is an error.
+/// Runs `work` and converts a panic to an error.
 ///
 /// # Errors
 ///
-/// When it panics.
+/// When `work` panics.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, RunError> {
-    // What it held is dropped with it, and of what it shares nothing is trusted: the
-    // process ends with the exit code of a bug.
+    // Everything that `work` held is dropped with it. Data that it shares is not trusted after a
+    // panic: the process ends with the exit code of a bug.
     let ended = AssertUnwindSafe(work).catch_unwind().await;
     ended.map_err(|payload| RunError::panicked(payload.as_ref()))
 }

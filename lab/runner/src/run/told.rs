@@ -1,4 +1,4 @@
-//! Where the packets of a case went: before its steps, and after each of them.
+//! Journeys and address books of a case, for its initial state and for the state after each step.
 
 use super::prepare::Prepared;
 use svclab_journey::journey::{Journey, journeys};
@@ -7,8 +7,8 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Probe};
 
 impl Prepared {
-    /// The connections of a case that was watched, those before its steps first, then
-    /// those after each, with what was open across it.
+    /// Returns the journeys of a watched case by stage: those before the steps first, then those
+    /// after each step. Connections that stay open across a step are included.
     #[must_use]
     pub fn journeys(&self, evidence: &Evidence) -> Vec<Vec<Journey>> {
         let later = evidence.steps.iter().map(|step| &*step.evidence);
@@ -17,7 +17,7 @@ impl Prepared {
             .collect()
     }
 
-    /// The names that there are before the steps, and after each of them.
+    /// Returns the address books by stage: the initial state first, then the state after each step.
     #[must_use]
     pub fn books(&self) -> Vec<Book<'_>> {
         let after = self.steps.iter();
@@ -26,8 +26,9 @@ impl Prepared {
         std::iter::once(first).chain(after).collect()
     }
 
-    /// How it stands before the steps, or after so many of them, with everything that is
-    /// tried then: what is spoken on and what is opened, too.
+    /// Returns the plan of the stage after `steps` steps, with every probe of that stage. These
+    /// include the connections that were opened before the step and those that the stage opens for
+    /// the next step.
     fn stage(&self, steps: usize) -> Plan {
         let made = steps.checked_sub(1);
         let stands = made.and_then(|made| self.steps.get(made));

@@ -1,4 +1,4 @@
-//! Labs and cases that cannot be run, as the results of a run have them.
+//! Converts labs and cases that cannot run to results.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,27 +10,27 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 use svclab_scenario::Case;
 
-/// A lab that cannot be run.
+/// Lab that cannot run.
 #[derive(Debug, Clone)]
 pub struct WrongLab {
-    /// The lab's name: that of its file.
+    /// Lab name: the name of its file.
     pub name: String,
-    /// How the lab is named on the command line.
+    /// Name of the lab on the command line.
     pub named: String,
-    /// The path of its file.
+    /// Path of the lab file.
     pub file: String,
-    /// The files that it was read from.
+    /// Files that the lab was read from.
     pub sources: Sources,
-    /// What is wrong with it, errors and warnings; nothing where reading it panicked.
+    /// Errors and warnings about the lab. Empty if reading the lab panicked.
     pub diagnostics: Vec<Diagnostic>,
-    /// The same in a few words.
+    /// Summary of the errors.
     pub error: RunError,
-    /// Where the first error is.
+    /// Location of the first error.
     pub place: Place,
 }
 
 impl WrongLab {
-    /// The lab as a case without a verdict.
+    /// Returns the lab as a case without a verdict.
     #[must_use]
     pub fn result(&self) -> CaseResult {
         let mut result = CaseResult::without_verdict(&self.name, &self.name, self.error.clone());
@@ -43,12 +43,12 @@ impl WrongLab {
     }
 }
 
-/// A case that cannot be prepared.
+/// Case that cannot be prepared.
 #[derive(Debug, Clone)]
 pub struct WrongCase {
-    /// What is wrong with it, errors and warnings; nothing where preparing it panicked.
+    /// Errors and warnings about the case. Empty if preparing the case panicked.
     pub diagnostics: Vec<Diagnostic>,
-    /// The case without a verdict.
+    /// Case without a verdict.
     pub result: CaseResult,
 }
 
@@ -56,7 +56,7 @@ pub struct WrongCase {
 ///
 /// # Errors
 ///
-/// What is wrong with the case. A panic is a bug that only this case has.
+/// When the case is invalid. A panic becomes an error of this case only, reported as a bug.
 pub fn prepare_or_tell(
     lab: &Chosen,
     case: &Case,
@@ -86,13 +86,14 @@ pub fn prepare_or_tell(
     }))
 }
 
-/// Does work whose panic is an error.
+/// Runs `work` and converts a panic to an error.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, RunError> {
-    // What it worked on is not used again.
+    // The data that `work` used is not used again after a panic.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| RunError::panicked(payload.as_ref()))
 }
 
-/// The errors of a lab in a few words each: the first is where [`place`] says.
+/// Returns a summary with one line for each error. Each line except the first ends with its
+/// location; [`place`] returns that of the first.
 pub(super) fn in_short(sources: &Sources, diagnostics: &[Diagnostic]) -> RunError {
     let errors = || diagnostics.iter().filter(|each| each.is_error());
     let lines = errors().enumerate().map(|(number, error)| {
@@ -113,7 +114,7 @@ pub(super) fn in_short(sources: &Sources, diagnostics: &[Diagnostic]) -> RunErro
     }
 }
 
-/// Where the first error is; `None` where it is about a file as a whole.
+/// Returns the location of the first error. `None` if the error concerns a whole file.
 pub(super) fn place(sources: &Sources, diagnostics: &[Diagnostic]) -> Option<Place> {
     let error = diagnostics.iter().find(|each| each.is_error())?;
     place_of(sources, error)
