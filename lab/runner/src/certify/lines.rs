@@ -1,13 +1,13 @@
-//! From what the kernel and its tools print to lines that count.
+//! Converts the output of the kernel and its tools to the lines that a certificate compares.
 
 use serde_json::{Map, Value};
 
-/// What `ip -j -d link` prints: of each interface what was set, and not what its
-/// carrier, its timers or its counters say.
+/// Parses `ip -j -d link`. Keeps the configuration of each interface, without carrier, timers and
+/// counters.
 ///
 /// # Errors
 ///
-/// When it is not what `ip` prints.
+/// When `json` is not the output of `ip`.
 pub fn links(json: &str) -> Result<Vec<String>, String> {
     const KEPT: [&str; 9] = [
         "ifindex",
@@ -42,16 +42,16 @@ pub fn links(json: &str) -> Result<Vec<String>, String> {
     })
 }
 
-/// What `ip -j addr` prints: the addresses that have no end.
+/// Parses `ip -j addr`. Keeps the addresses without an expiry time.
 ///
 /// # Errors
 ///
-/// When it is not what `ip` prints.
+/// When `json` is not the output of `ip`.
 pub fn addresses(json: &str) -> Result<Vec<String>, String> {
     const DROPPED: [&str; 4] = [
         "valid_life_time",
         "preferred_life_time",
-        // Duplicate address detection goes through these by itself.
+        // Duplicate address detection changes these flags by itself.
         "tentative",
         "optimistic",
     ];
@@ -67,7 +67,7 @@ pub fn addresses(json: &str) -> Result<Vec<String>, String> {
             let Some(address) = address.as_object() else {
                 continue;
             };
-            // Somebody else's lease, or an address the kernel draws by itself.
+            // A lease of another program, or an address that the kernel generates itself.
             if ["dynamic", "temporary"]
                 .iter()
                 .any(|word| address.get(*word) == Some(&Value::Bool(true)))
@@ -82,47 +82,47 @@ pub fn addresses(json: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// What `ip -j route show table all` prints: the routes that the kernel did not
-/// derive from addresses, did not learn, and will not take away by itself.
+/// Parses `ip -j route show table all`. Keeps the routes that the kernel did not derive from
+/// addresses, did not learn, and will not delete by itself.
 ///
 /// # Errors
 ///
-/// When it is not what `ip` prints.
+/// When `json` is not the output of `ip`.
 pub fn routes(json: &str) -> Result<Vec<String>, String> {
     of_each(json, |object| {
         let derived = ["kernel", "ra", "redirect"]
             .iter()
             .any(|word| object.get("protocol").and_then(Value::as_str) == Some(word));
         let passes = object.contains_key("expires") || object.contains_key("cache");
-        // Its flags say whether the next hop is reachable just now.
+        // The flags state whether the next hop is reachable at the moment.
         (!derived && !passes).then(|| without(object, &["flags"]))
     })
 }
 
-/// What `ip -j rule` prints.
+/// Parses `ip -j rule`.
 ///
 /// # Errors
 ///
-/// When it is not what `ip` prints.
+/// When `json` is not the output of `ip`.
 pub fn rules(json: &str) -> Result<Vec<String>, String> {
     of_each(json, |object| Some(object.clone()))
 }
 
-/// What `ip -j neigh show nud permanent` or `ip -j neigh show proxy` prints.
+/// Parses `ip -j neigh show nud permanent` or `ip -j neigh show proxy`.
 ///
 /// # Errors
 ///
-/// When it is not what `ip` prints.
+/// When `json` is not the output of `ip`.
 pub fn neighbours(json: &str) -> Result<Vec<String>, String> {
     of_each(json, |object| Some(object.clone()))
 }
 
-/// What `nft -j -s list ruleset` prints, without counts and without the members
-/// of sets that packets fill or time empties.
+/// Parses `nft -j -s list ruleset`, without counters and without the members of sets that packets
+/// fill or that time out.
 ///
 /// # Errors
 ///
-/// When it is not what `nft` prints.
+/// When `json` is not the output of `nft`.
 pub fn nftables(json: &str) -> Result<Vec<String>, String> {
     let document: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let Some(objects) = document.get("nftables").and_then(Value::as_array) else {
@@ -135,7 +135,7 @@ pub fn nftables(json: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// An nftables object without what changes by itself.
+/// Removes the parts of an nftables object that change by themselves.
 fn settled(value: &Value) -> Value {
     match value {
         Value::Object(object) => {
@@ -159,7 +159,7 @@ fn settled(value: &Value) -> Value {
     }
 }
 
-/// What `iptables-save` prints, without the time and the counts.
+/// Parses `iptables-save`, without times and counters.
 #[must_use]
 pub fn iptables(text: &str) -> Vec<String> {
     text.lines()
@@ -171,8 +171,8 @@ pub fn iptables(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What `ipset save` prints, without the members of sets whose members time out.
-/// The members of a set have no order.
+/// Parses `ipset save`, without the members of sets with a timeout. Lines are sorted, because the
+/// members of a set have no order.
 #[must_use]
 pub fn ipset(text: &str) -> Vec<String> {
     let timed: Vec<&str> = text
@@ -192,7 +192,7 @@ pub fn ipset(text: &str) -> Vec<String> {
     lines
 }
 
-/// What `/proc/net/ip_vs` says, without how many connections there are.
+/// Parses `/proc/net/ip_vs`, without connection counts.
 #[must_use]
 pub fn ipvs(text: &str) -> Vec<String> {
     let mut service = "";
@@ -211,8 +211,8 @@ pub fn ipvs(text: &str) -> Vec<String> {
     lines
 }
 
-/// Whether a setting, by its path below `/proc/sys`, is one: some files there
-/// count, draw lots or are set by the kernel itself as it goes.
+/// Whether a path below `/proc/sys` is a setting. Some files there count, return random values or
+/// are changed by the kernel itself.
 #[must_use]
 pub fn is_setting(path: &str) -> bool {
     const MOVING: [&str; 17] = [
@@ -237,7 +237,7 @@ pub fn is_setting(path: &str) -> bool {
     !MOVING.iter().any(|moving| path.starts_with(moving)) && !path.ends_with("/stable_secret")
 }
 
-/// What `/proc/modules` says: names.
+/// Parses `/proc/modules`. Returns the sorted module names.
 #[must_use]
 pub fn modules(text: &str) -> Vec<String> {
     let mut names: Vec<String> = text
@@ -249,8 +249,8 @@ pub fn modules(text: &str) -> Vec<String> {
     names
 }
 
-/// What `/proc/self/mountinfo` says, without numbers that are drawn anew each
-/// time: of mounts, their parents and their groups.
+/// Parses `/proc/self/mountinfo`, without the numbers of mounts, parents and peer groups, which
+/// differ each time.
 #[must_use]
 pub fn mounts(text: &str) -> Vec<String> {
     text.lines()
@@ -263,7 +263,7 @@ pub fn mounts(text: &str) -> Vec<String> {
 }
 
 fn objects(json: &str) -> Result<Vec<Map<String, Value>>, String> {
-    // Older versions print nothing where there is nothing.
+    // Older versions of `ip` print nothing for an empty list.
     if json.trim().is_empty() {
         return Ok(Vec::new());
     }
@@ -276,7 +276,7 @@ fn of_each(
 ) -> Result<Vec<String>, String> {
     Ok(objects(json)?
         .iter()
-        // `ip` prints an empty object for what it filtered out itself.
+        // `ip` prints an empty object for each entry that it filters out.
         .filter(|object| !object.is_empty())
         .filter_map(keep)
         .map(|kept| Value::Object(kept).to_string())
@@ -295,7 +295,8 @@ fn without(object: &Map<String, Value>, dropped: &[&str]) -> Map<String, Value> 
 mod tests {
     use super::*;
 
-    /// A pair of texts that say the same, and one that does not.
+    /// Asserts that `of` returns equal values for the first two texts, and another value for the
+    /// third.
     fn same_and_other<T: PartialEq + std::fmt::Debug>(
         of: impl Fn(&str) -> T,
         [one, same, other]: [&str; 3],

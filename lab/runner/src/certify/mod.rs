@@ -1,11 +1,10 @@
-//! Certificates: what a machine's network, and what may hang on it, is made of
-//! before a run and after it, and what the difference is.
+//! Certificates: compare the network state of a machine, and state that may depend on it, before
+//! and after a run.
 //!
-//! What counts is what somebody set. What a living machine changes by itself
-//! does not: counters, timers, the states of neighbours and carriers, and
-//! whatever the kernel will take away at a time that was set beforehand (leases,
-//! cached routes, members of sets with a timeout). Which lines are left out
-//! stands in [`lines`], a function for each source.
+//! Only configuration counts. What a machine changes by itself does not: counters, timers, the
+//! states of neighbours and carriers, and objects with an expiry time (leases, cached routes,
+//! members of sets with a timeout). The functions in [`lines`] remove these, one function for each
+//! source.
 
 pub mod lines;
 
@@ -16,46 +15,46 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-/// A part of a machine that is looked at as a whole.
+/// Section of the machine state that is read and compared as a whole.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Interfaces.
+    /// Interfaces, without carrier state and counters.
     Links,
-    /// Addresses without an end.
+    /// Addresses without an expiry time.
     Addresses,
-    /// Routes that somebody added.
+    /// Routes that were added by a user or program.
     Routes,
-    /// Routing rules.
+    /// Routing rules (`ip rule`).
     Rules,
-    /// Permanent neighbours, and those that are answered for.
+    /// Permanent neighbours and proxied neighbours.
     Neighbours,
-    /// The rule set of nftables.
+    /// Rule set of nftables.
     Nftables,
-    /// What the nft-backed iptables says of it, IPv4 and IPv6.
+    /// Rules as the nft-backed iptables lists them, IPv4 and IPv6.
     IptablesNft,
-    /// The tables of the older iptables, IPv4 and IPv6.
+    /// Tables of legacy iptables, IPv4 and IPv6.
     IptablesLegacy,
-    /// Sets.
+    /// Sets of ipset.
     Ipset,
-    /// Virtual services and their real servers.
+    /// IPVS virtual servers and their real servers.
     Ipvs,
-    /// Everything under `/proc/sys`.
+    /// All sysctls under `/proc/sys`.
     Sysctls,
-    /// Loaded modules.
+    /// Loaded kernel modules.
     Modules,
-    /// Processes that the run started.
+    /// Processes that the run started and that still run.
     Processes,
-    /// Mounts.
+    /// Mounts of the process (`/proc/self/mountinfo`).
     Mounts,
-    /// Names in `/run`, `/run/lock` and `/run/netns`.
+    /// File names in `/run`, `/run/lock` and `/run/netns`.
     Run,
 }
 
 impl Part {
-    /// All of them, in the order in which they are told.
+    /// All sections, in the order of output.
     pub const ALL: [Self; 15] = [
         Self::Links,
         Self::Addresses,
@@ -74,7 +73,7 @@ impl Part {
         Self::Run,
     ];
 
-    /// What it is called.
+    /// Returns the name of the section.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -103,26 +102,25 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was found of a part: its entries, a line each, or why it could not be
-/// read.
+/// Entries of a section, one line each, or the reason why the section could not be read.
 pub type Found = Result<Vec<String>, String>;
 
-/// A machine at one moment.
+/// State of a machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     parts: BTreeMap<Part, Found>,
 }
 
 impl State {
-    /// Notes what was found of a part.
+    /// Adds the entries of a section.
     #[must_use]
     pub fn with(mut self, part: Part, found: Found) -> Self {
         self.parts.insert(part, found);
         self
     }
 
-    /// The SHA-256 of all entries, in hexadecimal. Two states have the same if
-    /// and only if nothing that counts differs.
+    /// Returns the SHA-256 of all entries, in hexadecimal. Two states have the same digest if and
+    /// only if no compared entry differs.
     #[must_use]
     pub fn digest(&self) -> String {
         let mut hasher = sha2::Sha256::new();
@@ -146,37 +144,37 @@ impl State {
     }
 }
 
-/// What a run did to the machine outside of its labs.
+/// Changes that a run made to the machine outside of its labs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// Whether the machine was after the run as it was before.
+    /// Whether the state of the machine is the same before and after the run.
     pub unchanged: bool,
-    /// The SHA-256 of what was found before.
+    /// SHA-256 of the state before the run, in hexadecimal.
     pub before: String,
-    /// The SHA-256 of what was found afterwards; the same if nothing changed.
+    /// SHA-256 of the state after the run. Equal to `before` if nothing changed.
     pub after: String,
-    /// By part, how many entries were compared.
+    /// Number of compared entries by section.
     pub compared: BTreeMap<Part, usize>,
-    /// By part, why it could not be read and was not compared.
+    /// Sections that could not be read and were not compared, each with the reason.
     pub unread: BTreeMap<Part, String>,
-    /// By part, what differs.
+    /// Differences by section.
     pub changes: BTreeMap<Part, Change>,
 }
 
-/// How a part differs.
+/// Difference of a section.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// What was there before and is no more.
+    /// Lines that existed before the run but not after it.
     pub gone: Vec<String>,
-    /// What is there and was not before.
+    /// Lines that exist after the run but did not before.
     pub come: Vec<String>,
 }
 
 impl Certificate {
-    /// Compares a machine after a run with what it was before. A part that could
-    /// be read only once has changed.
+    /// Compares the states of a machine before and after a run. A section that could be read only
+    /// once counts as changed.
     #[must_use]
     pub fn of(before: &State, after: &State) -> Self {
         let mut certificate = Self {
@@ -229,8 +227,8 @@ fn unreadable(why: &str) -> String {
     format!("(it cannot be read: {why})")
 }
 
-/// How lists differ. The order counts, for rules are met in theirs: where both
-/// hold the same lines, those that stand elsewhere are told.
+/// Returns the difference of two lists; `None` if they are equal. The order counts, because rules
+/// match in order: if both lists have the same lines, returns the lines at changed positions.
 fn change(before: &[String], after: &[String]) -> Option<Change> {
     if before == after {
         return None;

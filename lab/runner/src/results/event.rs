@@ -1,4 +1,4 @@
-//! What happens during a run.
+//! Events of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,34 +6,32 @@ use std::time::Duration;
 use super::seen::Seen;
 use super::{CaseResult, Results};
 
-/// What happens during a run, in the order it does.
+/// Event of a run. Events are sent in the order in which they occur.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The run begins, with so many cases.
+    /// The run starts.
     Begun {
-        /// How many cases were chosen.
+        /// Number of cases to run. A case counts once for each kernel that it runs in.
         cases: usize,
     },
-    /// A case has begun.
+    /// A case starts.
     Started {
-        /// The case.
+        /// ID of the case.
         case: String,
     },
-    /// A case is over.
+    /// A case ended.
     Finished {
-        /// What became of it.
+        /// Result of the case.
         result: Box<CaseResult>,
-        /// All that was seen of it, where somebody asked for that and there is
-        /// something.
+        /// Full evidence of the case. `None` unless requested, or if there is none.
         seen: Option<Arc<Seen>>,
     },
-    /// The run is over.
+    /// The run ended.
     Over {
-        /// All results, in the order of the labs and their cases, whatever the
-        /// order in which they ended.
+        /// Results of all cases, in the order of the labs and their cases.
         results: Box<Results>,
-        /// From the first case's beginning to the last one's end. Cases run side
-        /// by side, so this is not the sum of theirs.
+        /// Time from the start of the first case to the end of the last. Cases run in parallel, so
+        /// this is not the sum of their times.
         took: Duration,
     },
 }

@@ -1,5 +1,5 @@
-//! A run as it might have been, for the tests of every format: cases that passed,
-//! failed and came to each trouble.
+//! Example run for the tests of every output format. Its cases pass, fail, and end with each kind
+//! of error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use svclab_model::evidence::{Refused, Verdict};
 const KERNEL: &str = "6.18.44";
 const GUEST: &str = "6.1.0-50-cloud-amd64";
 
-/// A case that passed, in which nothing was tried.
+/// Returns a case that passed without probes.
 #[must_use]
 pub fn passed(name: &str) -> CaseResult {
     let lab = name.split('/').next().unwrap_or(name);
@@ -59,7 +59,7 @@ fn check(on: &str, expected: &str, observed: &str, holds: bool) -> Check {
     }
 }
 
-/// What came of a claim.
+/// Returns the outcome of a claim.
 #[must_use]
 pub fn claim(
     id: &str,
@@ -80,7 +80,7 @@ fn place(file: &str, line: u32) -> Place {
     Place { file, line }
 }
 
-/// Traffic moved after its steps, once in time and once not.
+/// Returns a case with steps after which traffic moved, once in time and once too late.
 fn stepped() -> CaseResult {
     let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<&str>, holds| StepOutcome {
         name: name.to_owned(),
@@ -115,7 +115,7 @@ fn stepped() -> CaseResult {
     }
 }
 
-/// One probe timed out, as it was expected to.
+/// Returns a case in which a probe timed out as expected.
 fn stale() -> CaseResult {
     let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
     CaseResult {
@@ -136,7 +136,7 @@ fn stale() -> CaseResult {
     }
 }
 
-/// Not as expected in every way there is.
+/// Returns a case that fails every kind of expectation.
 fn hairpin() -> CaseResult {
     let seen = observed(
         &[(Verdict::Connected, 7), (Verdict::Timeout, 1)],
@@ -195,7 +195,8 @@ fn hairpin() -> CaseResult {
     }
 }
 
-/// One request that two nodes' kube-proxies made, with a time of their own, and another.
+/// Returns requests that API servers did not serve: one request of two nodes' kube-proxies, with
+/// different timeouts, and another request.
 #[must_use]
 pub fn refused() -> Vec<Refused> {
     let one = |node: &str, seconds: u32, times| Refused {
@@ -215,7 +216,7 @@ pub fn refused() -> Vec<Refused> {
     vec![one("node-1", 301, 1), other, one("node-2", 399, 3)]
 }
 
-/// More probes than a line names.
+/// Returns a case with more probes than an output line lists.
 fn many() -> CaseResult {
     let seen = |verdict, count| observed(&[(verdict, count)], &["pod/default/web-a"], &["node-1"]);
     let names = ["cluster", "node", "local", "balancer", "outside"];
@@ -291,7 +292,7 @@ fn cases() -> Vec<CaseResult> {
     ]
 }
 
-/// All of them.
+/// Returns the results of all example cases.
 #[must_use]
 pub fn results() -> Results {
     let tools = [
@@ -323,7 +324,7 @@ pub fn results() -> Results {
     results
 }
 
-/// A certificate of a machine of which not everything could be read.
+/// Returns a certificate of a machine with a section that cannot be read.
 #[must_use]
 pub fn certificate() -> Certificate {
     let state = State::default()
@@ -335,7 +336,7 @@ pub fn certificate() -> Certificate {
     Certificate::of(&state, &state)
 }
 
-/// A certificate of a machine on which something was left.
+/// Returns a certificate of a machine that a run changed.
 #[must_use]
 pub fn broken_certificate() -> Certificate {
     let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
@@ -353,7 +354,7 @@ pub fn broken_certificate() -> Certificate {
     Certificate::of(&before, &after)
 }
 
-/// A run in which they ended in another order than they are listed in.
+/// Returns the events of a run whose cases end in another order than they are listed.
 #[must_use]
 pub fn events() -> Vec<Event> {
     let results = results();
@@ -401,7 +402,7 @@ fn flow(
     }
 }
 
-/// One case of a lab with flows, in which all but `reached` is as in the others.
+/// Returns a case of a lab with flows. `reached` is the flow in which the cases differ.
 fn with_flows(name: &str, reached: FlowOutcome) -> CaseResult {
     let both: (&[Verdict], &[&str], &[&str]) = (
         &[Verdict::Connected],
@@ -451,7 +452,7 @@ fn declared(lab: &str, columns: Option<&str>) -> flows::Declared {
     }
 }
 
-/// Two modes and two versions, of which one comes out as nobody expected.
+/// Returns the flow table of 2 modes and 2 versions, with one unexpected result.
 #[must_use]
 pub fn flow_tables() -> Vec<FlowTable> {
     let named = |rest: &str| format!("table/{rest}");
@@ -480,14 +481,14 @@ pub fn flow_tables() -> Vec<FlowTable> {
     flows::tables(&[declared("table", Some("mode"))], &cases)
 }
 
-/// A lab with flows and without axes.
+/// Returns the flow table of a lab without axes.
 #[must_use]
 pub fn flow_table_of_one_case() -> Vec<FlowTable> {
     let pod = flow("pod", (&[], &[], &[]), false);
     flows::tables(&[declared("table", None)], &[with_flows("table", pod)])
 }
 
-/// A case in which one flow failed, with what is told of it.
+/// Returns a case in which one flow failed, with the reason and source of its expectation.
 #[must_use]
 pub fn failed_flow() -> CaseResult {
     let mut failed = flow("pod", (&[Verdict::Timeout], &[], &[]), false);

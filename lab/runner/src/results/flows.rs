@@ -1,5 +1,5 @@
-//! Flows side by side: for each lab that has any, what became of each flow in the
-//! cases of every value of one axis, and which facts were borne out.
+//! Flow tables. For each lab with flows, a table has the result of each flow for every value of one
+//! axis, and the facts that the cases confirm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,148 +10,148 @@ use serde::{Deserialize, Serialize};
 use super::{CaseResult, Outcome, Place};
 use svclab_model::evidence::Verdict;
 
-/// What became of one flow in one case.
+/// Result of a flow in a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowOutcome {
-    /// The flow, by its name in the lab.
+    /// Name of the flow in the lab.
     pub flow: String,
-    /// Who called.
+    /// Source of the flow.
     pub from: String,
-    /// Whom.
+    /// Target of the flow.
     pub to: String,
-    /// What was seen.
+    /// Observed result.
     pub seen: FlowSeen,
-    /// Whether that is what was expected.
+    /// Whether the observed result is the expected one.
     pub holds: bool,
-    /// What was expected, in the lab's words.
+    /// Expectation in the words of the lab.
     pub expected: String,
-    /// The row that expected it.
+    /// Location of the row that states the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Why it is expected.
+    /// Reason for the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// Where that can be read.
+    /// Source that confirms the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The facts that it bears out if it holds.
+    /// Facts that the flow confirms if `holds` is true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub covers: Vec<String>,
 }
 
-/// What is seen of a flow, without how often: two runs of one flow that see the same
-/// are the same, however random the choice of endpoints.
+/// Observed result of a flow, without counts. Two runs with the same result are therefore equal,
+/// although endpoints are chosen at random.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FlowSeen {
-    /// What its exchanges came to.
+    /// Verdicts of the attempts.
     pub verdicts: BTreeSet<Verdict>,
-    /// Who answered.
+    /// Endpoints that answered.
     pub endpoints: BTreeSet<String>,
-    /// The sources that those who answered saw.
+    /// Sources of the requests, as the endpoints received them.
     pub sources: BTreeSet<String>,
 }
 
-/// What a lab with flows says of its table.
+/// Flows and facts that a lab declares for its table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Declared {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// The axis whose values are the columns; none in a lab of one case.
+    /// Axis whose values are the columns. `None` for a lab with one case.
     pub columns: Option<String>,
-    /// The flows, in order.
+    /// Names of the flows, in the order of the rows.
     pub flows: Vec<String>,
-    /// The facts, and of those that no flow covers why.
+    /// Facts by name. The value is the reason why no flow covers the fact, if none does.
     pub facts: IndexMap<String, Option<String>>,
 }
 
-/// The flows of one lab, side by side.
+/// Flow table of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowTable {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// The axis whose values are the columns; nothing in a lab without axes.
+    /// Axis whose values are the columns. Null for a lab without axes.
     pub axis: Option<String>,
-    /// Its values, as far as cases with them ran.
+    /// Values of the axis for which cases ran.
     pub columns: Vec<String>,
-    /// Each flow.
+    /// Row of each flow.
     pub flows: Vec<FlowRow>,
-    /// What became of the facts that the lab names; nothing if it names none.
+    /// Coverage of the facts that the lab names. Absent if the lab names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Facts>,
 }
 
-/// One flow across the columns.
+/// Row of a flow table: a flow across the columns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowRow {
-    /// The flow.
+    /// Name of the flow.
     pub flow: String,
-    /// Who called.
+    /// Source of the flow.
     pub from: String,
-    /// Whom.
+    /// Target of the flow.
     pub to: String,
-    /// Whether cases that differ in the column alone came to something else.
+    /// Whether cases that differ only in the column have different results.
     pub differs: bool,
-    /// What was seen in each column, in the order of the columns.
+    /// Results in each column, in the order of the columns.
     pub cells: Vec<FlowCell>,
 }
 
-/// One flow in one column: what was seen, and in which cases.
+/// Cell of a flow table: the results of a flow in one column.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowCell {
-    /// The column.
+    /// Axis value of the column.
     pub column: String,
-    /// What was seen, what most cases saw first.
+    /// Distinct results. The result of most cases comes first.
     pub outcomes: Vec<CellOutcome>,
 }
 
-/// Something that was seen of a flow, and in which cases.
+/// Observed result of a flow, with the cases that had it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CellOutcome {
-    /// What was seen.
+    /// Observed result.
     pub seen: FlowSeen,
-    /// Whether it was expected.
+    /// Whether the observed result is the expected one.
     pub holds: bool,
-    /// The cases.
+    /// Full names of the cases.
     pub cases: Vec<String>,
-    /// Why, as their rows say, each reason with its source.
+    /// Reasons that the rows of these cases state, each once with its source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
 }
 
-/// Why a flow comes out as it does.
+/// Reason for the result of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reason {
-    /// Why.
+    /// Reason in the words of the lab.
     pub because: String,
-    /// Where that can be read.
+    /// Source that confirms the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
-/// Which facts were borne out.
+/// Coverage of the facts of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// How many there are.
+    /// Number of facts.
     pub all: usize,
-    /// Those that flows covered which came out as expected.
+    /// Facts that a flow with the expected result covers.
     pub covered: Vec<String>,
-    /// Those that no flow covers, with the reason.
+    /// Facts that no flow covers, each with the reason.
     pub not_covered: BTreeMap<String, String>,
-    /// Those that flows cover of which none ran and came out as expected.
+    /// Facts that flows cover, but none of these flows ran with the expected result.
     pub open: Vec<String>,
 }
 
-/// The tables of the labs that have flows. Cases of no verdict are left out.
+/// Returns the tables of the labs that have flows. Cases without a verdict are omitted.
 #[must_use]
 pub fn tables(labs: &[Declared], cases: &[CaseResult]) -> Vec<FlowTable> {
     let table = |lab: &Declared| {
@@ -201,7 +201,7 @@ fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
     }
 }
 
-/// What was seen in some cases, equal outcomes together.
+/// Groups the observed results of several cases by equal result.
 fn outcomes<'a>(
     seen: impl Iterator<Item = &'a (&'a CaseResult, &'a FlowOutcome)>,
 ) -> Vec<CellOutcome> {
@@ -229,7 +229,7 @@ fn outcomes<'a>(
     groups
 }
 
-/// The value of the columns' axis in a case; empty without such an axis.
+/// Returns the value that the column axis has in a case; empty without a column axis.
 fn column<'c>(lab: &Declared, case: &'c CaseResult) -> &'c str {
     let of_axis = |pair: &'c str| {
         let (axis, value) = pair.split_once('=')?;
@@ -238,7 +238,7 @@ fn column<'c>(lab: &Declared, case: &'c CaseResult) -> &'c str {
     case.short_name().split(',').find_map(of_axis).unwrap_or("")
 }
 
-/// A case's name without the value of the columns' axis.
+/// Returns the axis values of a case without that of the column axis.
 fn apart_from_column<'c>(lab: &Declared, case: &'c CaseResult) -> Vec<&'c str> {
     let pairs = case.short_name().split(',');
     pairs
@@ -246,7 +246,7 @@ fn apart_from_column<'c>(lab: &Declared, case: &'c CaseResult) -> Vec<&'c str> {
         .collect()
 }
 
-/// Whether two cases that have all but the column in common saw different things.
+/// Whether two cases that differ only in the column have different observed results.
 fn differs(lab: &Declared, seen: &[(&CaseResult, &FlowOutcome)]) -> bool {
     let mut first: BTreeMap<Vec<&str>, &FlowSeen> = BTreeMap::new();
     seen.iter().any(|(case, outcome)| {
@@ -305,7 +305,7 @@ mod tests {
             .map(|flow| (flow.flow.as_str(), flow.differs))
             .collect();
         assert_eq!(differing, [("every", false), ("none", true), ("pod", true)]);
-        // A case without a verdict has no part in it.
+        // A case without a verdict adds no column.
         assert_eq!(tables[0].columns, ["iptables", "ipvs"]);
     }
 }

@@ -7,63 +7,62 @@ use svclab_journey::journey::Journey;
 use svclab_judge::{Book, conclusion};
 use svclab_model::evidence::Evidence;
 
-/// What the document calls itself.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "svclab/journeys/v1";
 
-/// The journeys of some cases.
+/// Journeys of several cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Journeys {
-    /// [`SCHEMA`].
+    /// Name and version of the schema: `svclab/journeys/v1`.
     pub schema: String,
-    /// The cases, in the order in which they were run.
+    /// Cases in the order in which they ran.
     pub cases: Vec<CaseJourneys>,
 }
 
-/// The journeys of a case.
+/// Journeys of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseJourneys {
-    /// Which, and how it was watched.
+    /// Case, and the completeness of its evidence.
     #[serde(flatten)]
     pub head: Head,
-    /// Its connections, in the order in which they were begun.
+    /// Journeys before the steps, in the order in which their connections started.
     pub connections: Vec<Told>,
-    /// Those after each of its steps.
+    /// Journeys after each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepJourneys>,
 }
 
-/// The journeys after a step of a case.
+/// Journeys after a step of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepJourneys {
-    /// The step's name.
+    /// Name of the step.
     pub step: String,
-    /// The connections that were begun after it, and those that were open across it.
-    /// Packets are counted in the step's own evidence.
+    /// Journeys of the connections that started after the step, and of those open across the step.
+    /// Packet numbers refer to the evidence of the step.
     pub connections: Vec<Told>,
 }
 
-/// A case that was watched.
+/// Case that ran with full evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
-    /// The case.
+    /// Full name of the case.
     pub case: String,
-    /// The release of the kernel that it ran in.
+    /// Release of the kernel that the case ran in.
     pub kernel: String,
-    /// Whether it came out as expected; nothing of a lab that stands, where anything may
-    /// have been changed since.
+    /// Whether all expectations hold. Absent for a running lab, which may have been changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<bool>,
-    /// Packets that were not kept; where there are any, journeys may lack some.
+    /// Number of packets that were not kept. If it is not 0, journeys may lack packets.
     #[serde(rename = "packetsLeftOut")]
     pub packets_left_out: u64,
-    /// Steps through rules that were not kept.
+    /// Number of trace events that were not kept.
     #[serde(rename = "stepsLeftOut")]
     pub steps_left_out: u64,
-    /// Packets that the kernel dropped and that were not kept.
+    /// Number of dropped packets that were not kept.
     #[serde(rename = "dropsLeftOut")]
     pub drops_left_out: u64,
-    /// Why the kernel could not be asked what it drops, and what would change that;
-    /// its counters stand for that then.
+    /// Reason why the kernel's drops could not be traced, and how to change that. The kernel's
+    /// counters then replace the records of drops. Absent if drops were traced.
     #[serde(
         rename = "dropsUnknown",
         default,
@@ -73,8 +72,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// That of a case that was seen; `expected` says whether it came out so, if that was
-    /// asked.
+    /// Creates the head of a case. `expected` is `None` if the expectations were not checked.
     #[must_use]
     pub fn of(case: String, kernel: String, expected: Option<bool>, evidence: &Evidence) -> Self {
         Self {
@@ -89,18 +87,18 @@ impl Head {
     }
 }
 
-/// A connection and what is to be said of it.
+/// Connection with its conclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
-    /// In plain words, a sentence each.
+    /// Conclusion in plain words, one sentence each.
     pub conclusion: Vec<String>,
-    /// All its packets.
+    /// Journey with all packets of the connection.
     #[serde(flatten)]
     pub journey: Journey,
 }
 
 impl CaseJourneys {
-    /// A case's journeys, each with what is to be said of it.
+    /// Creates the journeys of a case, each with its conclusion.
     #[must_use]
     pub fn of(head: Head, journeys: Vec<Journey>, book: &Book<'_>) -> Self {
         Self {
@@ -110,7 +108,7 @@ impl CaseJourneys {
         }
     }
 
-    /// The same with those after its steps, each with the names that there were then.
+    /// Adds the journeys after the steps, each with the address book of its stage.
     #[must_use]
     pub fn with_steps<'b>(
         mut self,
@@ -135,7 +133,7 @@ fn told(journeys: Vec<Journey>, book: &Book<'_>) -> Vec<Told> {
 }
 
 impl Journeys {
-    /// Those of some cases.
+    /// Creates the document of several cases.
     #[must_use]
     pub fn of(cases: Vec<CaseJourneys>) -> Self {
         Self {

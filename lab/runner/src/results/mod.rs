@@ -1,4 +1,4 @@
-//! The results of a run, as `--format json` prints them.
+//! Results of a run, as `--format json` prints them.
 
 mod event;
 #[cfg(any(test, feature = "fixture"))]
@@ -24,53 +24,52 @@ pub use event::Event;
 
 pub use svclab_model::evidence::Surroundings;
 
-/// The name and version of this format.
+/// Name and version of this schema.
 pub const SCHEMA: &str = "svclab/results/v1";
 
-/// The results of a run.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
-    /// `svclab/results/v1`.
+    /// Name and version of the schema: `svclab/results/v1`.
     pub schema: String,
-    /// svclab's own version, and by program what each prints for its version.
+    /// Versions by program: that of svclab, and the version text that each other program prints.
     pub tools: BTreeMap<String, String>,
-    /// What became of each case, in the order of the labs and their cases.
+    /// Result of each case, in the order of the labs and their cases.
     pub cases: Vec<CaseResult>,
-    /// How many cases were begun: each of them is in `cases`, unless the run was
-    /// interrupted or svclab has a bug.
+    /// Number of started cases. Each of them is in `cases`, unless the run was interrupted or
+    /// svclab has a bug.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<usize>,
-    /// How many came to what.
+    /// Number of cases by status.
     pub summary: Summary,
-    /// What the labs' files hold that has no effect on packets, or another effect than a
-    /// cluster's would be.
+    /// Warnings about contents of the lab files that have no effect on packets, or another effect
+    /// than in a cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
-    /// The flows of each lab that has any, side by side.
+    /// Flow table of each lab that has flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowTable>,
-    /// Whether the run was interrupted: the cases that had not ended are not among
-    /// these.
+    /// Whether the run was interrupted. `cases` then lacks the cases that had not finished.
     #[serde(default, skip_serializing_if = "is_not")]
     pub interrupted: bool,
-    /// Whether the machine was afterwards as it was before, if that was asked for.
+    /// Comparison of the machine before and after the run. Absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
 }
 
-/// A warning about the file of a lab.
+/// Warning about a lab file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Warning {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// Where the file says it.
+    /// Location of the problem in the lab file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// What to do about it.
+    /// How to resolve the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
@@ -90,20 +89,20 @@ fn is_not(said: &bool) -> bool {
     !said
 }
 
-/// How many cases came to what.
+/// Number of cases by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// As expected.
+    /// Number of cases in which all expectations hold.
     pub passed: usize,
-    /// Not as expected.
+    /// Number of cases in which an expectation fails.
     pub failed: usize,
-    /// Came to no verdict.
+    /// Number of cases without a verdict.
     pub errors: usize,
 }
 
 impl Summary {
-    /// Counts cases.
+    /// Counts the cases by status.
     pub fn of<'a>(cases: impl IntoIterator<Item = &'a CaseResult>) -> Self {
         let mut summary = Self::default();
         for case in cases {
@@ -117,72 +116,73 @@ impl Summary {
     }
 }
 
-/// What became of one case.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub struct CaseResult {
-    /// The lab.
+    /// Name of the lab.
     pub lab: String,
-    /// The case, by its whole name: `lab/axis=value`.
+    /// Full name of the case: `lab/axis=value`.
     pub case: String,
-    /// How the command line names it, where that is not `case`: a lab that lies
-    /// elsewhere is named by its file.
+    /// Name of the case on the command line, if it is not `case`: a lab outside the directory of
+    /// labs is named by its file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub named: String,
-    /// `uname -r` of the kernel it ran in, as the agent saw it; empty if it never
-    /// came so far.
+    /// Release of the kernel that the case ran in, as the agent reports it (`uname -r`). Empty if
+    /// no agent was reached.
     pub kernel: String,
-    /// What it came to.
+    /// Status of the case.
     pub result: Outcome,
-    /// From the first namespace to the last verdict, in milliseconds.
+    /// Time from the first namespace to the last verdict, in milliseconds.
     pub duration_ms: u64,
-    /// The row of the lab that says what was expected.
+    /// Location of the row of the lab that states the expectations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// What it says of claims.
+    /// Outcomes of the claims that the case tests.
     #[serde(default)]
     pub claims: Vec<ClaimOutcome>,
-    /// Its probes.
+    /// Results of the probes.
     #[serde(default)]
     pub probes: Vec<ProbeOutcome>,
-    /// Its flows, which are among its probes, with the rows that expect something of
-    /// them.
+    /// Results of the flows, with the rows that state their expectations. Every flow is also in
+    /// `probes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowOutcome>,
-    /// What was expected on interfaces.
+    /// Checks of packets on interfaces.
     #[serde(default)]
     pub wire: Vec<Check>,
-    /// What was expected of the kernel's counters.
+    /// Checks of kernel counters.
     #[serde(default)]
     pub counters: Vec<Check>,
-    /// What was expected of rules.
+    /// Checks of rules.
     #[serde(default)]
     pub rules: Vec<Check>,
-    /// What was expected of sets, virtual servers and interfaces.
+    /// Checks of sets, virtual servers and interfaces.
     #[serde(default)]
     pub held: Vec<Check>,
-    /// Its steps, and when traffic moved after each.
+    /// Results of the steps, with the time at which traffic moved after each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepOutcome>,
-    /// What its nodes' API servers did not serve, though real kube-proxies wrote their
-    /// rules all the same: part of no verdict. Where one did not, `error` tells it.
+    /// Requests that the API servers of the nodes did not serve, although the real kube-proxies
+    /// wrote their rules. No verdict depends on these requests. If a kube-proxy did not write its
+    /// rules, `error` describes the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// How many requests more that were.
+    /// Number of further requests that are not listed in `refused`.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub refused_left_out: u64,
-    /// Why it came to no verdict, if it did not.
+    /// Reason why the case has no verdict. Absent if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
 }
 
-/// A line of a file that a user wrote.
+/// Line of a file that the user wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// The file, as it was named when it was read.
+    /// File name, as it was given when the file was read.
     pub file: String,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
@@ -192,35 +192,35 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a case came to.
+/// Status of a case.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Everything was as expected.
+    /// All expectations hold.
     Pass,
-    /// Something was not.
+    /// An expectation fails.
     Fail,
-    /// There is no verdict.
+    /// The case has no verdict.
     Error,
 }
 
-/// Why a case came to no verdict.
+/// Reason why a case has no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunError {
-    /// What kind of trouble it is.
+    /// Kind of the error.
     pub trouble: Trouble,
-    /// What happened.
+    /// Description of the error.
     pub message: String,
-    /// What to do about it.
+    /// How to resolve the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
 impl RunError {
-    /// The error of work that panicked with `payload`.
+    /// Returns the error of work that panicked with `payload`.
     #[must_use]
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
         Self {
@@ -230,7 +230,7 @@ impl RunError {
         }
     }
 
-    /// The error of work that was given no kernel, though none is missing.
+    /// Returns the error of work that received no kernel although no requirement is missing.
     #[must_use]
     pub fn no_kernel() -> Self {
         Self {
@@ -241,24 +241,24 @@ impl RunError {
     }
 }
 
-/// What kept a case from its verdict; decides the exit code.
+/// Kind of an error that prevents a verdict. Determines the exit code.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Trouble {
-    /// The lab asks for what no kernel takes: exit 2.
+    /// The lab contains something that no kernel accepts: exit code 2.
     Input,
-    /// This machine lacks something: exit 3.
+    /// This machine lacks something: exit code 3.
     Machine,
-    /// The agent was lost: exit 5.
+    /// The agent was lost: exit code 5.
     Lost,
-    /// A bug in svclab: exit 70.
+    /// svclab has a bug: exit code 70.
     Bug,
 }
 
 impl Trouble {
-    /// The exit code that stands for it.
+    /// Returns the exit code for this kind of error.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -271,7 +271,7 @@ impl Trouble {
 }
 
 impl Outcome {
-    /// How it is written where it has to stand out: `PASS`, `FAIL`, `ERROR`.
+    /// Returns the status in upper case: `PASS`, `FAIL`, `ERROR`.
     #[must_use]
     pub const fn shout(self) -> &'static str {
         match self {
@@ -283,7 +283,7 @@ impl Outcome {
 }
 
 impl Trouble {
-    /// What it is, in a few words.
+    /// Returns a short description.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -296,7 +296,7 @@ impl Trouble {
 }
 
 impl CaseResult {
-    /// A case that came to no verdict, of which nothing else is known.
+    /// Returns the result of a case without a verdict and without evidence.
     #[must_use]
     pub fn without_verdict(lab: &str, case: &str, error: RunError) -> Self {
         Self {
@@ -305,7 +305,7 @@ impl CaseResult {
         }
     }
 
-    /// A case with this name and no evidence.
+    /// Returns a result with this name and without evidence.
     #[must_use]
     pub fn empty(lab: &str, case: &str) -> Self {
         Self {
@@ -330,8 +330,8 @@ impl CaseResult {
         }
     }
 
-    /// The case's name within its lab: `policy=Local,rpFilter=0`; the lab's own
-    /// when it has only one case.
+    /// Returns the name of the case within its lab: `policy=Local,rpFilter=0`. If the lab has only
+    /// one case, returns the name of the lab.
     #[must_use]
     pub fn short_name(&self) -> &str {
         self.case
@@ -340,7 +340,7 @@ impl CaseResult {
             .unwrap_or(&self.case)
     }
 
-    /// Every check that is not a probe's.
+    /// Returns all checks except those of probes.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.wire
             .iter()
@@ -351,7 +351,7 @@ impl CaseResult {
 }
 
 impl Results {
-    /// Results of cases that ran with these programs.
+    /// Creates the results of cases that ran with these programs.
     #[must_use]
     pub fn new(tools: BTreeMap<String, String>, cases: Vec<CaseResult>) -> Self {
         let summary = Summary::of(&cases);
@@ -368,7 +368,7 @@ impl Results {
         }
     }
 
-    /// The cases of each lab, in the order in which the labs come first.
+    /// Returns the cases by lab. Labs are in the order of their first case.
     #[must_use]
     pub fn by_lab(&self) -> IndexMap<&str, Vec<&CaseResult>> {
         let mut labs = IndexMap::<_, Vec<_>>::new();
@@ -378,7 +378,7 @@ impl Results {
         labs
     }
 
-    /// Whether it is certified that the machine changed.
+    /// Whether the certificate states that the machine changed.
     #[must_use]
     pub fn left_something(&self) -> bool {
         self.certificate
@@ -386,7 +386,7 @@ impl Results {
             .is_some_and(|certificate| !certificate.unchanged)
     }
 
-    /// How many cases of a run that came to its end have no result.
+    /// Returns the number of cases without a result; 0 for an interrupted run.
     #[must_use]
     pub fn lost(&self) -> usize {
         match self.begun {
@@ -395,10 +395,9 @@ impl Results {
         }
     }
 
-    /// The exit code of a run with these results: the worst trouble's, else 1 if
-    /// an expectation failed or the machine changed, else 0. Results that do not add up
-    /// are a bug, 70. Of a run that was interrupted only a change of the machine can be
-    /// said: 1, else 130.
+    /// Returns the exit code of a run with these results: that of the worst error, else 1 if an
+    /// expectation failed or the machine changed, else 0. Contradictory results are a bug: 70. An
+    /// interrupted run returns 1 if the machine changed, else 130.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
@@ -447,7 +446,7 @@ mod tests {
             results.begun = Some(begun);
             assert_eq!((results.lost(), results.exit_code()), (1, exit_code::BUG));
         }
-        // Fewer results are what an interruption is.
+        // An interrupted run may have fewer results.
         results.interrupted = true;
         assert_eq!(
             (results.lost(), results.exit_code()),

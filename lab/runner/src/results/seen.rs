@@ -1,4 +1,4 @@
-//! All that was seen of a case, for files that somebody looks into later.
+//! Full evidence of a case, for files that are read later.
 
 use std::sync::Arc;
 
@@ -9,36 +9,36 @@ use super::journeys::{StepJourneys, Told};
 use crate::run::Prepared;
 use svclab_model::evidence::Evidence;
 
-/// What the document calls itself.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "svclab/evidence/v1";
 
-/// All that was seen of a case.
+/// Full evidence of a case.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// As data.
+    /// Evidence as a serializable document.
     pub document: Document,
-    /// Every interface of every namespace: `node-1`, `eth0`.
+    /// Namespace and name of every interface: `node-1`, `eth0`.
     pub interfaces: Vec<(String, String)>,
-    /// The case as it was run.
+    /// Case as it ran.
     pub prepared: Arc<Prepared>,
 }
 
-/// What was seen of a case, and where its packets went.
+/// Evidence of a case, and the paths of its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
-    /// [`SCHEMA`].
+    /// Name and version of the schema: `svclab/evidence/v1`.
     pub schema: String,
-    /// The case.
+    /// Full name of the case.
     pub case: String,
-    /// The release of the kernel that it ran in.
+    /// Release of the kernel that the case ran in.
     pub kernel: String,
-    /// What was gathered.
+    /// Recorded evidence.
     pub evidence: Evidence,
-    /// Its connections, in the order in which they were begun; packets are counted in
-    /// `evidence.packets` from 0.
+    /// Journeys before the steps, in the order in which their connections started. Packet numbers
+    /// are indices into `evidence.packets`, from 0.
     pub connections: Vec<Told>,
-    /// Those after each of its steps; packets are counted in the `evidence` of the step,
-    /// in `evidence.steps`.
+    /// Journeys after each step. Packet numbers are indices into the packets of the `evidence` of
+    /// the step, in `evidence.steps`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepJourneys>,
 }

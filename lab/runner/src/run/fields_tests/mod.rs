@@ -1,6 +1,6 @@
-//! What is done with each field that svclab reads, listed in `objects.yaml` and `lab.yaml`
-//! and tried. The fields are taken from the types themselves, so a field that is new in
-//! the API, or in the lab document, has to be listed.
+//! Tests the effect of each field that svclab reads. `objects.yaml` and `lab.yaml` list the fields
+//! with their effects. The fields are read from the types, so a new field of the API or of the lab
+//! document must be listed.
 
 mod reflect;
 mod seen;
@@ -21,7 +21,7 @@ const BASE: &str = include_str!("base.yaml");
 const OBJECTS: &str = include_str!("objects.yaml");
 const LAB: &str = include_str!("lab.yaml");
 
-/// A field's entry, by its path.
+/// Entries by the path of their field.
 type Entries = BTreeMap<String, Value>;
 
 fn yaml(text: &str) -> Value {
@@ -33,7 +33,7 @@ fn base() -> Vec<Value> {
     serde_saphyr::from_multiple(BASE).expect("YAML")
 }
 
-/// The entries of a kind of object: its own, and those that it has in common with others.
+/// Returns the entries of a kind of object: its own, and those that it shares with other kinds.
 fn entries(kind: &str) -> Entries {
     let table = yaml(OBJECTS);
     let of = |name: &str, before: &str| -> Vec<(String, Value)> {
@@ -52,7 +52,7 @@ fn entries(kind: &str) -> Entries {
     all.into_iter().collect()
 }
 
-/// Which document of the base is changed for a kind.
+/// Returns the index of the base document that the tests change for a kind.
 fn document_of(kind: &str) -> usize {
     let name = match kind {
         "Node" => "node-3",
@@ -88,8 +88,8 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-/// Sets the field at a path, in the first element of lists, or removes it with null.
-/// Lists that are not there are made where `like` has one.
+/// Sets the field at a path, in the first element of lists. Null removes the field. Missing lists
+/// are created where `like` has a list.
 fn set(at: &mut Value, path: &[&str], value: &Value, like: &Value) {
     let (key, rest) = path.split_first().expect("a path");
     if at.is_null() {
@@ -119,13 +119,13 @@ fn set(at: &mut Value, path: &[&str], value: &Value, like: &Value) {
     }
 }
 
-/// A field of a document of the base, and the lab around it.
+/// Field of a base document, with its lab.
 struct Field<'a> {
     documents: Vec<Value>,
     at: usize,
     path: Vec<&'a str>,
     like: Value,
-    /// Whether a real kube-proxy is on the nodes.
+    /// Whether the nodes run a real kube-proxy.
     is_real: bool,
 }
 
@@ -137,7 +137,7 @@ impl Field<'_> {
     }
 }
 
-/// What is wrong with what an entry says of its field; `generated` are values of its type.
+/// Returns the errors of the entry of a field. `generated` are values of the field's type.
 fn wrong(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
     if let Some(reason) = entry.as_str() {
@@ -214,7 +214,7 @@ fn wrong(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String
     wrong
 }
 
-/// The first lines that differ, or the first message.
+/// Returns the first lines that differ, or the messages if these differ.
 fn differing(before: &Seen, now: &Seen) -> String {
     if before.errors != now.errors || before.warnings != now.warnings {
         return format!("{:?} {:?}", now.errors, now.warnings);
@@ -232,13 +232,13 @@ fn differing(before: &Seen, now: &Seen) -> String {
     format!("`{}` is `{}`", cut(a), cut(b))
 }
 
-/// What is wrong with the entries of a kind of object.
+/// Returns the errors of the entries of a kind of object.
 fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
     let entries = entries(kind);
     let examples = [false, true].map(example::<T>);
     let at = document_of(kind);
     let mut all = listed(kind, &fields::<T>(), &entries);
-    // Each for itself only where not all together are inert.
+    // Fields are tested separately only if changing all inert fields together has an effect.
     let inert = |entry: &Value| {
         entry
             .as_str()
@@ -272,7 +272,7 @@ fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
     all
 }
 
-/// The value at a path of an object whose lists have one element.
+/// Returns the value at a path of an object whose lists have one element.
 fn value_at(object: &Value, path: &[&str]) -> Value {
     let mut at = object;
     for key in path {
@@ -284,8 +284,8 @@ fn value_at(object: &Value, path: &[&str]) -> Value {
     at.clone()
 }
 
-/// Fields that no entry is for, and entries that no field is for. An entry is for its field
-/// and for those below.
+/// Returns the fields without an entry, and the entries without a field. An entry covers its field
+/// and the fields below.
 fn listed(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<String> {
     let covers = |entry: &str, field: &str| {
         let rest = field.strip_prefix(entry);
@@ -295,7 +295,7 @@ fn listed(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<Strin
         .keys()
         .filter(|entry| !fields.iter().any(|field| covers(entry, field)))
         .map(|entry| format!("{kind}: there is no field {entry}"));
-    // Where a field has fields of its own, those are to be listed.
+    // A field whose subfields are listed needs no entry.
     let below = |field: &str| {
         let inside = format!("{field}.");
         entries.keys().any(|entry| entry.starts_with(&inside))
@@ -344,7 +344,7 @@ fn fields_of_other_objects_are_as_listed() {
     assert_listed::<NetworkPolicy>("NetworkPolicy");
 }
 
-/// The fields of a type of the lab document, as its schema has them.
+/// Returns the fields of each type of the lab document, as listed in its schema.
 fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
     let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("a schema");
     let definitions = schema["$defs"].as_object().expect("definitions");

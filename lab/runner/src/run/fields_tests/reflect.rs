@@ -1,4 +1,4 @@
-//! The fields of types, as they say them when they are read, and values of theirs.
+//! Lists the fields of types by deserializing them, and generates values of these types.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -29,12 +29,12 @@ fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
     (read.expect("every field can be read"), all.into_inner())
 }
 
-/// Answers whatever is asked for, and writes down the fields of structs.
+/// Deserializer that supplies every requested value and records the fields of structs.
 #[derive(Clone)]
 struct Fields<'a> {
     path: String,
     all: &'a RefCell<BTreeSet<String>>,
-    /// Whether other values than the first are given.
+    /// Whether the second set of values is supplied instead of the first.
     is_other: bool,
 }
 
@@ -55,7 +55,7 @@ impl Fields<'_> {
 impl<'de> Deserializer<'de> for Fields<'_> {
     type Error = Error;
 
-    /// A text that is a time as well, for types that read one.
+    /// Supplies a text that is also a valid time, for types that parse a time.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_str(if self.is_other {
             "2001-01-01T00:00:00Z"
@@ -109,7 +109,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         let mut all = self.all.borrow_mut();
         all.extend(fields.iter().map(|field| self.below(field).path));
         drop(all);
-        // They have to be those of the type.
+        // `apiVersion` and `kind` must have the values of the type.
         let is_type = |field: &&str| self.path.is_empty() && ["apiVersion", "kind"].contains(field);
         let mut fields: Vec<&str> = fields
             .iter()
@@ -130,7 +130,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// A list with one element.
+/// List with one element.
 struct Once<'a>(Option<Fields<'a>>);
 
 impl<'de> SeqAccess<'de> for Once<'_> {
@@ -147,7 +147,7 @@ impl<'de> SeqAccess<'de> for Once<'_> {
     }
 }
 
-/// A map with each of some fields, the last one first.
+/// Map with each of some fields, in reverse order.
 struct Each<'a> {
     fields: Vec<&'static str>,
     value: Fields<'a>,

@@ -1,5 +1,5 @@
-//! What a user can see of a lab: what is wrong with it, its cases, their plans, and what
-//! is held against evidence.
+//! Collects the output that a user sees for a lab: errors, warnings, cases, plans, and checks of
+//! evidence.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use svclab_model::plan::{Backend, Patience, Plan, Probe, probes_by_stage};
 use svclab_planner::print::print;
 use svclab_scenario::Scenario;
 
-/// What a user can see of a lab.
+/// Output of a lab.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
-    /// Messages of errors, each with its help.
+    /// Error messages, each with its help.
     pub errors: Vec<String>,
-    /// Messages of warnings, each with its help.
+    /// Warning messages, each with its help.
     pub warnings: Vec<String>,
-    /// The names of the cases, and their plans as `svclab plan` prints them and as data.
+    /// Names of the cases, with their plans as `svclab plan` prints them and as data.
     pub plans: String,
-    /// What is held against evidence, and the tables of reports.
+    /// Checks of evidence, and the tables of reports.
     pub checks: String,
 }
 
-/// A program that could be a kube-proxy as far as can be seen before it is run.
+/// Program that passes the checks of a kube-proxy program, as it is not run.
 const PROGRAM: &str = "/bin/sh";
 
-/// Looks at a lab, with a real kube-proxy on its nodes if `is_real`.
+/// Returns the output of a lab. The nodes run a real kube-proxy if `is_real`.
 pub fn look(documents: &[Value], is_real: bool) -> Seen {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Evidence of connections that all came to the pod `near`, and of a rule.
+/// Returns evidence in which all connections reach the pod `near`, and with a rule.
 fn evidence(plan: &Plan) -> Evidence {
     let mut stages = probes_by_stage(&plan.probes, &plan.steps);
     let mut evidence = connected(stages.next().into_iter().flatten());
