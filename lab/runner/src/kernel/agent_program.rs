@@ -1,24 +1,27 @@
-//! Where the program `svclab-agent` is.
+//! Finds the program `svclab-agent`.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use svclab_agent::find_program;
 
-/// The variable that names the agent's program.
+/// Environment variable with the path of the agent program.
 pub const VARIABLE: &str = "SVCLAB_AGENT";
 
-/// The agent's file name.
+/// File name of the agent program.
 pub const NAME: &str = "svclab-agent";
 
-/// The agent's program: the one that [`VARIABLE`] names, else the one in the directory of
-/// the running program, or above it where cargo puts tests in `deps`, else the first one of
-/// `PATH` and the system's directories. `None` if there is none.
+/// Returns the path of the agent program. `None` if no agent program was found. Searches in this
+/// order:
+///
+/// - path in [`VARIABLE`]
+/// - directory of the running program, and its parent if it is `deps`, where cargo puts tests
+/// - `PATH`, and the directories of the system
 #[must_use]
 pub fn find() -> Option<PathBuf> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
     let beside = || {
-        // The link leads to the running program even when its file was replaced.
+        // The link points to the running program even if its file was replaced.
         let own = env::current_exe().ok()?;
         let directory = own.parent()?;
         let above = directory.parent().filter(|_| directory.ends_with("deps"));
@@ -35,7 +38,7 @@ pub fn find() -> Option<PathBuf> {
         .or_else(|| find_program(NAME))
 }
 
-/// The same, or the path at which it should be.
+/// Returns the path of the agent program, or the path where it should be.
 #[must_use]
 pub fn expected() -> PathBuf {
     find().unwrap_or_else(|| {

@@ -1,7 +1,7 @@
-//! Whether evidence is of what was asked for: all of it, and each piece once.
+//! Checks that evidence contains everything that was requested, and each item once.
 //!
-//! An agent is not trusted with a verdict. Evidence in which a connection is missing or
-//! reported twice could make an expectation hold without evidence for it.
+//! An agent is not trusted with a verdict. Evidence in which a connection is missing or occurs
+//! twice could make an expectation hold without evidence for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use svclab_model::evidence::met::MAX_MET;
 use svclab_model::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
 use svclab_model::plan::{Delta, Plan, Probe, Protocol, Step, Watch, probes_by_stage};
 
-/// What an agent is asked for by the next `Probe`.
+/// Evidence that the next `Probe` request must return.
 #[derive(Debug)]
 pub struct Asked {
     namespaces: BTreeSet<String>,
     probes: Vec<Probe>,
-    /// Steps are made once: they are no part of what is asked for after that.
+    /// Steps run only once, so later requests do not include them.
     steps: Vec<Step>,
     watch: Watch,
 }
 
 impl Asked {
-    /// What a plan asks for.
+    /// Creates the request of a plan.
     pub fn of(plan: &Plan) -> Self {
         let steps = plan.steps.iter().map(|step| Step {
             name: step.name.clone(),
@@ -36,7 +36,7 @@ impl Asked {
         }
     }
 
-    /// Takes note of a change of the lab.
+    /// Applies a change of the lab.
     pub fn change(&mut self, delta: &Delta) {
         if let Some(probes) = &delta.probes {
             self.probes.clone_from(probes);
@@ -46,11 +46,11 @@ impl Asked {
         }
     }
 
-    /// Compares evidence with what is asked for, of which the steps are over then.
+    /// Compares evidence with the request, and removes the steps from the request.
     ///
     /// # Errors
     ///
-    /// What is missing, twice, or of something else.
+    /// When an item is missing, occurs twice, or was not requested.
     pub fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
         let steps = std::mem::take(&mut self.steps);
         let told: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();
@@ -73,7 +73,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Compares what was seen between two changes.
+    /// Compares the evidence of one stage.
     fn stage<'p>(
         &self,
         seen: &Evidence,
@@ -123,7 +123,7 @@ impl Asked {
     }
 }
 
-/// Checks that there are not more of something than an agent keeps.
+/// Checks that there are no more items than an agent keeps.
 fn is_small(what: &str, count: usize, most: usize) -> Result<(), String> {
     if count <= most {
         return Ok(());
@@ -131,7 +131,7 @@ fn is_small(what: &str, count: usize, most: usize) -> Result<(), String> {
     Err(format!("it has {count} {what}, and an agent keeps {most}"))
 }
 
-/// Whether an attempt says all that one with its verdict has to say.
+/// Checks that an attempt has all data that its verdict requires.
 fn whole(attempt: &Attempt, probe: &Probe) -> Result<(), String> {
     let answers = match probe.protocol {
         Protocol::Tcp => attempt.verdict == Verdict::Connected,

@@ -1,17 +1,17 @@
-//! Running a plan once more after the machine was too busy for a verdict.
+//! Runs a plan again if the machine was too busy for a verdict.
 
 use super::KernelError;
 use svclab_model::protocol::Fault;
 
-/// The most often that a plan is run.
+/// Maximum number of runs of a plan.
 const MAX_TRIES: u32 = 3;
 
-/// Counts how often a plan was run.
+/// Number of runs of a plan.
 #[derive(Debug, Default)]
 pub struct Tries(u32);
 
 impl Tries {
-    /// Whether the plan is to be run again, in a lab of its own, after this error.
+    /// Whether to run the plan again after `error`, in a new lab.
     pub fn again(&mut self, error: &KernelError) -> bool {
         self.0 += 1;
         matches!(error, KernelError::Failed(failure) if failure.fault == Fault::Slow)

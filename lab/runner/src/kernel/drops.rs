@@ -1,12 +1,12 @@
-//! What this host drops of a lab's packets, traced by the front end: an agent here may
-//! not ask.
+//! Traces the packets of a lab that this host's kernel drops. The front end does this, because an
+//! agent on this host lacks the privilege.
 //!
-//! An agent says by which of its descriptors it holds the namespaces of a lab. It is
-//! not taken at its word: whatever it may have become, packets of others are not to be
-//! looked at for it. What is traced is what its process does hold, if that is a network
-//! namespace that belongs to its own user namespace. Of an agent that has no user
-//! namespace of its own, the machine's is asked for instead, and then a namespace may
-//! not be the front end's or that of the machine's first process.
+//! The agent reports the descriptors with which it holds the namespaces of a lab. The front end
+//! does not trust this report: even a compromised agent must not see packets of others. The front
+//! end traces what the agent's process really holds, if that is a network namespace owned by the
+//! agent's user namespace. An agent without a user namespace of its own must belong to the
+//! machine's user namespace. Its network namespace must then not be that of the front end or that
+//! of the machine's first process.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,34 +22,34 @@ use svclab_agent::contain::Standing;
 use svclab_agent::drops::{Scope, Tracer, Untraced};
 use svclab_model::evidence::Drops;
 
-/// A request of `ioctl_ns(2)`: the user namespace that a namespace belongs to.
+/// Request of `ioctl_ns(2)` for the user namespace that owns a namespace (`NS_GET_USERNS`).
 const OWNER: libc::c_ulong = 0xb701;
 
-/// An agent of this host's.
+/// Agent on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Agent {
-    /// The process that was started for it.
+    /// Process ID of the agent's program as it was started.
     pub process: u32,
-    /// Whose rights it works with.
+    /// Privilege of the agent.
     pub standing: Standing,
 }
 
-/// The drops of a lab, from now until it is ended.
+/// Running trace of the drops of a lab.
 #[derive(Debug)]
 pub struct Tracing {
     tracer: Tracer,
-    /// They keep their numbers for as long as they are held: no other namespace can
-    /// come to one of them.
+    /// Open descriptors of the namespaces. While they are open, no other namespace can get the same
+    /// inode number.
     _held: Vec<OwnedFd>,
 }
 
 impl Tracing {
-    /// Begins to trace some of the namespaces that an agent holds: each by its name
-    /// and the descriptor that is said to hold it.
+    /// Starts to trace namespaces that an agent holds. Each has its name and the descriptor that
+    /// the agent reports for it.
     ///
     /// # Errors
     ///
-    /// Why this cannot be done here.
+    /// When drops cannot be traced here, or a descriptor is not such a namespace.
     pub fn begin(agent: Agent, namespaces: Vec<(String, i32)>) -> Result<Self, Untraced> {
         let (scope, held) = scope(agent, namespaces).map_err(|error| {
             Untraced::Unheld(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
@@ -60,26 +60,26 @@ impl Tracing {
         })
     }
 
-    /// Ends it and says what was dropped.
+    /// Stops the trace and returns the dropped packets.
     #[must_use]
     pub fn end(self) -> Drops {
         self.tracer.drops()
     }
 }
 
-/// Asks whether drops could be traced here, of which none are.
+/// Checks whether drops could be traced here.
 ///
 /// # Errors
 ///
-/// Why they cannot.
+/// When they cannot.
 pub fn ask() -> Result<(), Untraced> {
     Tracer::begin(Scope::default()).map(drop)
 }
 
-/// What is to be traced, and what keeps it what it is.
+/// Returns the scope of the trace, and the descriptors that keep its inode numbers in use.
 fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec<OwnedFd>)> {
     let process = enter::innermost(agent.process).ok_or(Errno::ESRCH)?;
-    // It is held, too, or its number could become another's.
+    // The descriptor stays open, because the inode number could be reused otherwise.
     let user = File::open(format!("/proc/{process}/ns/user"))?;
     let owner = user.metadata()?.ino();
     let own = fs::metadata("/proc/self/ns/user")?.ino();
@@ -106,8 +106,8 @@ fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec
         }
         let number = u32::try_from(number).map_err(io::Error::other)?;
         scope.namespaces.insert(number, name);
-        // The program asks for the owner, too, which is held. Where that is everybody's,
-        // the namespace itself has to be.
+        // The tracing program also compares the owner, which is held open. If the owner is the user
+        // namespace of the machine, the network namespace itself must be held open.
         if agent.standing == Standing::Machine {
             held.push(namespace.into());
         }
@@ -115,8 +115,8 @@ fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec
     Ok((scope, held))
 }
 
-/// Opens a network namespace, and nothing else: what it is is asked first of the
-/// kernel's own name for it, since to open a file may do something.
+/// Opens a network namespace, and no other file. The kernel's name of the file is checked first,
+/// because opening a file can have side effects.
 fn network_namespace(at: &Path) -> io::Result<File> {
     let found = File::options()
         .read(true)
@@ -130,12 +130,12 @@ fn network_namespace(at: &Path) -> io::Result<File> {
     File::open(itself)
 }
 
-/// The number of the user namespace that a namespace belongs to.
+/// Returns the inode number of the user namespace that owns a namespace.
 fn owner_of(namespace: &File) -> io::Result<u64> {
-    // SAFETY: the request takes nothing but the descriptor.
+    // SAFETY: the request has no argument besides the descriptor.
     let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
     let fd = Errno::result(fd)?;
-    // SAFETY: the kernel has just made it, for us alone.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     let owner = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(owner.metadata()?.ino())
 }
@@ -161,8 +161,8 @@ mod tests {
         }
     }
 
-    /// A process that is like an agent, or not quite: a shell in namespaces of its
-    /// own, with the outer network namespace at descriptor 8 and its own at 9.
+    /// Process that resembles an agent: a shell in namespaces of its own. Its descriptor 8 holds
+    /// the outer network namespace, and 9 its own.
     struct Like(Child);
 
     impl Like {
@@ -187,7 +187,7 @@ mod tests {
 
     impl Drop for Like {
         fn drop(&mut self) {
-            // What it reads ends, and so it does.
+            // The shell ends when its input ends.
             drop(self.0.stdin.take());
             let _ = self.0.wait();
         }
@@ -202,17 +202,17 @@ mod tests {
     fn an_agent_is_believed_of_its_own_namespaces_only() {
         let (_like, agent) = Like::started(&["--net"]);
         assert_eq!(refusal(agent, 9), None);
-        // That of others; its pipe; nothing.
+        // Namespace of others; pipe; closed descriptor.
         assert_eq!(refusal(agent, 8), Some(libc::EPERM));
         assert_eq!(refusal(agent, 0), Some(libc::EBADF));
         assert_eq!(refusal(agent, 7), Some(libc::ENOENT));
-        // One that was to have no user namespace has got one.
+        // Agent that should not have a user namespace of its own, but has one.
         let machine = Agent {
             standing: Standing::Machine,
             ..agent
         };
         assert_eq!(refusal(machine, 9), Some(libc::EPERM));
-        // One that has not made itself a network namespace.
+        // Agent without a network namespace of its own.
         let (_like, agent) = Like::started(&[]);
         assert_eq!(refusal(agent, 9), Some(libc::EPERM));
     }

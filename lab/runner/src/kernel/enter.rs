@@ -1,11 +1,11 @@
-//! How somebody outside enters a namespace that an agent holds.
+//! Commands that enter a namespace of a running lab from outside.
 
 use std::fs;
 
 use super::session::Session;
 
-/// The command that runs a program inside a namespace of a standing lab; none
-/// when the agent is no process of this host, or is gone.
+/// Returns the command that runs a program inside a namespace of a running lab. `None` if the agent
+/// is not a process of this host, has ended, or does not hold the namespace.
 #[must_use]
 pub fn command(session: &Session, namespace: &str) -> Option<String> {
     let descriptor = session.descriptors().get(namespace)?;
@@ -18,8 +18,8 @@ pub fn command(session: &Session, namespace: &str) -> Option<String> {
     })
 }
 
-/// The agent's own process: PID 1 of the PID namespace that the process we
-/// started, or a child of it, made.
+/// Returns the process ID of the agent itself: PID 1 of the PID namespace that `process` or a
+/// descendant of it created.
 pub(super) fn innermost(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     if is_first(&status) {
@@ -32,7 +32,7 @@ pub(super) fn innermost(process: u32) -> Option<u32> {
         .find_map(innermost)
 }
 
-/// Whether a process's status says that it is PID 1 of a namespace below ours.
+/// Whether a process is PID 1 of a PID namespace below that of the caller, by its `status` file.
 fn is_first(status: &str) -> bool {
     status
         .lines()

@@ -1,4 +1,4 @@
-//! Why a plan came to no evidence.
+//! Errors of running a plan.
 
 use std::fmt;
 use std::io;
@@ -9,69 +9,68 @@ use super::memory;
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::Failure;
 
-/// Why a plan came to no evidence.
+/// Reason why a plan has no evidence.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KernelError {
-    /// The agent's program could not be started.
+    /// The agent program could not be started.
     #[error("cannot start the agent {program}: {source}")]
     Start {
-        /// The program.
+        /// Path of the agent program.
         program: String,
-        /// What the system says.
+        /// Error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The agent found no place to work in.
+    /// The agent could not set up its environment.
     #[error("{0}")]
     Unable(Failure),
-    /// The agent could not do what it was asked.
+    /// The agent could not execute a request.
     #[error("{0}")]
     Failed(Failure),
-    /// This machine lacks what the plan needs; nothing was tried.
+    /// This machine lacks something that the plan needs. Nothing was run.
     #[error("{0}")]
     Missing(#[from] super::Missing),
-    /// This host was asked for by name and lacks what the plan needs; nothing
-    /// was tried.
+    /// The user selected this host, but it lacks something that the plan needs. Nothing was run.
     #[error("{0}")]
     HostLacks(super::Missing),
-    /// The kernel has not the memory that the plan takes; nothing was tried.
+    /// The kernel has less memory than the plan needs. Nothing was run.
     #[error(transparent)]
     NoRoom(#[from] super::NoRoom),
-    /// There is no guest to run in.
+    /// No guest is available.
     #[error("{0}")]
     Guest(Arc<GuestError>),
-    /// A guest's kernel lacks what the plan needs; nothing was tried.
+    /// The kernel of a guest lacks something that the plan needs. Nothing was run.
     #[error("the guest kernel {release} is not enough: {missing}")]
     GuestLacks {
-        /// Which kernel.
+        /// Release of the guest's kernel.
         release: String,
-        /// What is missing.
+        /// Missing requirements.
         missing: super::Missing,
     },
-    /// This host cannot run the plan, and there is no guest.
+    /// This host cannot run the plan, and no guest is available.
     #[error("{host}\nand there is no guest to run it in: {guest}")]
     Nowhere {
-        /// Why not on this host.
+        /// Reason why this host cannot run the plan.
         host: Box<KernelError>,
-        /// Why not in a guest.
+        /// Reason why no guest is available.
         guest: Arc<GuestError>,
     },
-    /// The agent speaks another version of the protocol.
+    /// The agent uses another version of the protocol.
     #[error(
         "svclab-agent speaks version {theirs} of the protocol, not {ours}: it belongs to another svclab"
     )]
     Protocol {
-        /// This program's version.
+        /// Protocol version of this program.
         ours: u32,
-        /// The agent's.
+        /// Protocol version of the agent.
         theirs: u32,
     },
-    /// The agent died, fell silent or spoke nonsense.
+    /// The agent ended, sent nothing for too long, or sent invalid data.
     #[error("{0}")]
     Lost(LostAgent),
 }
 
 impl KernelError {
-    /// Whether processes, open files or memory ran out. Guests need these, too.
+    /// Whether processes, open files or memory ran out. Guests need these resources, too.
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         match self {
@@ -82,8 +81,8 @@ impl KernelError {
         }
     }
 
-    /// Whether what was lost was ended from outside: by `kill -9`, or by a kernel
-    /// that had no memory left.
+    /// Whether the lost agent or guest was killed from outside: by `kill -9`, or by a kernel
+    /// without free memory.
     #[must_use]
     pub fn tells_of_a_kill(&self) -> bool {
         match self {
@@ -108,25 +107,25 @@ impl From<Arc<GuestError>> for KernelError {
     }
 }
 
-/// How an agent was lost.
+/// Circumstances of the loss of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostAgent {
-    /// What happened: "it ended with signal 9".
+    /// Description of the loss: "it ended with signal 9".
     pub how: String,
-    /// The last thing it said it was about to do.
+    /// Last step that the agent reported before it started the step. `None` if it reported no step.
     pub step: Option<String>,
-    /// The end of what it wrote to standard error.
+    /// End of the agent's standard error.
     pub said: String,
-    /// Whether there was no memory for it.
+    /// Whether the agent ended because memory ran out.
     pub starved: bool,
 }
 
-/// What an agent is said to have done that was given up.
+/// Beginnings of [`LostAgent::how`] for an agent that was given up.
 pub(super) const SILENT: [&str; 2] = ["it has not said anything for", "it did not answer within"];
 
 impl LostAgent {
-    /// Whether it was given up because nothing was heard of it, as of one that gets no
-    /// processor.
+    /// Whether the agent was given up because it sent nothing, as an agent that gets no processor
+    /// does.
     #[must_use]
     pub fn was_silent(&self) -> bool {
         SILENT.iter().any(|silent| self.how.starts_with(silent))

@@ -1,4 +1,4 @@
-//! A stream of a standing lab's, as the front end holds it.
+//! Streams of a running lab, on the side of the front end.
 
 use tokio::sync::mpsc;
 
@@ -7,7 +7,7 @@ use super::error::{KernelError, LostAgent};
 use svclab_model::protocol::stream::{FromStream, Opening, StreamId, ToStream};
 use svclab_model::protocol::{LabId, Request};
 
-/// Opens streams of a lab; it does not keep the lab standing, only its agent.
+/// Opens streams of a lab. Keeps the agent running, but not the lab.
 #[derive(Debug, Clone)]
 pub struct Opener {
     agent: Agent,
@@ -19,7 +19,7 @@ impl Opener {
         Self { agent, lab }
     }
 
-    /// Attaches to the lab. What comes of it is heard.
+    /// Opens a stream. [`Flow::hear`] receives its messages.
     #[must_use]
     pub fn open(&self, opening: Opening) -> Flow {
         let (id, heard) = self.agent.link.listen();
@@ -36,7 +36,7 @@ impl Opener {
     }
 }
 
-/// A stream. Dropping it closes it: a program that runs for it is killed.
+/// Open stream. Dropping the handle closes the stream and kills the program that runs for it.
 #[derive(Debug)]
 pub struct Flow {
     opener: Opener,
@@ -45,7 +45,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Says something to it; once it is over nobody hears that.
+    /// Sends a message. A stream that has ended ignores the message.
     pub fn tell(&self, word: ToStream) {
         self.opener.agent.link.ask(Request::Tell {
             lab: self.opener.lab,
@@ -54,11 +54,11 @@ impl Flow {
         });
     }
 
-    /// What it says next.
+    /// Receives the next message.
     ///
     /// # Errors
     ///
-    /// How the agent was lost.
+    /// When the agent was lost.
     pub async fn hear(&mut self) -> Result<FromStream, KernelError> {
         match self.heard.recv().await {
             Some(word) => Ok(word),

@@ -1,12 +1,11 @@
-//! Reading what this machine says of its kernel's modules and which programs it
-//! has. Nothing here asks the kernel for a module.
+//! Reads which kernel modules and programs this machine has. Never makes the kernel load a module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::modules::Lists;
 
-/// Reads this machine's lists. What cannot be read counts as not there.
+/// Reads the lists of this machine. A list that cannot be read counts as missing.
 #[must_use]
 pub fn read() -> Lists {
     let release = nix::sys::utsname::uname()
@@ -30,9 +29,9 @@ pub fn read() -> Lists {
     }
 }
 
-/// What has no parameters, so that `/sys/module` does not list it where it is
-/// built in, and shows itself otherwise; in a container without `/lib/modules`
-/// nothing else does.
+/// Returns the built-in modules that are visible in `/proc`. A built-in module without parameters
+/// is not in `/sys/module`. In a container without `/lib/modules`, only `/proc` shows such a
+/// module.
 fn shown_in_proc() -> impl Iterator<Item = String> {
     // Linux v6.12, `net/packet/af_packet.c`, `packet_net_init`.
     [("/proc/net/packet", "af_packet")]
@@ -41,7 +40,7 @@ fn shown_in_proc() -> impl Iterator<Item = String> {
         .map(|(_, module)| module.to_owned())
 }
 
-/// Where `depmod` keeps the lists of the running kernel.
+/// Returns the directory in which `depmod` keeps the lists of a kernel release.
 fn directory(release: &str) -> Option<PathBuf> {
     [
         "/lib/modules",
@@ -53,7 +52,7 @@ fn directory(release: &str) -> Option<PathBuf> {
     .find(|path| path.is_dir())
 }
 
-/// Lists hold ASCII; a byte that is not is nobody's name.
+/// Reads a list. Lists contain ASCII; other bytes are part of no name.
 fn text(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -67,7 +66,7 @@ fn names(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether the agent would find a program.
+/// Whether the agent finds a program.
 #[must_use]
 pub fn has_program(name: &str) -> bool {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,10 +1,10 @@
-//! Whether the kernel ends processes for want of memory.
+//! Detects whether the kernel killed processes because memory ran out.
 
 use std::fs;
 
-/// How many processes the kernel has ended so far because memory ran out, the
-/// machine's or a cgroup's (Linux v6.12, `mm/oom_kill.c`, `__oom_kill_process`);
-/// none where it does not say.
+/// Returns the number of processes that the kernel has killed because the machine or a cgroup ran
+/// out of memory (Linux v6.12, `mm/oom_kill.c`, `__oom_kill_process`). `None` if the kernel does
+/// not report the number.
 pub fn ended_for_want() -> Option<u64> {
     count(&fs::read_to_string("/proc/vmstat").ok()?)
 }
@@ -15,16 +15,15 @@ fn count(vmstat: &str) -> Option<u64> {
     count.trim().parse().ok()
 }
 
-/// What Rust's own library says before it ends a program that is given no memory
+/// Message of Rust's standard library before it aborts a program whose memory allocation failed
 /// (`library/std/src/alloc.rs`, `default_alloc_error_hook`, 1.95).
 const REFUSED: &str = "memory allocation of ";
 
-/// How the kernel ends a process for want of memory, in the words for an agent's
-/// end.
+/// Text in the description of an agent's end if the kernel killed the agent because memory ran out.
 pub const KILLED: &str = "signal 9";
 
-/// Whether a process was lost because there was no memory: it said so last, or was
-/// killed while the kernel ended processes for want of it, since `before`.
+/// Whether a process was lost because memory ran out. Either its last message reported this, or it
+/// was killed and the kernel has killed processes for lack of memory since `before`.
 pub fn was_short(before: Option<u64>, how: &str, said: &str) -> bool {
     said.contains(REFUSED) || (how.contains(KILLED) && ended_for_want() > before)
 }
@@ -51,7 +50,7 @@ mod tests {
             aborted,
             "svclab agent: it was told nonsense"
         ));
-        // Somebody killed it.
+        // Killed for another reason.
         assert!(!was_short(Some(u64::MAX), killed, ""));
         assert!(was_short(None, killed, ""));
         assert!(!was_short(None, aborted, ""));

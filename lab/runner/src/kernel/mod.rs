@@ -1,5 +1,5 @@
-//! Where a plan runs: this host's kernel, or a guest's. Nothing else in
-//! the tree knows which; everyone speaks to an [`Agent`].
+//! Kernels that run plans: the kernel of this host, and those of guests. All other modules use an
+//! [`Agent`] and do not depend on the kind of kernel.
 
 mod agent;
 pub mod agent_program;

@@ -1,4 +1,4 @@
-//! Waiting for a process, in time in which that process could have run.
+//! Waits for a process, and counts only the time in which the process could run.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-/// Who answers within this time, or within a tenth of the patience, is not looked at: to
-/// find out about a process and those below it takes longer than most answers do.
+/// A reply within this time, or within 1/10 of the maximum wait, needs no measurement. Measuring a
+/// process and those below it takes longer than most replies.
 const SOON: Duration = Duration::from_millis(100);
 
-/// How many times longer than its patience a process is waited for that gets no processor.
+/// Maximum wait for a process that gets no processor, as a multiple of its patience.
 const MOST: u32 = 10;
 
-/// Returns what comes of `doing` within a patience; nothing if nothing does. Time in which
-/// `process`, or a process below it, waits for a processor does not count, up to [`MOST`]
-/// times the patience.
+/// Returns the output of `doing` if it ends within `patience`, else `None`. Time in which `process`
+/// or a process below it waits for a processor does not count, up to [`MOST`] times the patience.
 pub async fn within<T>(
     process: Option<u32>,
     patience: Duration,
@@ -53,8 +52,8 @@ async fn within_beside<T>(
     }
 }
 
-/// For how long a process has waited for a processor: of its threads and those of the
-/// processes below it the one that waited longest, such as a guest's processor.
+/// Returns how long a process has waited for a processor. The result is the longest wait of any
+/// thread of the process and of the processes below it, such as a virtual CPU of a guest.
 fn waited(process: u32) -> Duration {
     let mut all = VecDeque::from([process]);
     let mut longest = Duration::ZERO;
@@ -74,7 +73,7 @@ fn waited(process: u32) -> Duration {
     longest
 }
 
-/// The second field of `schedstat`, in nanoseconds (Linux v6.12,
+/// Parses the second field of `schedstat`, in nanoseconds (Linux v6.12,
 /// `Documentation/scheduler/sched-stats.rst`).
 fn delay(schedstat: &str) -> Duration {
     let field = schedstat.split_whitespace().nth(1);
@@ -91,8 +90,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(50);
 
-    /// How long a process is waited for that never answers, of which such a share of the
-    /// time passes without a processor.
+    /// Returns how long a process that never replies is waited for. The process waits for a
+    /// processor during `share` of the time.
     fn gave_up_after(share: f64) -> Duration {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let begun = Instant::now();
@@ -109,7 +108,7 @@ mod tests {
 
     #[test]
     fn process_without_a_processor_is_waited_for() {
-        // It is not looked at in the first tenth.
+        // The process is not measured in the first tenth.
         let looked_at = PATIENCE * 9 / 10;
         assert!(gave_up_after(0.75) >= 4 * looked_at);
         assert!(gave_up_after(1.0) >= MOST * looked_at);

@@ -1,4 +1,4 @@
-//! What svclab believes of modules, held against what kernels were seen to do:
+//! Compares svclab's model of kernel modules with records of real kernels in
 //! `tests/recorded/modules`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ fn file(kernel: &str, name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A machine that has booted and loaded nothing yet.
+/// Returns the lists of a machine that has booted and loaded no module.
 fn fresh(kernel: &str, release: &str, shows_lists: bool) -> Lists {
     let list = |name| shows_lists.then(|| file(kernel, name));
     Lists {
@@ -35,7 +35,7 @@ fn fresh(kernel: &str, release: &str, shows_lists: bool) -> Lists {
     }
 }
 
-/// By module, itself and all that it depends on.
+/// Returns each module with itself and all of its dependencies.
 fn closures(kernel: &str) -> BTreeMap<String, BTreeSet<String>> {
     let name = |path: &str| {
         let file = path.rsplit('/').next().unwrap();
@@ -51,7 +51,7 @@ fn closures(kernel: &str) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// One request of a record as a namespace that would make it.
+/// Returns a namespace that makes a recorded request.
 fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str) -> Namespace {
     let mut namespace = Namespace::default();
     match kind {
@@ -101,7 +101,7 @@ fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
     for (kernel, release) in KERNELS {
         let closures = closures(kernel);
         for backend in [Backend::Nft, Backend::Legacy] {
-            // With the machine's own lists, and by custom alone.
+            // With the lists of the machine, and by naming conventions only.
             let modules = [
                 Modules::new(&fresh(kernel, release, true)),
                 Modules::new(&fresh(kernel, release, false)),
@@ -121,7 +121,7 @@ fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
                 let needs = Needs::of(&plan);
                 for modules in &modules {
                     if !modules.shows_lists() && release.starts_with("6.1.") {
-                        // That kernel's ICMP match is elsewhere than later ones'.
+                        // The ICMP match of kernel 6.1 is in another module than in later kernels.
                         continue;
                     }
                     let mut asked = BTreeSet::new();
@@ -159,7 +159,7 @@ fn without_lists_a_name_leads_where_the_lists_would_lead() {
         };
         let ours = ["ipt_", "ip6t_", "ip_set_", "nft-chain-", "nf-logger-2-0"];
         let ours = ours.iter().any(|start| name.starts_with(start));
-        // Of nftables' expressions, those of IPv4, of IPv6 and of all.
+        // Expressions of nftables for IPv4, IPv6 and all families only.
         let expression = name.strip_prefix("nft-expr-");
         let of_others = |rest: &str| ["1-", "5-", "7-"].iter().any(|of| rest.starts_with(of));
         let ours = ours || expression.is_some_and(|rest| !of_others(rest));

@@ -1,30 +1,30 @@
-//! How much memory a kernel has for labs.
+//! Determines the memory that a kernel has for labs.
 
 use std::fs;
 
 use super::guest::MEMORY;
 
-/// What a guest's kernel, its programs and the agent take, in KiB, and what
-/// programs take that load rules.
+/// Memory in KiB that a guest needs for its kernel, its programs and the agent, and for the
+/// programs that load rules.
 const GUESTS_OWN: u64 = 112 << 10;
 
-/// What a guest is called in messages.
+/// Name of a guest in messages.
 pub const GUEST: &str = "a guest";
 
-/// A plan that takes more memory than there is.
+/// Error of a plan that needs more memory than a kernel has for labs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the lab takes some {} MiB of memory, and {} has {} MiB for labs", needs >> 10, place, has >> 10)]
 pub struct NoRoom {
-    /// Who has not so much: "this machine", "a guest".
+    /// Kernel without enough memory: "this machine" or "a guest".
     pub place: &'static str,
-    /// How much the plan takes, in KiB.
+    /// Memory that the plan needs, in KiB.
     pub needs: u64,
-    /// How much there is, in KiB.
+    /// Memory for labs, in KiB.
     pub has: u64,
 }
 
 impl NoRoom {
-    /// What to do about it.
+    /// Returns the help text for the error.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         if self.place == GUEST {
@@ -35,8 +35,8 @@ impl NoRoom {
     }
 }
 
-/// How much memory this host has for labs, in KiB: three quarters of what could be
-/// had now. Everything when it does not say.
+/// Returns the memory that this host has for labs, in KiB: 3/4 of the available memory. `u64::MAX`
+/// if the host does not report its memory.
 pub fn of_host() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = available(&machine);
@@ -45,21 +45,21 @@ pub fn of_host() -> u64 {
     least.map_or(u64::MAX, |available| available / 4 * 3)
 }
 
-/// How much memory a guest has for labs, in KiB, which has so many MiB more than others.
+/// Returns the memory that a guest has for labs, in KiB. `more` is the additional memory of the
+/// guest, in MiB.
 pub fn of_guest(more: u32) -> u64 {
     u64::from(MEMORY + more) * 1024 - GUESTS_OWN
 }
 
-/// What `/proc/meminfo` says could be had, in KiB.
+/// Parses `MemAvailable` of `/proc/meminfo`, in KiB.
 fn available(meminfo: &str) -> Option<u64> {
     let mut lines = meminfo.lines();
     let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What this process's group, and those that it is in, may still take, in KiB
-/// (Linux v6.12, `Documentation/admin-guide/cgroup-v2.rst`); nothing where none
-/// is limited.
+/// Returns the memory that the cgroup of this process and its ancestors may still use, in KiB
+/// (Linux v6.12, `Documentation/admin-guide/cgroup-v2.rst`). `None` if no cgroup has a limit.
 fn of_group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

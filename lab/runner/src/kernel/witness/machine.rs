@@ -1,6 +1,5 @@
-//! Reading what this machine's network, and what may hang on it, is made of.
-//! Nothing here makes the kernel load anything: what it has not loaded holds
-//! nothing.
+//! Reads the network state of this machine, and state that may depend on it. Never makes the kernel
+//! load a module: a module that is not loaded has no state.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +11,7 @@ use crate::kernel::lists;
 use crate::kernel::modules::{self, Modules};
 use svclab_agent::PATH;
 
-/// Everything but processes.
+/// Reads all sections except the processes.
 #[must_use]
 pub fn look() -> State {
     let modules = Modules::new(&lists::read());
@@ -56,7 +55,7 @@ fn neighbours() -> Found {
     Ok(all)
 }
 
-/// What `ip` says of both families.
+/// Reads a section from the output of `ip` for both families.
 fn both(words: &str, read: fn(&str) -> Result<Vec<String>, String>) -> Found {
     let words: Vec<&str> = words.split(' ').collect();
     let mut all = Vec::new();
@@ -82,7 +81,7 @@ fn iptables_nft() -> Found {
     Ok(all)
 }
 
-/// Only the tables that the kernel says it has: to ask for one is to make it.
+/// Reads only the tables that the kernel reports, because reading another table creates it.
 fn iptables_legacy() -> Found {
     let mut all = Vec::new();
     for (family, program) in [
@@ -103,7 +102,7 @@ fn ipset() -> Found {
     run("ipset", &["save"]).map(|text| lines::ipset(&text))
 }
 
-/// A file's lines; one that is not there holds none.
+/// Reads the lines of a file. A missing file has no lines.
 fn file(path: &str, read: impl Fn(&str) -> Vec<String>) -> Found {
     match fs::read_to_string(path) {
         Ok(text) => Ok(read(&text)),
@@ -115,7 +114,7 @@ fn file(path: &str, read: impl Fn(&str) -> Vec<String>) -> Found {
     }
 }
 
-/// What a program prints.
+/// Runs a program and returns its output.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let finished = Command::new(program)
         .args(arguments)
@@ -136,13 +135,13 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&finished.stdout).into_owned())
 }
 
-/// Every setting with its value. One that may only be written has none.
+/// Reads all sysctls with their values. A sysctl that can only be written has no value.
 fn sysctls() -> Vec<String> {
     let top = Path::new("/proc/sys");
     let mut all = Vec::new();
     let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
-        // An interface may go while its settings are listed.
+        // An interface may be removed while its sysctls are listed.
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             let name = path.strip_prefix(top).unwrap_or(&path);
@@ -170,7 +169,7 @@ fn setting(name: &str, path: &Path) -> String {
     }
 }
 
-/// The names in the directories in which programs leave what outlives them.
+/// Returns the names in the directories in which programs leave files that outlive them.
 fn names() -> Vec<String> {
     let mut all = Vec::new();
     for directory in ["/run", "/run/lock", "/run/netns"] {

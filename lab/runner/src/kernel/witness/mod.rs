@@ -1,5 +1,5 @@
-//! Looking at this machine before and after a run, for the certificate that
-//! nothing was left behind.
+//! Reads the state of this machine before and after a run, for the certificate that nothing was
+//! left behind.
 
 mod machine;
 mod processes;
@@ -17,25 +17,25 @@ use crate::certify::{Certificate, Part, State};
 pub use machine::look;
 use processes::{Process, below_this};
 
-/// How long what a run started may take to end once nobody needs it. A guest's
-/// QEMU frees its memory in this time.
+/// Maximum time in which processes of the run may end after the run. QEMU of a guest frees its
+/// memory in this time.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Somebody who saw the machine before a run.
+/// State of the machine before a run.
 #[derive(Debug)]
 pub struct Witness {
     before: State,
-    /// What was below this process already, such as the other programs of a
-    /// shell that became svclab.
+    /// Processes that already ran below this process, such as the other programs of a shell that
+    /// executed svclab.
     others: BTreeSet<Process>,
 }
 
 impl Witness {
-    /// Looks at the machine. From here on this process is the parent of every
-    /// process below it whose own parent ends, so that none can get away.
+    /// Reads the state of the machine. From now on, this process becomes the parent of every
+    /// process below it whose own parent ends, so that none can escape.
     #[must_use]
     pub fn begin() -> Self {
-        // Refused by kernels older than 3.4 only.
+        // Fails only on kernels older than 3.4.
         let _ = prctl::set_child_subreaper(true);
         Self {
             before: look().with(Part::Processes, Ok(Vec::new())),
@@ -43,13 +43,13 @@ impl Witness {
         }
     }
 
-    /// Waits until what the run started has ended, as far as it does, and looks
-    /// at the machine again.
+    /// Waits until the processes of the run have ended, at most for the time limit, and reads the
+    /// state of the machine again.
     pub async fn end(self) -> Certificate {
         let deadline = Instant::now() + ENDING;
         let mut ends = signal(SignalKind::child()).ok();
         loop {
-            // The signal may have come before it was waited for: look first.
+            // The signal may arrive before the wait starts, so the processes are read first.
             let left = self.left();
             let Some(ends) = ends.as_mut().filter(|_| !left.is_empty()) else {
                 break;
@@ -59,12 +59,12 @@ impl Witness {
             }
         }
         let left = self.left().iter().map(ToString::to_string).collect();
-        // A second Ctrl-C must not wait until the machine has been read.
+        // A second Ctrl-C must not wait until the state has been read.
         let after = beside(look).await.with(Part::Processes, Ok(left));
         Certificate::of(&self.before, &after)
     }
 
-    /// What runs below this process and did not before.
+    /// Returns the processes below this one that did not run before.
     fn left(&self) -> Vec<Process> {
         below_this().difference(&self.others).cloned().collect()
     }

@@ -1,10 +1,10 @@
-//! The processes below this one.
+//! Lists the processes below this one.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
-/// A process. The moment it began tells it from an earlier one of its number.
+/// Running process. Its start time distinguishes it from an earlier process with the same ID.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     id: u32,
@@ -18,7 +18,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// Every process below this one that has not ended.
+/// Returns all processes below this one that have not ended.
 pub fn below_this() -> BTreeSet<Process> {
     let mut found = BTreeSet::new();
     let mut at = vec![std::process::id()];
@@ -50,9 +50,9 @@ fn children(of: u32) -> Vec<u32> {
         .collect()
 }
 
-/// What a process's `stat` says of it; none when it has ended and is only
-/// waiting to be asked how (`proc_pid_stat(5)`: the name in parentheses may hold
-/// any byte, the state is the third field, the beginning the 22nd).
+/// Parses the `stat` file of a process. `None` for a process that has ended and is not yet reaped
+/// (`proc_pid_stat(5)`: the name in parentheses may contain any byte, the state is field 3, the
+/// start time is field 22).
 fn living(id: u32, stat: &str) -> Option<Process> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
@@ -91,9 +91,9 @@ mod tests {
         assert!(is_there());
         let id = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
-        // Its end, without asking how it ended.
+        // Waits for the end of the process without reaping it.
         let only_look = nix::libc::WEXITED | nix::libc::WNOWAIT;
-        // SAFETY: the information is written to what is large enough for it.
+        // SAFETY: `info` is large enough for what `waitid` writes.
         let waited = unsafe {
             let mut info: nix::libc::siginfo_t = std::mem::zeroed();
             nix::libc::waitid(nix::libc::P_PID, child.id(), &raw mut info, only_look)
