@@ -1,4 +1,4 @@
-//! The front end's side of the conversation with one agent.
+//! Connection of the front end to one agent.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -28,23 +28,23 @@ use svclab_model::protocol::{Event, LabId, Request, VERSION, event_framing, fram
 /// killed earlier does not report its exit status.
 const MAX_EXIT: Duration = Duration::from_secs(5);
 
-/// How to take up the conversation with an agent.
+/// Options of a connection to an agent.
 #[derive(Debug, Clone)]
 pub(super) struct Manner {
-    /// How long it may take until it is ready.
+    /// Maximum time until the agent is ready.
     pub ready: Duration,
-    /// What it is told first, where it does not begin by itself.
+    /// First request. `None` for an agent that starts without a request.
     pub greeting: Option<Request>,
-    /// Whether it lives is asked so; none where its end shows by itself.
+    /// Keepalive requests. `None` for an agent whose end is visible without them.
     pub pulse: Option<Pulse>,
 }
 
-/// How it is found out that an agent lives.
+/// Keepalive of an agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pulse {
-    /// How often it is asked.
+    /// Interval between requests.
     pub every: Duration,
-    /// After how long a silence it is given up.
+    /// Maximum silence of the agent before it is given up.
     pub silence: Duration,
 }
 
@@ -58,17 +58,18 @@ impl Default for Manner {
     }
 }
 
-/// What ends an agent, for whoever is the first to want its end.
+/// Sender that kills the agent. The first task that kills the agent takes it.
 type Kill = Arc<Mutex<Option<oneshot::Sender<()>>>>;
 
-/// A connected agent that holds any number of labs. Dropping the last handle to
-/// it ends it, and everything in it with it.
+/// Connected agent that holds any number of labs. Dropping the last handle ends the agent and all
+/// of its labs.
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub(super) link: Arc<Link>,
     surroundings: Arc<Surroundings>,
     process: Option<u32>,
-    /// As which this front end traces what is dropped of its labs' packets.
+    /// Agent as this front end traces the drops of its labs. `None` if this front end does not
+    /// trace them.
     pub(super) traced_as: Option<drops::Agent>,
 }
 
@@ -79,7 +80,7 @@ pub(super) struct Link {
     kill: Kill,
 }
 
-/// What the reading task and the sessions share.
+/// State that the reading task and the sessions share.
 #[derive(Debug, Default)]
 struct Shared {
     audience: Audience,
@@ -94,8 +95,8 @@ impl Drop for Link {
 }
 
 impl Agent {
-    /// Takes up the conversation. `obituary` ends when the agent has, and says
-    /// how, and what it wrote to standard error; `kill` ends it.
+    /// Connects to an agent. `obituary` completes after the agent has ended, with a description of
+    /// the end and the standard error of the agent. `kill` ends the agent.
     pub(super) async fn new(
         events: impl AsyncRead + Unpin + Send + 'static,
         requests: impl AsyncWrite + Unpin + Send + 'static,
@@ -182,12 +183,12 @@ impl Agent {
         })
     }
 
-    /// Takes up the conversation with an agent that somebody else has started. Its end
-    /// shows by that of `events`.
+    /// Connects to an agent that the caller has started. The end of `events` is the end of the
+    /// agent.
     ///
     /// # Errors
     ///
-    /// When it does not begin as an agent of this version does.
+    /// When the agent does not start as an agent of this version does.
     pub async fn connect(
         events: impl AsyncRead + Unpin + Send + 'static,
         requests: impl AsyncWrite + Unpin + Send + 'static,
@@ -197,45 +198,45 @@ impl Agent {
         Self::new(events, requests, obituary, kill, None, Manner::default()).await
     }
 
-    /// The same agent, whose labs' drops this front end traces, if anybody's.
+    /// Sets the agent as which this front end traces drops; `None` disables the trace.
     pub(super) fn traced_as(self, traced_as: Option<drops::Agent>) -> Self {
         Self { traced_as, ..self }
     }
 
-    /// The kernel and programs it found.
+    /// Returns the kernel and programs that the agent found.
     #[must_use]
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
     }
 
-    /// The process on this host that was started for it: the agent's own or the
-    /// guest's.
+    /// Returns the ID of the process on this host that was started for the agent: that of the agent
+    /// or that of the guest.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// Whether it is known to be gone.
+    /// Whether the agent is known to be lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.link.shared().lost.is_some()
     }
 
-    /// Builds a plan and lets it stand until the session is dropped.
+    /// Builds a plan. The lab runs until the session is dropped.
     ///
     /// # Errors
     ///
-    /// What the agent could not do, or how it was lost.
+    /// When the agent cannot build the plan or was lost.
     pub async fn build(&self, plan: Plan) -> Result<Session, KernelError> {
         self.build_lab(plan, false).await
     }
 
-    /// Builds a plan that is going to be changed: the programs that load its
-    /// rules wait for more.
+    /// Builds a plan that will be changed. The programs that load its rules keep running and wait
+    /// for more.
     ///
     /// # Errors
     ///
-    /// What the agent could not do, or how it was lost.
+    /// When the agent cannot build the plan or was lost.
     pub async fn build_standing(&self, plan: Plan) -> Result<Session, KernelError> {
         self.build_lab(plan, true).await
     }
@@ -253,8 +254,8 @@ impl Link {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request. One to a lost agent is forgotten: who waits for its
-    /// answer learns of the loss.
+    /// Sends a request. A request to a lost agent is dropped; the task that waits for the answer
+    /// receives the loss.
     pub(super) fn ask(&self, request: Request) {
         if let Some(lab) = request.lab().filter(|_| request.is_answered()) {
             self.shared().audience.ask(lab);
@@ -262,18 +263,18 @@ impl Link {
         let _ = self.requests.send(request);
     }
 
-    /// A number for a stream, and what is heard of it from now on.
+    /// Assigns a number to a stream. Returns the receiver of its messages.
     pub(super) fn listen(&self) -> (StreamId, mpsc::Receiver<FromStream>) {
         let mut shared = self.shared();
         let (id, said) = shared.audience.add_stream();
-        // Of an agent that is lost nothing is ever heard.
+        // A lost agent sends no messages.
         if shared.lost.is_some() {
             shared.audience.remove_stream(id);
         }
         (id, said)
     }
 
-    /// Nothing is to be heard of a stream any more.
+    /// Stops receiving messages of a stream.
     pub(super) fn cease(&self, stream: StreamId) {
         self.shared().audience.remove_stream(stream);
     }
@@ -282,7 +283,8 @@ impl Link {
         self.shared().audience.remove_lab(lab);
     }
 
-    /// How the agent was lost, once nobody answers any more.
+    /// Returns the loss of the agent after it stopped answering. `otherwise` is the description if
+    /// none was recorded.
     pub(super) fn lost(&self, otherwise: &str) -> LostAgent {
         let shared = self.shared();
         shared.lost.clone().unwrap_or_else(|| LostAgent {
@@ -305,7 +307,7 @@ fn end(kill: &Kill) {
     }
 }
 
-/// Asks again and again whether the agent lives, until nobody needs it.
+/// Sends a keepalive request at each interval, until the agent is no longer needed.
 async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
@@ -316,7 +318,7 @@ async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
     }
 }
 
-/// The next event, with its size in bytes.
+/// Receives the next event. Returns it with its size in bytes.
 async fn next(
     events: &mut FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
 ) -> std::io::Result<Option<(Event, usize)>> {
@@ -325,7 +327,7 @@ async fn next(
             let event = read_event(&frame).map_err(std::io::Error::other)?;
             Ok(Some((event, frame.len())))
         }
-        // A socket whose other end died with something unread.
+        // The other end of a socket ended while it had unread data.
         Some(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
         Some(Err(error)) => Err(error),
         None => Ok(None),
@@ -340,7 +342,7 @@ async fn write_on(
         let Ok(text) = serde_json::to_vec(&request) else {
             return;
         };
-        // A broken pipe shows on the reading side, with the reason.
+        // The reading task reports a broken pipe, with the cause.
         if out.send(Bytes::from(text)).await.is_err() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Who hears what an agent says, and how much an agent may say: what nobody has asked for,
-//! or more than is taken in, ends the conversation with it.
+//! Dispatches an agent's events to sessions and streams, and limits what an agent may send. An
+//! event that nobody requested, or more events than the limits allow, ends the connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use tokio::sync::mpsc::error::TrySendError;
 use svclab_model::protocol::stream::{FromStream, StreamId, WINDOW};
 use svclab_model::protocol::{Event, LabId};
 
-/// How many bytes of events may wait for a lab's session: its evidence, and what was said
-/// before.
+/// Maximum size of the events that wait for a lab's session, in bytes: its evidence and earlier
+/// events.
 const MAX_WAITING: usize = 192 << 20;
 
-/// How many changes of backends' health may wait for a session. Later ones are left out:
-/// nobody who reads them is so late.
+/// Maximum number of backend health changes that wait for a session. Later changes are dropped; no
+/// reader is this late.
 const MAX_TURNS: usize = 1024;
 
-/// How many words of a stream may wait: a window of each of its outputs and of what it was
-/// told, and what begins and ends it.
+/// Maximum number of messages of a stream that wait. Covers a window of each output, a window of
+/// acknowledgements of the input, and the messages that begin and end the stream.
 const MAX_WORDS: usize = WINDOW * 4;
 
-/// The sessions and streams of one agent.
+/// Receivers of one agent's events: its sessions and streams.
 #[derive(Debug, Default)]
 pub struct Audience {
     labs: HashMap<LabId, Listener>,
     streams: HashMap<StreamId, mpsc::Sender<FromStream>>,
-    /// The numbers below it have been given to labs and streams.
+    /// Next number for a lab or stream. All lower numbers are in use or were used.
     next: u32,
 }
 
-/// What a session has of the agent's events.
+/// Receiver of the agent's events for one session.
 #[derive(Debug)]
 pub struct Ear {
     events: mpsc::UnboundedReceiver<(Event, usize)>,
     waiting: Arc<Waiting>,
 }
 
-/// What waits for a session.
+/// Sizes of the events that wait for a session.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicUsize,
@@ -50,13 +50,13 @@ struct Waiting {
 struct Listener {
     say: mpsc::UnboundedSender<(Event, usize)>,
     waiting: Arc<Waiting>,
-    /// How many answers may still come. One more than was asked for: a lab that fails to
-    /// build says that, and that it is gone.
+    /// Number of answers that may still arrive. It is one more than the number of requests: a lab
+    /// that fails to build reports the failure and its removal.
     due: usize,
 }
 
 impl Ear {
-    /// The next event; `None` when there will be none.
+    /// Receives the next event; `None` if there will be no more.
     pub async fn recv(&mut self) -> Option<Event> {
         let (event, size) = self.events.recv().await?;
         self.waiting.bytes.fetch_sub(size, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Ear {
 }
 
 impl Audience {
-    /// A number for a lab, and its events from now on.
+    /// Assigns a number to a lab. Returns the receiver of its events.
     pub fn add_lab(&mut self) -> (LabId, Ear) {
         let (say, events) = mpsc::unbounded_channel();
         let waiting = Arc::<Waiting>::default();
@@ -82,7 +82,7 @@ impl Audience {
         (lab, Ear { events, waiting })
     }
 
-    /// A number for a stream, and its words from now on.
+    /// Assigns a number to a stream. Returns the receiver of its messages.
     pub fn add_stream(&mut self) -> (StreamId, mpsc::Receiver<FromStream>) {
         let (say, said) = mpsc::channel(MAX_WORDS);
         let stream = self.number();
@@ -95,7 +95,7 @@ impl Audience {
         self.next - 1
     }
 
-    /// Notes that a lab is asked for an answer.
+    /// Records that the agent must answer a request for a lab.
     pub fn ask(&mut self, lab: LabId) {
         if let Some(listener) = self.labs.get_mut(&lab) {
             listener.due += 1;
@@ -110,17 +110,17 @@ impl Audience {
         self.streams.remove(&stream);
     }
 
-    /// Nobody hears anything any more.
+    /// Removes all receivers.
     pub fn clear(&mut self) {
         self.labs.clear();
         self.streams.clear();
     }
 
-    /// Hands an event of so many bytes to whom it is for.
+    /// Sends an event of `size` bytes to its receiver.
     ///
     /// # Errors
     ///
-    /// What the agent must not have done, in words that follow "it".
+    /// When the agent violates the protocol. The message follows "it".
     pub fn hand_on(&mut self, event: Event, size: usize) -> Result<(), String> {
         let Some(lab) = event.lab() else {
             return Ok(());
@@ -132,7 +132,7 @@ impl Audience {
             return self.hand_on_word(stream, word);
         }
         let is_answer = event.is_answer();
-        // A session that is gone waits for nothing.
+        // The session has ended.
         let Some(listener) = self.labs.get_mut(&lab) else {
             return Ok(());
         };
@@ -221,7 +221,7 @@ mod tests {
             refused.unwrap_err(),
             "spoke of a stream 7 that it was never given"
         );
-        // One that was given and is over is no mistake.
+        // An event of a lab that was removed is no violation.
         audience.remove_lab(lab);
         assert_eq!(audience.hand_on(Event::Changed { lab }, 10), Ok(()));
     }
@@ -243,7 +243,7 @@ mod tests {
         }
         let size = 100 << 20;
         assert_eq!(audience.hand_on(ran(), size), Ok(()));
-        // What was taken does not count.
+        // Received events do not count.
         assert!(ear.recv().await.is_some());
         assert_eq!(audience.hand_on(ran(), size), Ok(()));
         let refused = audience.hand_on(ran(), size);

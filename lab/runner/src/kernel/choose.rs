@@ -1,5 +1,5 @@
-//! Which kernel a plan runs in: this host's when it can, else a guest's, unless
-//! a user says otherwise.
+//! Selects the kernel of a plan: that of this host if it can run the plan, else that of a guest,
+//! unless the user selects another.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,25 +19,25 @@ use svclab_agent::contain::Standing;
 use svclab_model::plan::Plan;
 use svclab_planner::needs::Needs;
 
-/// How much more memory a guest has that has further programs, in MiB: they lie in
-/// it twice while it boots.
+/// Additional memory of a guest with additional programs, in MiB. The guest contains these programs
+/// twice while it boots.
 const FURTHER: u32 = 128;
 
-/// A place to run plans.
+/// Kernel that can run plans.
 #[derive(Debug, Clone)]
 pub enum Kernel {
-    /// This host.
+    /// Kernel of this host.
     Host(Host),
-    /// A guest.
+    /// Kernel of a guest.
     Guest(Box<Guest>),
 }
 
 impl Kernel {
-    /// Starts an agent there and waits until it is ready.
+    /// Starts an agent and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// When it cannot be started or dies.
+    /// When the agent cannot be started or ends.
     pub async fn start(&self) -> Result<Agent, KernelError> {
         match self {
             Self::Host(host) => host.start().await,
@@ -45,11 +45,11 @@ impl Kernel {
         }
     }
 
-    /// Asks what a plan needs that is not there.
+    /// Checks that the kernel meets the requirements of a plan.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it.
+    /// When a requirement is not met. The error has the requester.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
         match self {
             Self::Host(host) => host.missing(plan),
@@ -57,11 +57,11 @@ impl Kernel {
         }
     }
 
-    /// The same for what is not a plan's alone.
+    /// Checks that the kernel meets requirements, which may be those of several plans.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it.
+    /// When a requirement is not met. The error has the requester.
     pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
         match self {
             Self::Host(host) => host.missing_of(needs),
@@ -69,8 +69,8 @@ impl Kernel {
         }
     }
 
-    /// How many labs one agent there can hold at once without being late to
-    /// answer their probes. More would be no faster in a guest, which has one
+    /// Returns the maximum number of labs that one agent can hold at the same time without
+    /// answering their probes late. More labs would not be faster in a guest, which has 1
     /// processor.
     #[must_use]
     pub const fn at_once(&self) -> usize {
@@ -80,7 +80,7 @@ impl Kernel {
         }
     }
 
-    /// How much memory it has for labs, in KiB.
+    /// Returns the memory for labs, in KiB.
     #[must_use]
     pub fn room(&self) -> u64 {
         match self {
@@ -89,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// What messages call it.
+    /// Returns the name of the kernel in messages.
     #[must_use]
     pub const fn place(&self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Kernel {
         }
     }
 
-    /// What tells its agents from those of other kernels.
+    /// Returns the release and privilege that distinguish its agents from those of other kernels.
     #[must_use]
     pub fn key(&self) -> (&str, Standing) {
         match self {
@@ -107,8 +107,8 @@ impl Kernel {
         }
     }
 
-    /// What its kernel calls itself, as far as that is known before an agent
-    /// says it: empty for this host.
+    /// Returns the release of the kernel, as far as it is known without an agent: empty for this
+    /// host.
     #[must_use]
     pub fn release(&self) -> &str {
         match self {
@@ -118,23 +118,23 @@ impl Kernel {
     }
 }
 
-/// Which kernels a user wants.
+/// Kernels that a user selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The host where it can, else the newest guest.
+    /// This host if it can run the plan, else a guest with the newest kernel.
     #[default]
     Auto,
-    /// The host.
+    /// Only this host.
     Host,
-    /// The host where it can, and a guest of every series there is.
+    /// This host if it can run the plan, and a guest of every available series.
     All,
-    /// A guest of the distribution's, by series or release.
+    /// Guest with a kernel of the distribution, by series or release.
     Series(String),
-    /// A guest with the user's own kernel.
+    /// Guest with the user's own kernel.
     Own {
-        /// Its file.
+        /// Path of the kernel file.
         kernel: PathBuf,
-        /// The directory of its modules, if it is not to be looked for.
+        /// Directory of the kernel's modules. `None` if it must be searched.
         modules: Option<PathBuf>,
     },
 }
@@ -176,27 +176,27 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The kernels of a run. Guests are looked for when the first plan needs one.
+/// Kernels of a run. Guests are prepared when the first plan needs one.
 #[derive(Debug, Default)]
 pub struct Kernels {
     choice: Choice,
     host: Host,
     cache: Option<Cache>,
-    /// What guests have besides what labs need.
+    /// Programs of guests in addition to those that labs need.
     further: Vec<PathBuf>,
-    /// How much more memory guests have for labs than they would, in MiB.
+    /// Additional memory of guests for labs, in MiB.
     more: u32,
-    /// Prints that labs run in a guest because no agent starts on this host.
+    /// Callback that prints that labs run in a guest because no agent starts on this host.
     notice: Option<fn(&str)>,
     noticed: OnceLock<()>,
-    /// This host as it was found: with an agent that was started, or why none
-    /// starts.
+    /// Result of starting an agent on this host, by privilege: the host with this agent, or the
+    /// error.
     started: Mutex<BTreeMap<Standing, Result<Host, KernelError>>>,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
 impl Kernels {
-    /// The kernels that a user wants.
+    /// Creates the kernels that a user selects.
     #[must_use]
     pub fn new(choice: Choice) -> Self {
         Self {
@@ -205,23 +205,23 @@ impl Kernels {
         }
     }
 
-    /// The same, with another program as the agent, here and in guests: `svclab`, for
-    /// one that is not it.
+    /// Sets another agent program, for this host and for guests. Needed by a caller that is not
+    /// `svclab` itself.
     #[must_use]
     pub fn with_agent(mut self, program: PathBuf) -> Self {
         self.host = Host::with_agent(program);
         self
     }
 
-    /// The same, with guests from another cache than the environment's.
+    /// Sets another cache of guests than that of the environment.
     #[must_use]
     pub fn with_cache(mut self, cache: Cache) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// The same, where agents have further programs: `everywhere`, and `in_guests`
-    /// besides, which have more memory then.
+    /// Sets additional programs: `everywhere` for all agents, `in_guests` for guests only. Guests
+    /// then have more memory.
     #[must_use]
     pub fn with_programs(mut self, everywhere: Vec<PathBuf>, in_guests: Vec<PathBuf>) -> Self {
         self.further = in_guests;
@@ -230,34 +230,33 @@ impl Kernels {
         self
     }
 
-    /// The same, with guests that have so many MiB more for labs.
+    /// Sets the additional memory of guests for labs, in MiB.
     #[must_use]
     pub fn with_more_room(mut self, mebibytes: u32) -> Self {
         self.more = mebibytes;
         self
     }
 
-    /// The same; `notice` is called at most once, with one line, when labs run in a
-    /// guest because no agent starts on this host.
+    /// Sets a callback that receives one line, at most once, if labs run in a guest because no
+    /// agent starts on this host.
     #[must_use]
     pub fn with_notice(mut self, notice: fn(&str)) -> Self {
         self.notice = Some(notice);
         self
     }
 
-    /// The kernels that a plan is to run in: one, or with [`Choice::All`] any
-    /// number.
+    /// Returns the kernels that a plan must run in: one, or any number with [`Choice::All`].
     ///
     /// # Errors
     ///
-    /// When it can run nowhere: what is missing, and what would change that.
+    /// When no kernel can run the plan. The error has the missing requirements and the help.
     pub async fn of_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
         match (&self.choice, suited_host(&self.host, plan)) {
             (Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
             (Choice::Auto, Ok(host)) => match Box::pin(self.start_on(host)).await {
                 Ok(host) => Ok(vec![Kernel::Host(host)]),
-                // Somebody ended the agent, or something ran out: that says nothing of
-                // what this host can do.
+                // The agent was killed, or a resource ran out. Neither shows what this host can
+                // run.
                 Err(error) if error.tells_of_a_kill() || error.is_shortage() => Err(error),
                 Err(error) => {
                     let guests = self.guests().await.map_err(|guest| KernelError::Nowhere {
@@ -297,8 +296,8 @@ impl Kernels {
         }
     }
 
-    /// This host with an agent that was started, which the first lab gets. Whether
-    /// one starts is tried once for each kind of rights.
+    /// Returns this host with a started agent, which the first lab uses. The start is tried once
+    /// for each privilege.
     async fn start_on(&self, host: Host) -> Result<Host, KernelError> {
         let mut started = self.started.lock().await;
         if let Some(known) = started.get(&host.standing()) {
@@ -312,7 +311,7 @@ impl Kernels {
         found
     }
 
-    /// Says once that labs run in these kernels instead of this host's.
+    /// Reports once that labs run in these kernels instead of that of this host.
     fn note(&self, error: &KernelError, kernels: &[Kernel]) {
         if self.noticed.set(()).is_err() {
             return;
@@ -335,7 +334,7 @@ impl Kernels {
     }
 
     async fn find(&self) -> Result<Vec<Kernel>, GuestError> {
-        // What is missing is told before anything is downloaded.
+        // Reports a missing QEMU before anything is downloaded.
         guest::look_for_qemu()?;
         let cache = match &self.cache {
             Some(cache) => cache.clone(),
@@ -366,7 +365,7 @@ impl Kernels {
     }
 }
 
-/// Why labs run in guests of these releases, in one line.
+/// Returns the reason why labs run in guests of these releases, in one line.
 fn notice(error: &KernelError, releases: &[&str]) -> String {
     let reason = error.to_string();
     let reason: Vec<&str> = reason.lines().map(str::trim).collect();
@@ -378,12 +377,12 @@ fn notice(error: &KernelError, releases: &[&str]) -> String {
     .replace(char::is_control, " ")
 }
 
-/// The host with agents that can run a plan. Those with rights of the machine's
-/// own root are for the plans that take them, and for no others.
+/// Returns the host with agents that can run a plan. Agents with privileges of the machine's root
+/// run only plans that need these.
 fn suited_host(host: &Host, plan: &Plan) -> Result<Host, Missing> {
     if let Err(missing) = host.missing(plan) {
-        // What no module answers to, the programs refuse with words of their
-        // own that name the line, and nothing is loaded.
+        // The programs reject names without a module. Their messages name the line, and nothing is
+        // loaded.
         let left_to_them = missing.modules.is_empty()
             && missing.programs.is_empty()
             && missing.rights.is_none()
@@ -398,12 +397,12 @@ fn suited_host(host: &Host, plan: &Plan) -> Result<Host, Missing> {
     })
 }
 
-/// Whether a guest is known to have what this host lacks for good.
+/// Whether guests are known to have a module that this host lacks permanently.
 fn guests_have(name: &str) -> bool {
     name == "dummy" || name.starts_with("ip_vs")
 }
 
-/// The guests that have what a plan needs.
+/// Returns the guests, if they meet the requirements of a plan.
 fn suited(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
     for guest in guests {
         if let Err(missing) = guest.missing(plan) {

@@ -1,6 +1,6 @@
-//! What this machine can run, on this host and in a guest, found out by trying:
-//! each trial is a tiny lab in one agent. Nothing is tried that would have to
-//! load a module, and no kernel is fetched.
+//! Checks which features this machine supports, on this host and in a guest. Each check is a tiny
+//! lab in one agent. A check that would have to load a module is skipped, and no kernel is
+//! downloaded.
 
 use futures_util::future::join_all;
 use nix::unistd::geteuid;
@@ -18,100 +18,100 @@ use svclab_diagnostic::exit_code;
 use svclab_model::evidence::Surroundings;
 use svclab_planner::needs::Needs;
 
-/// What this machine can run.
+/// Features that this machine supports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
-    /// Whether it was asked by root, whose labs run as a user without
-    /// privileges, or by such a user.
+    /// Whether root ran the checks. Labs of root run as a user without privileges, as those of
+    /// other users do.
     pub root: bool,
-    /// The kernel and the programs; absent when no agent came up.
+    /// Kernel and programs of this host. Absent if no agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surroundings: Option<Surroundings>,
-    /// What there is of guests.
+    /// Availability of guests.
     pub guest: GuestDiagnosis,
-    /// What was found, the plainest first.
+    /// Results of the checks, the simplest first.
     pub findings: Vec<Finding>,
 }
 
-/// What there is of guests.
+/// Availability of guests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestDiagnosis {
-    /// The version of QEMU.
+    /// Version of QEMU. Absent if QEMU did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<String>,
-    /// Parts of QEMU's confinement that this machine refuses.
+    /// Parts of QEMU's confinement that this machine does not support.
     #[serde(default, skip_serializing_if = "Lacks::is_empty")]
     pub qemu_lacks: Lacks,
-    /// What is known of KVM; absent when no guest was started.
+    /// State of KVM. Absent if no guest was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm: Option<Kvm>,
-    /// The kernel that was booted.
+    /// Release of the kernel of the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Why there is no guest; empty when there is one.
+    /// Reason why no guest is available. Empty if a guest is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What would change that.
+    /// How to make a guest available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// One thing that a lab may need, or be explained better with.
+/// Feature that a lab may need, or that adds details to explanations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it is.
+    /// Name of the feature.
     pub feature: String,
-    /// Whether a lab may need it to run. What it does not, tells more of labs that run.
+    /// Whether a lab may need the feature to run. Other features add details about labs that run.
     pub needed: bool,
-    /// Whether this host has it.
+    /// Availability on this host.
     pub host: Way,
-    /// Whether a guest has it.
+    /// Availability in a guest.
     pub guest: Way,
 }
 
-/// One of the two ways in which a lab may get what it needs.
+/// Availability of a feature on this host or in a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Way {
-    /// Whether it is there.
+    /// Result of the check.
     pub state: Health,
-    /// Why it is not; empty when it is.
+    /// Reason why the feature is not available. Empty if it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What would change that.
+    /// How to make the feature available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The modules that would have to be loaded.
+    /// Modules that would have to be loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<String>,
 }
 
-/// Whether something is there.
+/// Result of the check of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Health {
-    /// It was tried and worked.
+    /// The check ran and succeeded.
     Works,
-    /// It was not tried because a module, a program or a right is not there.
+    /// The check was skipped because a module, a program or a privilege is missing.
     Lacking,
-    /// It was tried and did not work.
+    /// The check ran and failed.
     Fails,
-    /// It could not be tried because no agent came up or lived.
+    /// The check did not run because no agent started or the agent was lost.
     Untried,
 }
 
 impl Diagnosis {
-    /// Whether every lab can run here, one way or the other.
+    /// Whether this machine can run every lab, on this host or in a guest.
     #[must_use]
     pub fn is_well(&self) -> bool {
         let mut needed = self.findings.iter().filter(|finding| finding.needed);
         needed.all(Finding::is_there)
     }
 
-    /// The exit code that says so: 0, or 3 for a machine that cannot.
+    /// Returns the exit code of the diagnosis: 0, or 3 if this machine cannot run every lab.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.is_well() {
@@ -121,8 +121,8 @@ impl Diagnosis {
         }
     }
 
-    /// The one command that loads every module that this host was found
-    /// lacking.
+    /// Returns the one command that loads all modules that this host lacks. `None` if it lacks
+    /// none.
     #[must_use]
     pub fn modprobe(&self) -> Option<String> {
         let mut modules: Vec<&str> = Vec::new();
@@ -136,7 +136,7 @@ impl Diagnosis {
 }
 
 impl Finding {
-    /// Whether one of the two ways has it.
+    /// Whether the feature is available on this host or in a guest.
     #[must_use]
     pub fn is_there(&self) -> bool {
         [&self.host, &self.guest]
@@ -173,9 +173,8 @@ impl Way {
     }
 }
 
-/// Examines this machine: its own kernel, and a guest with the newest kernel
-/// that is kept in that cache. All trials of a kernel run at once; everything is
-/// gone afterwards.
+/// Checks this machine: its own kernel, and a guest with the newest kernel in the cache. The checks
+/// on this host run at the same time. All labs are removed afterwards.
 pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
     let trials = trials::all();
     let ((surroundings, here), (guest, there)) =
@@ -211,7 +210,7 @@ async fn on_host(host: &Host, agent: &Agent, trial: &Trial) -> Way {
     if let Err(missing) = host.missing(&trial.plan) {
         return Way::lacks(&missing);
     }
-    // Why it is not told is told with what would change that.
+    // Without the trace of drops, the result has the reason and the help.
     if trial.dropped.is_some()
         && let Err(why) = drops::ask()
     {
@@ -258,7 +257,7 @@ async fn try_guest(
     about.qemu_lacks = lacks;
     let cache = cache?;
     if guest::kept(&cache).is_empty() {
-        // Whether there is one to fetch, or why there is not.
+        // Reports whether a kernel can be downloaded, or why not.
         let package = guest::find(&Wanted::Newest).await?;
         about.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
         return Err(GuestError::NoKernel {
@@ -271,7 +270,7 @@ async fn try_guest(
     about.kernel = Some(guest.release().to_owned());
     let agent = guest.start().await?;
     about.kvm = Some(guest.kvm().await?);
-    // One after another: a guest has one processor.
+    // In sequence, because a guest has 1 processor.
     let mut ways = Vec::new();
     for trial in trials {
         ways.push(match guest.missing(&trial.plan) {
@@ -315,7 +314,8 @@ fn failed(error: &KernelError) -> Way {
     Way::but(state, error.to_string(), remedy)
 }
 
-/// The first says why there is no agent, the others that there is none.
+/// Returns the results if no agent started. The first result has the reason, the others only state
+/// that there is no agent.
 fn unstarted(trials: &[Trial], error: &KernelError) -> Vec<Way> {
     let untried = || {
         let reason = "there is no agent to try it with".to_owned();
@@ -371,7 +371,7 @@ mod tests {
             .findings
             .push(finding(lacking(&["dummy"]), lacking(&["vxlan"])));
         assert_eq!(diagnosis.exit_code(), 3);
-        // What a guest lacks is loaded by nobody here.
+        // Modules that a guest lacks are not loaded on this host.
         assert_eq!(
             diagnosis.modprobe().as_deref(),
             Some("modprobe -a ip_vs dummy")

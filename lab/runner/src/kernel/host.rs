@@ -1,5 +1,4 @@
-//! This host's kernel: the agent is a child process that makes a place of its
-//! own to work in.
+//! Kernel of this host. An agent is a child process that creates its own environment.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -22,31 +21,31 @@ use svclab_agent::rights;
 use svclab_model::plan::Plan;
 use svclab_planner::needs::Needs;
 
-/// How much of an agent's standard error is kept, in bytes.
+/// Maximum size of an agent's standard error that is kept, in bytes.
 const KEPT: usize = 4096;
 
-/// This host.
+/// Kernel of this host, with the options of its agents.
 #[derive(Debug, Clone)]
 pub struct Host {
     program: PathBuf,
     modules: Arc<OnceLock<Modules>>,
     standing: Standing,
-    /// Programs besides those of the system.
+    /// Programs of agents in addition to those of the system.
     further: Vec<PathBuf>,
-    /// Whether its drops are left to counters.
+    /// Whether drops are not traced and only counters report them.
     untraced: bool,
-    /// An agent that was started to find out whether one starts, until it is used.
+    /// Agent that was started as a test and is not used yet.
     started: Arc<Mutex<Option<Agent>>>,
 }
 
 impl Host {
-    /// This host, with the agent that [`agent_program::find`] returns.
+    /// Creates a host whose agent program is that of [`agent_program::find`].
     #[must_use]
     pub fn new() -> Self {
         Self::with_agent(agent_program::expected())
     }
 
-    /// This host, with another program as the agent.
+    /// Creates a host with another agent program.
     #[must_use]
     pub fn with_agent(program: PathBuf) -> Self {
         Self {
@@ -59,31 +58,31 @@ impl Host {
         }
     }
 
-    /// The same host, whose drops are not traced even if they may be: what its
-    /// evidence says of them is what a user without rights is told.
+    /// Disables the trace of drops, even if the user has the privilege. The evidence then reports
+    /// drops as it does for a user without privileges.
     #[must_use]
     pub fn without_drops(mut self) -> Self {
         self.untraced = true;
         self
     }
 
-    /// The program that is its agents.
+    /// Returns the path of the agent program.
     #[must_use]
     pub fn agent(&self) -> &Path {
         &self.program
     }
 
-    /// The same host, whose agents have further programs at hand, where they lie
-    /// here; [`crate::kernel::Session::start`] starts them. Of all that is not
-    /// the system's they see nothing else.
+    /// Adds programs that agents can run, at their paths on this host.
+    /// [`crate::kernel::Session::start`] starts them. Agents see no other files besides those of
+    /// the system.
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.further.extend(programs);
         self
     }
 
-    /// The same host, with agents that keep what IPVS takes of the rights of the
-    /// machine's own root.
+    /// Returns this host with agents that keep the privileges of the machine's root that IPVS
+    /// needs.
     #[must_use]
     pub fn for_ipvs(&self) -> Self {
         Self {
@@ -93,39 +92,39 @@ impl Host {
         }
     }
 
-    /// Whose rights its agents work with.
+    /// Returns the privilege of the agents.
     #[must_use]
     pub const fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// What this host's kernel has of modules, as of the first question.
+    /// Returns the modules of this host's kernel, as they were at the first call.
     #[must_use]
     pub fn modules(&self) -> &Modules {
         self.modules.get_or_init(|| Modules::new(&lists::read()))
     }
 
-    /// Whether the agent would find a program here.
+    /// Whether the agent finds a program on this host.
     #[must_use]
     pub fn has_program(&self, name: &str) -> bool {
         lists::has_program(name)
     }
 
-    /// Asks what a plan needs that this host has not got. Building a plan that
-    /// lacks nothing makes the kernel load nothing.
+    /// Checks that this host meets the requirements of a plan. Building a plan without missing
+    /// requirements makes the kernel load no module.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it and what would change that.
+    /// When a requirement is not met. The error has the requester and the help.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
         self.missing_of(&Needs::of(plan))
     }
 
-    /// The same for what is not a plan's alone.
+    /// Checks that this host meets requirements, which may be those of several plans.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it.
+    /// When a requirement is not met. The error has the requester.
     pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
         Missing::check(
             needs,
@@ -135,8 +134,7 @@ impl Host {
         )
     }
 
-    /// The same host after an agent was started on it, which the next
-    /// [`Host::start`] returns.
+    /// Starts an agent on this host. The next [`Host::start`] returns it.
     ///
     /// # Errors
     ///
@@ -153,7 +151,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// When it cannot be started, finds no place to work in, or dies.
+    /// When the agent cannot be started, cannot create its environment, or ends.
     pub async fn start(&self) -> Result<Agent, KernelError> {
         let started = self.started.lock().map_or(None, |mut agent| agent.take());
         if let Some(agent) = started.filter(|agent| !agent.is_lost()) {
@@ -166,13 +164,12 @@ impl Host {
                     .iter()
                     .flat_map(|program| [OsStr::new(svclab_agent::PROGRAM), program.as_os_str()]),
             )
-            // What the caller's environment holds, often secrets, is none of a
-            // lab's business.
+            // The environment of the caller often contains secrets. Labs must not see them.
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is the front end's to act on.
+            // Only the front end handles Ctrl-C.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -191,7 +188,7 @@ impl Host {
             let (said, status) = tokio::join!(last_words(errors), async {
                 tokio::select! {
                     status = child.wait() => status,
-                    // Either sent or dropped: nobody needs the agent any more.
+                    // Sent or dropped: the agent is no longer needed.
                     _ = killed => {
                         let _ = child.start_kill();
                         child.wait().await
@@ -229,8 +226,8 @@ fn how(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
     match status {
         Some(status) => match (status.code(), status.signal()) {
-            // The process that waits for the agent's own ends like it did, as a
-            // shell does.
+            // The process that waits for the agent's own process exits with 128 plus the signal of
+            // the agent, as a shell does.
             (Some(code @ 129..=192), _) => format!("it was ended by signal {}", code - 128),
             (Some(code), _) => format!("it ended with status {code}"),
             (None, Some(signal)) => format!("it was ended by signal {signal}"),
@@ -248,10 +245,10 @@ mod tests {
     async fn agent_that_closes_its_stream_before_it_exits_is_not_killed() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("agent");
-        // The loop takes some milliseconds.
+        // The loop takes several milliseconds.
         let text = "exec >&-; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
-        // A file that this process has open for writing cannot be executed, nor can one that
-        // was inherited by a child of another test.
+        // A file that this process has open for writing cannot be executed. The same is true if a
+        // child of another test inherited the descriptor. Therefore a shell writes the file.
         let write = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
         let mut shell = std::process::Command::new("sh");
         let shell = shell.arg("-c").arg(write).arg(&program).arg(text);

@@ -1,4 +1,4 @@
-//! What a machine lacks for a plan, and what would change that.
+//! Requirements of a plan that a machine does not meet, with the help to meet them.
 
 use std::fmt::{self, Write as _};
 
@@ -8,44 +8,43 @@ use svclab_model::protocol::{Failure, Fault};
 use svclab_model::tools::package;
 use svclab_planner::needs::{Asker, Needs};
 
-/// How many of each kind a message lists.
+/// Maximum number of items of each kind in a message.
 const LISTED: usize = 12;
 
-/// Something a plan asks for that is not there, and who asks for it.
+/// Missing requirement of a plan, with its requester.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// The module or program.
+    /// Name of the module or program.
     pub name: String,
-    /// Who asks for it first.
+    /// First requester of the item.
     pub by: Asker,
 }
 
-/// What a machine lacks for a plan; displayed, what is the matter, without the
-/// remedy.
+/// Requirements of a plan that a machine does not meet. `Display` prints them without the help.
 #[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
 pub struct Missing {
-    /// Modules that the kernel would load, which svclab never makes it do.
+    /// Modules that the kernel would have to load. svclab never makes the kernel load a module.
     pub modules: Vec<Lack>,
-    /// Names that no module of this kernel answers to.
+    /// Names for which this kernel has no module.
     pub absent: Vec<Lack>,
     /// Programs that are not installed.
     pub programs: Vec<Lack>,
-    /// Why svclab has not the rights that IPVS takes, in words that follow
-    /// "svclab", and who asks for it.
+    /// Reason why svclab lacks the privileges for IPVS, as text that follows "svclab", with the
+    /// requester. `None` if IPVS is not needed or the privileges are present.
     pub rights: Option<Box<Lack>>,
-    /// The machine does not show which modules are built into its kernel: some
-    /// of `modules` may be.
+    /// Whether some of `modules` may be built into the kernel, because the machine does not show
+    /// which modules are.
     pub unsure: bool,
 }
 
 impl Missing {
-    /// Holds what a plan needs against what there is. `has_program` says whether
-    /// the agent would find a program, `root` why this is not the machine's own
-    /// root, if it is not; it is asked only by what takes that.
+    /// Compares the requirements of a plan with a machine. `has_program` returns whether the agent
+    /// finds a program. `root` returns why svclab is not the machine's own root, if it is not; it
+    /// is called only for plans that need root.
     ///
     /// # Errors
     ///
-    /// What is not there.
+    /// When a requirement is not met.
     pub fn check(
         needs: &Needs,
         modules: &Modules,
@@ -97,7 +96,7 @@ impl Missing {
             && self.rights.is_none()
     }
 
-    /// All of it in one line, without who asks.
+    /// Returns all missing items in one line, without requesters.
     #[must_use]
     pub fn summary(&self) -> String {
         let names = |lacks: &[Lack]| {
@@ -121,14 +120,14 @@ impl Missing {
         .join("; ")
     }
 
-    /// The command that would load what can be loaded.
+    /// Returns the command that loads the modules that can be loaded. `None` if there are none.
     #[must_use]
     pub fn modprobe(&self) -> Option<String> {
         let names: Vec<&str> = self.modules.iter().map(|lack| lack.name.as_str()).collect();
         modprobe(&names)
     }
 
-    /// What to do about it: every command that helps, as Debian has them.
+    /// Returns the help: every command that helps, with the package names of Debian.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         let mut remedies = Vec::new();
@@ -178,13 +177,13 @@ impl Missing {
     }
 }
 
-/// The one command that loads modules, unless there are none to load.
+/// Returns the one command that loads modules. `None` if `names` is empty.
 pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names[..] {
         [] => None,
         [name] => Some(format!("modprobe {name}")),
-        // Without `-a`, all names but the first would be parameters of it.
+        // Without `-a`, `modprobe` treats all names but the first as parameters of the first.
         _ => Some(format!("modprobe -a {}", names.join(" "))),
     }
 }

@@ -1,19 +1,18 @@
-//! What a running kernel has of the modules that plans ask for, from what the
-//! machine says of itself: data in, data out.
+//! Determines which of the modules that plans need a running kernel has, from the lists of the
+//! machine. Performs no I/O.
 
 use std::collections::{HashMap, HashSet};
 
-/// What a machine says of its kernel's modules: the contents of files, absent
-/// where the machine has no such file.
+/// Contents of the files in which a machine lists the modules of its kernel. `None` for a missing
+/// file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lists {
-    /// `uname -r`.
+    /// Release of the kernel (`uname -r`).
     pub release: String,
-    /// `/proc/modules`: what is loaded. A kernel that cannot load modules has no
-    /// such file.
+    /// `/proc/modules`: the loaded modules. A kernel without module support has no such file.
     pub loaded: Option<String>,
-    /// The names in `/sys/module`: what is loaded, and what is built in and has
-    /// parameters; and what shows itself in `/proc` only.
+    /// Names in `/sys/module`: loaded modules, and built-in modules with parameters. Also contains
+    /// modules that are visible in `/proc` only.
     pub in_sysfs: Vec<String>,
     /// `modules.dep` of the running kernel.
     pub dep: Option<String>,
@@ -23,50 +22,49 @@ pub struct Lists {
     pub builtin: Option<String>,
     /// `modules.builtin.modinfo` of the running kernel (Linux 5.2 and later).
     pub builtin_info: Option<String>,
-    /// `/proc/sys/kernel/modules_disabled` says 1: no module can be loaded until
-    /// the next boot.
+    /// Whether `/proc/sys/kernel/modules_disabled` is 1: no module can be loaded until the next
+    /// boot.
     pub sealed: bool,
 }
 
-/// How a kernel stands to a module.
+/// State of a module in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It has it, or it loads no modules and does not say that it lacks it, so
-    /// that asking it costs nothing.
+    /// The kernel has the module. Also the result for a kernel that cannot load modules and does
+    /// not show that it lacks the module: a request then has no effect.
     Present,
-    /// It would have to load these.
+    /// The kernel would have to load these modules.
     Loadable(Vec<String>),
-    /// It has none of that name.
+    /// The kernel has no module of that name.
     Absent,
 }
 
-/// A kernel's modules.
+/// Loaded, built-in and loadable modules of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modules {
-    /// Whether this kernel can load any.
+    /// Whether the kernel supports modules.
     loads: bool,
     sealed: bool,
     release: (u32, u32),
-    /// Loaded or built in.
+    /// Loaded and built-in modules.
     present: HashSet<String>,
-    /// Loadable or built in; absent when the machine does not show its lists.
+    /// Loadable and built-in modules. `None` if the machine does not show its lists.
     known: Option<HashSet<String>>,
     aliases: HashMap<String, Vec<String>>,
 }
 
-/// Modules that later kernels have as a part of another, with the first release
-/// that does.
+/// Modules that later kernels merged into another module, with the first release that did.
 const MERGED: [(&str, (u32, u32)); 1] = [("nft_counter", (5, 18))];
 
-/// What `/sys/module` lists whenever a kernel has it, because it takes
-/// parameters: a kernel that loads nothing and does not list it lacks it.
+/// Modules that `/sys/module` lists whenever the kernel has them, because they have parameters. A
+/// kernel without module support that does not list such a module lacks it.
 const ALWAYS_LISTED: [&str; 2] = ["ip_vs", "dummy"];
 
-/// Names under which kernels ask for modules and that no rule leads from to the
-/// module, for machines that do not show their own `modules.alias` (a container
-/// without `/lib/modules`). As of Debian's 6.12; see `tests/recorded/modules`.
+/// Names by which kernels request modules and from which no rule derives the module. For machines
+/// that do not show their `modules.alias` (a container without `/lib/modules`). Taken from Debian's
+/// 6.12; see `tests/recorded/modules`.
 const ALIASES: [(&str, &str); 30] = [
-    // In 6.1 the matches for ICMP were still a part of the tables.
+    // In 6.1, the ICMP matches are still part of the tables.
     ("ipt_icmp", "xt_tcpudp"),
     ("ip6t_icmp6", "xt_tcpudp"),
     ("ipt_tcp", "xt_tcpudp"),
@@ -99,8 +97,8 @@ const ALIASES: [(&str, &str); 30] = [
     ("nft-expr-notrack", "nft_ct"),
 ];
 
-/// Extensions that are one family's own: `ipt_REJECT` is a module, where
-/// `ipt_comment` is an alias of `xt_comment`.
+/// Extensions that exist for one family only: `ipt_REJECT` is a module, while `ipt_comment` is an
+/// alias of `xt_comment`.
 const OF_ONE_FAMILY: [&str; 15] = [
     "ipt_REJECT",
     "ipt_rpfilter",
@@ -120,7 +118,7 @@ const OF_ONE_FAMILY: [&str; 15] = [
 ];
 
 impl Modules {
-    /// Reads what a machine says.
+    /// Parses the lists of a machine.
     #[must_use]
     pub fn new(lists: &Lists) -> Self {
         let mut present: HashSet<String> = lists.in_sysfs.iter().map(|name| plain(name)).collect();
@@ -150,7 +148,7 @@ impl Modules {
                 alias(name, module);
             }
         }
-        // `MODULE.alias=NAME`, a nought after each.
+        // Each entry is `MODULE.alias=NAME`, followed by a zero byte.
         for entry in lists.builtin_info.iter().flat_map(|text| text.split('\0')) {
             if let Some((module, name)) = entry.split_once(".alias=") {
                 alias(name, module);
@@ -166,26 +164,26 @@ impl Modules {
         }
     }
 
-    /// Whether the machine shows which modules its kernel has. Without its lists
-    /// what is built in is known only if it has parameters.
+    /// Whether the machine shows which modules its kernel has. Without these lists, a built-in
+    /// module is visible only if it has parameters.
     #[must_use]
     pub const fn shows_lists(&self) -> bool {
         self.known.is_some()
     }
 
-    /// Whether this kernel can load modules.
+    /// Whether this kernel can load modules. False if module loading is disabled.
     #[must_use]
     pub const fn loads(&self) -> bool {
         self.loads && !self.sealed
     }
 
-    /// Whether a module is there now.
+    /// Whether a module is loaded or built in.
     #[must_use]
     pub fn is_present(&self, module: &str) -> bool {
         self.present.contains(&plain(module))
     }
 
-    /// How the kernel stands to a module it would ask for by that name.
+    /// Returns the state of the module that the kernel would request by this name.
     #[must_use]
     pub fn state(&self, name: &str) -> State {
         if !self.loads {
@@ -215,7 +213,7 @@ impl Modules {
         }
     }
 
-    /// The modules that the kernel would get for a name.
+    /// Returns the modules that the kernel would load for a name.
     fn answering_to(&self, name: &str) -> Vec<String> {
         let plain_name = plain(name);
         let Some(known) = &self.known else {
@@ -230,7 +228,7 @@ impl Modules {
         if let Some(modules) = self.aliases.get(&plain_name) {
             return modules.clone();
         }
-        // Kernels before 5.2 do not list the aliases of what is built in.
+        // Kernels before 5.2 do not list the aliases of built-in modules.
         let custom = self.by_custom(name);
         if known.contains(&custom) {
             vec![custom]
@@ -239,7 +237,7 @@ impl Modules {
         }
     }
 
-    /// The module that answers to a name in most kernels.
+    /// Returns the module that provides a name in most kernels.
     fn by_custom(&self, name: &str) -> String {
         let oneself = plain(name);
         if self.present.contains(&oneself) || OF_ONE_FAMILY.contains(&name) {
@@ -254,7 +252,7 @@ impl Modules {
         if name.starts_with("nft-chain-") {
             return "nft_chain_nat".to_owned();
         }
-        // `nft-expr-2-fib` is a family's own, and `nft-expr-ct` is for all.
+        // `nft-expr-2-fib` is for one family, and `nft-expr-ct` for all.
         if let Some(expression) = name.strip_prefix("nft-expr-") {
             return match expression.split_once('-') {
                 Some(("2", of)) => format!("nft_{of}_ipv4"),
@@ -278,12 +276,12 @@ impl Modules {
     }
 }
 
-/// A name as the kernel compares it: `-` and `_` are the same.
+/// Normalizes a name as the kernel does when it compares names: `-` equals `_`.
 fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The module in a file: `kernel/net/bridge/bridge.ko.xz`.
+/// Returns the module of a file: `kernel/net/bridge/bridge.ko.xz`.
 fn module_of(path: &str) -> Option<String> {
     let file = path.trim().rsplit('/').next()?;
     let name = file.split_once(".ko").map_or(file, |(name, _)| name);
@@ -296,7 +294,7 @@ fn first_words(text: Option<&str>) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.split_whitespace().next())
 }
 
-/// Major and minor number of `6.1.0-50-cloud-amd64`; noughts if it is none.
+/// Returns the major and minor number of `6.1.0-50-cloud-amd64`; 0 for a number that is missing.
 fn release(text: &str) -> (u32, u32) {
     let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || {
@@ -348,7 +346,7 @@ mod tests {
         });
         assert_eq!(modules.state("ipt_recent"), State::Present);
         assert!(!modules.loads());
-        // Of these it would have told.
+        // The kernel would list this module if it had it.
         assert_eq!(modules.state("ip_vs"), State::Absent);
         assert_eq!(modules.state("ip_vs_rr"), State::Present);
     }

@@ -1,4 +1,4 @@
-//! One lab of an agent's, as the front end holds it.
+//! Running lab of an agent, on the side of the front end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -21,28 +21,28 @@ use svclab_model::evidence::{Drops, Evidence, Refused};
 use svclab_model::plan::{Delta, Plan, Probe};
 use svclab_model::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
-/// How long an agent may work on one request beyond what the lab itself waits
-/// for. It is not a limit on labs: it tells a hang from work.
+/// Time that an agent may spend on one request in addition to the time that the lab itself waits.
+/// It does not limit labs, but distinguishes an agent that hangs from one that works.
 const HANG: Duration = Duration::from_mins(5);
 
-/// How many of the latest changes of backends' health are kept until somebody asks for
-/// them.
+/// Maximum number of backend health changes that are kept until they are requested. The latest are
+/// kept.
 const MAX_TURNS: usize = 1024;
 
-/// A lab that stands until this is dropped.
+/// Running lab. Dropping the session removes the lab.
 #[derive(Debug)]
 pub struct Session {
     agent: Agent,
     lab: LabId,
     events: Ear,
-    /// What balancers found that nobody has asked for yet.
+    /// Health changes that balancers reported and that were not requested yet.
     turns: VecDeque<Turn>,
-    /// How long what is typed on nodes may take.
+    /// Maximum time of the commands that run on nodes.
     typing: Duration,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
     refused: Vec<Refused>,
-    /// The namespaces whose packets are followed.
+    /// Namespaces whose packets are traced.
     traced: Vec<String>,
     asked: Asked,
     ended: bool,
@@ -100,31 +100,30 @@ impl Session {
         }
     }
 
-    /// The agent it stands in.
+    /// Returns the agent that runs the lab.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// By which of the agent's descriptors each namespace is held.
+    /// Returns the agent's descriptor that holds each namespace, by namespace.
     #[must_use]
     pub fn descriptors(&self) -> &BTreeMap<String, i32> {
         &self.descriptors
     }
 
-    /// What the API servers of its nodes refused until real kube-proxies had written their
-    /// rules; [`Evidence::refused`] has what they refused since as well.
+    /// Returns the requests that the API servers of the nodes did not serve until the real
+    /// kube-proxies had written their rules. [`Evidence::refused`] also contains later requests.
     #[must_use]
     pub fn refused(&self) -> &[Refused] {
         &self.refused
     }
 
-    /// Turns the lab into one of another plan. After an error it is of no more
-    /// use.
+    /// Changes the lab to that of another plan. After an error, the lab is unusable.
     ///
     /// # Errors
     ///
-    /// What the agent could not do, or how it was lost.
+    /// When the agent cannot apply the change or was lost.
     pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
         self.asked.change(&delta);
         if let Some(probes) = &delta.probes {
@@ -143,13 +142,12 @@ impl Session {
         }
     }
 
-    /// Has the lab forget its connections, so that the next probe meets it as
-    /// the first one did. IPVS keeps the clients that it remembers for a
-    /// virtual server with persistence.
+    /// Resets the connection state of the lab, so that the next probe runs under the conditions of
+    /// the first. IPVS keeps the clients that it recorded for a virtual server with persistence.
     ///
     /// # Errors
     ///
-    /// What the agent could not do, or how it was lost.
+    /// When the agent cannot reset the state or was lost.
     pub async fn forget(&mut self) -> Result<(), KernelError> {
         self.agent.link.ask(Request::Forget { lab: self.lab });
         match self.answer(HANG).await? {
@@ -158,11 +156,11 @@ impl Session {
         }
     }
 
-    /// Runs the plan's probes.
+    /// Runs the probes of the plan.
     ///
     /// # Errors
     ///
-    /// What the agent could not do, or how it was lost.
+    /// When the agent cannot run the probes, returns other evidence than requested, or was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
         let tracing = self.trace_drops().await;
         self.agent.link.ask(Request::Probe { lab: self.lab });
@@ -182,8 +180,8 @@ impl Session {
         Ok(evidence)
     }
 
-    /// Begins to trace what is dropped of the lab's packets, where that is for the front
-    /// end to do and any packets are followed.
+    /// Starts to trace the dropped packets of the lab. `None` if the front end does not trace them,
+    /// or if no packets are traced.
     async fn trace_drops(&self) -> Option<Result<Tracing, Untraced>> {
         let agent = self.agent.traced_as.filter(|_| !self.traced.is_empty())?;
         let of = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
@@ -191,13 +189,12 @@ impl Session {
         Some(beside(move || Tracing::begin(agent, namespaces)).await)
     }
 
-    /// Ends whatever the lab serves under a name, as if its process were
-    /// killed: connections end, and the kernel refuses who comes. A program that
-    /// was started under that name is killed.
+    /// Stops what the lab serves under a name, as if its process were killed: connections end, and
+    /// the kernel refuses new connections. A program that was started under that name is killed.
     ///
     /// # Errors
     ///
-    /// When the lab serves nothing of that name, or the agent was lost.
+    /// When the lab serves nothing under that name, or the agent was lost.
     pub async fn stop(&mut self, server: &str) -> Result<(), KernelError> {
         self.agent.link.ask(Request::Stop {
             lab: self.lab,
@@ -209,12 +206,12 @@ impl Session {
         }
     }
 
-    /// Takes the lab away and waits until the agent has let go of it. To drop a
-    /// session takes it away, too, at some time.
+    /// Removes the lab and waits until the agent has released it. Dropping a session also removes
+    /// the lab, without waiting.
     ///
     /// # Errors
     ///
-    /// How the agent was lost.
+    /// When the agent was lost.
     pub async fn end(mut self) -> Result<(), KernelError> {
         self.agent.link.ask(Request::Remove { lab: self.lab });
         let gone = self.answer(HANG).await;
@@ -226,14 +223,13 @@ impl Session {
         }
     }
 
-    /// Serves the Kubernetes API at an address in a namespace of the lab, with
-    /// these objects and no others. Where it is served already, whoever watches
-    /// is told what changes, in the order of the objects and first of what goes.
+    /// Serves the Kubernetes API with exactly these objects at an address in a namespace of the
+    /// lab. If it is already served, watchers receive the changes in the order of the objects,
+    /// deletions first. Returns the version of the objects.
     ///
     /// # Errors
     ///
-    /// When an object cannot be served or the address is taken, or the agent was
-    /// lost.
+    /// When an object cannot be served, the address is in use, or the agent was lost.
     pub async fn serve(
         &mut self,
         namespace: &str,
@@ -249,12 +245,12 @@ impl Session {
         self.served().await
     }
 
-    /// Has the API server at that address hold these objects in place of those of their
-    /// names, and all others as they are; whoever watches is told.
+    /// Adds these objects to the API server at an address, or replaces those of the same names.
+    /// Other objects remain. Watchers receive the changes. Returns the version of the objects.
     ///
     /// # Errors
     ///
-    /// When an object cannot be served, none serves there, or the agent was lost.
+    /// When an object cannot be served, no API server is at the address, or the agent was lost.
     pub async fn put(
         &mut self,
         namespace: &str,
@@ -270,7 +266,7 @@ impl Session {
         self.served().await
     }
 
-    /// At which version the API server has what it was given.
+    /// Returns the version at which the API server has the objects.
     async fn served(&mut self) -> Result<u64, KernelError> {
         match self.answer(HANG).await? {
             Event::Served { version, .. } => Ok(version),
@@ -278,14 +274,12 @@ impl Session {
         }
     }
 
-    /// Starts a program in a namespace of the lab and lets it run until the lab
-    /// is gone or [`Session::stop`] ends it. A guest has only the programs that
-    /// it was given.
+    /// Starts a program in a namespace of the lab. The program runs until the lab is removed or
+    /// [`Session::stop`] ends it. A guest contains only the programs that were passed to it.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started, one of that name runs, or the agent
-    /// was lost.
+    /// When the program cannot be started, a program of that name runs, or the agent was lost.
     pub async fn start(
         &mut self,
         namespace: &str,
@@ -306,11 +300,11 @@ impl Session {
         }
     }
 
-    /// How a program is that [`Session::start`] started.
+    /// Returns the status of a program that [`Session::start`] started.
     ///
     /// # Errors
     ///
-    /// When none of that name was started, or the agent was lost.
+    /// When no program of that name was started, or the agent was lost.
     pub async fn look(&mut self, name: &str) -> Result<Running, KernelError> {
         self.agent.link.ask(Request::Look {
             lab: self.lab,
@@ -322,13 +316,13 @@ impl Session {
         }
     }
 
-    /// Runs a program in a namespace of the lab and waits for its end. A guest
-    /// has only the programs that it was given.
+    /// Runs a program in a namespace of the lab and waits for its end. A guest contains only the
+    /// programs that were passed to it.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started, or the agent was lost; not when the
-    /// program ends with an error of its own.
+    /// When the program cannot be started, or the agent was lost. A program that ends with an error
+    /// of its own is no error.
     pub async fn run(
         &mut self,
         namespace: &str,
@@ -349,14 +343,14 @@ impl Session {
         }
     }
 
-    /// What attaches to the lab, whatever else it is asked meanwhile.
+    /// Returns the opener of streams to the lab. Streams work beside other requests.
     #[must_use]
     pub fn opener(&self) -> Opener {
         Opener::new(self.agent.clone(), self.lab)
     }
 
-    /// Waits until a balancer of the lab has found a backend in another state
-    /// than before and has acted on it.
+    /// Waits until a balancer of the lab has found a change of a backend's health and has acted on
+    /// it.
     ///
     /// # Errors
     ///
@@ -406,7 +400,7 @@ impl Session {
         self.nonsense(&format_args!("it answered what was not asked: {event:?}"))
     }
 
-    /// Ends an agent that does not do what it should.
+    /// Kills an agent that violates the protocol.
     fn nonsense(&self, how: &dyn std::fmt::Display) -> KernelError {
         self.agent.link.kill();
         let mut lost = self.agent.link.lost("");
@@ -415,8 +409,8 @@ impl Session {
     }
 }
 
-/// Does what takes some milliseconds without keeping others waiting, unless there is no
-/// room for a thread to do it in.
+/// Runs work of some milliseconds in another thread, so that other tasks are not delayed. Runs it
+/// in this thread if no thread can be started.
 pub(super) async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
     let (say, said) = oneshot::channel();
     let doing = Arc::new(Mutex::new(Some(doing)));
@@ -441,7 +435,7 @@ pub(super) async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send +
     }
 }
 
-/// How long probes may take: at worst each waits for the one before, for its
+/// Returns the maximum time of probes. At worst, each probe waits for the previous one, for its
 /// handshake and for its answer.
 fn probing(probes: &[Probe]) -> Duration {
     probes.iter().map(|probe| probe.patience * 2).sum()

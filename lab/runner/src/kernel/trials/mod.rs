@@ -1,5 +1,5 @@
-//! The smallest plans that show whether a kernel can do something, and what has
-//! to come of them.
+//! Feature checks: the smallest plans that show whether a kernel has a feature, with the results
+//! that they must have.
 
 mod parts;
 
@@ -16,17 +16,17 @@ use svclab_ruleset::ipvs::{
     Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
 };
 
-/// How long a connection that must come about may take on a busy machine.
+/// Maximum wait for a connection that must succeed, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long one that must not come about is watched.
+/// Wait for a connection that must not succeed.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// The port that every trial's server has.
+/// Port of the server in every check.
 const PORT: u16 = 8080;
 
-/// The addresses of the two hosts of a trial, in their tunnel, and what their
-/// service is reached at; all networks are /24 and /64.
+/// Addresses of the two hosts, of the ends of their tunnel, and of their service. All networks are
+/// /24 and /64.
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const INNER_ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
@@ -36,26 +36,26 @@ const ONE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
 const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
 
-/// One thing to try.
+/// Check of one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
-    /// What it shows, in words that follow "this machine has".
+    /// Name of the feature, as text that follows "this machine has".
     pub name: &'static str,
-    /// What is built.
+    /// Plan that uses the feature.
     pub plan: Plan,
-    /// What every probe of it has to come to.
+    /// Verdict that every probe of the plan must have.
     pub verdict: Verdict,
-    /// Why the second host has to drop a packet, by its kernel's own account. Labs do
-    /// without that account; they are explained by counters then.
+    /// Reason that the kernel must report for a dropped packet on the second host. `None` if drops
+    /// are not traced. Labs do not need the trace: counters explain their drops without it.
     pub dropped: Option<&'static str>,
 }
 
 impl Trial {
-    /// Whether the evidence shows what the trial is to show.
+    /// Checks whether the evidence has the required results.
     ///
     /// # Errors
     ///
-    /// What it shows instead.
+    /// When it has other results.
     pub fn judge(&self, evidence: &Evidence) -> Result<(), String> {
         if evidence.attempts.len() != self.plan.probes.len() {
             return Err(format!(
@@ -92,7 +92,7 @@ impl Trial {
     }
 }
 
-/// All trials, the plainest first.
+/// Returns all checks, the simplest first.
 #[must_use]
 pub fn all() -> Vec<Trial> {
     let connects = |name, plan| Trial {
@@ -138,7 +138,7 @@ pub fn all() -> Vec<Trial> {
     ]
 }
 
-/// Two hosts on one cable, a server on the second, a connection to it.
+/// Returns two hosts on one veth pair, with a server on the second and a connection to it.
 fn cable(case: &str) -> Plan {
     let mut plan = Plan {
         case: case.to_owned(),
@@ -155,7 +155,7 @@ fn captured(mut plan: Plan) -> Plan {
     plan
 }
 
-/// A connection to a port of the second host that nobody serves.
+/// Returns a connection to a port of the second host without a server.
 fn refused() -> Plan {
     let mut plan = cable("drops");
     plan.watch.trace = vec!["two".to_owned()];
@@ -163,7 +163,7 @@ fn refused() -> Plan {
     asked(plan, TWO, PORT + 1, PATIENCE)
 }
 
-/// Two hosts on one switch.
+/// Returns two hosts on one bridge.
 fn bridge(case: &str) -> Plan {
     let mut plan = cable(case);
     let mut switch = Namespace {
@@ -188,7 +188,7 @@ fn bridge(case: &str) -> Plan {
     plan
 }
 
-/// Two hosts on one cable and a tunnel through it.
+/// Returns two hosts on one veth pair, with a VXLAN tunnel between them.
 fn tunnel() -> Plan {
     let mut plan = cable("tunnel");
     let ends = [("one", ONE, INNER_ONE), ("two", TWO, INNER_TWO)];
@@ -218,7 +218,7 @@ fn tunnel() -> Plan {
     asked(plan, INNER_TWO, PORT, PATIENCE)
 }
 
-/// A service that rules on the client's side lead to the server.
+/// Returns a service that iptables rules of the client translate to the server.
 fn translated(backend: Backend) -> Plan {
     let rules = format!(
         "*nat\n-A OUTPUT -d {SERVICE}/32 -p tcp -m comment --comment \"a service\" -m tcp --dport 80 -j DNAT --to-destination {TWO}:{PORT}\n-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE\nCOMMIT\n"
@@ -226,7 +226,8 @@ fn translated(backend: Backend) -> Plan {
     led_by(&rules, backend, backend.word())
 }
 
-/// The same by a map of nftables, in the words that kube-proxy's mode of that name has.
+/// Returns a service that a map of nftables translates to the server, in the syntax of kube-proxy's
+/// nftables mode.
 fn mapped() -> Plan {
     let mut plan = led_by("", Backend::Nft, "nftables");
     let client = &mut plan.namespaces[0];
@@ -266,7 +267,7 @@ fn mapped() -> Plan {
     plan
 }
 
-/// The same, for addresses that a set holds.
+/// Returns a service whose addresses are in a set.
 fn matched() -> Plan {
     let rules = format!(
         "*nat\n-A OUTPUT -p tcp -m set --match-set SERVICES dst,dst -j DNAT --to-destination {TWO}:{PORT}\nCOMMIT\n"
@@ -291,7 +292,7 @@ fn led_by(rules: &str, backend: Backend, case: &str) -> Plan {
     asked(plan, SERVICE, 80, PATIENCE)
 }
 
-/// A switch whose rules drop what it would pass on.
+/// Returns a bridge whose rules drop the packets that it forwards.
 fn bridged_drop() -> Plan {
     let mut plan = bridge("bridged");
     if let Some(switch) = plan.namespaces.last_mut() {
@@ -308,7 +309,7 @@ fn bridged_drop() -> Plan {
     asked(plan, TWO, PORT, SILENCE)
 }
 
-/// An interface that leads nowhere.
+/// Returns a namespace with a dummy interface.
 fn dummy() -> Plan {
     let interface = link("alone", "dummy0", LinkKind::Dummy, Some(ONE));
     Plan {
@@ -322,8 +323,7 @@ fn dummy() -> Plan {
     }
 }
 
-/// A service that IPVS leads to the server, with each of the schedulers that
-/// labs use.
+/// Returns a service that IPVS forwards to the server, with each of the schedulers that labs use.
 fn balanced() -> Plan {
     let mut plan = cable("IPVS");
     let client = &mut plan.namespaces[0];
@@ -349,7 +349,7 @@ fn balanced() -> Plan {
     asked(plan, SERVICE, 80, PATIENCE)
 }
 
-/// IPv6 on a cable, and its rules.
+/// Returns IPv6 on a veth pair, with rules.
 fn v6() -> Plan {
     let mut plan = Plan {
         case: "IPv6".to_owned(),

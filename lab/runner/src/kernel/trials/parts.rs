@@ -1,4 +1,4 @@
-//! The parts that trials are put together from.
+//! Building blocks of the feature checks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use svclab_model::plan::{
     ServerKind, Sysctl, Target,
 };
 
-/// A namespace with one interface, not yet cabled.
+/// Returns a namespace with one interface that is not connected yet.
 pub fn host(name: &str, address: IpAddr) -> Namespace {
     Namespace {
         name: name.to_owned(),
@@ -24,7 +24,7 @@ pub fn host(name: &str, address: IpAddr) -> Namespace {
     }
 }
 
-/// An interface whose link-layer address follows from its names.
+/// Returns an interface whose MAC address is derived from its names.
 pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>) -> Link {
     Link {
         name: name.to_owned(),
@@ -38,7 +38,7 @@ pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>
     }
 }
 
-/// The end of a cable whose other end is `peer` in `namespace`.
+/// Returns the end of a veth pair whose other end is `peer` in `namespace`.
 pub fn end_of(namespace: &str, peer: &str) -> LinkKind {
     LinkKind::Veth {
         namespace: namespace.to_owned(),
@@ -46,7 +46,7 @@ pub fn end_of(namespace: &str, peer: &str) -> LinkKind {
     }
 }
 
-/// Makes two interfaces, each `(namespace, name)`, the ends of one cable.
+/// Makes two interfaces, each `(namespace, name)`, the ends of one veth pair.
 pub fn join(plan: &mut Plan, one: (&str, &str), two: (&str, &str)) {
     for (here, there) in [(one, two), (two, one)] {
         for namespace in plan.namespaces.iter_mut().filter(|ns| ns.name == here.0) {
@@ -61,7 +61,7 @@ pub fn join(plan: &mut Plan, one: (&str, &str), two: (&str, &str)) {
     }
 }
 
-/// Static neighbours between the first two namespaces.
+/// Adds static neighbours between the namespaces of a plan.
 pub fn know_each_other(plan: &mut Plan) {
     let known: Vec<(IpAddr, Mac)> = plan
         .namespaces
@@ -85,7 +85,7 @@ pub fn know_each_other(plan: &mut Plan) {
     }
 }
 
-/// Has host `one` connect to an address once, and host `two` serve.
+/// Adds 1 connection from host `one` to an address, and a server on host `two` if there is none.
 pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> Plan {
     if plan.servers.is_empty() {
         plan.servers.push(Server {
@@ -111,7 +111,7 @@ pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> 
     plan
 }
 
-/// The route to everywhere in the family of `via`, by `eth0`.
+/// Returns the default route through `via` on `eth0`, in the family of `via`.
 pub fn default_route(via: IpAddr) -> Route {
     let any: IpAddr = match via {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -129,14 +129,14 @@ pub fn default_route(via: IpAddr) -> Route {
     }
 }
 
-/// An address with the length of its network's prefix, by family.
+/// Returns an address with the prefix length of its family.
 fn sized(address: IpAddr, v4: u8, v6: u8) -> IpNetwork {
     let prefix = if address.is_ipv4() { v4 } else { v6 };
-    // Refused only where a trial asks for a longer prefix than its family has.
+    // Fails only if a check uses a longer prefix than its family has.
     IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into())
 }
 
-/// A setting that speaks of no interface of the plan.
+/// Returns a sysctl that concerns no interface of the plan.
 pub fn setting(key: &str, value: &str) -> Sysctl {
     Sysctl {
         key: key.to_owned(),
