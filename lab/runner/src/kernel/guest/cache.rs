@@ -1,5 +1,5 @@
-//! What is kept between runs: kernels and snapshots, each a directory that
-//! appears whole or not at all, with the digest of each of its files.
+//! Cache of kernels and snapshots between runs. Each entry is a directory that appears complete or
+//! not at all, with the digest of each of its files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -15,38 +15,37 @@ use serde::{Deserialize, Serialize};
 use super::digest::{self, Identity};
 use super::error::{CacheWrong, GuestError};
 
-/// The file of an entry that says what the others are.
+/// File of an entry with its metadata and the digests of its files.
 const MANIFEST: &str = "manifest.json";
 
-/// The file of an entry that says which of its files were read and found right.
+/// File of an entry with the identities of the files whose digests were verified.
 const SEEN: &str = "seen.json";
 
-/// How often a lock that another process has is asked for again. Locks are
-/// held for a download or a boot; there is no event to wait for that a signal
-/// could end.
+/// Interval between attempts to get a lock that another process holds. Locks are held during a
+/// download or a boot. There is no event to wait for that a signal could interrupt.
 const ASK_AGAIN: Duration = Duration::from_millis(25);
 
-/// The cache's directory.
+/// Cache in a directory.
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
 }
 
-/// Something that is kept, whose files are what they were when it was made.
+/// Entry of the cache whose files are unchanged since the entry was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry<T> {
-    /// Where it lies.
+    /// Directory of the entry.
     pub directory: PathBuf,
-    /// What it says of itself.
+    /// Metadata of the entry.
     pub about: T,
-    /// The digest of the digests of its files.
+    /// Digest of the digests of its files.
     pub digest: String,
-    /// The size of its files together, in bytes.
+    /// Total size of its files, in bytes.
     pub bytes: u64,
 }
 
 impl<T> Entry<T> {
-    /// Its name among those of its kind.
+    /// Returns the name of the entry within its kind.
     #[must_use]
     pub fn key(&self) -> &str {
         self.directory
@@ -56,7 +55,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// A lock; let go when dropped, or by the kernel when this process ends.
+/// Lock of an entry. Released when dropped, or by the kernel when this process ends.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the lock is held by its being open")] File);
 
@@ -77,13 +76,13 @@ impl<T> Manifest<T> {
     }
 }
 
-/// Where the cache lies: `$SVCLAB_CACHE`; `svclab` in `$XDG_CACHE_HOME`, or in
-/// `.cache` of `$HOME`; for root without a home, `/var/cache/svclab`. `variable`
-/// looks up a variable of the environment.
+/// Returns the directory of the cache: `$SVCLAB_CACHE`; `svclab` in `$XDG_CACHE_HOME`, or in
+/// `.cache` of `$HOME`; for root without a home, `/var/cache/svclab`. `variable` returns the value
+/// of an environment variable.
 ///
 /// # Errors
 ///
-/// When there is nothing to go by.
+/// When no such variable is set.
 pub fn locate(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
     is_root: bool,
@@ -103,15 +102,15 @@ pub fn locate(
 }
 
 impl Cache {
-    /// The cache in that directory, which is made if it is not there.
+    /// Opens the cache in a directory. Creates the directory if it does not exist.
     ///
     /// # Errors
     ///
-    /// When it cannot be made or written.
+    /// When the directory cannot be created or written, or another user could change it.
     pub fn open(directory: PathBuf) -> Result<Self, GuestError> {
         let cache = Self { directory };
         for part in ["", "locks", "making"] {
-            // What is in there is run as a kernel: nobody else may write it.
+            // The contents are run as a kernel, so no other user may write them.
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
@@ -122,8 +121,8 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Refuses a directory that another user could change: guests boot kernels from it.
-    /// The cache itself may be behind a symbolic link, which the user chose.
+    /// Rejects a directory that another user could change, because guests boot kernels from it. The
+    /// cache itself may be behind a symbolic link, because the user chose the link.
     fn check_owner(&self, part: &str) -> Result<(), GuestError> {
         let (directory, about) = if part.is_empty() {
             (self.directory.clone(), fs::metadata(&self.directory))
@@ -149,11 +148,11 @@ impl Cache {
         Err(GuestError::CacheUnsafe { directory, wrong })
     }
 
-    /// The cache where this process's environment says it is.
+    /// Opens the cache that the environment of this process selects.
     ///
     /// # Errors
     ///
-    /// When the environment says nothing, or the directory cannot be used.
+    /// When the environment selects none, or the directory cannot be used.
     pub fn of_environment() -> Result<Self, GuestError> {
         Self::open(locate(
             |name| std::env::var_os(name),
@@ -161,13 +160,14 @@ impl Cache {
         )?)
     }
 
-    /// The cache's directory.
+    /// Returns the directory of the cache.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Turns what the system says into an error about this cache.
+    /// Converts an error of the operating system to an error of this cache. `doing` is the
+    /// operation, as text that follows "cannot".
     pub fn cannot(&self, doing: &str) -> impl FnOnce(io::Error) -> GuestError + use<> {
         let (doing, directory) = (doing.to_owned(), self.directory.clone());
         move |source| GuestError::Cache {
@@ -177,13 +177,13 @@ impl Cache {
         }
     }
 
-    /// Where an entry lies, or would.
+    /// Returns the directory of an entry, which may not exist.
     #[must_use]
     pub fn place(&self, kind: &str, key: &str) -> PathBuf {
         self.directory.join(kind).join(key)
     }
 
-    /// The names of all entries of a kind, sorted.
+    /// Returns the names of all entries of a kind, sorted.
     #[must_use]
     pub fn keys(&self, kind: &str) -> Vec<String> {
         let mut keys: Vec<String> = fs::read_dir(self.directory.join(kind))
@@ -195,7 +195,7 @@ impl Cache {
         keys
     }
 
-    /// What an entry says of itself, without looking at its files.
+    /// Reads an entry without checking its files. `None` if there is no such entry.
     #[must_use]
     pub fn peek<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
         let directory = self.place(kind, key);
@@ -213,11 +213,11 @@ impl Cache {
         })
     }
 
-    /// An entry whose files are what they were when it was made; none if there
-    /// is none, or it is damaged.
+    /// Returns an entry whose files are unchanged since the entry was made. `None` if there is no
+    /// such entry, or if it is damaged.
     ///
-    /// Each file's digest is compared once; after that it is enough that the
-    /// file was not written since, which the kernel tells.
+    /// The digest of each file is verified once. After that, the metadata from the kernel shows
+    /// whether the file was written since.
     #[must_use]
     pub fn entry<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
         let directory = self.place(kind, key);
@@ -236,7 +236,7 @@ impl Cache {
             now.insert(name.clone(), identity);
         }
         if now != seen {
-            // Where it cannot be kept, the digests are compared each time.
+            // If the identities cannot be stored, the digests are verified each time.
             let _ = self.write_whole(&directory.join(SEEN), &now);
         }
         Some(Entry {
@@ -247,9 +247,9 @@ impl Cache {
         })
     }
 
-    /// A directory for what is to become an entry. It goes away with its guard,
-    /// and with the next one of that kind and key if this process is killed.
-    /// The caller holds the entry's lock.
+    /// Creates a directory for a new entry. Dropping the guard removes the directory. If this
+    /// process is killed, the next call with this kind and key removes it. The caller holds the
+    /// lock of the entry.
     ///
     /// # Errors
     ///
@@ -271,8 +271,8 @@ impl Cache {
             .map_err(self.cannot("make a directory"))
     }
 
-    /// Makes an entry of all files directly in a directory, in place of what
-    /// was there. The caller holds the entry's lock.
+    /// Makes an entry of all files directly in a directory, and replaces an existing entry. The
+    /// caller holds the lock of the entry.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Cache {
         let moved = fs::create_dir_all(self.directory.join(kind))
             .and_then(|()| fs::rename(made.path(), &directory));
         moved.map_err(self.cannot(&what))?;
-        // It is no temporary directory any more.
+        // The directory is no longer temporary.
         let _ = made.keep();
         Ok(Entry {
             directory,
@@ -315,7 +315,7 @@ impl Cache {
         })
     }
 
-    /// Removes an entry, if it is there. The caller holds the entry's lock.
+    /// Removes an entry if it exists. The caller holds the lock of the entry.
     ///
     /// # Errors
     ///
@@ -325,17 +325,17 @@ impl Cache {
         if !directory.exists() {
             return Ok(());
         }
-        // Out of sight first: what is half gone must not be found.
+        // The entry is moved first, so that a partly removed entry is never found.
         let aside = self.aside(&format!("old-{kind}-{key}-"))?;
         fs::rename(&directory, aside.path().join("old"))
             .map_err(self.cannot(&format!("remove {kind}/{key}")))
     }
 
-    /// Waits until this process alone may make or remove that entry.
+    /// Waits for the lock of an entry. Only its holder may create or remove the entry.
     ///
     /// # Errors
     ///
-    /// When the lock's file cannot be made.
+    /// When the lock file cannot be created.
     pub async fn lock(&self, kind: &str, key: &str) -> Result<Lock, GuestError> {
         let mut told = false;
         loop {
@@ -349,11 +349,11 @@ impl Cache {
         }
     }
 
-    /// The lock of an entry, unless another process has it.
+    /// Returns the lock of an entry. `None` if another process holds it.
     ///
     /// # Errors
     ///
-    /// When the lock's file cannot be made.
+    /// When the lock file cannot be created.
     pub fn try_lock(&self, kind: &str, key: &str) -> Result<Option<Lock>, GuestError> {
         let path = self.directory.join("locks").join(format!("{kind}-{key}"));
         let file = File::options()
@@ -370,14 +370,13 @@ impl Cache {
         }
     }
 
-    /// Reads one of the cache's own notes; none when there is none that can be
-    /// read.
+    /// Reads a note of the cache. `None` if the note is missing or cannot be read.
     #[must_use]
     pub fn note<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         read(&self.directory.join("notes").join(name))
     }
 
-    /// Keeps a note, whole or not at all.
+    /// Stores a note, completely or not at all.
     ///
     /// # Errors
     ///
@@ -389,7 +388,7 @@ impl Cache {
             .map_err(self.cannot("keep a note"))
     }
 
-    /// Writes a file by writing another and renaming it.
+    /// Writes a file by writing a temporary file and renaming it.
     fn write_whole(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
         let file = tempfile::NamedTempFile::new_in(self.directory.join("making"))?;
         serde_json::to_writer(&file, value)?;
@@ -418,7 +417,7 @@ mod tests {
         cache.keep("things", key, made, 7).unwrap()
     }
 
-    /// Root alone may give a directory away.
+    /// Only root can change the owner of a directory.
     #[test]
     fn cache_that_another_user_could_change_is_refused() {
         use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -489,7 +488,7 @@ mod tests {
         assert_eq!(cache.entry::<u32>("things", "a"), None);
         let kept = keep(&cache, "a", "one");
         assert_eq!(cache.entry("things", "a"), Some(kept));
-        // The second look goes by what the first one noted.
+        // The second call uses the identities that the first one stored.
         assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 3);
         keep(&cache, "a", "three");
         assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 5);

@@ -1,24 +1,24 @@
-//! What a guest's console and QEMU itself say, and what they mean.
+//! Collects the output of a guest's console and of QEMU, and determines the cause of a guest's end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// How much is kept, in bytes.
+/// Maximum output that is kept, in bytes.
 const KEPT: usize = 8192;
 
-/// How many lines are told.
+/// Maximum number of lines in messages.
 const TOLD: usize = 8;
 
-/// How a kernel's own account of its end begins (Linux v6.12, `kernel/panic.c`).
+/// Beginning of a kernel's panic message (Linux v6.12, `kernel/panic.c`).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// The end of what was written somewhere, while it is written.
+/// End of an output stream, also while the stream is written.
 #[derive(Debug, Clone, Default)]
 pub struct Tail(Arc<Mutex<Vec<u8>>>);
 
 impl Tail {
-    /// Reads on until the end of the stream.
+    /// Reads a stream until its end.
     pub async fn follow(&self, mut from: impl AsyncRead + Unpin) {
         let mut chunk = [0; 1024];
         while let Ok(length @ 1..) = from.read(&mut chunk).await {
@@ -29,7 +29,7 @@ impl Tail {
         }
     }
 
-    /// The last lines of what was kept, or the last up to a panic.
+    /// Returns the last lines of the output, or the last lines up to a panic message.
     #[must_use]
     pub fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,8 +37,7 @@ impl Tail {
     }
 }
 
-/// What is worth telling, without the control characters of firmware that
-/// draws on its screen.
+/// Returns the last lines without control characters, which firmware prints to draw on its screen.
 fn clean(text: &str) -> String {
     let text = anstream::adapter::strip_str(text).to_string();
     let mut lines: Vec<String> = text
@@ -50,14 +49,13 @@ fn clean(text: &str) -> String {
         .filter(|line| !line.is_empty() && !line.starts_with("SeaBIOS"))
         .collect();
     if let Some(panic) = lines.iter().position(|line| line.contains(PANIC)) {
-        // What follows are registers.
+        // Registers follow the panic message.
         lines.truncate(panic + 1);
     }
     lines[lines.len().saturating_sub(TOLD)..].join("\n")
 }
 
-/// What a kernel's last words say about its end, in words of ours; none when
-/// they say nothing.
+/// Describes the cause of a kernel's end by its last messages. `None` if they report none.
 #[must_use]
 pub fn death(said: &str) -> Option<String> {
     // Linux v6.12, `mm/oom_kill.c`.

@@ -1,5 +1,4 @@
-//! Digests of files, and how to tell without reading it again that a file is
-//! the one that was read.
+//! Computes digests of files, and detects without reading a file again whether it changed.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -10,13 +9,13 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// What changes when a file's contents do: the kernel sets the last of these at
-/// every write, and nobody can set it back.
+/// Metadata that changes when the contents of a file change. The kernel sets `changed` at every
+/// write, and no program can set it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     inode: u64,
     bytes: u64,
-    /// Nanoseconds since the epoch.
+    /// Modification time, in nanoseconds since the epoch.
     modified: i128,
     changed: i128,
 }
@@ -35,27 +34,27 @@ impl From<&Metadata> for Identity {
 }
 
 impl Identity {
-    /// A file's identity now.
+    /// Returns the current metadata of a file.
     ///
     /// # Errors
     ///
-    /// When it is not there.
+    /// When the file does not exist.
     pub fn of(file: &Path) -> io::Result<Self> {
         Ok(Self::from(&fs::metadata(file)?))
     }
 
-    /// Its size, in bytes.
+    /// Returns the size of the file, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// The SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// When the file cannot be read.
 pub fn of_file(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
@@ -68,14 +67,14 @@ pub fn of_file(path: &Path) -> io::Result<String> {
     }
 }
 
-/// The SHA-256 of bytes, in hexadecimal.
+/// Returns the SHA-256 of bytes, in hexadecimal.
 #[must_use]
 pub fn of_bytes(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// A name for what was made of these parts: the first 16 bytes of a digest that
-/// no other list of parts has.
+/// Returns a name for an object made of these parts: the first 16 bytes of a digest. Other lists of
+/// parts have other digests.
 #[must_use]
 pub fn name(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
@@ -104,7 +103,7 @@ mod tests {
         fs::write(&file, "one").unwrap();
         let before = Identity::of(&file).unwrap();
         let modified = fs::metadata(&file).unwrap().modified().unwrap();
-        // Until the kernel's clock, which files' times are read from, moves on.
+        // Repeats until the kernel's clock for the times of files advances.
         let after = loop {
             fs::write(&file, "two").unwrap();
             File::options()

@@ -1,27 +1,27 @@
-//! What a program needs to start: its loader and its libraries, as its own file
-//! names them.
+//! Reads the loader and the libraries that a program needs to start from its ELF file.
 
 use std::path::{Path, PathBuf};
 
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
-/// What an ELF file asks for.
+/// Dependencies of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wants {
-    /// The loader, by its whole path; none for a library or a static program.
+    /// Absolute path of the loader. `None` for a library or a static program.
     pub loader: Option<PathBuf>,
-    /// Libraries, by file name.
+    /// File names of the libraries.
     pub libraries: Vec<String>,
-    /// Where it wants them looked for first; `$ORIGIN` is its own directory.
+    /// Directories that the loader searches first. `$ORIGIN` is replaced by the directory of the
+    /// file.
     pub paths: Vec<PathBuf>,
 }
 
-/// Reads what an ELF file asks for. `file` is where it lies.
+/// Reads the dependencies of an ELF file. `file` is its path.
 ///
 /// # Errors
 ///
-/// When it is no ELF file of 64 bits.
+/// When `bytes` is not a 64-bit ELF file.
 pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
@@ -59,12 +59,12 @@ pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
     Ok(wants)
 }
 
-/// The part of an ELF file that is loaded to run it: what only debuggers and
-/// linkers read, at its end, is cut off.
+/// Returns the part of an ELF file that is loaded to run it. The data at the end that only
+/// debuggers and linkers read is removed.
 ///
 /// # Errors
 ///
-/// When it is no ELF file of 64 bits.
+/// When `bytes` is not a 64-bit ELF file.
 pub fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
@@ -79,8 +79,8 @@ pub fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
         .unwrap_or(0);
     let end = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
     let mut part = bytes[..end].to_vec();
-    // `e_shoff`, and `e_shnum` and `e_shstrndx` at the header's end: no section
-    // is left to be spoken of (System V ABI, ELF-64 header).
+    // Clears `e_shoff`, and `e_shnum` and `e_shstrndx` at the end of the header, because no section
+    // is left (System V ABI, ELF-64 header).
     if sections_lie_beyond(header.e_shoff.get(endian), end) {
         part[0x28..0x30].fill(0);
         part[0x3c..0x40].fill(0);

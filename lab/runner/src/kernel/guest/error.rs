@@ -1,4 +1,4 @@
-//! Why there is no guest.
+//! Errors of guests.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,87 +9,87 @@ use super::tree::TreeError;
 use super::userland::UserlandError;
 use svclab_diagnostic::shortage;
 
-/// Why there is no guest.
+/// Reason why no guest is available.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// There is no QEMU.
+    /// QEMU is not installed.
     #[error("a guest kernel needs {PROGRAM}, which is not installed")]
     NoQemu,
-    /// QEMU is older than what svclab was tried with.
+    /// QEMU is older than the versions that svclab was tested with.
     #[error(
         "{} is QEMU {version}; guests need {}.{} or newer", program.display(), OLDEST.0, OLDEST.1
     )]
     OldQemu {
-        /// The program.
+        /// Path of QEMU.
         program: PathBuf,
-        /// Its version.
+        /// Version of QEMU.
         version: String,
     },
-    /// What bears QEMU's name does not say that it is QEMU.
+    /// The program with the name of QEMU does not print a version of QEMU.
     #[error("{} does not say which QEMU it is; it says: {said}", program.display())]
     OddQemu {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// What it says instead.
+        /// Output of the program.
         said: String,
     },
-    /// A program does not start.
+    /// A program cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Start {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// QEMU cannot be started as a process without privileges.
     #[error("QEMU is not started, because it cannot {step}: {source}")]
     Confine {
-        /// What it cannot do.
+        /// Operation that failed, as text that follows "cannot".
         step: &'static str,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// No package of that kernel is to be had.
+    /// No package of the kernel is available.
     #[error("there is no guest kernel {wanted}: {why}")]
     NoKernel {
-        /// What was wanted.
+        /// Requested kernel.
         wanted: String,
-        /// Why it is not there.
+        /// Reason why the kernel is not available.
         why: String,
     },
-    /// The user's own kernel is none.
+    /// The user's file is not a kernel that can boot.
     #[error("{} cannot be booted: {why}", file.display())]
     Image {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// A kernel's modules cannot be used.
+    /// The modules of a kernel cannot be used.
     #[error(transparent)]
     Modules(#[from] TreeError),
-    /// The guest's programs cannot be put together.
+    /// The programs of a guest cannot be collected.
     #[error("cannot put together the guest's programs: {0}")]
     Userland(#[from] UserlandError),
-    /// The cache does not do what a directory should.
+    /// An operation in the directory of the cache failed.
     #[error("cannot {doing} in the cache {}: {source}", directory.display())]
     Cache {
-        /// What was tried.
+        /// Operation, as text that follows "cannot".
         doing: String,
-        /// The cache's directory.
+        /// Directory of the cache.
         directory: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another user could change what is in the cache.
+    /// Another user could change the contents of the cache.
     #[error("the cache {} {wrong}", directory.display())]
     CacheUnsafe {
-        /// The cache's directory, or one in it.
+        /// Directory of the cache, or a directory in it.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         wrong: CacheWrong,
     },
-    /// There is nowhere to keep anything.
+    /// No directory for the cache is configured.
     #[error(
         "there is no place for guest kernels: neither $SVCLAB_CACHE, $XDG_CACHE_HOME nor $HOME is set"
     )]
@@ -97,48 +97,48 @@ pub enum GuestError {
     /// The guest was not ready in time.
     #[error("the guest kernel {kernel} was not ready after {} s{}", after.as_secs(), console(said))]
     Hangs {
-        /// Which kernel.
+        /// Release of the kernel.
         kernel: String,
-        /// How long was waited.
+        /// Time limit that was exceeded.
         after: Duration,
-        /// The end of what it wrote to its console.
+        /// End of the console output of the guest.
         said: String,
     },
     /// The guest ended before it was ready.
     #[error("the guest kernel {kernel} did not come up: {how}{}", console(said))]
     Died {
-        /// Which kernel.
+        /// Release of the kernel.
         kernel: String,
-        /// How it ended.
+        /// Description of the end.
         how: String,
-        /// The end of what it and QEMU wrote.
+        /// End of the output of the guest and of QEMU.
         said: String,
     },
-    /// QEMU did not do what it was told.
+    /// QEMU did not execute a command.
     #[error("QEMU refused to {doing}: {said}")]
     Control {
-        /// What it was told.
+        /// Command, as text that follows "refused to".
         doing: String,
-        /// What it answered.
+        /// Reply of QEMU.
         said: String,
     },
 }
 
-/// Why a cache is not used.
+/// Reason why a cache is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CacheWrong {
-    /// There is something else of its name.
+    /// The path is not a directory.
     #[error("is no directory")]
     NoDirectory,
-    /// It is another user's.
+    /// The directory belongs to another user.
     #[error("belongs to the user {owner}, not to the user {user} who runs svclab")]
     Foreign {
-        /// Whose it is.
+        /// User ID of the owner.
         owner: u32,
-        /// Who runs svclab.
+        /// User ID of the user who runs svclab.
         user: u32,
     },
-    /// Others may write it.
+    /// Other users can write the directory, which has this mode.
     #[error("may be written by others: its mode is {0:03o}")]
     Writable(u32),
 }
@@ -152,8 +152,7 @@ fn console(said: &str) -> String {
 }
 
 impl GuestError {
-    /// Whether a guest was there and was lost, rather than this machine lacking
-    /// something.
+    /// Whether a guest was lost. Otherwise this machine lacks something.
     #[must_use]
     pub const fn is_loss(&self) -> bool {
         matches!(
@@ -162,7 +161,7 @@ impl GuestError {
         )
     }
 
-    /// What to do about it.
+    /// Returns the help text for the error. `None` if there is none.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         if let Self::CacheUnsafe { directory, wrong } = self {

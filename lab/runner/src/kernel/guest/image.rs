@@ -1,5 +1,4 @@
-//! A kernel as guests boot it: its own file, its modules as an archive, and what
-//! it says of itself.
+//! Kernel in the form that guests boot: its file, an archive of its modules, and its metadata.
 
 use std::fs;
 use std::io;
@@ -14,42 +13,42 @@ use super::tree;
 use crate::kernel::modules::{Lists, Modules};
 use svclab_agent::MODULES;
 
-/// The version of what is made of a kernel; an entry of another is stale.
+/// Version of the format of a kernel's entry. An entry of another version is outdated.
 pub const FORMAT: u32 = 2;
 
-/// The file of an entry that is the kernel.
+/// File name of the kernel in an entry.
 pub const KERNEL: &str = "vmlinuz";
 
-/// The file of an entry that is the archive of its modules.
+/// File name of the archive of modules in an entry.
 pub const ARCHIVE: &str = "modules.cpio";
 
-/// The file that lists the modules' aliases.
+/// File name of the list of module aliases.
 const ALIASES: &str = "modules.alias";
 
-/// The file that lists what is built in.
+/// File name of the list of built-in modules.
 const BUILT_IN: &str = "modules.builtin";
 
-/// What a kept kernel says of itself.
+/// Metadata of a kernel in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Which way of keeping kernels it was made by.
+    /// Version of the format of the entry.
     pub format: u32,
-    /// What it calls itself: `6.12.117+deb12-cloud-amd64`.
+    /// Release of the kernel: `6.12.117+deb12-cloud-amd64`.
     pub release: String,
-    /// Where it is from: a package and its version, or a file.
+    /// Origin of the kernel: a package and its version, or a file.
     pub from: String,
-    /// Whether it is a user's own rather than the distribution's.
+    /// Whether the kernel is the user's own and not the distribution's.
     pub own: bool,
-    /// The modules that it loads at boot.
+    /// Names of the modules that it loads at boot.
     pub modules: Vec<String>,
 }
 
-/// Makes the files of a kernel's entry in a directory, from the kernel's file
-/// and the directory of its modules (`/lib/modules/RELEASE`).
+/// Creates the files of a kernel's entry in a directory, from the kernel file and the directory of
+/// its modules (`/lib/modules/RELEASE`). Returns the release and the names of the modules.
 ///
 /// # Errors
 ///
-/// When one of them cannot be read or is none, or the cache cannot be written.
+/// When a file cannot be read or is invalid, or the cache cannot be written.
 pub fn make(
     cache: &Cache,
     kernel: &Path,
@@ -80,7 +79,7 @@ pub fn make(
         .and_then(|()| fs::write(into.join(KERNEL), bytes))
         .and_then(|()| fs::write(into.join(ALIASES), tree::alias_list(&loaded)))
         .and_then(|()| {
-            // Kernels without the list of what is built in say the rest.
+            // A kernel without a list of built-in modules gets an empty list.
             let list = fs::read(modules.join(BUILT_IN)).unwrap_or_default();
             fs::write(into.join(BUILT_IN), list)
         });
@@ -89,8 +88,8 @@ pub fn make(
     Ok((release, names))
 }
 
-/// What a guest with this kernel has of modules: what it loads at boot and what
-/// is built in. It loads nothing later.
+/// Returns the modules of a guest with this kernel: those that it loads at boot, and the built-in
+/// modules. The guest loads no module later.
 #[must_use]
 pub fn modules(image: &Image, directory: &Path) -> Modules {
     let list = |name: &str| fs::read_to_string(directory.join(name)).ok();
@@ -112,10 +111,10 @@ pub fn modules(image: &Image, directory: &Path) -> Modules {
     })
 }
 
-/// What a kernel's file says that it is.
+/// Returns the release that a kernel file contains. `None` if the file is not a kernel.
 ///
-/// A `bzImage` points at it (Linux v6.12, `Documentation/arch/x86/boot.rst`,
-/// `kernel_version`); a `vmlinux` holds the line it greets with.
+/// A `bzImage` has a pointer to the release (Linux v6.12, `Documentation/arch/x86/boot.rst`,
+/// `kernel_version`). A `vmlinux` contains the line that the kernel prints first.
 #[must_use]
 pub fn release(kernel: &[u8]) -> Option<String> {
     const GREETING: &[u8] = b"Linux version ";
@@ -136,8 +135,8 @@ pub fn release(kernel: &[u8]) -> Option<String> {
     (!release.is_empty() && release.len() < 65).then(|| release.to_owned())
 }
 
-/// The directory of the modules of a release, at or below a directory that a
-/// user names, or in the usual places.
+/// Returns the directory of the modules of a release. Searches at and below `named` if the user
+/// names a directory, else in the usual places.
 #[must_use]
 pub fn find_modules(named: Option<&Path>, kernel: &Path, release: &str) -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = Vec::new();
@@ -147,7 +146,7 @@ pub fn find_modules(named: Option<&Path>, kernel: &Path, release: &str) -> Optio
             places.push(named.join(below).join(release));
         }
     } else {
-        // Where an unpacked package has it, seen from its `boot`.
+        // Location in an unpacked package, relative to its `boot`.
         if let Some(root) = kernel.parent().and_then(Path::parent) {
             places.push(root.join("lib/modules").join(release));
             places.push(root.join("usr/lib/modules").join(release));
@@ -171,7 +170,7 @@ mod tests {
         let text = b"6.1.0-56-cloud-amd64 (debian) #1 SMP\0";
         image[0x310..0x310 + text.len()].copy_from_slice(text);
         assert_eq!(release(&image).as_deref(), Some("6.1.0-56-cloud-amd64"));
-        // It points beyond its end.
+        // The pointer leads beyond the end of the file.
         image[0x20f] = 0xff;
         assert_eq!(release(&image), None);
         let mut elf = b"\x7fELF and more".to_vec();

@@ -1,36 +1,35 @@
-//! The file system a guest starts from, as an archive that the kernel unpacks.
+//! Root file system of a guest, as an archive that the kernel unpacks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use cpio::newc::{Builder, trailer};
 
-/// One thing in a guest's file system.
+/// Object in the file system of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A directory.
+    /// Directory with mode 0755.
     Directory,
-    /// A symbolic link to this target.
+    /// Symbolic link with this target.
     Link(String),
-    /// A file with these contents that can be executed.
+    /// Executable file with these contents.
     File(Vec<u8>),
-    /// A character device.
+    /// Character device with mode 0600.
     Device {
-        /// Its major number.
+        /// Major number of the device.
         major: u32,
-        /// Its minor number.
+        /// Minor number of the device.
         minor: u32,
     },
 }
 
-/// A file system: what lies where. Paths are relative to its root, without a
-/// leading slash; their order puts directories before what is in them.
+/// File system: objects by path. Paths are relative to the root, without a leading slash. Their
+/// order places directories before their contents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Files(BTreeMap<String, Node>);
 
 impl Files {
-    /// Puts something at a path, and the directories above it where nothing is
-    /// yet. What is there already stays.
+    /// Adds an object at a path, and the missing directories above it. An existing object is kept.
     pub fn put(&mut self, path: &str, node: Node) {
         let path = path.trim_matches('/');
         for (at, _) in path.match_indices('/') {
@@ -43,23 +42,23 @@ impl Files {
         }
     }
 
-    /// Whether something is at a path.
+    /// Whether an object exists at a path.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.0.contains_key(path.trim_matches('/'))
     }
 
-    /// Writes the archive, in the format that Linux takes
-    /// (`Documentation/driver-api/early-userspace/buffer-format.rst`). Archives
-    /// written one after another are one file system.
+    /// Writes the archive in the format that Linux reads
+    /// (`Documentation/driver-api/early-userspace/buffer-format.rst`). Archives that are written in
+    /// sequence form one file system.
     ///
     /// # Errors
     ///
-    /// What writing says; a file of 4 GiB or more.
+    /// When writing fails, or a file has 4 GiB or more.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         let mut out = out;
         for (inode, (path, node)) in self.0.iter().enumerate() {
-            // The kernel takes equal numbers of files with links for one file.
+            // The kernel treats files with links and equal inode numbers as one file.
             let builder = Builder::new(path)
                 .ino(u32::try_from(inode).map_err(io::Error::other)?)
                 .nlink(1);

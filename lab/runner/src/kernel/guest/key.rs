@@ -1,5 +1,5 @@
-//! What names all that guests are made of, before any of it is fetched: whoever
-//! keeps svclab's cache elsewhere, as CI does, keeps it by this name.
+//! Computes the key of everything that guests are built from, before anything is downloaded. Users
+//! who store svclab's cache elsewhere, such as CI, store it under this key.
 
 use super::digest;
 use super::error::GuestError;
@@ -8,13 +8,13 @@ use super::store::{Wanted, find};
 use super::{qemu_version, userland};
 use crate::kernel::agent_program;
 
-/// The release of the kernel that apt would get, and a digest of its package's
-/// version, QEMU's, and the files of the agent and of the programs that labs need:
-/// the cache of another name holds nothing that is of use here, except by chance.
+/// Returns the release of the kernel that apt would download, with a digest. The digest covers the
+/// versions of its package and of QEMU, and the files of the agent and of the programs that labs
+/// need. A cache under another key contains nothing useful, except by chance.
 ///
 /// # Errors
 ///
-/// When apt knows no such kernel, there is no QEMU, or a program cannot be read.
+/// When apt offers no such kernel, QEMU is missing, or a program cannot be read.
 pub async fn key(wanted: &Wanted) -> Result<String, GuestError> {
     let package = find(wanted).await?;
     let (qemu, _) = qemu_version().await?;

@@ -1,7 +1,7 @@
-//! A guest's kernel: a place to run plans that this host's kernel cannot, or
-//! that are to be tried in another. QEMU boots a distribution's kernel, which
-//! starts svclab's agent as its first process; a guest that has booted once is
-//! kept as a snapshot, and later ones go on from there.
+//! Kernels of guests. They run plans that this host's kernel cannot run, or that the user wants to
+//! run in another kernel. QEMU boots a distribution's kernel, which starts svclab's agent as its
+//! first process. A guest that has booted once is stored as a snapshot, and later guests resume
+//! from it.
 
 mod boot;
 mod cache;
@@ -49,40 +49,38 @@ use super::modules::Modules;
 use svclab_model::plan::Plan;
 use svclab_planner::needs::Needs;
 
-/// Whether there is a QEMU at all, by `PATH`; which one is found out later.
+/// Checks that `PATH` contains QEMU. Its version is checked later.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// When there is no QEMU.
 pub fn look_for_qemu() -> Result<(), GuestError> {
     qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
 }
 
-/// The version of this machine's QEMU, and what this machine refuses of the
-/// confinement that QEMU runs in.
+/// Returns the version of this machine's QEMU, and the parts of QEMU's confinement that this
+/// machine does not support.
 ///
 /// # Errors
 ///
-/// When there is none, or it is none that guests can use.
+/// When QEMU is missing, or guests cannot use it.
 pub async fn qemu_version() -> Result<(String, Lacks), GuestError> {
     let path = qemu::find(std::env::var_os("PATH").as_deref())?;
     let (qemu, lacks) = qemu::inspect(&path).await?;
     Ok((qemu.version, lacks))
 }
 
-/// How long a guest may take.
+/// Time limits of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// From QEMU's start until the agent is ready, when it boots.
+    /// From the start of QEMU until the agent is ready, for a guest that boots.
     pub boot: Duration,
-    /// The same for the one boot that tries KVM: by KVM a boot takes a second,
-    /// and where KVM does not work it takes for ever.
+    /// Like `boot`, for the one boot that tests KVM. A boot takes 1 s with KVM; if KVM does not
+    /// work, it never ends.
     pub trial: Duration,
-    /// From QEMU's start until the agent answers, when it goes on from a
-    /// snapshot.
+    /// From the start of QEMU until the agent answers, for a guest that resumes from a snapshot.
     pub restore: Duration,
-    /// How long an agent may be silent that is asked every so often whether it
-    /// lives.
+    /// Maximum silence of an agent that receives keepalive requests.
     pub silence: Duration,
 }
 
@@ -97,43 +95,43 @@ impl Default for Deadlines {
     }
 }
 
-/// The digest of a snapshot, and its memory.
+/// Digest of a snapshot, and its memory.
 type SharedMemory = (String, Arc<Shared>);
 
-/// A guest with a certain kernel; each [`Guest::start`] is a clone of its own.
+/// Guest with one kernel. Each [`Guest::start`] starts a separate clone.
 #[derive(Debug, Clone)]
 pub struct Guest {
     cache: Cache,
     kernel: Entry<Image>,
     modules: Arc<Modules>,
     program: PathBuf,
-    /// Programs besides those that labs need.
+    /// Programs in addition to those that labs need.
     further: Vec<PathBuf>,
-    /// In MiB.
+    /// Memory in MiB.
     memory: u32,
-    /// How much of it is for labs besides what others have, in MiB.
+    /// Part of the memory that is for labs in addition to the default, in MiB.
     more: u32,
     deadlines: Deadlines,
-    /// The memory of the snapshot that was last gone on from, by its digest.
+    /// Memory of the snapshot that was resumed last, with its digest.
     shared: Arc<Mutex<Option<SharedMemory>>>,
 }
 
 impl Guest {
-    /// A guest with the kernel that is wanted, which is fetched if it is not
-    /// kept, and the agent that [`agent_program::find`] returns.
+    /// Creates a guest with the requested kernel and the agent that [`agent_program::find`]
+    /// returns. The kernel is downloaded if the cache does not contain it.
     ///
     /// # Errors
     ///
-    /// When the kernel is not to be had.
+    /// When the kernel is not available.
     pub async fn new(cache: Cache, wanted: &Wanted) -> Result<Self, GuestError> {
         Self::with_agent(cache, wanted, agent_program::expected()).await
     }
 
-    /// A guest with another program as its agent.
+    /// Creates a guest with another agent program.
     ///
     /// # Errors
     ///
-    /// When the kernel is not to be had.
+    /// When the kernel is not available.
     pub async fn with_agent(
         cache: Cache,
         wanted: &Wanted,
@@ -154,53 +152,50 @@ impl Guest {
         })
     }
 
-    /// The same guest with other deadlines.
+    /// Sets other time limits.
     #[must_use]
     pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
         self.deadlines = deadlines;
         self
     }
 
-    /// The same guest with further programs of this machine's, where they lie
-    /// here; [`crate::kernel::Session::run`] and [`crate::kernel::Session::start`]
-    /// start them. Its file system lies in its memory: large ones need
-    /// [`Guest::with_memory`].
+    /// Adds programs of this machine, at their paths here. [`crate::kernel::Session::run`] and
+    /// [`crate::kernel::Session::start`] start them. The file system of a guest is in its memory,
+    /// so large programs need [`Guest::with_memory`].
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.further.extend(programs);
         self
     }
 
-    /// The same guest, of whose memory so many MiB are for labs besides what others have
-    /// for them.
+    /// Sets the part of the memory that is for labs in addition to the default, in MiB.
     #[must_use]
     pub fn with_more_room(mut self, mebibytes: u32) -> Self {
         self.more = mebibytes;
         self
     }
 
-    /// How much more it has for labs than others, in MiB.
+    /// Returns the part of the memory that is for labs in addition to the default, in MiB.
     #[must_use]
     pub const fn more_room(&self) -> u32 {
         self.more
     }
 
-    /// The same guest with so many MiB of memory, of which half may be files, in
-    /// place of [`MEMORY`].
+    /// Sets the memory in MiB, in place of [`MEMORY`]. Files may use half of it.
     #[must_use]
     pub fn with_memory(mut self, mebibytes: u32) -> Self {
         self.memory = mebibytes;
         self
     }
 
-    /// Where its programs lie, here as there.
+    /// Returns the paths of its programs, which are the same here and in the guest.
     fn programs(&self) -> Vec<PathBuf> {
         let mut programs = userland::installed();
         programs.extend(self.further.iter().cloned());
         programs
     }
 
-    /// The memory of a snapshot, one for all guests that go on from it.
+    /// Returns the memory of a snapshot, which all guests that resume from it share.
     fn memory_of(&self, kept: &Entry<About>) -> Result<Arc<Shared>, GuestError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((digest, memory)) = &*shared
@@ -214,37 +209,37 @@ impl Guest {
         Ok(memory)
     }
 
-    /// Has the next guest copy its memory again.
+    /// Makes the next guest copy its memory again.
     fn forget_memory(&self) {
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// What its kernel calls itself: `6.12.117+deb12-cloud-amd64`.
+    /// Returns the release of the kernel: `6.12.117+deb12-cloud-amd64`.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.kernel.about.release
     }
 
-    /// Its kernel as it is kept.
+    /// Returns the cache entry of the kernel.
     #[must_use]
     pub const fn kernel(&self) -> &Entry<Image> {
         &self.kernel
     }
 
-    /// Asks what a plan needs that the guest would not have.
+    /// Checks that the guest meets the requirements of a plan.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it.
+    /// When a requirement is not met. The error has the requester.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
         self.missing_of(&Needs::of(plan))
     }
 
-    /// The same for what is not a plan's alone.
+    /// Checks that the guest meets requirements, which may be those of several plans.
     ///
     /// # Errors
     ///
-    /// What is missing, with who asks for it.
+    /// When a requirement is not met. The error has the requester.
     pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
         let installed = self.programs();
         let has_program = |name: &str| {
@@ -252,27 +247,26 @@ impl Guest {
                 .iter()
                 .any(|path| path.file_name().is_some_and(|file| file == name))
         };
-        // The agent is root there.
+        // The agent is root in the guest.
         let root = || Ok(());
         Missing::check(needs, &self.modules, has_program, root)
     }
 
-    /// What is known of KVM here; after a start that is how it ended.
+    /// Returns the state of KVM on this machine. After a start, this is the result of the start.
     ///
     /// # Errors
     ///
-    /// When there is no QEMU, or the cache cannot be written.
+    /// When QEMU is missing, or the cache cannot be written.
     pub async fn kvm(&self) -> Result<Kvm, GuestError> {
         boot::kvm(self).await
     }
 
-    /// Boots a guest and keeps it, unless one is kept already: what the first
-    /// start does.
+    /// Boots a guest and stores its snapshot, unless a snapshot is stored already. The first start
+    /// does the same.
     ///
     /// # Errors
     ///
-    /// When there is no QEMU, the guest does not come up, or the cache cannot be
-    /// written.
+    /// When QEMU is missing, the guest does not become ready, or the cache cannot be written.
     pub async fn boot(&self) -> Result<(), KernelError> {
         boot::boot(self).await
     }
@@ -281,8 +275,7 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// When there is no QEMU, the guest does not come up, or the cache cannot be
-    /// written.
+    /// When QEMU is missing, the guest does not become ready, or the cache cannot be written.
     pub async fn start(&self) -> Result<Agent, KernelError> {
         boot::start(self).await
     }

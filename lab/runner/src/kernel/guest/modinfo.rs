@@ -1,5 +1,4 @@
-//! What a kernel module's file says of itself, and its file as a guest is to
-//! load it.
+//! Reads the metadata of a kernel module from its file, and prepares the file for a guest.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -7,36 +6,36 @@ use std::path::Path;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _};
 
-/// What follows a signature at the end of a signed module (Linux v6.12,
+/// Mark that follows the signature at the end of a signed module (Linux v6.12,
 /// `include/linux/module_signature.h`, `MODULE_SIG_STRING`).
 const SIGNED: &[u8] = b"~Module signature appended~\n";
 
-/// The signature's own description before that mark, in bytes
-/// (`struct module_signature`); its last four hold the signature's length.
+/// Size of the description of the signature before that mark, in bytes (`struct module_signature`).
+/// Its last 4 bytes are the length of the signature.
 const SIGNATURE: usize = 12;
 
-/// What a module says of itself.
+/// Metadata of a module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Modinfo {
-    /// The modules it needs, by name.
+    /// Names of the modules that it depends on.
     pub depends: Vec<String>,
-    /// The names that it answers to, patterns among them.
+    /// Names by which the kernel requests it, including patterns.
     pub aliases: Vec<String>,
 }
 
-/// Why a module's file cannot be used.
+/// Reason why the file of a module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// It cannot be read or unpacked.
+    /// The file cannot be read or decompressed.
     #[error("cannot read it: {0}")]
     Io(#[from] io::Error),
-    /// It is no ELF object of 64 bits.
+    /// The file is not a 64-bit ELF object.
     #[error("it is no kernel module: {0}")]
     Elf(#[from] object::Error),
 }
 
-/// The name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The
-/// kernel writes every `-` as `_`. None for what is no module's file.
+/// Returns the name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The kernel writes
+/// every `-` as `_`. `None` if the file is not a module.
 #[must_use]
 pub fn name(file: &Path) -> Option<String> {
     let file = file.file_name()?.to_str()?;
@@ -44,11 +43,11 @@ pub fn name(file: &Path) -> Option<String> {
     matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| stem.replace('-', "_"))
 }
 
-/// Reads a module's file, unpacked if it is packed.
+/// Reads the file of a module, decompressed if necessary.
 ///
 /// # Errors
 ///
-/// What the system or the unpacker says.
+/// When the file cannot be read or decompressed.
 pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     let packed = std::fs::read(file)?;
     let mut bytes = Vec::new();
@@ -69,9 +68,8 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The module without its signature. Checking signatures takes a guest half a
-/// second of its boot, and its files come from a package whose digest was
-/// checked.
+/// Returns the module without its signature. Checking signatures would add 0.5 s to the boot of a
+/// guest, and the files come from a package whose digest was verified.
 #[must_use]
 pub fn unsigned(module: &[u8]) -> &[u8] {
     let Some(before) = module.strip_suffix(SIGNED) else {
@@ -87,11 +85,11 @@ pub fn unsigned(module: &[u8]) -> &[u8] {
         .map_or(module, |end| &rest[..end])
 }
 
-/// What a module, unpacked, says of itself.
+/// Parses the metadata of a decompressed module.
 ///
 /// # Errors
 ///
-/// When it is no module.
+/// When `module` is not a module.
 pub fn parse(module: &[u8]) -> Result<Modinfo, object::Error> {
     let elf = ElfFile64::<object::Endianness>::parse(module)?;
     let mut info = Modinfo::default();
@@ -136,7 +134,7 @@ mod tests {
         module.extend([0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
         module.extend(SIGNED);
         assert_eq!(unsigned(&module), b"ELF and all");
-        // A length that cannot be.
+        // Impossible length.
         let at = module.len() - SIGNED.len() - 1;
         module[at] = 200;
         assert_eq!(unsigned(&module), module);

@@ -1,5 +1,5 @@
-//! The distribution's own kernels, as packages that apt knows. They are
-//! downloaded and unpacked, never installed.
+//! Kernels of the distribution, as packages that apt offers. They are downloaded and unpacked, but
+//! never installed.
 
 use std::cmp::Reverse;
 use std::io;
@@ -10,19 +10,19 @@ use tokio::process::Command;
 
 use super::error::GuestError;
 
-/// A package that holds a kernel.
+/// Package that contains a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name: `linux-image-6.12.117+deb12-cloud-amd64`.
+    /// Name of the package: `linux-image-6.12.117+deb12-cloud-amd64`.
     pub name: String,
-    /// Its version: `6.12.117-1~deb12u1`.
+    /// Version of the package: `6.12.117-1~deb12u1`.
     pub version: String,
-    /// What the kernel calls itself: `6.12.117+deb12-cloud-amd64`.
+    /// Release of the kernel: `6.12.117+deb12-cloud-amd64`.
     pub release: String,
 }
 
-/// Which packages of a distribution hold a kernel for guests, by how their
-/// names end, and in which others its modules may be.
+/// Kernel packages of a distribution: the ending of the names of those for guests, and the prefixes
+/// of other packages that may contain their modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Flavour {
     ending: &'static str,
@@ -39,12 +39,11 @@ const UBUNTU: Flavour = Flavour {
     modules: &["linux-modules-", "linux-modules-extra-"],
 };
 
-/// Every kernel for guests that apt can get here, the newest of each series,
-/// newest first.
+/// Returns the kernels for guests that apt can download, the newest of each series, newest first.
 ///
 /// # Errors
 ///
-/// When there is no apt, or it knows none.
+/// When apt is missing or offers none.
 pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
     let none = |why: &str| GuestError::NoKernel {
         wanted: wanted.to_owned(),
@@ -68,7 +67,7 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
         let known = found
             .iter()
             .any(|package| series(&package.release) == series(&release));
-        // Names without a version are only spoken of by other packages.
+        // A name without a version is only mentioned by other packages.
         if !known && let Some(package) = show(release).await {
             found.push(package);
         }
@@ -81,12 +80,11 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
     Ok(found)
 }
 
-/// Downloads a package, and those that hold its modules, and unpacks them below
-/// a directory.
+/// Downloads a package and the packages with its modules, and unpacks them below a directory.
 ///
 /// # Errors
 ///
-/// What apt or dpkg say.
+/// When apt or dpkg fails.
 pub async fn fetch(package: &Package, into: &Path) -> Result<(), GuestError> {
     let failed = |why: String| GuestError::NoKernel {
         wanted: package.release.clone(),
@@ -116,7 +114,7 @@ pub async fn fetch(package: &Package, into: &Path) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// The first two numbers of a release, by which kernels are called: `6.12`.
+/// Returns the first two numbers of a release, which name its series: `6.12`.
 #[must_use]
 pub fn series(release: &str) -> &str {
     let end = release
@@ -126,7 +124,7 @@ pub fn series(release: &str) -> &str {
     &release[..end.unwrap_or(release.len())]
 }
 
-/// What sorts releases by age.
+/// Returns the numbers of a release, by which releases sort by age.
 #[must_use]
 pub fn age(release: &str) -> Vec<u64> {
     release
@@ -151,8 +149,8 @@ fn flavour(os_release: &str) -> Option<Flavour> {
     }
 }
 
-/// The releases among package names, newest first. A name with fewer than three
-/// numbers is a package that stands for the newest of a series and is empty.
+/// Returns the releases among package names, newest first. A name with fewer than 3 numbers is an
+/// empty package for the newest release of a series.
 fn releases(names: &str, flavour: Flavour) -> Vec<String> {
     let mut releases: Vec<String> = names
         .lines()
@@ -181,7 +179,7 @@ async fn show(release: String) -> Option<Package> {
     })
 }
 
-/// The version of a package that apt would get.
+/// Returns the version of a package that apt would download. `None` if apt offers none.
 async fn version(name: &str) -> Option<String> {
     let words = ["show", "--no-all-versions", name];
     let shown = run("apt-cache", &words, Path::new("/")).await.ok()?;
@@ -200,8 +198,7 @@ async fn run(program: &str, arguments: &[&str], directory: &Path) -> io::Result<
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    // SAFETY: between fork and exec one system call is made, which may be made
-    // there.
+    // SAFETY: only one system call is made between fork and exec, and this call is allowed there.
     unsafe {
         command.pre_exec(|| {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;

@@ -1,4 +1,4 @@
-//! A child process that was not started by the runtime's own `Command`.
+//! Child process that was not started with the runtime's own `Command`.
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -6,36 +6,36 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A child process. Dropping it kills it and waits for its end.
+/// Child process. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub struct Process {
     id: Pid,
-    /// How it ended, once it was waited for.
+    /// Exit status. `None` until the process has ended and was waited for.
     ended: Option<WaitStatus>,
 }
 
 impl Process {
-    /// The child of that number, which nobody else waits for.
+    /// Creates the handle of a child process for which nothing else waits.
     pub const fn new(id: Pid) -> Self {
         Self { id, ended: None }
     }
 
-    /// Its number; `None` once it has ended.
+    /// Returns the process ID. `None` once the process has ended.
     pub fn id(&self) -> Option<u32> {
         self.ended
             .is_none()
             .then(|| self.id.as_raw().unsigned_abs())
     }
 
-    /// Sends it `SIGKILL`.
+    /// Sends `SIGKILL` to the process.
     pub fn kill(&self) {
         if self.ended.is_none() {
-            // Until it is waited for, its number is nobody else's.
+            // The process ID is not reused until the process is waited for.
             let _ = kill(self.id, Signal::SIGKILL);
         }
     }
 
-    /// Waits for its end; `None` when it is not known how it ended.
+    /// Waits for the end of the process. `None` if its exit status cannot be determined.
     pub async fn wait(&mut self) -> Option<WaitStatus> {
         let mut changes = signal(SignalKind::child()).ok()?;
         loop {
@@ -51,7 +51,7 @@ impl Process {
             self.ended = match waitpid(self.id, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
                 Ok(status) => Some(status),
-                // Somebody else has waited for it.
+                // The process was waited for elsewhere.
                 Err(_) => Some(WaitStatus::Exited(self.id, 0)),
             };
         }
@@ -76,7 +76,7 @@ impl Drop for Process {
 mod tests {
     use super::*;
 
-    /// A child that sleeps until it is killed.
+    /// Returns a child that sleeps until it is killed.
     fn sleeper() -> Process {
         let child = std::process::Command::new("sleep").arg("1000").spawn();
         let id = i32::try_from(child.unwrap().id()).unwrap();

@@ -1,5 +1,4 @@
-//! The program that runs a guest: which one it is, what it can do, and how it
-//! is asked for one of our machines.
+//! QEMU: finds the program, reads its version and features, and builds its arguments for a machine.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
@@ -13,39 +12,37 @@ use super::confine::{self, Access, Lacks};
 use super::error::GuestError;
 use svclab_agent::PORT;
 
-/// The program, for this processor's kind.
+/// File name of QEMU for this processor architecture.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// The oldest that these machines were tried with: Debian 12's.
+/// Oldest version that guests were tested with: that of Debian 12.
 pub const OLDEST: (u32, u32) = (7, 2);
 
-/// A guest's memory in MiB, unless it is asked for more. 96 do for the kernel
-/// and the agent; the rest is room for labs.
+/// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
 pub const MEMORY: u32 = 256;
 
-/// How much translated code QEMU keeps of a guest, in MiB; unless told, it keeps
-/// up to a GiB. With 31 cases in two guests at once a guest came to 500 MiB of
-/// memory so, to 250 with 128 and as fast, to 170 with 64 and a fifth slower.
+/// Size of QEMU's buffer of translated code, in MiB; QEMU's default is up to 1 GiB. Measured with
+/// 31 cases in 2 guests at once: with the default a guest used 500 MiB of memory. With 128 it used
+/// 250 MiB at the same speed, and with 64 it used 170 MiB but was 20 % slower.
 const TRANSLATED: u32 = 128;
 
-/// The processor of a guest whose code is translated. Without these two features a kernel
-/// clears and copies memory by eight bytes in place of one (Linux v6.12,
-/// `arch/x86/include/asm/page_64.h`, `clear_page`), and QEMU translates each as one step: a
-/// boot takes a tenth less.
+/// Processor of a guest whose code is translated. Without these two features, a kernel clears and
+/// copies memory by 8 bytes instead of 1 byte (Linux v6.12, `arch/x86/include/asm/page_64.h`,
+/// `clear_page`). QEMU translates each as one step, so a boot takes 10 % less time.
 const TRANSLATED_PROCESSOR: &str = "max,-erms,-fsrm";
 
-/// How a guest's instructions are executed.
+/// Method of executing the instructions of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
-    /// By the processor itself.
+    /// Execution by the processor itself.
     Kvm,
-    /// By translation.
+    /// Translation by QEMU.
     Tcg,
 }
 
 impl Accel {
-    /// QEMU's word for it.
+    /// Returns QEMU's name of the method.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -55,18 +52,18 @@ impl Accel {
     }
 }
 
-/// A QEMU as it is installed.
+/// QEMU as it is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qemu {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Its version, with the distribution's part.
+    /// Version, with the distribution's part.
     pub version: String,
-    /// Whether it can lock itself in by seccomp.
+    /// Whether it can confine itself by seccomp (`-sandbox`).
     pub sandbox: bool,
 }
 
-/// The first QEMU in a list of directories such as `PATH`.
+/// Returns the first QEMU in a list of directories such as `PATH`.
 ///
 /// # Errors
 ///
@@ -79,16 +76,15 @@ pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
         .ok_or(GuestError::NoQemu)
 }
 
-/// Asks a QEMU what it is, confined as one that runs a guest; returns as well what
-/// this machine refused of the confinement.
+/// Reads version and features of a QEMU, which runs with the confinement of a guest. Also returns
+/// the parts of the confinement that this machine does not support.
 ///
 /// # Errors
 ///
-/// When it does not start, is older than [`OLDEST`], or says something else
-/// than a version.
+/// When QEMU does not start, is older than [`OLDEST`], or does not print a version.
 pub async fn inspect(path: &Path) -> Result<(Qemu, Lacks), GuestError> {
-    // Options take effect in their order: a QEMU without seccomp refuses the
-    // first and never comes to the second (QEMU v7.2.0, `softmmu/vl.c`).
+    // Options take effect in their order: a QEMU without seccomp rejects the first option and does
+    // not reach the second (QEMU v7.2.0, `softmmu/vl.c`).
     let locked = ask(path, &["-sandbox", "on", "-version"]).await?;
     let sandbox = locked.succeeded;
     let said = if sandbox {
@@ -114,15 +110,15 @@ pub async fn inspect(path: &Path) -> Result<(Qemu, Lacks), GuestError> {
     Ok((qemu, said.lacks))
 }
 
-/// How a QEMU that was only asked something ended.
+/// Result of a QEMU that only printed information.
 struct Answer {
     succeeded: bool,
-    /// What it printed.
+    /// Standard output and standard error.
     text: String,
     lacks: Lacks,
 }
 
-/// Asks a QEMU something.
+/// Runs a QEMU that only prints information.
 async fn ask(path: &Path, arguments: &[&str]) -> Result<Answer, GuestError> {
     let unstarted = |source| GuestError::Start {
         program: path.to_owned(),
@@ -146,7 +142,7 @@ async fn ask(path: &Path, arguments: &[&str]) -> Result<Answer, GuestError> {
     })
 }
 
-/// What follows `QEMU emulator version` in the first line.
+/// Returns the text that follows `QEMU emulator version` in the first line.
 fn version(text: &str) -> Option<&str> {
     let version = text.lines().next()?.split("version ").nth(1)?.trim();
     version
@@ -160,51 +156,51 @@ fn numbers(version: &str) -> (u32, u32) {
     (next(), next())
 }
 
-/// Where a machine's memory lies.
+/// Location of the memory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Memory {
-    /// In this file, so that it outlives the machine.
+    /// In this file, so that the memory outlives the machine.
     Kept(PathBuf),
-    /// As this file has it; what the machine writes is its own.
+    /// Copy of this file. What the machine writes does not change the file.
     CopyOf(PathBuf),
 }
 
-/// How a machine begins.
+/// Start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beginning {
-    /// It boots.
+    /// The machine boots.
     Boot {
-        /// The kernel's file.
+        /// Path of the kernel file.
         kernel: PathBuf,
-        /// The archive of its first file system.
+        /// Path of the archive of its first file system.
         initramfs: PathBuf,
     },
-    /// It waits for the state of another, to go on from there.
+    /// The machine waits for the state of another machine and resumes from it.
     GoOn,
 }
 
-/// One of our machines.
+/// Machine that runs a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// How instructions are executed.
+    /// Method of executing instructions.
     pub accel: Accel,
-    /// Where its memory lies.
+    /// Location of the memory.
     pub memory: Memory,
-    /// How much of it there is, in MiB.
+    /// Size of the memory, in MiB.
     pub size: u32,
-    /// How it begins.
+    /// Start of the machine.
     pub begins: Beginning,
-    /// The descriptor of a connected socket to the agent.
+    /// Descriptor of a connected socket to the agent.
     pub agent: RawFd,
-    /// The descriptor of a connected socket for QEMU's own control.
+    /// Descriptor of a connected socket for the control of QEMU.
     pub control: RawFd,
 }
 
-/// The kernel's command line. `panic=-1` makes it restart at once, which `-no-reboot` makes
-/// the end of QEMU. `rootfstype=ramfs` takes away the limit of the first file system: tmpfs
-/// has room for half of the memory, and the kernel goes on with a file cut off where an
-/// archive needs more (Linux v6.12, `init/do_mounts.c`, `init_rootfs`; `init/initramfs.c`,
-/// `do_populate_rootfs`).
+/// Returns the kernel's command line. With `panic=-1`, the kernel restarts at once after a panic,
+/// and `-no-reboot` turns this into the end of QEMU. `rootfstype=ramfs` removes the size limit of
+/// the first file system. A tmpfs holds half of the memory; if an archive needs more, the kernel
+/// continues with a truncated file (Linux v6.12, `init/do_mounts.c`, `init_rootfs`;
+/// `init/initramfs.c`, `do_populate_rootfs`).
 #[must_use]
 pub fn command_line() -> String {
     format!(
@@ -214,9 +210,8 @@ pub fn command_line() -> String {
     )
 }
 
-/// What a QEMU is started with for a machine. It has no network card, no disk,
-/// no display, and no way to this machine's files; its console is QEMU's
-/// standard output.
+/// Returns QEMU's arguments for a machine. The machine has no network card, no disk, no display,
+/// and no access to the files of this machine. Its console is the standard output of QEMU.
 #[must_use]
 pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     let size = machine.size;
@@ -230,7 +225,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
             "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
         ]);
     }
-    // The kind `microvm` boots faster, and hung in two of six boots by TCG.
+    // The machine type `microvm` boots faster, but hung in 2 of 6 boots with TCG.
     let kind = "q35,memory-backend=memory,graphics=off,sata=off,smbus=off,usb=off,vmport=off";
     let accel = match machine.accel {
         Accel::Kvm => machine.accel.word().to_owned(),
@@ -246,7 +241,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
         Memory::Kept(file) => (file, "on"),
         Memory::CopyOf(file) => (file, "off"),
     };
-    // In QEMU's lists of options a comma is written twice.
+    // In QEMU's lists of options, a comma is written twice.
     let file = file.to_string_lossy().replace(',', ",,");
     add(&[
         "-object",
@@ -273,7 +268,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
             arguments.extend(["-kernel".into(), kernel.into()]);
             arguments.extend(["-initrd".into(), initramfs.into()]);
         }
-        // What is to be ignored of the state must be told before it is read.
+        // QEMU must know which parts of the state to ignore before it reads the state.
         Beginning::GoOn => add(&["-incoming", "defer"]),
     }
     arguments

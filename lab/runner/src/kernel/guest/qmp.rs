@@ -1,5 +1,5 @@
-//! Telling QEMU what to do, in its own protocol: a line of JSON each way
-//! (QEMU v7.2.0, `docs/interop/qmp-spec.txt`).
+//! Controls QEMU by its QMP protocol: one line of JSON in each direction (QEMU v7.2.0,
+//! `docs/interop/qmp-spec.txt`).
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -12,48 +12,47 @@ use tokio::net::UnixStream;
 
 use super::error::GuestError;
 
-/// How long QEMU may take to answer, and to write a machine's state.
+/// Maximum time for QEMU to reply, and to write the state of a machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A conversation with one QEMU.
+/// QMP connection to one QEMU.
 #[derive(Debug)]
 pub struct Qmp<'a> {
     stream: BufReader<&'a mut UnixStream>,
 }
 
 impl<'a> Qmp<'a> {
-    /// Takes up the conversation.
+    /// Starts the connection.
     ///
     /// # Errors
     ///
-    /// When QEMU is gone or speaks something else.
+    /// When QEMU has ended or does not speak QMP.
     pub async fn new(stream: &'a mut UnixStream) -> Result<Self, GuestError> {
         let mut qmp = Self {
             stream: BufReader::new(stream),
         };
-        // QEMU begins with a greeting, which needs no answer of its own.
+        // QEMU begins with a greeting that needs no reply.
         qmp.tell("take control", "qmp_capabilities", json!({}))
             .await?;
         Ok(qmp)
     }
 
-    /// Stops the machine and writes its state, without its memory, which is kept
-    /// in a file, to a descriptor.
+    /// Stops the machine and writes its state to a descriptor. The state does not include the
+    /// memory, which is in a file.
     ///
     /// # Errors
     ///
-    /// When QEMU does not.
+    /// When QEMU fails to do so.
     pub async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
         let doing = "keep the guest";
         self.migrate(doing, "migrate", to).await
     }
 
-    /// Makes a machine that was told to wait go on from the state that a
-    /// descriptor leads to.
+    /// Resumes a waiting machine from the state that a descriptor contains.
     ///
     /// # Errors
     ///
-    /// When QEMU does not: the state is another machine's, or damaged.
+    /// When QEMU fails to do so: the state is damaged or that of another machine.
     pub async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
         let doing = "go on from the snapshot";
         self.migrate(doing, "migrate-incoming", from).await
@@ -94,7 +93,7 @@ impl<'a> Qmp<'a> {
         self.tell_with(doing, command, with, None).await
     }
 
-    /// Tells something, with a descriptor beside the words.
+    /// Sends a command, with a descriptor if there is one, and waits for its reply.
     async fn tell_with(
         &mut self,
         doing: &str,
@@ -136,7 +135,7 @@ impl<'a> Qmp<'a> {
                 )?)
             })
             .await?;
-        // A command is far smaller than a socket's buffer.
+        // A command is far smaller than the buffer of a socket.
         if sent == line.len() {
             Ok(())
         } else {
@@ -173,7 +172,7 @@ mod tests {
     use std::os::fd::AsFd as _;
     use tokio::io::AsyncWriteExt as _;
 
-    /// A QEMU that says these lines whatever it is told.
+    /// Saves the state with a QEMU that sends these lines regardless of the commands.
     async fn with(lines: &'static [&'static str]) -> Result<(), GuestError> {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         for line in lines {

@@ -1,4 +1,4 @@
-//! The kernels that are kept, and how one that is wanted comes among them.
+//! Kernels in the cache, and how a requested kernel is added to them.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,21 +12,21 @@ use super::error::GuestError;
 use super::image::{self, FORMAT, Image};
 use super::package::{self, Package, age, series};
 
-/// The cache's kind of entry for kernels.
+/// Kind of the cache entries of kernels.
 pub const KERNELS: &str = "kernels";
 
-/// Which kernel a user wants.
+/// Kernel that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// The newest that is kept, or else that the distribution has.
+    /// Newest kernel in the cache, or else the newest of the distribution.
     Newest,
-    /// The newest of a series, `6.12`, or a whole release.
+    /// Newest kernel of a series, `6.12`, or the kernel of a full release.
     Series(String),
-    /// A user's own.
+    /// Kernel of the user.
     Own {
-        /// Its file.
+        /// Path of the kernel file.
         kernel: PathBuf,
-        /// The directory of its modules, if it is not to be looked for.
+        /// Directory of the kernel's modules. `None` if it must be searched.
         modules: Option<PathBuf>,
     },
 }
@@ -41,7 +41,7 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-/// All kernels that are kept, newest first. Their files are not looked at.
+/// Returns all kernels in the cache, newest first. Their files are not checked.
 #[must_use]
 pub fn kept(cache: &Cache) -> Vec<Entry<Image>> {
     let mut kept: Vec<Entry<Image>> = cache
@@ -53,8 +53,7 @@ pub fn kept(cache: &Cache) -> Vec<Entry<Image>> {
     kept
 }
 
-/// The snapshots of a kernel: how many there are, and the room they take on the
-/// disk, in bytes.
+/// Returns the number of snapshots of a kernel, and the disk space that they use, in bytes.
 #[must_use]
 pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
     let kept = boot::of_kernel(cache, kernel.key());
@@ -65,7 +64,7 @@ pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
     (kept.len(), room.sum())
 }
 
-/// Removes a kernel and its snapshots. Guests that run go on.
+/// Removes a kernel and its snapshots. Running guests continue.
 ///
 /// # Errors
 ///
@@ -80,11 +79,11 @@ pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestErr
     cache.discard(KERNELS, key)
 }
 
-/// The kernel that is wanted, fetched if it is not kept.
+/// Returns the requested kernel. Downloads the kernel if the cache does not contain it.
 ///
 /// # Errors
 ///
-/// When it is not to be had, or cannot be kept.
+/// When the kernel is not available or cannot be stored.
 pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, GuestError> {
     if let Wanted::Own { kernel, modules } = wanted {
         return own(cache, kernel, modules.as_deref()).await;
@@ -95,8 +94,8 @@ pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, Gue
     }
 }
 
-/// The newest kept kernel that is wanted, whose files are right; users' own are
-/// not among them.
+/// Returns the newest requested kernel in the cache whose files are undamaged. Kernels of the user
+/// are excluded.
 #[must_use]
 pub fn whole(cache: &Cache, wanted: &Wanted) -> Option<Entry<Image>> {
     kept(cache)
@@ -105,7 +104,7 @@ pub fn whole(cache: &Cache, wanted: &Wanted) -> Option<Entry<Image>> {
         .find_map(|entry| undamaged(cache, &entry.about.release))
 }
 
-/// Every series of kernels that is kept or that apt can get.
+/// Returns every series of kernels that is in the cache or that apt can download.
 ///
 /// # Errors
 ///
@@ -130,7 +129,7 @@ pub async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
         .collect())
 }
 
-/// The package that apt would get for what is wanted.
+/// Returns the package that apt would download for a request.
 ///
 /// # Errors
 ///
@@ -150,7 +149,7 @@ pub async fn find(wanted: &Wanted) -> Result<Package, GuestError> {
         })
 }
 
-/// Whether a kernel of that release is one that is wanted.
+/// Whether a kernel of this release is a requested one.
 #[must_use]
 pub fn matches(wanted: &Wanted, release: &str) -> bool {
     match wanted {
@@ -160,19 +159,19 @@ pub fn matches(wanted: &Wanted, release: &str) -> bool {
     }
 }
 
-/// A kept kernel whose files are right and of this svclab's making.
+/// Returns a kernel in the cache whose files are undamaged and of the current format version.
 fn undamaged(cache: &Cache, key: &str) -> Option<Entry<Image>> {
     cache
         .entry(KERNELS, key)
         .filter(|entry: &Entry<Image>| entry.about.format == FORMAT)
 }
 
-/// Fetches a package and keeps its kernel; one that is kept is fetched again
-/// only if it is damaged, or `anew` is asked for.
+/// Downloads a package and stores its kernel. A kernel in the cache is downloaded again only if it
+/// is damaged or if the caller asks for this.
 ///
 /// # Errors
 ///
-/// When it cannot be fetched or kept.
+/// When the kernel cannot be downloaded or stored.
 pub async fn fetch(
     cache: &Cache,
     package: &Package,
@@ -180,7 +179,7 @@ pub async fn fetch(
 ) -> Result<Entry<Image>, GuestError> {
     let key = package.release.as_str();
     let _lock = cache.lock(KERNELS, key).await?;
-    // While this one waited another may have made it.
+    // Another process may have stored the kernel while this process waited.
     if let Some(entry) = undamaged(cache, key)
         && !anew
     {
@@ -211,7 +210,7 @@ pub async fn fetch(
     cache.keep(KERNELS, key, made, about)
 }
 
-/// A user's own kernel, as it and its modules are now.
+/// Returns the user's own kernel, as its file and its modules are now.
 async fn own(
     cache: &Cache,
     kernel: &Path,
@@ -252,7 +251,7 @@ async fn own(
     cache.keep(KERNELS, &key, made, about)
 }
 
-/// Every file below a directory, with what changes when it does.
+/// Lists every file below a directory, with metadata that changes when the file does.
 fn list(directory: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

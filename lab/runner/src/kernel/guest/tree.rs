@@ -1,8 +1,8 @@
-//! The modules that a lab can need, out of a kernel's directory of modules, in
-//! an order in which they can be loaded.
+//! Selects the modules that labs can need from a kernel's module directory, in an order in which
+//! they can be loaded.
 //!
-//! A package holds no `modules.dep`: `depmod` writes that when a kernel is
-//! installed, which this one never is. What `depmod` reads is in each module.
+//! A package contains no `modules.dep`: `depmod` writes this file when a kernel is installed, and
+//! this kernel is never installed. Each module contains the data that `depmod` reads.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::modinfo::{self, ModuleError};
 
-/// Modules by their whole names: what a guest itself stands on, and what labs
-/// are made of.
+/// Full names of the modules that a guest itself needs and that labs are built from.
 const WANTED: [&str; 26] = [
     "crc32c_generic",
     "virtio_pci",
@@ -42,7 +41,7 @@ const WANTED: [&str; 26] = [
     "nf_defrag_ipv6",
 ];
 
-/// Modules by how their names begin: what rules and sets ask for.
+/// Prefixes of the names of modules that rules and sets request.
 const FAMILIES: [&str; 9] = [
     "xt_",
     "ipt_",
@@ -55,8 +54,8 @@ const FAMILIES: [&str; 9] = [
     "nf_log_",
 ];
 
-/// What no lab's rules hold and what would bring along half the kernel:
-/// lights, audits, application helpers of IPVS, offloading to hardware.
+/// Modules that the rules of no lab use and that would add many dependencies: LEDs, audits,
+/// application helpers of IPVS, offloading to hardware.
 const UNWANTED: [&str; 10] = [
     "xt_LED",
     "xt_AUDIT",
@@ -70,48 +69,48 @@ const UNWANTED: [&str; 10] = [
     "nft_tunnel",
 ];
 
-/// One module as a guest loads it.
+/// Module as a guest loads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
-    /// Its name.
+    /// Name of the module, with `_` for `-`.
     pub name: String,
-    /// Its file, unpacked, without its signature.
+    /// File of the module, decompressed and without its signature.
     pub bytes: Vec<u8>,
-    /// The names that it answers to.
+    /// Names by which the kernel requests the module, including patterns.
     pub aliases: Vec<String>,
 }
 
-/// Why a kernel's modules cannot be used.
+/// Reason why the modules of a kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// The directory cannot be read.
+    /// The directory of the modules cannot be read.
     #[error("cannot read the modules in {}: {source}", directory.display())]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It holds no modules, or none that labs need.
+    /// The directory contains no module that labs need.
     #[error("there is no module for labs in {}", .0.display())]
     Nothing(PathBuf),
-    /// A module is damaged.
+    /// The file of a module is damaged.
     #[error("{}: {source}", file.display())]
     Module {
-        /// The module's file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         source: ModuleError,
     },
 }
 
-/// The modules that a lab can need from the directory of one kernel's modules
-/// (`/lib/modules/RELEASE`), each after those it depends on. What is built into
-/// the kernel has no file and is left out.
+/// Returns the modules that a lab can need from the module directory of a kernel
+/// (`/lib/modules/RELEASE`), each after the modules that it depends on. Built-in modules have no
+/// file and are omitted.
 ///
 /// # Errors
 ///
-/// When the directory or one of the modules cannot be read, or there are none.
+/// When the directory or a module cannot be read, or there are no such modules.
 pub fn wanted(directory: &Path) -> Result<Vec<Module>, TreeError> {
     let mut files = BTreeMap::new();
     collect(&directory.join("kernel"), &mut files).map_err(|source| TreeError::Directory {
@@ -123,8 +122,8 @@ pub fn wanted(directory: &Path) -> Result<Vec<Module>, TreeError> {
         begun: HashSet::new(),
         sorted: Vec::new(),
     };
-    // First what others need without saying so: libcrc32c asks the kernel for
-    // the algorithm by name.
+    // These come first, because others need some of them without declaring a dependency: libcrc32c
+    // requests its algorithm from the kernel by name.
     for name in WANTED
         .iter()
         .copied()
@@ -145,7 +144,7 @@ fn is_of_labs(name: &str) -> bool {
     FAMILIES.iter().any(|family| name.starts_with(family)) && !UNWANTED.contains(&name)
 }
 
-/// All modules' files below a directory, by name.
+/// Collects the files of all modules below a directory, by module name.
 fn collect(directory: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -165,10 +164,10 @@ struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Adds a module after all that it depends on. A circle, which no kernel
-    /// could load, ends where it began.
+    /// Adds a module after all modules that it depends on. A circle of dependencies, which no
+    /// kernel could load, ends at its first module.
     fn add(&mut self, name: &str) -> Result<(), TreeError> {
-        // What has no file is built in.
+        // A module without a file is built in.
         let Some(file) = self.files.get(name) else {
             return Ok(());
         };
@@ -193,7 +192,7 @@ impl Order<'_> {
     }
 }
 
-/// The modules' aliases as `modules.alias` holds them.
+/// Returns the aliases of modules in the format of `modules.alias`.
 #[must_use]
 pub fn alias_list(modules: &[Module]) -> String {
     let mut seen = HashSet::new();

@@ -1,5 +1,5 @@
-//! The programs a guest has: those of this machine that labs need, with their
-//! libraries, at the paths where they lie here, and svclab itself as init.
+//! Collects the programs of a guest: those of this machine that labs need, with their libraries, at
+//! their paths here, and svclab's agent as init.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use super::initramfs::{Files, Node};
 use svclab_model::plan::Backend;
 use svclab_model::tools::iptables_program;
 
-/// Where the kernel finds its first program.
+/// Path of the first program that the kernel starts.
 pub const INIT: &str = "/init";
 
-/// Tables that programs look names up in.
+/// Tables in which programs look up names.
 const TABLES: [&str; 5] = [
     "/etc/protocols",
     "/etc/services",
@@ -23,7 +23,7 @@ const TABLES: [&str; 5] = [
     "/etc/xtables/connlabel.conf",
 ];
 
-/// Where iptables looks for its matches and targets, besides the directory of
+/// Directories in which iptables searches its matches and targets, in addition to the directory of
 /// its own library.
 const EXTENSIONS: [&str; 6] = [
     "/usr/lib/x86_64-linux-gnu/xtables",
@@ -34,7 +34,7 @@ const EXTENSIONS: [&str; 6] = [
     "/lib/xtables",
 ];
 
-/// Where the loader looks for libraries when nothing says otherwise.
+/// Directories in which the loader searches libraries by default.
 const LIBRARIES: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -46,36 +46,36 @@ const LIBRARIES: [&str; 8] = [
     "/usr/lib",
 ];
 
-/// Why a guest's programs cannot be put together.
+/// Reason why the programs of a guest cannot be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum UserlandError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", file.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A program or library is none.
+    /// A program or library is not a valid ELF file.
     #[error("{} is no program: {source}", file.display())]
     Elf {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: object::Error,
     },
-    /// A library is nowhere to be found.
+    /// A library was not found.
     #[error("{} needs the library {library}, which is not in any of the usual directories", file.display())]
     NoLibrary {
-        /// Who needs it.
+        /// Path of the file that needs the library.
         file: PathBuf,
-        /// Which it is.
+        /// File name of the library.
         library: String,
     },
 }
 
-/// The programs that labs may need, by file name.
+/// Returns the file names of the programs that labs may need.
 pub fn programs() -> impl Iterator<Item = String> {
     let iptables = [Backend::Nft, Backend::Legacy]
         .into_iter()
@@ -87,8 +87,8 @@ pub fn programs() -> impl Iterator<Item = String> {
     iptables.chain(["ipset", "nft"].map(str::to_owned))
 }
 
-/// Where each of those programs lies, as the agent would find them; those that
-/// this machine lacks are left out.
+/// Returns the paths of these programs, as the agent finds them. Programs that this machine lacks
+/// are omitted.
 #[must_use]
 pub fn installed() -> Vec<PathBuf> {
     programs()
@@ -96,13 +96,13 @@ pub fn installed() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The files of a guest: svclab's own program as `/init`, `programs` where they
-/// lie, what they need to start, and a few tables. Besides the files, every
-/// path of this machine whose contents went into them.
+/// Collects the files of a guest: svclab's agent as `/init`, `programs` at their paths, their
+/// dependencies, and some tables. Returns the files, and every path of this machine whose contents
+/// they contain.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or a library that is not there.
+/// When a file cannot be read, or a library is missing.
 pub fn gather(
     svclab: &Path,
     programs: &[PathBuf],
@@ -129,7 +129,7 @@ pub fn gather(
         gathered.extensions(directory)?;
     }
     for program in programs {
-        // Where iptables is not at home under /usr: beside its own directory.
+        // The extensions of an iptables outside /usr are beside its own directory.
         if let Some(home) = real(program)?.parent().and_then(Path::parent) {
             gathered.extensions(&home.join("lib/xtables"))?;
         }
@@ -147,7 +147,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Adds a program or library with all that it needs.
+    /// Adds a program or library with all of its dependencies.
     fn add(&mut self, file: &Path) -> Result<(), UserlandError> {
         let target = self.way_to(file);
         if self.files.has(&target.to_string_lossy()) {
@@ -158,7 +158,7 @@ impl Gathered {
         self.all_of(&target, &wants)
     }
 
-    /// Adds all that a program needs.
+    /// Adds all dependencies of a program.
     fn all_of(&mut self, file: &Path, wants: &elf::Wants) -> Result<(), UserlandError> {
         if let Some(loader) = &wants.loader {
             self.add(loader)?;
@@ -181,7 +181,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Adds every extension of iptables in a directory, if there is one.
+    /// Adds all extensions of iptables in a directory, if the directory exists.
     fn extensions(&mut self, directory: &Path) -> Result<(), UserlandError> {
         let Ok(entries) = fs::read_dir(directory) else {
             return Ok(());
@@ -195,7 +195,7 @@ impl Gathered {
         files.iter().try_for_each(|file| self.add(file))
     }
 
-    /// Adds a file that is no program.
+    /// Adds a file that is not a program.
     fn plain(&mut self, file: &Path) -> Result<(), UserlandError> {
         let target = self.way_to(file);
         let bytes = read(&target)?;
@@ -215,8 +215,7 @@ impl Gathered {
         Ok((elf::loaded_part(&bytes).map_err(wrong)?, wants))
     }
 
-    /// Follows a path link by link, puts every link on the way into the guest,
-    /// and returns where it ends.
+    /// Follows a path link by link, adds every link to the guest, and returns the final path.
     fn way_to(&mut self, path: &Path) -> PathBuf {
         let mut at = PathBuf::from("/");
         let mut parts: Vec<Component<'_>> = path.components().collect();
@@ -225,7 +224,7 @@ impl Gathered {
             .iter()
             .map(|part| PathBuf::from(part.as_os_str()))
             .collect();
-        // A circle of links cannot be read in the end; the kernel follows 40.
+        // A circle of links cannot be read at the end. The kernel follows 40 links.
         let mut links = 0;
         while let Some(part) = left.pop() {
             match part.to_str() {
@@ -272,7 +271,7 @@ fn real(file: &Path) -> Result<PathBuf, UserlandError> {
     })
 }
 
-/// Where a library would lie in the directories that `/etc/ld.so.conf.d` names.
+/// Returns the paths that a library would have in the directories that `/etc/ld.so.conf.d` names.
 fn configured(library: &str) -> Vec<PathBuf> {
     fs::read_dir("/etc/ld.so.conf.d")
         .into_iter()
