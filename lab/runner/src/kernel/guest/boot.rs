@@ -1,5 +1,5 @@
-//! From a kernel to a ready agent: by a snapshot where there is one, else by
-//! booting once and keeping one.
+//! Starts a guest and connects to its agent. Resumes a snapshot if there is one; else boots once
+//! and stores a snapshot.
 
 use std::fs;
 use std::io;
@@ -26,37 +26,36 @@ use crate::kernel::agent::{Agent, Manner, Pulse};
 use crate::kernel::error::KernelError;
 use svclab_model::protocol::{Event, Request, event_framing, read_event};
 
-/// The cache's kind of entry for snapshots.
+/// Kind of the cache entries of snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
 
-/// The version of what a snapshot is made of; changes with anything that the
-/// other parts of its key do not tell.
+/// Version of the contents of a snapshot. Changes with everything that the other parts of the key
+/// do not cover.
 const FORMAT: &str = "3";
 
-/// How many snapshots of one kernel are kept. Each build of svclab makes one.
+/// Maximum number of snapshots of one kernel that are kept. Each build of svclab creates one.
 const KEPT: usize = 3;
 
-/// How often an agent is asked whether it lives, as a part of the silence that
-/// it may keep.
+/// Number of keepalive requests within the maximum silence of an agent.
 const ASKED: u32 = 4;
 
-/// Starts a guest.
+/// Starts a guest, from its snapshot if possible.
 pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
     let site = Site::survey(guest).await?;
     if let Some(accel) = site.accel
         && let Some(kept) = site.kept(guest, accel)
     {
         let mut resumed = resume(guest, &site.qemu, accel, &kept).await;
-        // That somebody ended it says nothing of the snapshot.
+        // A guest that was killed shows nothing about the snapshot.
         if matches!(&resumed, Err(error) if error.tells_of_a_kill()) {
             resumed = resume(guest, &site.qemu, accel, &kept).await;
         }
         match resumed {
             Ok(agent) => return Ok(agent),
             Err(error) if error.tells_of_a_kill() => return Err(error),
-            // Its digest was right and yet it does not go on: it is of another
-            // make than it says. One more is made; if that one does not go on
-            // either, that is told.
+            // The digest was correct, but the snapshot cannot be resumed: its contents differ from
+            // what its key states. Another snapshot is created. If that one cannot be resumed
+            // either, its error is returned.
             Err(error) => tracing::warn!(
                 "the snapshot {} is discarded: {error}",
                 kept.directory.display()
@@ -69,40 +68,40 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
     resume(guest, &site.qemu, accel, &kept).await
 }
 
-/// Boots a guest and keeps it, unless one is kept already.
+/// Boots a guest and stores its snapshot, unless a snapshot is stored already.
 pub async fn boot(guest: &Guest) -> Result<(), KernelError> {
     Site::survey(guest).await?.make(guest).await?;
     Ok(())
 }
 
-/// What a guest is made of on this machine.
+/// Parts of this machine that a guest is built from.
 struct Site {
     qemu: Qemu,
-    /// How instructions are executed; none when KVM is yet to be tried.
+    /// Method of executing instructions. `None` until KVM is tested.
     accel: Option<Accel>,
-    /// The digest of the guest's programs.
+    /// Digest of the guest's programs.
     userland: String,
 }
 
-/// What was found out about a QEMU, and when it ceases to be true.
+/// Facts about a QEMU, valid as long as its file is unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 struct QemuNote {
     identity: Identity,
     qemu: Qemu,
 }
 
-/// How a trial of KVM ended, for as long as this machine is up.
+/// Result of the test of KVM, valid until this machine reboots.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct AccelNote {
     boot: String,
     version: String,
     accel: Accel,
-    /// Whether root tried it: the rights to the device are another user's.
+    /// Whether root ran the test. Other users have other permissions for the device.
     root: bool,
 }
 
-/// Which archive the files of this machine make, for as long as they are the
-/// same.
+/// Digest of the archive that the files of this machine make, valid as long as the files are
+/// unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 struct UserlandNote {
     programs: Vec<PathBuf>,
@@ -120,11 +119,12 @@ impl Site {
         })
     }
 
-    /// The name of the snapshot of this guest: all that it hangs on.
+    /// Returns the key of this guest's snapshot, which covers everything that the snapshot depends
+    /// on.
     fn key(&self, guest: &Guest, accel: Accel) -> String {
         let processor = match accel {
             Accel::Kvm => processor(),
-            // It is QEMU's own.
+            // The processor is QEMU's own.
             Accel::Tcg => String::new(),
         };
         digest::name(&[
@@ -144,10 +144,10 @@ impl Site {
         guest.cache.entry(SNAPSHOTS, &self.key(guest, accel))
     }
 
-    /// Boots a guest and keeps it.
+    /// Returns the stored snapshot, or boots a guest and stores one. Tests KVM if necessary.
     async fn make(&self, guest: &Guest) -> Result<(Accel, Entry<About>), GuestError> {
-        // One boot at a time for each kernel: whoever waited finds what the
-        // other one made.
+        // One boot at a time for each kernel: a process that waited finds the snapshot that the
+        // other process created.
         let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
         if let Some(accel) = self.accel.or_else(|| accel_here(guest, &self.qemu)) {
             return match self.kept(guest, accel) {
@@ -175,8 +175,7 @@ impl Site {
         Ok((accel, kept))
     }
 
-    /// Boots a guest and keeps it. The caller holds the lock of the kernel's
-    /// snapshots.
+    /// Boots a guest and stores its snapshot. The caller holds the lock of the kernel's snapshots.
     async fn boot(
         &self,
         guest: &Guest,
@@ -195,7 +194,7 @@ impl Site {
             .map_err(cache.cannot("write a guest's file system"))?;
         let kernel = fs::read(guest.kernel.directory.join(KERNEL))
             .map_err(cache.cannot("read a guest's kernel"))?;
-        // The files may be of a user whom QEMU is not.
+        // The files may belong to another user than QEMU's.
         let sealed = |contents: Vec<u8>| {
             snapshot::sealed(&contents).map_err(cache.cannot("find memory beside"))
         };
@@ -229,7 +228,7 @@ impl Site {
     }
 }
 
-/// Waits until a booting guest's agent says that it is ready.
+/// Waits until the agent of a booting guest is ready.
 async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<(), GuestError> {
     let said = {
         let mut events = FramedRead::new(&mut running.agent, event_framing());
@@ -246,7 +245,7 @@ async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<
                 said,
             })
         }
-        // It is ended, or what it says is not to be trusted.
+        // The guest has ended, or its messages are invalid.
         Ok(other) => {
             let doing = "begin the conversation".to_owned();
             let said = match other {
@@ -259,7 +258,7 @@ async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<
     }
 }
 
-/// Goes on from a snapshot.
+/// Resumes a guest from a snapshot.
 async fn resume(
     guest: &Guest,
     qemu: &Qemu,
@@ -273,17 +272,18 @@ async fn resume(
     let copy = (Memory::CopyOf(snapshot::path_of(file)), guest.memory);
     let handed = [file.as_fd()];
     let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
-    let listener = running.take_listener();
-    let loaded = match memory.provide(listener, running.control()).await {
-        Ok(Ok(mut control)) => control.load(state.as_fd()).await,
-        Ok(Err(error)) => Err(error),
-        Err(error) => {
-            guest.forget_memory();
-            return Err(guest.cache.cannot("read a snapshot")(error).into());
-        }
+    // QEMU does not read its memory while it starts.
+    let (filled, control) = tokio::join!(memory.filled(), running.control());
+    if let Err(error) = filled {
+        guest.forget_memory();
+        return Err(guest.cache.cannot("read a snapshot")(error).into());
+    }
+    let loaded = match control {
+        Ok(mut control) => control.load(state.as_fd()).await,
+        Err(error) => Err(error),
     };
     if let Err(error) = loaded {
-        // It knows better why than the one who lost it.
+        // The end of QEMU describes the cause better than the failed command.
         return Err(running.lost(guest.release(), error).await.into());
     }
     let process = running.process();
@@ -300,7 +300,7 @@ async fn resume(
     Agent::new(events, requests, obituary, kill, process, manner).await
 }
 
-/// What time it is, and chance.
+/// Returns the request with the current time and a random seed.
 fn greeting(guest: &Guest) -> Result<Request, GuestError> {
     use std::io::Read as _;
     let mut seed = [0; 32];
@@ -316,7 +316,7 @@ fn greeting(guest: &Guest) -> Result<Request, GuestError> {
     Ok(Request::Greet { now, seed })
 }
 
-/// The QEMU of this machine; what it says of itself is asked for once.
+/// Returns the QEMU of this machine. Its version and features are read once.
 async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
     let path = qemu::find(std::env::var_os("PATH").as_deref())?;
     let identity = Identity::of(&path).map_err(|source| GuestError::Start {
@@ -339,23 +339,23 @@ async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
     Ok(qemu)
 }
 
-/// What is known of KVM on a machine.
+/// State of KVM on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Kvm {
-    /// A guest was booted by it.
+    /// A guest booted with KVM.
     Works,
-    /// A guest that was to be booted by it did not come up.
+    /// A guest that should boot with KVM did not become ready.
     Fails,
-    /// There is no `/dev/kvm`.
+    /// `/dev/kvm` does not exist.
     Absent,
-    /// There is one, which this user may not open.
+    /// `/dev/kvm` exists, but this user may not open it.
     Forbidden,
-    /// It has not been tried since this machine was booted.
+    /// KVM was not tested since this machine was booted.
     Untried,
 }
 
-/// What is known of KVM here.
+/// Returns the state of KVM on this machine.
 pub async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
     let qemu = qemu_here(guest).await?;
     Ok(match open_kvm() {
@@ -373,7 +373,8 @@ fn open_kvm() -> io::Result<fs::File> {
     fs::File::options().read(true).write(true).open("/dev/kvm")
 }
 
-/// How instructions are executed here; none when that is yet to be tried.
+/// Returns the method of executing instructions on this machine. `None` if KVM must be tested
+/// first.
 fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
     if open_kvm().is_err() {
         return Some(Accel::Tcg);
@@ -389,8 +390,8 @@ fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
         .map(|note| note.accel)
 }
 
-/// The digest of the guest's programs; they are read once, and again when one of
-/// them has changed.
+/// Returns the digest of the guest's programs. The programs are read once, and again after one of
+/// them changed.
 fn userland_here(guest: &Guest) -> Result<String, GuestError> {
     let programs = guest.programs();
     let name = format!(
@@ -431,9 +432,9 @@ fn userland_here(guest: &Guest) -> Result<String, GuestError> {
     Ok(note.digest)
 }
 
-/// Removes all but the latest snapshots of a kernel. One that is in use stays in
-/// use: its files are open. The one that was just made stays, too, whatever the
-/// clock says: it may have been set back since others were made.
+/// Removes all but the latest snapshots of a kernel. A snapshot in use stays usable, because its
+/// files are open. The snapshot that was just created is kept regardless of the clock, which may
+/// have been set back since others were created.
 fn prune(cache: &Cache, kernel: &str, just_made: &str) {
     let mut others: Vec<(SystemTime, String)> = of_kernel(cache, kernel)
         .into_iter()
@@ -446,12 +447,12 @@ fn prune(cache: &Cache, kernel: &str, just_made: &str) {
     others.sort();
     let over = (others.len() + 1).saturating_sub(KEPT);
     for (_, key) in others.into_iter().take(over) {
-        // What cannot be removed now will be another time.
+        // A snapshot that cannot be removed now is removed another time.
         let _ = cache.discard(SNAPSHOTS, &key);
     }
 }
 
-/// The snapshots of a kernel, by the name of its entry.
+/// Returns the snapshots of a kernel with their keys. `kernel` is the key of the kernel.
 pub fn of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<About>)> {
     cache
         .keys(SNAPSHOTS)
@@ -463,7 +464,7 @@ pub fn of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<About>)> {
         .collect()
 }
 
-/// What tells this boot of the host from others.
+/// Returns the ID of the current boot of the host.
 fn this_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
@@ -471,7 +472,7 @@ fn this_boot() -> String {
         .to_owned()
 }
 
-/// The processor's model, which a guest by KVM sees.
+/// Returns the processor's model and flags, which a guest with KVM sees.
 fn processor() -> String {
     let text = fs::read_to_string(Path::new("/proc/cpuinfo")).unwrap_or_default();
     text.lines()
@@ -484,7 +485,7 @@ fn processor() -> String {
 mod tests {
     use super::*;
 
-    /// A snapshot that is so many days older than the machine's clock says now.
+    /// Stores a snapshot that is `days` days older than the machine's clock.
     fn keep(cache: &Cache, key: &str, days: u64) {
         let made = cache.making(SNAPSHOTS, key).unwrap();
         let state = fs::File::create(made.path().join(STATE)).unwrap();
@@ -502,7 +503,7 @@ mod tests {
     fn the_oldest_snapshots_go_and_never_the_one_just_made() {
         for (days, left) in [
             ([4, 3, 2, 1, 0], ["c", "d", "new"]),
-            // The clock was set back by ten days before the last was made.
+            // The clock was set back by 10 days before the last snapshot was created.
             ([4, 3, 2, 1, 10], ["c", "d", "new"]),
         ] {
             let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A running machine: QEMU as a child process, and what leads to it.
+//! Running machine: QEMU as a child process, with the connections to it.
 
 use std::future::Future;
 use std::io;
@@ -17,30 +17,30 @@ use super::process::Process;
 use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
 use super::qmp::Qmp;
 
-/// How long a QEMU that closes its streams may take to end.
+/// Maximum time for QEMU to end after it has closed its streams.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// A machine that runs. Dropping it ends it.
+/// Running machine. Dropping it ends the machine.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
     console: Tail,
     errors: Tail,
     reading: JoinHandle<()>,
-    /// The way to the agent.
+    /// Connection to the agent.
     pub agent: UnixStream,
     control: UnixStream,
     listener: Option<Listener>,
 }
 
 impl Running {
-    /// Starts QEMU with so many MiB of memory; it inherits the descriptors that it
-    /// is `handed`.
+    /// Starts QEMU. `memory` is the memory with its size in MiB. QEMU inherits the descriptors in
+    /// `handed`.
     ///
     /// # Errors
     ///
-    /// When the system gives no process or no sockets. A QEMU that starts and
-    /// ends at once shows as the end of its streams.
+    /// When the system has no processes or sockets left. The end of its streams shows that QEMU
+    /// ended immediately after its start.
     pub fn start(
         qemu: &Qemu,
         accel: Accel,
@@ -97,41 +97,36 @@ impl Running {
         })
     }
 
-    /// QEMU's process.
+    /// Returns the process ID of QEMU. `None` once it has ended.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// The way to QEMU itself.
+    /// Connects to QEMU itself.
     ///
     /// # Errors
     ///
-    /// When QEMU is gone.
+    /// When QEMU has ended.
     pub async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
         Qmp::new(&mut self.control).await
     }
 
-    /// Takes what answers for files that QEMU opens to read and write.
-    pub const fn take_listener(&mut self) -> Option<Listener> {
-        self.listener.take()
-    }
-
-    /// What it said so far.
+    /// Returns the end of the output so far.
     #[must_use]
     pub fn said(&self) -> String {
         said(&self.console, &self.errors)
     }
 
-    /// What became of it, now that it does not do what it should: how it ended,
-    /// or `otherwise` if it has not. It is ended after that.
+    /// Returns the error of a machine that does not work: the description of its end, or
+    /// `otherwise` if it has not ended. Ends the machine.
     pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
         let ended = tokio::time::timeout(ENDING, self.process.wait()).await;
         let Ok(status) = ended else {
             self.end().await;
             return otherwise;
         };
-        // What it wrote last may still be in the pipe.
+        // The last output may still be in the pipe.
         let _ = (&mut self.reading).await;
         let said = self.said();
         GuestError::Died {
@@ -141,14 +136,14 @@ impl Running {
         }
     }
 
-    /// Ends it and waits until it is no more.
+    /// Ends the machine and waits for its end.
     pub async fn end(&mut self) {
         self.process.kill();
         let _ = self.process.wait().await;
     }
 
-    /// Parts with it: the way to the agent, and what tells of the machine's end
-    /// and brings it about.
+    /// Splits the machine into the connection to the agent, a future that completes with the end of
+    /// the machine, and a sender that ends the machine.
     pub fn into_agent(
         mut self,
     ) -> (
@@ -173,7 +168,7 @@ impl Running {
     }
 }
 
-/// A connected pair: our end, and the end that QEMU inherits.
+/// Creates a connected pair of sockets: an end for this process, and an end that QEMU inherits.
 fn pair() -> io::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
     let (near, far) = std::os::unix::net::UnixStream::pair()?;
     near.set_nonblocking(true)?;

@@ -1,6 +1,5 @@
-//! A guest that was booted once, kept as it stood: its memory, and the state of
-//! all else. Any number of guests go on from there, each with memory of its own
-//! where it writes to it.
+//! Snapshot of a guest that was booted once: its memory, and the rest of its state. Any number of
+//! guests resume from a snapshot. Each has a private copy of the memory that it writes.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,47 +17,45 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
-use super::confine::Listener;
-
-/// The file of an entry that is the guest's memory.
+/// File name of the guest's memory in an entry.
 pub const MEMORY: &str = "memory";
 
-/// The file of an entry that is the state of all else.
+/// File name of the rest of the guest's state in an entry.
 pub const STATE: &str = "state";
 
-/// How much memory is looked at at once, in bytes: a page.
+/// Unit in which memory is searched for data, in bytes: a page.
 const PAGE: usize = 4096;
 
-/// What a snapshot says of itself.
+/// Metadata of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// The kernel that was booted, as it calls itself.
+    /// Release of the kernel that was booted.
     pub release: String,
-    /// The kernel's entry in the cache.
+    /// Key of the kernel in the cache.
     pub kernel: String,
 }
 
-/// A file that has no name and lies in this machine's memory.
+/// Creates a file without a name, in the memory of this machine.
 ///
 /// # Errors
 ///
-/// When the system gives none.
+/// When the system cannot create a file.
 pub fn nameless() -> io::Result<OwnedFd> {
     Ok(memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC)?)
 }
 
-/// The path by which another program that inherits a descriptor opens its file
-/// anew. A file of [`nameless`] may be opened so by every user.
+/// Returns the path by which another program that inherits a descriptor opens its file again. Every
+/// user may open a file of [`nameless`] in this way.
 #[must_use]
 pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// A file with these contents that nobody can change.
+/// Creates a file with these contents that no process can change.
 ///
 /// # Errors
 ///
-/// When the system gives none.
+/// When the system cannot create a file.
 pub fn sealed(contents: &[u8]) -> io::Result<OwnedFd> {
     let file = sealable()?;
     File::from(file.try_clone()?).write_all(contents)?;
@@ -80,13 +77,11 @@ fn seal(file: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The memory of a snapshot, for any number of guests that go on from it.
+/// Memory of a snapshot, for any number of guests that resume from it.
 ///
-/// QEMU opens the file of its memory for reading and writing, even if it maps a
-/// private copy (QEMU v7.2.0, `softmmu/physmem.c`, `file_ram_open`). QEMU must not
-/// write to the cache. So a [`Listener`] has QEMU open the file in the cache for
-/// reading. Without a listener QEMU opens a copy in memory that is sealed against
-/// writing.
+/// QEMU opens the file of its memory for reading and writing, even if it maps a private copy (QEMU
+/// v7.2.0, `softmmu/physmem.c`, `file_ram_open`). The file in the cache may belong to another user,
+/// so QEMU gets a copy in memory instead, which is sealed against writing.
 #[derive(Debug)]
 pub struct Shared {
     kept: Arc<File>,
@@ -95,11 +90,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Opens the memory of the snapshot in a directory.
+    /// Creates the memory of the snapshot in a directory, and starts to copy its contents.
     ///
     /// # Errors
     ///
-    /// When the system gives no memory, or the snapshot cannot be read.
+    /// When the system has no memory, or the snapshot cannot be read.
     pub fn new(snapshot: &Path) -> io::Result<Self> {
         let kept = Arc::new(File::open(snapshot.join(MEMORY))?);
         let file = sealable()?;
@@ -120,16 +115,14 @@ impl Shared {
         })
     }
 
-    /// The file that QEMU opens as its memory. Its contents are there once
-    /// [`Self::provide`] has returned.
+    /// Returns the file that QEMU maps. Its contents are complete after [`Self::filled`] has
+    /// returned.
     #[must_use]
     pub const fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Provides a starting QEMU that opens [`Self::file`] with the contents of the snapshot,
-    /// by its listener or by a copy. Waits for that and for `started`, at whose end QEMU has
-    /// opened the file and has not yet read it.
+    /// Waits until the contents are complete and sealed.
     ///
     /// # Errors
     ///
@@ -166,7 +159,7 @@ impl Shared {
     }
 }
 
-/// Copies what is not a hole.
+/// Copies all data of a file, without its holes.
 fn copy_data(from: &File, mut to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
@@ -187,13 +180,13 @@ fn copy_data(from: &File, mut to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the next data of a file begins and ends; `None` when there is none.
+/// Returns the start and the end of the next data of a file. `None` if there is none.
 fn data_from(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| lseek(file, i64::try_from(at).unwrap_or(i64::MAX), whence);
     let start = match seek(at, Whence::SeekData) {
         Ok(start) => start.unsigned_abs(),
         Err(Errno::ENXIO) => return Ok(None),
-        // A file system that knows no holes.
+        // The file system does not support holes.
         Err(Errno::EINVAL) => return Ok(Some((at, length))),
         Err(errno) => return Err(errno.into()),
     };
@@ -201,8 +194,7 @@ fn data_from(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>
     Ok(Some((start, end)))
 }
 
-/// Writes a guest's memory and state into a directory. Pages of noughts become
-/// holes.
+/// Writes the memory and the state of a guest to a directory. Pages of zero bytes become holes.
 ///
 /// # Errors
 ///
@@ -270,7 +262,7 @@ mod tests {
         assert_eq!(read, bytes);
         assert!(opened.write_all_at(&[1], 0).is_err());
         assert!(opened.set_len(0).is_err());
-        // Holes take no memory.
+        // Holes use no memory.
         let room = opened.metadata().unwrap().blocks() * 512;
         assert!(room <= 64 * PAGE as u64, "{room}");
     }

@@ -1,5 +1,5 @@
-//! What the forked process does before it becomes QEMU. System calls only: no
-//! allocation, no lock.
+//! Work of the forked process before it becomes QEMU. Makes system calls only: no allocation, no
+//! lock.
 
 use std::ffi::{CString, c_int};
 use std::io::{self, IoSlice, Write as _};
@@ -21,19 +21,19 @@ use super::root::Root;
 use svclab_agent::contain::forget_keys;
 use svclab_agent::rights::{drop_bounding_set, set_capabilities};
 
-/// The length of a record of the report, in bytes: a kind and a number.
+/// Length of a record of the report, in bytes: a kind and a number.
 pub const RECORD: usize = 5;
 
-/// A record with the number of QEMU's process.
+/// Record with the ID of QEMU's process.
 pub const PROCESS: u8 = 1;
-/// A record with a [`Layer`] that was refused.
+/// Record with a [`Layer`] that is not allowed.
 pub const LACKS: u8 = 2;
-/// A record with the index in [`STEPS`] of the step that failed.
+/// Record with the index in [`STEPS`] of the step that failed.
 pub const FAILED: u8 = 3;
 /// A record with the descriptor that listens to calls.
 pub const LISTENER: u8 = 4;
 
-/// Steps that may fail, in words that follow "cannot".
+/// Steps that may fail, as text that follows "cannot".
 pub const STEPS: [&str; 6] = [
     "set its limits",
     "become a user without privileges",
@@ -49,42 +49,42 @@ const ROOT: i32 = 3;
 const CAPABILITIES: i32 = 4;
 const DESCRIPTORS: i32 = 5;
 
-/// The user and group inside a user namespace whose only user is root outside.
+/// User and group inside a user namespace whose only user is root outside.
 pub const LOCAL: u32 = 61_184;
 
-/// How many descriptors QEMU may open.
+/// Maximum number of descriptors that QEMU may open.
 const OPEN_FILES: u64 = 256;
 
-/// How many processes and threads a user of its own may have.
+/// Maximum number of processes and threads of a separate user.
 const PROCESSES: u64 = 256;
 
-/// How the process becomes one without privileges.
+/// Method by which the process gives up its privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Root with `CAP_SYS_ADMIN` makes the namespaces, then changes its user.
+    /// Root with `CAP_SYS_ADMIN` creates the namespaces, then changes its user.
     Administrator,
-    /// Root without it changes its user, who makes a user namespace.
+    /// Root without it changes its user, who creates a user namespace.
     Other,
-    /// The caller's own user makes a user namespace.
+    /// The caller's own user creates a user namespace.
     Own,
 }
 
-/// A line of `uid_map` or `gid_map`.
+/// Returns a line of `uid_map` or `gid_map`.
 pub fn map(inside: u32, outside: u32) -> CString {
     CString::new(format!("{inside} {outside} 1")).unwrap_or_default()
 }
 
-/// The forked process.
+/// Values of the forked process, which were computed before the fork.
 pub struct Child {
     pub report: OwnedFd,
     /// The other end of `report`, which belongs to the parent.
     pub parents: RawFd,
     pub way: Way,
-    /// User and group that QEMU has.
+    /// User and group of QEMU.
     pub inside: (u32, u32),
-    /// The maps of users and groups for a user namespace.
+    /// Maps of users and groups for a user namespace.
     pub maps: [CString; 2],
-    /// Supplementary groups, where the user is changed.
+    /// Supplementary groups, used if the user is changed.
     pub groups: Vec<libc::gid_t>,
     /// Whether the user without privileges exists in a user namespace only.
     pub must_map: bool,
@@ -94,13 +94,13 @@ pub struct Child {
     pub filter: Filter,
     /// Descriptors that QEMU inherits.
     pub descriptors: Vec<RawFd>,
-    /// The largest file that it may write, in bytes.
+    /// Maximum size of a file that QEMU may write, in bytes.
     pub largest: u64,
 }
 
 impl Child {
-    /// Confines the calling process. The process that returns is another one, a
-    /// child of the same parent in a PID namespace; the calling one ends.
+    /// Confines the calling process. Another process returns: a child of the same parent in a PID
+    /// namespace. The calling process ends.
     pub fn enter(&mut self) -> io::Result<()> {
         // SAFETY: a number of this process's copy, which nothing uses any more.
         unsafe { libc::close(self.parents) };
@@ -112,8 +112,8 @@ impl Child {
         if self.way != Way::Administrator {
             self.make_user_namespace()?;
         }
-        // The caller stays in its PID namespace; the next process that it makes
-        // is the first of the new one.
+        // The caller stays in its PID namespace. The next process that it creates is the first
+        // process of the new namespace.
         self.made(Layer::PidNamespace, unshare(CloneFlags::CLONE_NEWPID))?;
         let process = make_sibling().map_err(|errno| self.failed(NAMESPACES, errno))?;
         if process != 0 {
@@ -122,14 +122,14 @@ impl Child {
             unsafe { libc::_exit(0) };
         }
         self.stay_with_parent()?;
-        // SAFETY: takes numbers. It fails for no process that was just made.
+        // SAFETY: the arguments are numbers. The call does not fail for a new process.
         unsafe { libc::setpgid(0, 0) };
         self.make_place()?;
         forget_keys();
         self.give_up()?;
         self.inherit_little()
             .map_err(|errno| self.failed(DESCRIPTORS, errno))?;
-        // A change of users clears it.
+        // A change of the user clears this setting.
         self.stay_with_parent()?;
         let filtered = self.filter.load();
         if let Ok(Some(listener)) = &filtered {
@@ -166,19 +166,19 @@ impl Child {
             let (_, hard) = getrlimit(resource)?;
             setrlimit(resource, limit.min(hard), limit.min(hard))?;
         }
-        // Limits of processes count all that the user has on this machine.
+        // Limits of processes count all processes of the user on this machine.
         if self.way != Way::Own {
             setrlimit(Resource::RLIMIT_NPROC, PROCESSES, PROCESSES)?;
         }
         Ok(())
     }
 
-    /// Changes user and groups for good. Raw calls: glibc's would look for other
-    /// threads of this process.
+    /// Changes user and groups permanently. Makes raw system calls, because glibc would look for
+    /// other threads of this process.
     fn become_user(&self) -> io::Result<()> {
         let (user, group) = self.inside;
         if self.way != Way::Own {
-            // What programs could gain goes first: it takes a capability.
+            // The bounding set is emptied first, because this needs a capability.
             self.forgo()?;
             call(
                 libc::SYS_setgroups,
@@ -195,8 +195,8 @@ impl Child {
             .map_err(|errno| self.failed(BECOME, errno))
     }
 
-    /// Makes a user namespace with one user. Without one, the other namespaces
-    /// are refused as well.
+    /// Creates a user namespace with one user. If it is not allowed, the other namespaces are not
+    /// allowed either.
     fn make_user_namespace(&self) -> io::Result<()> {
         let made = unshare(CloneFlags::CLONE_NEWUSER).and_then(|()| {
             write(c"/proc/self/setgroups", b"deny")?;
@@ -211,8 +211,8 @@ impl Child {
         }
     }
 
-    /// Makes the namespaces and the root directory; where the directory is
-    /// refused, Landlock rules.
+    /// Creates the namespaces and the root directory. If the root directory is not allowed, adds
+    /// Landlock rules.
     fn make_place(&mut self) -> io::Result<()> {
         let kinds = [
             (Layer::MountNamespace, CloneFlags::CLONE_NEWNS),
@@ -226,7 +226,7 @@ impl Child {
             let made = self.made(layer, unshare(kind))?;
             mounts |= made && layer == Layer::MountNamespace;
             if made && layer == Layer::UtsNamespace {
-                // Whatever the name, it is not this machine's.
+                // QEMU must not see the name of this machine.
                 let _ = nix::unistd::sethostname("svclab");
             }
         }
@@ -249,7 +249,7 @@ impl Child {
         Ok(())
     }
 
-    /// Becomes the user, if it is not yet, and gives up every capability.
+    /// Changes the user if this is not done yet, and gives up every capability.
     fn give_up(&self) -> io::Result<()> {
         if self.way != Way::Other {
             self.become_user()?;
@@ -258,8 +258,8 @@ impl Child {
         set_capabilities(0, 0).map_err(|errno| self.failed(CAPABILITIES, errno))
     }
 
-    /// Empties the bounding set. A process without `CAP_SETPCAP` may not; with
-    /// `no_new_privs` it gains none of that set either.
+    /// Empties the bounding set. A process without `CAP_SETPCAP` is not allowed to do this. With
+    /// `no_new_privs`, it cannot gain capabilities of the set either.
     fn forgo(&self) -> io::Result<()> {
         match drop_bounding_set() {
             Ok(()) | Err(Errno::EPERM) => Ok(()),
@@ -267,33 +267,34 @@ impl Child {
         }
     }
 
-    /// Marks all descriptors to be closed by exec but the three streams and those
-    /// that QEMU is given.
+    /// Marks all descriptors to be closed by exec, except the three standard streams and those that
+    /// QEMU inherits.
     fn inherit_little(&self) -> nix::Result<()> {
         let last = c_long::from(c_int::MAX);
         let flag = c_long::from(libc::CLOSE_RANGE_CLOEXEC);
         if call(libc::SYS_close_range, [3, last, flag]).is_err() {
-            // Kernels before 5.11 have no such call.
+            // Kernels before 5.11 do not support this call.
             let (open, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
             let most = c_int::try_from(open).unwrap_or(c_int::MAX).max(65_536);
             for descriptor in 3..most {
-                // SAFETY: takes numbers; one that is not open is refused.
+                // SAFETY: the arguments are numbers; the call fails for a descriptor that is not
+                // open.
                 unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
             }
         }
         for descriptor in &self.descriptors {
-            // SAFETY: takes numbers.
+            // SAFETY: the arguments are numbers.
             let kept = unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) };
             Errno::result(kept)?;
         }
-        // Only now: until exec the process has all descriptors of its parent.
+        // Not before, because the process has all descriptors of its parent until exec.
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         let limit = OPEN_FILES.min(hard);
         setrlimit(Resource::RLIMIT_NOFILE, limit, limit)
     }
 
-    /// Has the kernel kill this process when its parent ends, which may have
-    /// happened already: then nobody reads the report any more.
+    /// Makes the kernel kill this process when its parent ends. Fails if the parent has ended
+    /// already: the report then has no reader.
     fn stay_with_parent(&self) -> io::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         let mut polled = libc::pollfd {
@@ -310,7 +311,7 @@ impl Child {
         }
     }
 
-    /// Whether a part was made. One that was refused is reported.
+    /// Returns whether a part was created. A part that is not allowed is reported.
     fn made(&self, layer: Layer, result: nix::Result<()>) -> io::Result<bool> {
         match result {
             Ok(()) => Ok(true),
@@ -330,13 +331,13 @@ impl Child {
     fn record(&self, kind: u8, number: i32) {
         let mut record = [kind; RECORD];
         record[1..].copy_from_slice(&number.to_ne_bytes());
-        // The socket holds all records that there can be.
+        // The pipe has room for all possible records.
         let _ = nix::unistd::write(&self.report, &record);
     }
 }
 
-/// Makes a copy of this process whose parent is this one's parent. Returns its
-/// number, and 0 in the copy.
+/// Creates a copy of this process with the same parent. Returns the process ID of the copy, and 0
+/// in the copy.
 fn make_sibling() -> nix::Result<i32> {
     let flags = c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
     // SAFETY: without shared memory this is a fork; neither copy takes a lock or
@@ -352,15 +353,16 @@ fn write(path: &std::ffi::CStr, text: &[u8]) -> nix::Result<()> {
     nix::unistd::write(&file, text).map(drop)
 }
 
-/// A system call of at most three numbers or addresses that outlive it.
+/// Makes a system call with at most three arguments, which are numbers or addresses that outlive
+/// it.
 pub fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
     let [one, two, three] = arguments;
-    // SAFETY: the callers pass what the call takes.
+    // SAFETY: the callers pass valid arguments of the system call.
     let done = unsafe { libc::syscall(number, one, two, three) };
     Errno::result(done).map(drop)
 }
 
-/// The path of an open descriptor, without allocation.
+/// Returns the path of an open descriptor, without allocation.
 pub fn path_of(descriptor: RawFd, buffer: &mut [u8; 40]) -> &std::ffi::CStr {
     let mut rest = &mut buffer[..];
     let _ = write!(rest, "/proc/self/fd/{descriptor}\0");

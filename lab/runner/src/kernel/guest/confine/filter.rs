@@ -1,7 +1,6 @@
-//! The system call filter that QEMU starts with. It refuses what would reach
-//! beyond the process where namespaces are missing: sockets, signals, other
-//! processes' memory and descriptors, mounts, namespaces. QEMU adds its own
-//! sandbox to it.
+//! System call filter that QEMU starts with. The filter rejects calls that would reach beyond the
+//! process where namespaces are missing: sockets, signals, memory and descriptors of other
+//! processes, mounts, namespaces. QEMU adds its own sandbox.
 
 use std::os::fd::OwnedFd;
 
@@ -11,8 +10,8 @@ use svclab_agent::seccomp::{
     self, ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, EQUAL, LOAD, PORTS, REFUSED, RETURN, number,
 };
 
-/// Calls that QEMU has no use for. It gets its sockets connected, and neither
-/// starts nor inspects processes.
+/// Calls that QEMU does not need. Its sockets are connected, and it neither starts nor inspects
+/// processes.
 const REFUSED_TO_QEMU: &[c_long] = &[
     libc::SYS_socket,
     libc::SYS_connect,
@@ -44,14 +43,14 @@ const REFUSED_TO_QEMU: &[c_long] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// The last call that this filter was written for (Linux v6.12,
-/// `include/uapi/asm-generic/unistd.h`); later ones do not exist for QEMU.
+/// Last call that this filter covers (Linux v6.12, `include/uapi/asm-generic/unistd.h`). Later
+/// calls do not exist for QEMU.
 const LAST: c_long = libc::SYS_mseal;
 
-/// The filter.
+/// Program of the filter.
 pub struct Filter {
     program: seccomp::Filter,
-    /// Where the program compares with the process's own number.
+    /// Indices of the instructions that compare with the ID of the process itself.
     own: Vec<usize>,
     /// Where the program decides about files opened to be read and written, if a
     /// listener is to be asked.
@@ -59,13 +58,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Returns the filter. [`Self::load`] adds the number of the process. With `asks`, a
-    /// listener decides about each `openat` with exactly `O_RDWR`.
-    pub fn new(asks: bool) -> Self {
+    /// Creates the filter. [`Self::load`] fills in the process that it is loaded in.
+    pub fn new() -> Self {
         let mut program = seccomp::Filter::begin();
         program.jump(AT_LEAST, number(LAST) + 1, 0, 1);
         program.push(RETURN, DENY_EXISTENCE);
-        // Its arguments lie in memory; the C library falls back to `clone`.
+        // The arguments of `clone3` are in memory. The C library falls back to `clone`.
         program.ends(libc::SYS_clone3, DENY_EXISTENCE);
         for calls in [REFUSED, PORTS, REFUSED_TO_QEMU] {
             program.refuse(calls);
@@ -73,7 +71,7 @@ impl Filter {
         program.without_new_namespaces();
         let mut own = Vec::new();
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
-            // What it compares with is the third of these instructions.
+            // The comparison is the third of these instructions.
             own.push(program.0.len() + 2);
             program.only(call, ARGUMENTS[0], &[0]);
         }
@@ -88,11 +86,8 @@ impl Filter {
         Self { program, own, asks }
     }
 
-    /// Loads the filter for the calling process, which must have given up gaining
-    /// privileges. Returns the listener; `None` if none is wanted, or the kernel has none
-    /// (before 5.5), or refuses a second one for a process (Linux v6.12,
-    /// `kernel/seccomp.c`, `has_duplicate_listener`).
-    pub fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
+    /// Loads the filter for the calling process, which must have set `no_new_privs`.
+    pub fn load(&mut self) -> nix::Result<()> {
         let process = nix::unistd::getpid().as_raw().unsigned_abs();
         for line in &self.own {
             self.program.0[*line].k = process;

@@ -1,4 +1,4 @@
-//! The parts of the confinement that a machine may refuse.
+//! Parts of the confinement that a machine may not allow.
 
 use std::fmt;
 use std::fs;
@@ -7,29 +7,29 @@ use nix::errno::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A part of the confinement that a machine may refuse.
+/// Part of the confinement that a machine may not allow.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Layer {
-    /// A PID namespace.
+    /// Separate PID namespace.
     PidNamespace,
-    /// A mount namespace.
+    /// Separate mount namespace.
     MountNamespace,
-    /// A network namespace.
+    /// Separate network namespace.
     NetworkNamespace,
-    /// An IPC namespace.
+    /// Separate IPC namespace.
     IpcNamespace,
-    /// A UTS namespace.
+    /// Separate UTS namespace.
     UtsNamespace,
-    /// A cgroup namespace.
+    /// Separate cgroup namespace.
     CgroupNamespace,
-    /// A root directory of its own.
+    /// Separate root directory.
     RootDirectory,
-    /// Landlock rules; needed only without a root directory of its own.
+    /// Landlock rules. Needed only without a separate root directory.
     Landlock,
-    /// The system call filter.
+    /// System call filter (seccomp).
     Filter,
 }
 
@@ -61,18 +61,18 @@ impl Layer {
     }
 }
 
-/// The parts that were refused, without repetition.
+/// Parts of the confinement that this machine does not allow, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Lacks(Vec<Layer>);
 
 impl Lacks {
-    /// Whether nothing was refused.
+    /// Whether this machine allows all parts.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this part was refused.
+    /// Whether this machine does not allow the part.
     #[must_use]
     pub fn has(&self, layer: Layer) -> bool {
         self.0.contains(&layer)
@@ -94,8 +94,8 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// Whether a limit of 0 forbids namespaces: the kernel reports it as `ENOSPC`,
-/// like a limit that is reached (Linux v6.12, `kernel/ucount.c`, `inc_ucount`).
+/// Whether a limit of 0 forbids namespaces. The kernel reports such a limit as `ENOSPC`, like a
+/// limit that is reached (Linux v6.12, `kernel/ucount.c`, `inc_ucount`).
 pub(super) fn limits_are_zero() -> bool {
     ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]
         .iter()
@@ -105,8 +105,8 @@ pub(super) fn limits_are_zero() -> bool {
         })
 }
 
-/// Whether an error says that this machine does not allow something at all.
-/// Shortages of memory, processes or descriptors do not.
+/// Whether an error means that this machine does not allow an operation at all. Shortages of
+/// memory, processes or descriptors do not mean this.
 pub(super) const fn is_refusal(errno: Errno, no_namespaces: bool) -> bool {
     match errno {
         Errno::EPERM

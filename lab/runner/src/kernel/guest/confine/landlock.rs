@@ -1,5 +1,5 @@
-//! Landlock rules for a QEMU that shares this machine's root directory (Linux
-//! v6.12, `Documentation/userspace-api/landlock.rst`). They take no privilege.
+//! Landlock rules for a QEMU that shares the root directory of this machine (Linux v6.12,
+//! `Documentation/userspace-api/landlock.rst`). They need no privilege.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -15,14 +15,14 @@ use super::KVM;
 use super::child::call;
 use svclab_agent::rootfs::DEVICES;
 
-// Rights of files (`include/uapi/linux/landlock.h`).
+// Access rights for files (`include/uapi/linux/landlock.h`).
 const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIRECTORY: u64 = 1 << 3;
 const DEVICE_CONTROL: u64 = 1 << 15;
 
-/// All rights of files that each version of Landlock governs, from the first on.
+/// All access rights for files that each version of Landlock handles, from version 1.
 const RIGHTS: [u64; 5] = [
     (1 << 13) - 1,
     (1 << 14) - 1,
@@ -31,13 +31,13 @@ const RIGHTS: [u64; 5] = [
     (1 << 16) - 1,
 ];
 
-/// Binding and connecting TCP sockets, from version 4 on.
+/// Binding and connecting TCP sockets, from version 4.
 const NETWORK: u64 = 3;
 
-/// Abstract Unix sockets and signals of processes outside, from version 6 on.
+/// Abstract Unix sockets and signals of processes outside, from version 6.
 const OUTSIDE: u64 = 3;
 
-/// What a rule set governs.
+/// Access rights that a rule set handles.
 #[repr(C)]
 struct Governed {
     files: u64,
@@ -45,20 +45,19 @@ struct Governed {
     outside: u64,
 }
 
-/// What is allowed below a path.
+/// Access rights that are allowed below a path.
 #[repr(C, packed)]
 struct Beneath {
     allowed: u64,
     parent: c_int,
 }
 
-/// The rules: paths with the rights that they have, by whether each is a
-/// directory.
+/// Rules: paths with their access rights. The rights depend on whether the path is a directory.
 pub struct Landlock(Vec<(CString, u64)>);
 
 impl Landlock {
-    /// Rules for those paths, the devices that programs expect, and the
-    /// hypervisor's where it is used.
+    /// Creates rules for these paths, for the devices that programs expect, and for the device of
+    /// the hypervisor if it is used.
     pub fn new(shown: &[PathBuf], kvm: bool) -> Self {
         let shown = shown.iter().map(PathBuf::as_path);
         let shown = shown.map(|path| (path, EXECUTE | READ_FILE | READ_DIRECTORY));
@@ -69,7 +68,7 @@ impl Landlock {
             .chain(devices)
             .chain(kvm)
             .filter_map(|(path, rights)| {
-                // Files have no rights of directories.
+                // Files do not have the access rights of directories.
                 let rights = if path.is_dir() {
                     rights
                 } else {
@@ -80,10 +79,9 @@ impl Landlock {
         Self(rules.collect())
     }
 
-    /// Restricts the calling process, which must have given up gaining privileges,
-    /// for good.
+    /// Restricts the calling process permanently. The process must have set `no_new_privs`.
     pub fn restrict(&self) -> nix::Result<()> {
-        // SAFETY: asks for the version, which takes no structure.
+        // SAFETY: requests the version, for which the call reads no structure.
         let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
         let version = usize::try_from(Errno::result(version)?).unwrap_or(0);
         let files = RIGHTS[version.clamp(1, RIGHTS.len()) - 1];
@@ -97,8 +95,8 @@ impl Landlock {
             4..=5 => 16,
             _ => 24,
         };
-        // SAFETY: the structure outlives the call, which reads that much of it;
-        // what the call returns is nobody else's.
+        // SAFETY: the structure outlives the call, which reads `size` bytes of it. Nothing else
+        // owns the returned descriptor.
         let rules = unsafe {
             let rules = libc::syscall(
                 libc::SYS_landlock_create_ruleset,
@@ -111,7 +109,7 @@ impl Landlock {
         };
         for (path, rights) in &self.0 {
             let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-            // What this machine lacks needs no rule.
+            // A path that this machine lacks needs no rule.
             let Ok(parent) = open(path.as_c_str(), flags, Mode::empty()) else {
                 continue;
             };

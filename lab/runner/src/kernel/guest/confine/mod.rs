@@ -1,24 +1,23 @@
-//! Starts QEMU as a process that has no privileges and reaches nothing of this
-//! machine but the descriptors that it is given.
+//! Starts QEMU as a process without privileges. The process has no access to this machine except
+//! the descriptors that it inherits.
 //!
 //! The process gets, in this order:
 //!
-//! 1. a user: as root, one of a range that no account uses; otherwise the
-//!    caller's own, in a user namespace that gives it no capability;
+//! 1. a user: as root, one of a range that no account uses; otherwise the caller's own, in a user
+//!    namespace that gives it no capability;
 //! 2. PID, mount, network, IPC, UTS and cgroup namespaces;
-//! 3. a root directory with the system's programs and libraries, read-only
-//!    ([`root`]), or, without a mount namespace, Landlock rules with the same
-//!    paths ([`landlock`]);
+//! 3. a root directory with the system's programs and libraries, read-only ([`root`]), or, without
+//!    a mount namespace, Landlock rules with the same paths ([`landlock`]);
 //! 4. limits, no capabilities, `no_new_privs`, no inherited descriptors;
 //! 5. a system call filter ([`filter`]), to which QEMU adds its own.
 //!
-//! Users, capabilities, descriptors and `no_new_privs` are never left out: QEMU
-//! does not start without them. A container or a kernel may refuse the rest;
-//! what it refuses is left out, and [`Confined::lacks`] names it. Any other
-//! failure, such as too little memory, is an error.
+//! Users, capabilities, descriptors and `no_new_privs` are never omitted: QEMU does not start
+//! without them. A container or a kernel may not allow the rest. Parts that are not allowed are
+//! omitted, and [`Confined::lacks`] lists them. Any other failure, such as too little memory, is an
+//! error.
 //!
-//! Everything between fork and exec is done by system calls on values that are
-//! computed before, because other threads may hold locks at the fork.
+//! Between fork and exec, the process only makes system calls on values that were computed before
+//! the fork, because other threads may hold locks at the fork.
 
 mod child;
 mod filter;
@@ -51,40 +50,40 @@ pub use listener::Listener;
 use svclab_agent::contain::nobody_else;
 use svclab_agent::rights::{KILL, SETGID, SETUID, are_an_administrator_s, has};
 
-/// Variables that QEMU keeps: where its wrapper finds programs and the loader
-/// finds libraries.
+/// Environment variables that QEMU keeps: its wrapper finds programs in one, and the loader finds
+/// libraries in the other.
 const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
-/// The device of the kernel's hypervisor.
+/// Device of the kernel's hypervisor.
 pub const KVM: &str = "/dev/kvm";
 
-/// The largest file that a guest which is booted may write, in bytes: its memory
-/// and its state.
+/// Maximum size of a file that a booting guest may write, in bytes. The files are its memory and
+/// its state.
 const LARGEST: u64 = 64 << 30;
 
-/// What the process may use.
+/// Access of the process to this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Access<'a> {
-    /// Descriptors that it inherits, under their numbers.
+    /// Descriptors that the process inherits, under their numbers.
     pub descriptors: &'a [BorrowedFd<'a>],
-    /// Whether it may open [`KVM`].
+    /// Whether the process may open [`KVM`].
     pub kvm: bool,
-    /// Whether it may write to files.
+    /// Whether the process may write to files.
     pub writes: bool,
     /// Whether [`Confined::listener`] answers for files that it opens to read and write.
     pub asks: bool,
 }
 
-/// A process that was started confined.
+/// Process that was started with the confinement.
 #[derive(Debug)]
 pub struct Confined {
-    /// The process; dropping it kills it.
+    /// The process. Dropping it kills the process.
     pub process: Process,
-    /// Its standard output.
+    /// Standard output of the process.
     pub stdout: ChildStdout,
-    /// Its standard error.
+    /// Standard error of the process.
     pub stderr: ChildStderr,
-    /// The parts of the confinement that this machine refused.
+    /// Parts of the confinement that this machine does not allow.
     pub lacks: Lacks,
     /// Answers for files that the process opens to read and write; `None` if that was not
     /// asked for, this machine has no listeners, or the process has the user of this one,
@@ -92,12 +91,12 @@ pub struct Confined {
     pub listener: Option<Listener>,
 }
 
-/// Starts `program`, an absolute path without links.
+/// Starts `program`, an absolute path without symbolic links.
 ///
 /// # Errors
 ///
-/// When the program cannot be executed, or a part of the confinement fails for
-/// another reason than that this machine does not allow it.
+/// When the program cannot be executed, or a part of the confinement fails for another reason than
+/// that this machine does not allow it.
 pub fn spawn(
     program: &Path,
     arguments: &[OsString],
@@ -128,17 +127,16 @@ pub fn spawn(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // SAFETY: `enter` makes system calls only, which may be made between fork
-    // and exec.
+    // SAFETY: `enter` only makes system calls, which are allowed between fork and exec.
     unsafe { command.pre_exec(move || child.enter()) };
     let spawned = command.spawn();
-    // With the command goes the last writing end of the report on this side.
+    // Dropping the command closes the last writing end of the report on this side.
     drop(command);
     let report = Report::read(&report).map_err(unstarted)?;
     let process = report.process.map(Process::new);
     match spawned {
         Ok(mut first) => {
-            // The process that was forked has made another one and ended.
+            // The forked process has created another process and ended.
             let _ = first.wait();
             let (Some(process), Some(stdout), Some(stderr)) =
                 (process, first.stdout.take(), first.stderr.take())
@@ -169,13 +167,8 @@ pub fn spawn(
     }
 }
 
-/// Computes everything that the forked process needs.
-fn prepare(
-    program: &Path,
-    access: &Access<'_>,
-    reporting: OwnedFd,
-    parents: RawFd,
-) -> Result<Child, GuestError> {
+/// Computes all values that the forked process needs.
+fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Child, GuestError> {
     let is_root = geteuid().is_root();
     let other = nobody_else().filter(|_| is_root);
     if other.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has) {
@@ -192,15 +185,16 @@ fn prepare(
     let outside = (geteuid().as_raw(), getegid().as_raw());
     let inside = match other {
         Some(user) => (user, user),
-        // Root of a user namespace that has no other user becomes an ordinary
-        // one of a further namespace.
+        // Root of a user namespace without other users becomes an ordinary user of a further
+        // namespace.
         None if is_root => (child::LOCAL, child::LOCAL),
         None => outside,
     };
     let mapped = if other.is_some() { inside } else { outside };
     let kvm = access.kvm.then(|| fs::metadata(KVM).ok()).flatten();
     let kvm = kvm.filter(|found| found.file_type().is_char_device());
-    // The owner's rights are root's; those of the group can be kept alone.
+    // The permissions of the owner are those of root. Only the permissions of the group can be
+    // kept.
     let group = kvm
         .as_ref()
         .filter(|found| found.mode() & 0o060 == 0o060 && found.gid() != 0)
@@ -227,7 +221,7 @@ fn prepare(
     })
 }
 
-/// What the forked processes report before exec.
+/// Report of the forked processes before exec.
 #[derive(Default)]
 struct Report {
     process: Option<Pid>,
@@ -237,8 +231,10 @@ struct Report {
 }
 
 impl Report {
-    /// Reads all records until the other end of the socket is closed.
-    fn read(from: &OwnedFd) -> io::Result<Self> {
+    /// Reads all records until the end of the pipe.
+    fn read(from: OwnedFd) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        fs::File::from(from).read_to_end(&mut bytes)?;
         let mut report = Self::default();
         loop {
             let mut record = [0; RECORD];

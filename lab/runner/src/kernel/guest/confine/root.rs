@@ -1,5 +1,5 @@
-//! QEMU's root directory: the system's programs, libraries and firmware,
-//! read-only, and a `/proc` that shows QEMU alone.
+//! Root directory of QEMU: the system's programs, libraries and firmware, read-only, and a `/proc`
+//! that shows QEMU only.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -19,11 +19,11 @@ use super::KVM;
 use super::child::path_of;
 use svclab_agent::rootfs::{DEVICES, SHOWN};
 
-/// Directories below an installation's prefix that hold QEMU's own files.
+/// Directories with QEMU's own files, below the prefix of an installation.
 const OWN_FILES: [&str; 3] = ["share/qemu", "lib/qemu", "lib64/qemu"];
 
-/// The paths that QEMU reads: the system's, and those of a QEMU that is
-/// installed elsewhere.
+/// Returns the paths that QEMU reads: those of the system, and those of a QEMU that is installed
+/// elsewhere.
 pub fn shown(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
     let mut shown: Vec<PathBuf> = SHOWN.iter().map(PathBuf::from).collect();
     if shown.iter().all(|path| !program.starts_with(path)) {
@@ -42,7 +42,7 @@ pub fn shown(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
     shown
 }
 
-/// A step on the way to the directory; paths are relative to it.
+/// Step of building the directory. Paths are relative to the directory.
 enum Step {
     Directory(CString),
     File(CString),
@@ -50,7 +50,7 @@ enum Step {
         target: CString,
         at: CString,
     },
-    /// Shows what lies at `source`, which is opened before anything is mounted.
+    /// Mounts the file at `source`, which is opened before the first mount.
     Bind {
         source: CString,
         at: CString,
@@ -58,15 +58,15 @@ enum Step {
     },
 }
 
-/// The directory to be made.
+/// Description of the directory to build.
 pub struct Root {
-    /// A directory of this machine that the new one is mounted on.
+    /// Directory of this machine on which the new directory is mounted.
     base: CString,
     steps: Vec<Step>,
     kvm: Option<Kvm>,
 }
 
-/// The hypervisor's device, of which QEMU gets a node of its own.
+/// Device of the hypervisor. QEMU gets a separate device node.
 struct Kvm {
     number: u64,
     owner: u32,
@@ -74,8 +74,8 @@ struct Kvm {
 }
 
 impl Root {
-    /// A root directory that shows those paths and the hypervisor's device of that
-    /// number, for that user.
+    /// Describes a root directory with these paths, and with the device of the hypervisor of this
+    /// number, for this user.
     pub fn new(shown: &[PathBuf], kvm: Option<u64>, owner: u32) -> Self {
         let base = ["/tmp", "/run", "/mnt", "/var"]
             .into_iter()
@@ -105,8 +105,7 @@ impl Root {
         }
     }
 
-    /// Makes the directory and moves into it. The calling process is alone in its
-    /// mount namespace.
+    /// Builds the directory and enters it. The calling process is alone in its mount namespace.
     pub fn enter(&mut self) -> nix::Result<()> {
         let none = None::<&str>;
         let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -133,7 +132,7 @@ impl Root {
             kvm.show()?;
         }
         mount(Some("proc"), "proc", Some("proc"), harmless, none)?;
-        // The old root is mounted on top of the new one, and then is no more.
+        // The old root is mounted on top of the new one, and is then unmounted.
         pivot_root(".", ".")?;
         umount2(".", MntFlags::MNT_DETACH)?;
         chdir("/")?;
@@ -154,7 +153,7 @@ impl Step {
                 symlinkat(target.as_c_str(), nix::fcntl::AT_FDCWD, at.as_c_str())
             }
             Self::Bind { at, opened, .. } => {
-                // What is gone by now is not shown.
+                // A path that no longer exists is not mounted.
                 let Some(opened) = opened else {
                     return Ok(());
                 };
@@ -168,8 +167,8 @@ impl Step {
 }
 
 impl Kvm {
-    /// Makes a node that only QEMU's user may open; in a user namespace, which may
-    /// make none, shows this machine's.
+    /// Creates a device node that only QEMU's user may open. A user namespace may create no device
+    /// nodes; there, mounts the node of this machine.
     fn show(&self) -> nix::Result<()> {
         let Step::Bind { at, .. } = &self.bind else {
             return Ok(());
@@ -186,7 +185,7 @@ impl Kvm {
     }
 }
 
-/// What `mount_setattr` takes (Linux v6.12, `include/uapi/linux/mount.h`).
+/// Argument of `mount_setattr` (Linux v6.12, `include/uapi/linux/mount.h`).
 #[repr(C)]
 struct MountAttributes {
     set: u64,
@@ -195,8 +194,8 @@ struct MountAttributes {
     user_namespace: u64,
 }
 
-/// Makes the root and every mount below it read-only and without set-user-ID
-/// programs. What is reached by a descriptor stays as it is.
+/// Makes the root and every mount below it read-only and without set-user-ID programs. Files that
+/// are accessed by a descriptor are not affected.
 fn seal() -> nix::Result<()> {
     let attributes = MountAttributes {
         set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID,
@@ -204,8 +203,8 @@ fn seal() -> nix::Result<()> {
         propagation: libc::MS_PRIVATE,
         user_namespace: 0,
     };
-    // SAFETY: the path and the attributes live through the call, which is given
-    // their size.
+    // SAFETY: the path and the attributes outlive the call, which receives the size of the
+    // attributes.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -217,14 +216,14 @@ fn seal() -> nix::Result<()> {
         )
     };
     match Errno::result(done) {
-        // Kernels before 5.12 have no such call. What is shown belongs to root,
-        // so QEMU's user cannot write it.
+        // Kernels before 5.12 do not have this call. The mounted files belong to root, so QEMU's
+        // user cannot write them.
         Ok(_) | Err(Errno::ENOSYS) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Steps, and what they have made.
+/// Steps, and the paths that they create.
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
@@ -233,8 +232,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Shows a path of this machine: a link as a link, all else by a bind mount.
-    /// What this machine lacks is left out.
+    /// Adds a path of this machine: a symbolic link as a link, everything else as a bind mount. A
+    /// path that this machine lacks is omitted.
     fn show(&mut self, path: &Path) {
         let Ok(found) = fs::symlink_metadata(path) else {
             return;
@@ -271,7 +270,7 @@ impl Plan {
         });
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and the missing directories above it.
     fn directory(&mut self, at: &Path) {
         let above: Vec<&Path> = at.ancestors().collect();
         for directory in above.into_iter().rev() {
@@ -314,7 +313,7 @@ mod tests {
                 "/home/u/lib64/qemu"
             ]
         );
-        // A prefix that is the root has nothing of its own.
+        // A prefix that is the root directory adds no other paths.
         assert_eq!(added("/qemu"), ["/qemu"]);
     }
 
