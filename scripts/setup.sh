@@ -5,7 +5,7 @@
 # Does not change what is installed already: a second run only calls `command -v`. Missing packages
 # are installed with apt on Debian and Ubuntu, as root or with sudo, and Rust with rustup into the
 # user's own directory. On other systems, and without root or sudo, the script prints what to
-# install and exits with code 3, which svclab uses for "this machine cannot run it".
+# install. It then exits with code 3, which svclab uses for "this machine cannot run it".
 
 root=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd -P)
 

@@ -39,10 +39,8 @@ pub(super) struct Manner {
     pub pulse: Option<Pulse>,
 }
 
-/// Keepalive of an agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pulse {
-    /// Interval between requests.
     pub every: Duration,
     /// Maximum silence of the agent before it is given up.
     pub silence: Duration,

@@ -1,5 +1,5 @@
 //! Dispatches an agent's events to sessions and streams, and limits what an agent may send. An
-//! event that nobody requested, or more events than the limits allow, ends the connection.
+//! event without a request, or more events than the limits allow, ends the connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,7 +110,6 @@ impl Audience {
         self.streams.remove(&stream);
     }
 
-    /// Removes all receivers.
     pub fn clear(&mut self) {
         self.labs.clear();
         self.streams.clear();

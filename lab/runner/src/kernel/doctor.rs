@@ -53,7 +53,7 @@ pub struct GuestDiagnosis {
     /// Reason why no guest is available. Empty if a guest is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// How to make a guest available.
+    /// Change that would make a guest available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct Way {
     /// Reason why the feature is not available. Empty if it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// How to make the feature available.
+    /// Change that would make the feature available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// Modules that would have to be loaded.

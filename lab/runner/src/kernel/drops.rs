@@ -25,12 +25,10 @@ use svclab_model::evidence::Drops;
 /// Request of `ioctl_ns(2)` for the user namespace that owns a namespace (`NS_GET_USERNS`).
 const OWNER: libc::c_ulong = 0xb701;
 
-/// Agent on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Agent {
     /// Process ID of the agent's program as it was started.
     pub process: u32,
-    /// Privilege of the agent.
     pub standing: Standing,
 }
 
@@ -132,7 +130,7 @@ fn network_namespace(at: &Path) -> io::Result<File> {
 
 /// Returns the inode number of the user namespace that owns a namespace.
 fn owner_of(namespace: &File) -> io::Result<u64> {
-    // SAFETY: the request has no argument besides the descriptor.
+    // SAFETY: the descriptor is the only argument of the request.
     let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
     let fd = Errno::result(fd)?;
     // SAFETY: the kernel has just created the descriptor, and nothing else owns it.

@@ -73,7 +73,7 @@ impl Host {
     }
 
     /// Adds programs that agents can run, at their paths on this host.
-    /// [`crate::kernel::Session::start`] starts them. Agents see no other files besides those of
+    /// [`crate::kernel::Session::start`] starts them. Apart from these, agents see only files of
     /// the system.
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {

@@ -53,7 +53,7 @@ async fn within_beside<T>(
 }
 
 /// Returns how long a process has waited for a processor. The result is the longest wait of any
-/// thread of the process and of the processes below it, such as a virtual CPU of a guest.
+/// thread of the process or of the processes below it, such as a virtual CPU.
 fn waited(process: u32) -> Duration {
     let mut all = VecDeque::from([process]);
     let mut longest = Duration::ZERO;

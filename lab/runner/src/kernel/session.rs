@@ -343,7 +343,7 @@ impl Session {
         }
     }
 
-    /// Returns the opener of streams to the lab. Streams work beside other requests.
+    /// Returns the opener of streams to the lab. Streams work in parallel with other requests.
     #[must_use]
     pub fn opener(&self) -> Opener {
         Opener::new(self.agent.clone(), self.lab)

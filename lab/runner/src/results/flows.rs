@@ -1,5 +1,5 @@
-//! Flow tables. For each lab with flows, a table has the result of each flow for every value of one
-//! axis, and the facts that the cases confirm.
+//! Flow tables. The table of a lab has the result of each flow for every value of one axis, and the
+//! facts that the cases confirm.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -69,7 +69,7 @@ pub struct Warning {
     /// Location of the problem in the lab file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// How to resolve the problem.
+    /// Steps that resolve the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
@@ -214,7 +214,7 @@ pub struct RunError {
     pub trouble: Trouble,
     /// Description of the error.
     pub message: String,
-    /// How to resolve the error.
+    /// Steps that resolve the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

@@ -111,7 +111,6 @@ pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
 /// Dump of a node of a case.
 #[derive(Debug)]
 pub(super) struct Taken<'d> {
-    /// Name of the node.
     pub node: String,
     /// Parsed dump, borrowed if the user passed it.
     pub dump: Cow<'d, NodeDump>,

@@ -73,7 +73,8 @@ pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOu
     case.flows.iter().filter_map(one).collect()
 }
 
-/// Returns the expectation row of the first failed flow. `None` if anything besides a flow failed.
+/// Returns the expectation row of the first failed flow. `None` if anything other than a flow
+/// failed.
 pub(super) fn place(result: &CaseResult) -> Option<Place> {
     let is_flow = |name: &str| result.flows.iter().any(|flow| flow.flow == name);
     let others = result

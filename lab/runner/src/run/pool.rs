@@ -229,8 +229,8 @@ impl Pool {
         Some([place, room])
     }
 
-    /// Waits until this pool may have its agents beside those of other pools. `None` if the number
-    /// of agents is unlimited.
+    /// Waits until there are permits for the agents of this pool. `None` if the number of agents is
+    /// unlimited.
     async fn wait_for_agents(&self) -> Option<OwnedSemaphorePermit> {
         let agents = self.share.agents.clone()?;
         let wanted = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);

@@ -102,9 +102,9 @@ fn hint(help: Option<&String>) -> String {
 /// `directory`. A name has one of these forms:
 ///
 /// - `LAB`: a lab in `directory`
-/// - `LAB/CASE`: the cases with these axis values, all or some of a case's
+/// - `LAB/CASE`: the cases with these axis values, which may be some of the axes only
 /// - path of a lab file, optionally followed by `/CASE`
-/// - directory of labs, in `directory` or by its path: every lab directly in it
+/// - directory of labs, in `directory` or by its path, for every lab directly in it
 ///
 /// # Errors
 ///

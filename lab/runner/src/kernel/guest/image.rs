@@ -170,7 +170,7 @@ mod tests {
         let text = b"6.1.0-56-cloud-amd64 (debian) #1 SMP\0";
         image[0x310..0x310 + text.len()].copy_from_slice(text);
         assert_eq!(release(&image).as_deref(), Some("6.1.0-56-cloud-amd64"));
-        // The pointer leads beyond the end of the file.
+        // The pointer is beyond the end of the file.
         image[0x20f] = 0xff;
         assert_eq!(release(&image), None);
         let mut elf = b"\x7fELF and more".to_vec();

@@ -27,7 +27,6 @@ pub struct Running {
     console: Tail,
     errors: Tail,
     reading: JoinHandle<()>,
-    /// Connection to the agent.
     pub agent: UnixStream,
     control: UnixStream,
     listener: Option<Listener>,
@@ -142,8 +141,8 @@ impl Running {
         let _ = self.process.wait().await;
     }
 
-    /// Splits the machine into the connection to the agent, a future that completes with the end of
-    /// the machine, and a sender that ends the machine.
+    /// Splits the machine into three parts: the connection to the agent, a future that completes
+    /// with the end of the machine, and a sender that ends the machine.
     pub fn into_agent(
         mut self,
     ) -> (

@@ -1,7 +1,6 @@
-//! Kernels of guests. They run plans that this host's kernel cannot run, or that the user wants to
-//! run in another kernel. QEMU boots a distribution's kernel, which starts svclab's agent as its
-//! first process. A guest that has booted once is stored as a snapshot, and later guests resume
-//! from it.
+//! Kernels of guests. They run plans that this host's kernel cannot run, or that must run in
+//! another kernel. QEMU boots a distribution's kernel, which starts svclab's agent as its first
+//! process. A guest that has booted once is stored as a snapshot, and later guests resume from it.
 
 mod boot;
 mod cache;

@@ -14,7 +14,6 @@ const SIGNED: &[u8] = b"~Module signature appended~\n";
 /// Its last 4 bytes are the length of the signature.
 const SIGNATURE: usize = 12;
 
-/// Metadata of a module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Modinfo {
     /// Names of the modules that it depends on.

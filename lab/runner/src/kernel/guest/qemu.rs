@@ -55,7 +55,6 @@ impl Accel {
 /// QEMU as it is installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qemu {
-    /// Path of the program.
     pub path: PathBuf,
     /// Version, with the distribution's part.
     pub version: String,
@@ -168,7 +167,6 @@ pub enum Memory {
 /// Start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beginning {
-    /// The machine boots.
     Boot {
         /// Path of the kernel file.
         kernel: PathBuf,
@@ -182,13 +180,10 @@ pub enum Beginning {
 /// Machine that runs a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Method of executing instructions.
     pub accel: Accel,
-    /// Location of the memory.
     pub memory: Memory,
     /// Size of the memory, in MiB.
     pub size: u32,
-    /// Start of the machine.
     pub begins: Beginning,
     /// Descriptor of a connected socket to the agent.
     pub agent: RawFd,
@@ -268,7 +263,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
             arguments.extend(["-kernel".into(), kernel.into()]);
             arguments.extend(["-initrd".into(), initramfs.into()]);
         }
-        // QEMU must know which parts of the state to ignore before it reads the state.
+        // The parts of the state to ignore must be set before QEMU reads the state.
         Beginning::GoOn => add(&["-incoming", "defer"]),
     }
     arguments

@@ -26,7 +26,7 @@ impl<'a> Qmp<'a> {
     ///
     /// # Errors
     ///
-    /// When QEMU has ended or does not speak QMP.
+    /// When QEMU has ended or does not use QMP.
     pub async fn new(stream: &'a mut UnixStream) -> Result<Self, GuestError> {
         let mut qmp = Self {
             stream: BufReader::new(stream),

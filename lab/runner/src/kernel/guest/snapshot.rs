@@ -26,7 +26,6 @@ pub const STATE: &str = "state";
 /// Unit in which memory is searched for data, in bytes: a page.
 const PAGE: usize = 4096;
 
-/// Metadata of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     /// Release of the kernel that was booted.

@@ -256,7 +256,7 @@ fn list(directory: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_symlink() {
-            // `build` and `source` lead to trees that no guest loads.
+            // `build` and `source` are links to trees that no guest loads.
             continue;
         }
         if path.is_dir() {

@@ -86,9 +86,7 @@ pub enum TreeError {
     /// The directory of the modules cannot be read.
     #[error("cannot read the modules in {}: {source}", directory.display())]
     Directory {
-        /// Path of the directory.
         directory: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// The directory contains no module that labs need.
@@ -99,7 +97,6 @@ pub enum TreeError {
     Module {
         /// Path of the file.
         file: PathBuf,
-        /// Description of the damage.
         source: ModuleError,
     },
 }

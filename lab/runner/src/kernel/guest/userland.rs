@@ -54,15 +54,12 @@ pub enum UserlandError {
     Read {
         /// Path of the file.
         file: PathBuf,
-        /// Error of the operating system.
         source: io::Error,
     },
     /// A program or library is not a valid ELF file.
     #[error("{} is no program: {source}", file.display())]
     Elf {
-        /// Path of the file.
         file: PathBuf,
-        /// Error of the parser.
         source: object::Error,
     },
     /// A library was not found.
@@ -129,7 +126,7 @@ pub fn gather(
         gathered.extensions(directory)?;
     }
     for program in programs {
-        // The extensions of an iptables outside /usr are beside its own directory.
+        // The extensions of an iptables outside /usr are below the parent of its own directory.
         if let Some(home) = real(program)?.parent().and_then(Path::parent) {
             gathered.extensions(&home.join("lib/xtables"))?;
         }

@@ -36,7 +36,6 @@ const ONE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
 const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
 
-/// Check of one feature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
     /// Name of the feature, as text that follows "this machine has".

@@ -130,7 +130,6 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// List with one element.
 struct Once<'a>(Option<Fields<'a>>);
 
 impl<'de> SeqAccess<'de> for Once<'_> {

@@ -14,7 +14,6 @@ use svclab_model::plan::{Backend, Patience, Plan, Probe, probes_by_stage};
 use svclab_planner::print::print;
 use svclab_scenario::Scenario;
 
-/// Output of a lab.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
     /// Error messages, each with its help.

@@ -92,7 +92,6 @@ pub struct Child {
     pub root: Root,
     pub landlock: Landlock,
     pub filter: Filter,
-    /// Descriptors that QEMU inherits.
     pub descriptors: Vec<RawFd>,
     /// Maximum size of a file that QEMU may write, in bytes.
     pub largest: u64,

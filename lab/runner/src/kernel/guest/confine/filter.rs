@@ -47,7 +47,6 @@ const REFUSED_TO_QEMU: &[c_long] = &[
 /// calls do not exist for QEMU.
 const LAST: c_long = libc::SYS_mseal;
 
-/// Program of the filter.
 pub struct Filter {
     program: seccomp::Filter,
     /// Indices of the instructions that compare with the ID of the process itself.

@@ -16,8 +16,8 @@
 //! omitted, and [`Confined::lacks`] lists them. Any other failure, such as too little memory, is an
 //! error.
 //!
-//! Between fork and exec, the process only makes system calls on values that were computed before
-//! the fork, because other threads may hold locks at the fork.
+//! Between fork and exec, the process only makes system calls. Their values are computed before the
+//! fork, because other threads may hold locks at the fork.
 
 mod child;
 mod filter;
