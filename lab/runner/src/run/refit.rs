@@ -23,7 +23,7 @@ const MOST: usize = 64;
 /// # Errors
 ///
 /// When lines would have to be omitted and the user does not permit it. Also when there are more
-/// than [`MOST`] rejections, or when the build fails for another reason.
+/// than 64 rejections, or when the build fails for another reason.
 pub async fn as_far_as_taken(
     prepared: &Prepared,
     error: &KernelError,
