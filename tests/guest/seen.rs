@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use nix::libc::{O_ACCMODE, O_RDONLY};
+
 /// State of a QEMU process while it runs a guest.
 pub struct Seen {
     pub status: String,
@@ -26,8 +28,19 @@ impl Seen {
         };
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
         let descriptors = descriptors.filter_map(|entry| {
-            let leads_to = fs::read_link(entry.ok()?.path()).ok()?;
-            let name = leads_to.to_string_lossy().into_owned();
+            let entry = entry.ok()?;
+            let leads_to = fs::read_link(entry.path()).ok()?;
+            let mut name = leads_to.to_string_lossy().into_owned();
+            // A file of the cache, whose access mode matters.
+            if name.ends_with("/memory") {
+                let number = entry.file_name().into_string().ok()?;
+                let info = file(&format!("fdinfo/{number}"))?;
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+                let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
+                if flags & O_ACCMODE != O_RDONLY {
+                    name.push_str(" to be written");
+                }
+            }
             // The type of a numbered object such as `socket:[1]`.
             Some(name.split(":[").next().map_or(name.clone(), str::to_owned))
         });
@@ -85,9 +98,12 @@ impl Seen {
                 "anon_inode:kvm-vcpu-stats:0",
                 "anon_inode:kvm-vm-stats",
             ];
-            // Libraries and firmware, which QEMU opens in its read-only root, and the state of a
-            // snapshot during a restore.
-            let read = descriptor.starts_with("/usr/") || descriptor.ends_with("/state");
+            // Libraries and firmware, which QEMU opens in its read-only root, and the memory and
+            // state of a snapshot, which QEMU receives opened for reading.
+            let read = descriptor.starts_with("/usr/")
+                || ["/memory", "/state"]
+                    .iter()
+                    .any(|file| descriptor.ends_with(file));
             let is_known = read || known.contains(&descriptor.as_str());
             assert!(is_known, "{descriptor} is open");
         }
@@ -122,6 +138,13 @@ impl Seen {
         }
         // Only the loopback interface, which is down.
         assert_eq!(self.interfaces, 1);
+    }
+
+    /// Whether QEMU maps the memory in the cache, without a copy.
+    pub fn shares_memory(&self) -> bool {
+        self.descriptors
+            .iter()
+            .any(|name| name.ends_with("/memory"))
     }
 
     /// Returns the four IDs of a `Uid` or `Gid` line.

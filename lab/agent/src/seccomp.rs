@@ -123,6 +123,29 @@ impl Filter {
         Ok(())
     }
 
+    /// Filters the calls of this thread and of its descendants. Returns a descriptor that
+    /// receives the calls for which the filter returns `SECCOMP_RET_USER_NOTIF`.
+    ///
+    /// # Errors
+    ///
+    /// When this kernel has no such descriptors, or the process has one already.
+    pub fn install_with_listener(&self) -> nix::Result<OwnedFd> {
+        let program = self.program();
+        // SAFETY: the kernel copies the program, which outlives the call, and does
+        // not write to it.
+        let listener = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                &raw const program,
+            )
+        };
+        let listener = i32::try_from(Errno::result(listener)?).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the kernel has just opened it.
+        Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+    }
+
     /// Returns the filter in the kernel's format, with a pointer to this filter's instructions.
     #[must_use]
     pub fn program(&self) -> libc::sock_fprog {

@@ -272,15 +272,14 @@ async fn resume(
     let copy = (Memory::CopyOf(snapshot::path_of(file)), guest.memory);
     let handed = [file.as_fd()];
     let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
-    // QEMU does not read its memory while it starts.
-    let (filled, control) = tokio::join!(memory.filled(), running.control());
-    if let Err(error) = filled {
-        guest.forget_memory();
-        return Err(guest.cache.cannot("read a snapshot")(error).into());
-    }
-    let loaded = match control {
-        Ok(mut control) => control.load(state.as_fd()).await,
-        Err(error) => Err(error),
+    let listener = running.take_listener();
+    let loaded = match memory.provide(listener, running.control()).await {
+        Ok(Ok(mut control)) => control.load(state.as_fd()).await,
+        Ok(Err(error)) => Err(error),
+        Err(error) => {
+            guest.forget_memory();
+            return Err(guest.cache.cannot("read a snapshot")(error).into());
+        }
     };
     if let Err(error) = loaded {
         // The end of QEMU describes the cause better than the failed command.

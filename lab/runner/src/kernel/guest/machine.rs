@@ -111,6 +111,11 @@ impl Running {
         Qmp::new(&mut self.control).await
     }
 
+    /// Takes the listener, which answers for files that QEMU opens to read and write.
+    pub const fn take_listener(&mut self) -> Option<Listener> {
+        self.listener.take()
+    }
+
     /// Returns the end of the output so far.
     #[must_use]
     pub fn said(&self) -> String {

@@ -17,6 +17,8 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
+use super::confine::Listener;
+
 /// File name of the guest's memory in an entry.
 pub const MEMORY: &str = "memory";
 
@@ -79,8 +81,9 @@ fn seal(file: &OwnedFd) -> io::Result<()> {
 /// Memory of a snapshot, for any number of guests that resume from it.
 ///
 /// QEMU opens the file of its memory for reading and writing, even if it maps a private copy (QEMU
-/// v7.2.0, `softmmu/physmem.c`, `file_ram_open`). The file in the cache may belong to another user,
-/// so QEMU gets a copy in memory instead, which is sealed against writing.
+/// v7.2.0, `softmmu/physmem.c`, `file_ram_open`). QEMU must not write to the cache. A [`Listener`]
+/// therefore makes QEMU open the cached file for reading only. Without a listener QEMU opens a copy
+/// in memory, which is sealed against writing.
 #[derive(Debug)]
 pub struct Shared {
     kept: Arc<File>,
@@ -89,7 +92,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Creates the memory of the snapshot in a directory, and starts to copy its contents.
+    /// Opens the memory of the snapshot in a directory.
     ///
     /// # Errors
     ///
@@ -114,14 +117,16 @@ impl Shared {
         })
     }
 
-    /// Returns the file that QEMU maps. Its contents are complete after [`Self::filled`] has
-    /// returned.
+    /// Returns the file that QEMU opens as its memory. Its contents are complete after
+    /// [`Self::provide`] has returned.
     #[must_use]
     pub const fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Waits until the contents are complete and sealed.
+    /// Provides a starting QEMU that opens [`Self::file`] with the contents of the snapshot, by its
+    /// listener or by a copy. Waits for `started` too. At the end of `started`, QEMU has opened the
+    /// file and has not yet read it.
     ///
     /// # Errors
     ///

@@ -330,7 +330,7 @@ impl Child {
     fn record(&self, kind: u8, number: i32) {
         let mut record = [kind; RECORD];
         record[1..].copy_from_slice(&number.to_ne_bytes());
-        // The pipe has room for all possible records.
+        // The socket has room for all possible records.
         let _ = nix::unistd::write(&self.report, &record);
     }
 }

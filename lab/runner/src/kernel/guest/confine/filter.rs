@@ -57,8 +57,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates the filter. [`Self::load`] fills in the process that it is loaded in.
-    pub fn new() -> Self {
+    /// Creates the filter. [`Self::load`] fills in the process that it is loaded in. With `asks`, a
+    /// listener decides about each `openat` with exactly `O_RDWR`.
+    pub fn new(asks: bool) -> Self {
         let mut program = seccomp::Filter::begin();
         program.jump(AT_LEAST, number(LAST) + 1, 0, 1);
         program.push(RETURN, DENY_EXISTENCE);
@@ -85,8 +86,11 @@ impl Filter {
         Self { program, own, asks }
     }
 
-    /// Loads the filter for the calling process, which must have set `no_new_privs`.
-    pub fn load(&mut self) -> nix::Result<()> {
+    /// Loads the filter for the calling process, which must have set `no_new_privs`. Returns the
+    /// listener. `None` means that no listener is wanted, that the kernel has none (before 5.5), or
+    /// that it rejects a second listener (Linux v6.12, `kernel/seccomp.c`,
+    /// `has_duplicate_listener`).
+    pub fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
         let process = nix::unistd::getpid().as_raw().unsigned_abs();
         for line in &self.own {
             self.program.0[*line].k = process;

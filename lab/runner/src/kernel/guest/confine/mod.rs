@@ -168,7 +168,12 @@ pub fn spawn(
 }
 
 /// Computes all values that the forked process needs.
-fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Child, GuestError> {
+fn prepare(
+    program: &Path,
+    access: &Access<'_>,
+    reporting: OwnedFd,
+    parents: RawFd,
+) -> Result<Child, GuestError> {
     let is_root = geteuid().is_root();
     let other = nobody_else().filter(|_| is_root);
     if other.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has) {
@@ -231,10 +236,8 @@ struct Report {
 }
 
 impl Report {
-    /// Reads all records until the end of the pipe.
-    fn read(from: OwnedFd) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        fs::File::from(from).read_to_end(&mut bytes)?;
+    /// Reads all records until the other end of the socket is closed.
+    fn read(from: &OwnedFd) -> io::Result<Self> {
         let mut report = Self::default();
         loop {
             let mut record = [0; RECORD];
