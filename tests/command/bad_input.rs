@@ -252,7 +252,7 @@ fn no_such_lab_or_case() {
 #[test]
 fn arguments_that_are_none() {
     for arguments in [
-        &["run", "--patience", "soon"][..],
+        &["run", "--max-wait", "soon"][..],
         &["run", "-j", "0"],
         &["run", "--format", "xml"],
         &["rum"],

@@ -16,7 +16,7 @@ use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
 /// Ends 0.5 s after a retransmission, so that the number of retransmissions is certain.
-const BETWEEN: &str = "--patience=2500ms";
+const BETWEEN: &str = "--max-wait=2500ms";
 
 #[test]
 fn the_stale_rule_and_the_reverse_path_filter_are_named() {

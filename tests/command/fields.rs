@@ -67,7 +67,7 @@ fn policy_of_a_chain_is_obeyed() {
             ),
             (
                 "from: pod/default/client, to: \"service/default/web:80\"",
-                "from: node-1, to: pod/default/web:8080, patience: 300ms",
+                "from: node-1, to: pod/default/web:8080, maxWait: 300ms",
             ),
             (CONNECTED, "{timeout: 1}"),
         ]);

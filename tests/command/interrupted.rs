@@ -121,7 +121,7 @@ fn an_interrupted_run_is_certified() {
 fn what_ended_before_an_interrupt_is_told() {
     // The first case ends at once; the second waits.
     let mut front = svclab()
-        .args(["run", "--patience=5m"])
+        .args(["run", "--max-wait=5m"])
         .args(["canal-stale-rule/stale=removed,rpFilter=1,underlay=passes"])
         .args(["canal-stale-rule/stale=present,rpFilter=1,underlay=passes"])
         .stdin(Stdio::null())

@@ -39,7 +39,7 @@ impl Runs {
         Self {
             words: &[
                 "run",
-                "--patience=700ms",
+                "--max-wait=700ms",
                 "--kernel=host",
                 "canal-stale-rule/rpFilter=1",
             ],
@@ -126,7 +126,7 @@ impl Runs {
     /// Runs the cases to their end with the default wait, and asserts that all pass.
     fn still_work(&self) {
         let words = self.words.iter().copied();
-        let mut run = self.start_with(words.filter(|word| !word.starts_with("--patience")));
+        let mut run = self.start_with(words.filter(|word| !word.starts_with("--max-wait")));
         let status = run.front.wait().expect("an end");
         assert_eq!(status.code(), Some(0), "the next run");
         run.is_gone("the next run");

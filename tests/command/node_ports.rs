@@ -16,8 +16,8 @@ spec:
   hosts:
     laptop: {address: 203.0.113.9/24}
   probes:
-    call: {from: host/laptop, to: node-1:30080, patience: 500ms}
-    datagram: {from: host/laptop, to: node-1:30080, protocol: udp, patience: 500ms}
+    call: {from: host/laptop, to: node-1:30080, maxWait: 500ms}
+    datagram: {from: host/laptop, to: node-1:30080, protocol: udp, maxWait: 500ms}
   axes:
     version:
       v1.23: []

@@ -30,7 +30,7 @@ fn a_run_leaves_the_machine_as_it_was() {
         "run",
         "canal-stale-rule/underlay=passes",
         "local-ingress/policy=Local",
-        "--patience",
+        "--max-wait",
         "500ms",
     ]);
     // With so short a wait some cases fail; the test only needs them to run.

@@ -19,7 +19,7 @@ const WAITING: [&str; 6] = [
     "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
     "--kernel",
     "6.12",
-    "--patience",
+    "--max-wait",
     "120s",
 ];
 

@@ -162,7 +162,7 @@ fn called(runtime: &Runtime, patience: &str) -> (String, String) {
         "service/default/app:80",
         "--explain",
         "--format=json",
-        "--patience",
+        "--max-wait",
         patience,
     ]);
     let document: Value = serde_json::from_slice(&output.stdout)

@@ -12,7 +12,7 @@ const CASE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 /// probe is running. The probe waits longer than any test runs.
 pub fn start(mut svclab: Command, words: &[&str]) -> Child {
     let mut run = svclab
-        .args(["run", CASE, "--patience=5m"])
+        .args(["run", CASE, "--max-wait=5m"])
         .args(words)
         .env("SVCLAB_LOG", "debug")
         .stdin(Stdio::null())

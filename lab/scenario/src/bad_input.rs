@@ -277,8 +277,8 @@ fn claim_that_no_row_speaks_of() {
 #[test]
 fn duration_out_of_bounds_in_any_field_is_refused() {
     let all = [
-        ("patience: 3s", "patience: 400000000000y"),
-        ("patience: 3s", "patience: 0s"),
+        ("maxWait: 3s", "maxWait: 400000000000y"),
+        ("maxWait: 3s", "maxWait: 0s"),
         ("healthCheck: {}", "healthCheck: {every: 61m}"),
         ("healthCheck: {}", "retryAfter: 2h"),
         (
@@ -291,14 +291,14 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
     // A patch is decoded as strictly as the lab.
     let patched = with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
-        "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {patience: 2h}}}}",
+        "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {maxWait: 2h}}}}",
     );
     insta::assert_snapshot!(told(&patched));
 }
 
 #[test]
 fn probe_that_waits_for_itself() {
-    insta::assert_snapshot!(told(&with("patience: 3s", "after: call")));
+    insta::assert_snapshot!(told(&with("maxWait: 3s", "after: call")));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct Flow {
     /// Maximum wait for an answer, such as `3s`; default `--max-wait` of the command line.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
-    pub patience: Option<Duration>,
+    pub max_wait: Option<Duration>,
     /// Name of the probe or flow that must end before this flow starts.
     #[serde(default)]
     pub after: Option<String>,
@@ -60,7 +60,7 @@ impl Flow {
             protocol: self.protocol,
             connections,
             bind: self.bind.clone(),
-            patience: self.patience,
+            max_wait: self.max_wait,
             after: self.after.clone(),
             across: self.across.clone(),
         }

@@ -29,7 +29,7 @@ pub struct Probe {
     /// line.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
-    pub patience: Option<Duration>,
+    pub max_wait: Option<Duration>,
     /// Name of the probe that must end before this probe starts.
     #[serde(default)]
     pub after: Option<String>,

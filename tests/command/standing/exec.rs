@@ -213,7 +213,7 @@ fn what_is_done_to_a_lab_shows_in_probes() {
     assert_told!(labs, run(&call));
     let output = exec(&labs, &["sysctl", "-w", "net.ipv4.ip_forward=0"], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_told!(labs, run(&[&call[..], &["--patience=100ms"]].concat()));
+    assert_told!(labs, run(&[&call[..], &["--max-wait=100ms"]].concat()));
     let ping = ["probe", "node-1", "pod/default/web", "--protocol=ping"];
     assert_told!(labs, run(&ping));
     assert_told!(
@@ -223,7 +223,7 @@ fn what_is_done_to_a_lab_shows_in_probes() {
             "pod/default/client",
             "10.244.1.10:8080",
             "--protocol=udp",
-            "--patience=100ms"
+            "--max-wait=100ms"
         ])
     );
     assert_told!(

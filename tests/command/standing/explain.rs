@@ -45,7 +45,7 @@ fn a_probe_is_told_of_with_its_way() {
         "node-1",
         "service/default/app:80",
         "--explain",
-        "--patience=500ms",
+        "--max-wait=500ms",
     ];
     let drop = ["-I", "FORWARD", "-p", "tcp", "-j", "DROP"];
     let drop = [&["exec", "node-2", "--", "iptables-nft"], &drop[..]].concat();

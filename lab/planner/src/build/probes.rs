@@ -175,7 +175,7 @@ pub fn probe_of(
         protocol: probe.protocol,
         connections: probe.connections,
         bind,
-        patience: probe.patience.unwrap_or(patience),
+        patience: probe.max_wait.unwrap_or(patience),
         settle: false,
         after: probe.after.clone(),
     })
@@ -358,7 +358,7 @@ fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
         proxy.is_none_or(|proxy| proxy.binary.is_none())
     });
     generated
-        && probe.patience.is_none()
+        && probe.max_wait.is_none()
         && probe.across.is_none()
         && !waits
         && timeout.is_some_and(|count| count.max() != Some(0))

@@ -243,7 +243,7 @@ fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
             protocol: Protocol::default(),
             connections: 1,
             bind: None,
-            patience: None,
+            max_wait: None,
             after: None,
             across: None,
         };

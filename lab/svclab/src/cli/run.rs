@@ -231,7 +231,7 @@ fn again(arguments: &RunArguments) -> String {
     let patience = if patience == Patience::SETTLED {
         String::new()
     } else {
-        format!(" --patience {patience}")
+        format!(" --max-wait {patience}")
     };
     let proxy = arguments.selection.kube_proxy.as_ref();
     let proxy = proxy.map(|path| format!(" --kube-proxy {}", word(&path.display().to_string())));

@@ -245,7 +245,7 @@ impl Holder {
             protocol: wish.protocol,
             connections: wish.connections,
             bind: None,
-            patience: None,
+            max_wait: None,
             after: None,
         };
         let probe = probe_of(cluster, &plan.namespaces, PROBE, &wanted, wish.patience);
@@ -294,7 +294,7 @@ impl Holder {
         }
         for probe in &mut probes {
             let own = case.spec.probes.get(&probe.name);
-            if own.is_none_or(|own| own.patience.is_none()) {
+            if own.is_none_or(|own| own.max_wait.is_none()) {
                 probe.patience = patience;
             }
         }

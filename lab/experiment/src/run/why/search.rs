@@ -417,7 +417,7 @@ fn settled(prepared: &Prepared) -> Plan {
     let own = &prepared.case.spec;
     let says = |name: &str| {
         let probe = own.probe(name);
-        probe.is_some_and(|probe| probe.patience.is_some() || probe.across.is_some())
+        probe.is_some_and(|probe| probe.max_wait.is_some() || probe.across.is_some())
     };
     let of_steps = plan.steps.iter_mut().flat_map(|step| &mut step.probes);
     for probe in plan.probes.iter_mut().chain(of_steps) {

@@ -51,7 +51,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub allow_outside: bool,
     /// Maximum wait for an answer
-    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
+    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
     /// Format of the result
     #[arg(long, value_enum, default_value = "human")]

@@ -22,7 +22,7 @@ pub struct Selection {
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
     /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive
-    #[arg(long, default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
+    #[arg(long = "max-wait", alias = "patience", default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
     pub patience: Patience,
     /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
     /// defines its configuration

@@ -129,7 +129,7 @@ pub struct ProbeArguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
     /// Maximum wait for an answer
-    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
+    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
     /// Collect full evidence and explain where the packets went and why
     #[arg(long)]
