@@ -65,6 +65,7 @@ use cluster::Cluster;
 /// Path of the program under test.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
 
+/// Version of the kube-proxy that the tests build from source.
 pub const VERSION: &str = "v1.20.2";
 
 /// Number of parts of the random cases, which run in parallel.
