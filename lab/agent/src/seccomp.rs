@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
-use nix::libc::{self, c_long, sock_filter};
+use nix::libc::{self, c_long, c_ulong, sock_filter};
 
 /// System calls that reach beyond networks and that no confined process needs. They concern mounts,
 /// modules, files by handle, programs in the kernel, keys and memory of other processes.
@@ -106,18 +106,8 @@ impl Filter {
     ///
     /// When the kernel does not support filters.
     pub fn install(&self) -> nix::Result<()> {
-        let program = self.program();
-        // SAFETY: the kernel copies the program, which outlives the call, and does not write to it.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_TSYNC,
-                &raw const program,
-            )
-        };
         // The result may also be the ID of a thread that cannot install the filter.
-        if Errno::result(done)? != 0 {
+        if self.load(libc::SECCOMP_FILTER_FLAG_TSYNC)? != 0 {
             return Err(Errno::ESRCH);
         }
         Ok(())
@@ -130,20 +120,26 @@ impl Filter {
     ///
     /// When this kernel has no such descriptors, or the process has one already.
     pub fn install_with_listener(&self) -> nix::Result<OwnedFd> {
+        let listener = self.load(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+        let listener = i32::try_from(listener).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the kernel has just opened it.
+        Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+    }
+
+    /// Passes the filter to the kernel. Returns the result of the call, whose meaning depends on
+    /// the flags.
+    fn load(&self, flags: c_ulong) -> nix::Result<c_long> {
         let program = self.program();
-        // SAFETY: the kernel copies the program, which outlives the call, and does
-        // not write to it.
-        let listener = unsafe {
+        // SAFETY: the kernel copies the program, which outlives the call, and does not write to it.
+        let result = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
                 libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                flags,
                 &raw const program,
             )
         };
-        let listener = i32::try_from(Errno::result(listener)?).map_err(|_| Errno::EBADF)?;
-        // SAFETY: the kernel has just opened it.
-        Ok(unsafe { OwnedFd::from_raw_fd(listener) })
+        Errno::result(result)
     }
 
     /// Returns the filter in the kernel's format, with a pointer to this filter's instructions.
