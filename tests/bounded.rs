@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab_model::evidence::met::{At, MAX_MET, Met};
-use svclab_model::evidence::{Direction, Packet, SavedRules, Surroundings};
+use svclab_model::evidence::met::{At, MAX_TRACE_EVENTS, TraceEvent};
+use svclab_model::evidence::{Direction, Environment, Packet, SavedRules};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_model::protocol::frame::MAX_EVENT;
 use svclab_model::protocol::{Event, LabId, Request, VERSION};
 use svclab_runner::kernel::{Host, KernelError};
-use svclab_runner::run::{Prepared, run_on};
+use svclab_runner::run::{Prepared, run_on_agent};
 
 #[path = "shared/cases.rs"]
 mod cases;
@@ -29,19 +29,19 @@ mod fake_agent;
 mod full;
 
 /// Argument that makes this program the front end.
-const FRONT: &str = "front-end";
+const FRONT_END_ARGUMENT: &str = "front-end";
 
 /// Maximum memory of a front end with one agent in MiB, as README.md states.
-const MOST: u64 = 768;
+const MAX_MEMORY_MIB: u64 = 768;
 
 /// Reply of the agent to a request for evidence.
-struct Manner {
+struct AgentReply {
     name: &'static str,
     /// Whether the front end needs seconds to read the reply in a debug build.
     is_long: bool,
     send: fn(),
     /// Part of the front end's message; empty if no message is expected.
-    said: &'static str,
+    message: &'static str,
 }
 
 /// Evidence in which all required fields but one are empty.
@@ -51,15 +51,15 @@ const EVIDENCE: [&str; 2] = [
 ];
 
 /// Name of the reply that the front end judges, and the case that it judges.
-const JUDGED: &str = "evidence of a case that passes";
+const JUDGED_REPLY: &str = "evidence of a case that passes";
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
-const MANNERS: &[Manner] = &[
-    Manner {
-        name: JUDGED,
+const REPLIES: &[AgentReply] = &[
+    AgentReply {
+        name: JUDGED_REPLY,
         is_long: true,
         send: || {
-            let mut evidence = fake_agent::ideal(&prepared());
+            let mut evidence = fake_agent::ideal_evidence(&prepare_case());
             let bytes = vec![0; 1600];
             let packet = |time| Packet {
                 time,
@@ -70,7 +70,7 @@ const MANNERS: &[Manner] = &[
                 bytes: bytes.clone(),
             };
             evidence.packets = (0..30_000).map(packet).collect();
-            let met = |_| Met {
+            let met = |_| TraceEvent {
                 namespace: "node-1".to_owned(),
                 by: Backend::Nft,
                 pass: 1,
@@ -85,7 +85,7 @@ const MANNERS: &[Manner] = &[
                 at: At::Rule(1),
                 verdict: None,
             };
-            evidence.met = (0..MAX_MET).map(met).collect();
+            evidence.met = (0..MAX_TRACE_EVENTS).map(met).collect();
             let text = |length: usize| {
                 let line = "-A INPUT -s 192.0.2.1/32 -j DROP\n";
                 format!("*filter\n{}COMMIT\n", line.repeat(length / line.len()))
@@ -103,102 +103,102 @@ const MANNERS: &[Manner] = &[
                     text: text(length * 9 / 10),
                 }];
             }
-            say_event(&event);
+            send_event(&event);
         },
-        said: "Pass",
+        message: "Pass",
     },
-    Manner {
+    AgentReply {
         name: "packets",
         is_long: true,
         send: || {
             let front = r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets_left_out":0,"counters":{},"rules":[],"packets":["#;
             let packet = r#"{"time":0,"namespace":"","interface":"","direction":"in","length":0,"bytes":""}"#;
-            filled(front, |_| packet.to_owned(), "]}}");
+            send_filled_frame(front, |_| packet.to_owned(), "]}}");
         },
-        said: "packets, and an agent keeps 50000",
+        message: "packets, and an agent keeps 50000",
     },
-    Manner {
+    AgentReply {
         name: "bytes",
         is_long: false,
         send: || {
             let (front, rest) = (EVIDENCE[0].to_owned() + r#""nft":{"node-1":""#, r#""}}}"#);
             let text = "A".repeat(MAX_EVENT - front.len() - rest.len());
-            say(&[&front, &text, rest]);
+            send_frame(&[&front, &text, rest]);
         },
-        said: "",
+        message: "",
     },
-    Manner {
+    AgentReply {
         name: "trace events",
         is_long: true,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""met":["#;
             let met = r#"{"namespace":"","by":"nft","ip":4,"table":"","chain":"","at":"return"}"#;
-            filled(&front, |_| met.to_owned(), "]}}");
+            send_filled_frame(&front, |_| met.to_owned(), "]}}");
         },
-        said: "trace events, and an agent keeps 200000",
+        message: "trace events, and an agent keeps 200000",
     },
-    Manner {
+    AgentReply {
         name: "addresses",
         is_long: true,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""unresolved":{"node-1":["#;
-            filled(&front, |_| r#""::""#.to_owned(), "]}}}");
+            send_filled_frame(&front, |_| r#""::""#.to_owned(), "]}}}");
         },
-        said: "",
+        message: "",
     },
-    Manner {
+    AgentReply {
         name: "namespaces",
         is_long: false,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""held":{"#;
-            filled(&front, |at| format!(r#""{at:x}":{{}}"#), "}}}");
+            send_filled_frame(&front, |at| format!(r#""{at:x}":{{}}"#), "}}}");
         },
-        said: "too many names",
+        message: "too many names",
     },
-    Manner {
+    AgentReply {
         name: "settings",
         is_long: false,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""settings":{"node-1":{"#;
-            filled(&front, |at| format!(r#""{at:x}":"""#), "}}}}");
+            send_filled_frame(&front, |at| format!(r#""{at:x}":"""#), "}}}}");
         },
-        said: "too many names",
+        message: "too many names",
     },
-    Manner {
+    AgentReply {
         name: "steps",
         is_long: true,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""steps":["#;
             let step = r#"{"name":"","changed":0,"applied":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[]}}"#;
-            filled(&front, |_| step.to_owned(), "]}}");
+            send_filled_frame(&front, |_| step.to_owned(), "]}}");
         },
-        said: "it tells of the steps",
+        message: "it tells of the steps",
     },
-    Manner {
+    AgentReply {
         name: "values that no evidence has",
         is_long: true,
         send: || {
-            filled(
+            send_filled_frame(
                 r#"{"say":"probed","lab":0,"more":["#,
                 |_| "0".to_owned(),
                 "]}",
             );
         },
-        said: "missing field `evidence`",
+        message: "missing field `evidence`",
     },
-    Manner {
+    AgentReply {
         name: "a message of another kind",
         is_long: true,
         send: || {
-            filled(
+            send_filled_frame(
                 r#"{"say":"gone","lab":0,"more":["#,
                 |_| "0".to_owned(),
                 "]}",
             );
         },
-        said: "of a kind that has at most 8388608",
+        message: "of a kind that has at most 8388608",
     },
-    Manner {
+    AgentReply {
         name: "eight answers of 50 MiB",
         is_long: false,
         send: || {
@@ -206,43 +206,43 @@ const MANNERS: &[Manner] = &[
             let rest = r#"","stderr":""}}"#;
             for _ in 0..8 {
                 let front = r#"{"say":"ran","lab":0,"finished":{"success":true,"stdout":""#;
-                say(&[front, &text, rest]);
+                send_frame(&[front, &text, rest]);
             }
         },
-        said: "it answered what was not asked: Ran",
+        message: "it answered what was not asked: Ran",
     },
-    Manner {
+    AgentReply {
         name: "steps of its work without end",
         is_long: false,
         send: || {
             let step = "x".repeat(60 << 10);
             for _ in 0..20_000 {
-                say(&[r#"{"say":"step","lab":0,"step":""#, &step, r#""}"#]);
+                send_frame(&[r#"{"say":"step","lab":0,"step":""#, &step, r#""}"#]);
             }
         },
-        said: "it ended with status 0",
+        message: "it ended with status 0",
     },
 ];
 
 /// Sends a frame of the maximum size, filled with pieces.
-fn filled(front: &str, piece: impl Fn(usize) -> String, rest: &str) {
+fn send_filled_frame(front: &str, piece: impl Fn(usize) -> String, rest: &str) {
     let mut text = String::with_capacity(MAX_EVENT);
     text.push_str(front);
-    for at in 0.. {
-        let piece = piece(at);
+    for index in 0.. {
+        let piece = piece(index);
         if text.len() + piece.len() + 1 + rest.len() > MAX_EVENT {
             break;
         }
-        if at > 0 {
+        if index > 0 {
             text.push(',');
         }
         text.push_str(&piece);
     }
-    say(&[&text, rest]);
+    send_frame(&[&text, rest]);
 }
 
 /// Sends a frame. Exits if the front end no longer reads.
-fn say(parts: &[&str]) {
+fn send_frame(parts: &[&str]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let length = u32::try_from(length).expect("a frame's length");
     let mut out = stdout().lock();
@@ -259,19 +259,19 @@ fn say(parts: &[&str]) {
     }
 }
 
-fn say_event(event: &Event) {
-    say(&[&serde_json::to_string(event).expect("JSON")]);
+fn send_event(event: &Event) {
+    send_frame(&[&serde_json::to_string(event).expect("JSON")]);
 }
 
 /// Runs the agent: confirms every build, and sends its reply to the first probe request.
-fn agent(manner: &Manner) -> ExitCode {
-    say_event(&Event::Ready {
+fn run_agent(manner: &AgentReply) -> ExitCode {
+    send_event(&Event::Ready {
         protocol: VERSION,
-        surroundings: Surroundings::default(),
+        surroundings: Environment::default(),
     });
-    while let Ok(request) = hear() {
+    while let Ok(request) = recv_request() {
         match request {
-            Request::Build { lab, .. } => built(lab),
+            Request::Build { lab, .. } => send_built(lab),
             Request::Probe { .. } => {
                 (manner.send)();
                 return ExitCode::SUCCESS;
@@ -282,15 +282,15 @@ fn agent(manner: &Manner) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn built(lab: LabId) {
-    say_event(&Event::Built {
+fn send_built(lab: LabId) {
+    send_event(&Event::Built {
         lab,
         descriptors: std::collections::BTreeMap::new(),
         refused: Vec::new(),
     });
 }
 
-fn hear() -> io::Result<Request> {
+fn recv_request() -> io::Result<Request> {
     let mut length = [0; 4];
     stdin().read_exact(&mut length)?;
     let mut text = vec![0; u32::from_be_bytes(length) as usize];
@@ -298,23 +298,23 @@ fn hear() -> io::Result<Request> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-fn prepared() -> Prepared {
-    fake_agent::of_probes(&cases::case(CASE))
+fn prepare_case() -> Prepared {
+    fake_agent::expect_only_probes(&cases::case(CASE))
 }
 
 /// Runs the front end: requests evidence, then prints its peak memory in MiB and its message about
 /// the agent.
-fn front(manner: &str) -> ExitCode {
-    let own = std::env::current_exe().expect("this program");
-    let host = Host::with_agent(own).with_programs([PathBuf::from(manner)]);
+fn run_front_end(manner: &str) -> ExitCode {
+    let program = std::env::current_exe().expect("this program");
+    let host = Host::with_agent(program).with_programs([PathBuf::from(manner)]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    let said = runtime.block_on(async {
+    let message = runtime.block_on(async {
         let agent = host.start().await?;
-        if manner == JUDGED {
-            let (result, _) = run_on(&agent, prepared()).await;
+        if manner == JUDGED_REPLY {
+            let (result, _) = run_on_agent(&agent, prepare_case()).await;
             return Ok(format!("{:?} {:?}", result.result, result.error));
         }
         let namespace = Namespace {
@@ -332,25 +332,30 @@ fn front(manner: &str) -> ExitCode {
             .await
             .map(|_| String::new())
     });
-    let said = said.unwrap_or_else(|error: KernelError| error.to_string());
+    let text = message.unwrap_or_else(|error: KernelError| error.to_string());
     let status = fs::read_to_string("/proc/self/status").expect("a status");
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let most = most.and_then(|rest| rest.split_whitespace().next());
     let most: u64 = most.expect("a line").parse().expect("a number");
-    println!("{} {said}", most >> 10);
+    println!("{} {text}", most >> 10);
     ExitCode::SUCCESS
 }
 
-fn holds(manner: &Manner) -> Result<(), Failed> {
-    let own = std::env::current_exe().expect("this program");
-    let output = Command::new(own).args([FRONT, manner.name]).output();
+fn check_memory(manner: &AgentReply) -> Result<(), Failed> {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args([FRONT_END_ARGUMENT, manner.name])
+        .output();
     let output = output.expect("this program starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (most, said) = text.trim_end().split_once(' ').unwrap_or((text.trim(), ""));
     let beginning: String = said.chars().take(100).collect();
     println!("{}: {most} MiB, {beginning}", manner.name);
     let most: u64 = most.parse().map_err(|_| format!("{output:?}"))?;
-    if most > MOST || !said.contains(manner.said) || said.is_empty() != manner.said.is_empty() {
+    if most > MAX_MEMORY_MIB
+        || !said.contains(manner.message)
+        || said.is_empty() != manner.message.is_empty()
+    {
         return Err(format!("{most} MiB, {beginning}").into());
     }
     Ok(())
@@ -359,22 +364,22 @@ fn holds(manner: &Manner) -> Result<(), Failed> {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let manner = |name: &str| MANNERS.iter().find(|manner| manner.name == name);
+    let manner = |name: &str| REPLIES.iter().find(|manner| manner.name == name);
     match words[..] {
         [_, svclab_agent::PROGRAM, name] => {
-            return agent(manner(name).expect("a manner"));
+            return run_agent(manner(name).expect("a manner"));
         }
-        [_, FRONT, name] => return front(name),
+        [_, FRONT_END_ARGUMENT, name] => return run_front_end(name),
         _ => {}
     }
     let takes_all = full::ordinary_or_full(false, true);
-    let manners = MANNERS.iter().filter(|manner| takes_all || !manner.is_long);
+    let manners = REPLIES.iter().filter(|manner| takes_all || !manner.is_long);
     let trials = manners.map(|manner| {
         let name = format!(
             "front_end_memory_{}_is_bounded",
             manner.name.replace(' ', "_")
         );
-        Trial::test(name, move || holds(manner))
+        Trial::test(name, move || check_memory(manner))
     });
     // One trial at a time: together they need more memory than a small machine has.
     let mut arguments = Arguments::from_args();

@@ -10,18 +10,22 @@ use svclab_rules::{
     calico::{self, Calico},
     chains::Chains,
     docker::{self, Docker},
-    flannel::{self, EarlierFlannel, Flannel, Standing},
+    flannel::{self, EarlierFlannel, Flannel, NodeState},
     ip_masq_agent::{self, IpMasqAgent},
 };
 use svclab_ruleset::ipset::{Family, IpsetScript, Set, SetType};
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Both iptables programs of Debian, as the infixes of their names.
 const BACKENDS: [&str; 2] = ["nft", "legacy"];
 
 /// Loads the sets, then each script, in a new namespace. Returns the output of `iptables-save` and
 /// of `ipset save`.
-fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, String) {
+fn restore_and_save(
+    backend: &str,
+    sets: &IpsetScript,
+    scripts: &[IptablesScript],
+) -> (String, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: String| {
         fs::write(directory.path().join(name), text).expect("a written file");
@@ -73,7 +77,7 @@ fn saved_rules<'a>(saved: &'a str, table: Table, chain: &str) -> Vec<&'a str> {
 
 /// Returns the sorted words of a rule, so that rules of different programs compare equal.
 /// `iptables-save` moves addresses and interfaces to the front and shortens `--jump` to `-j`.
-fn words(rule: &str) -> Vec<String> {
+fn sorted_words(rule: &str) -> Vec<String> {
     let mut words: Vec<_> = rule
         .split_whitespace()
         .map(|word| if word == "--jump" { "-j" } else { word }.to_owned())
@@ -84,15 +88,15 @@ fn words(rule: &str) -> Vec<String> {
 
 /// Loads one component with both backends, and asserts that every chain it changes reads back as in
 /// the model.
-fn check(name: &str, sets: &IpsetScript, scripts: &[Script]) {
+fn check(name: &str, sets: &IpsetScript, scripts: &[IptablesScript]) {
     let mut model = Chains::new();
     for script in scripts {
         model.load(script).expect("the model takes the script");
     }
     for backend in BACKENDS {
-        let (saved, _) = load(backend, sets, scripts);
+        let (saved, _) = restore_and_save(backend, sets, scripts);
         let mut compared = 0;
-        for (table, block) in scripts.iter().flat_map(Script::tables) {
+        for (table, block) in scripts.iter().flat_map(IptablesScript::tables) {
             let hooks = block
                 .commands
                 .iter()
@@ -101,11 +105,11 @@ fn check(name: &str, sets: &IpsetScript, scripts: &[Script]) {
                 let wanted: Vec<_> = model
                     .rules(table, chain)
                     .iter()
-                    .map(|rule| words(rule))
+                    .map(|rule| sorted_words(rule))
                     .collect();
                 let found: Vec<_> = saved_rules(&saved, table, chain)
                     .into_iter()
-                    .map(words)
+                    .map(sorted_words)
                     .collect();
                 assert_eq!(found, wanted, "{name}, {backend}: {table} {chain}\n{saved}");
                 compared += wanted.len();
@@ -115,7 +119,7 @@ fn check(name: &str, sets: &IpsetScript, scripts: &[Script]) {
     }
 }
 
-fn flannel_of(version: &str) -> Flannel {
+fn new_flannel(version: &str) -> Flannel {
     Flannel::new(
         version.parse().expect("a version"),
         "192.168.64.0/20".parse().expect("a network"),
@@ -123,7 +127,7 @@ fn flannel_of(version: &str) -> Flannel {
 }
 
 #[test]
-fn docker_loads() {
+fn docker_script_restored_reads_back() {
     check(
         "docker",
         &IpsetScript::new(),
@@ -132,7 +136,7 @@ fn docker_loads() {
 }
 
 #[test]
-fn ip_masq_agent_loads() {
+fn ip_masq_agent_script_restored_reads_back() {
     for version in ["v2.0.0", "v2.5.0", "v2.10.0", "v2.12.6"] {
         let config = IpMasqAgent {
             version: version.parse().expect("a version"),
@@ -144,7 +148,7 @@ fn ip_masq_agent_loads() {
 }
 
 #[test]
-fn calico_loads() {
+fn calico_script_restored_reads_back() {
     for version in ["v2.6.8", "v3.1.0", "v3.32.0"] {
         let config = Calico::new(
             version.parse().expect("a version"),
@@ -157,21 +161,21 @@ fn calico_loads() {
 }
 
 #[test]
-fn flannel_loads() {
+fn flannel_start_and_restart_restored_read_back() {
     let lease = "192.168.64.0/24".parse().expect("a lease");
     for version in [
         "v0.9.0", "v0.9.1", "v0.11.0", "v0.16.2", "v0.19.0", "v0.20.0", "v0.20.2", "v0.21.0",
         "v0.21.3", "v0.25.1", "v0.25.2", "v0.28.9",
     ] {
-        let config = flannel_of(version);
-        let first = flannel::start(&config, lease, &Standing::default()).expect("a start");
+        let config = new_flannel(version);
+        let first = flannel::start(&config, lease, &NodeState::default()).expect("a start");
         let again = flannel::start(&config, lease, &first.standing).expect("a restart");
         check(version, &IpsetScript::new(), &[first.script, again.script]);
     }
 }
 
 #[test]
-fn flannel_loads_after_another() {
+fn flannel_start_after_older_version_reads_back() {
     for (before, after) in [
         ("v0.11.0", "v0.11.0"),
         ("v0.11.0", "v0.25.2"),
@@ -184,9 +188,9 @@ fn flannel_loads_after_another() {
             random_fully: None,
             subnet_file: true,
         };
-        let (left, standing) = earlier.left_behind().expect("a known flannel");
+        let (left, standing) = earlier.leftover_state().expect("a known flannel");
         let lease = "192.168.64.0/24".parse().expect("a lease");
-        let started = flannel::start(&flannel_of(after), lease, &standing).expect("a start");
+        let started = flannel::start(&new_flannel(after), lease, &standing).expect("a start");
         let name = format!("{before} then {after}");
         check(
             &name,
@@ -207,7 +211,7 @@ fn flannel_loads_after_another() {
 /// flannel start in this order. The chain that is read back equals the chain of the write-up, rule
 /// by rule.
 #[test]
-fn the_chain_of_the_write_up() {
+fn s2_components_started_match_write_up_chain() {
     let earlier = EarlierFlannel {
         version: "v0.10.0".parse().expect("a version"),
         network: "192.168.64.0/20".parse().expect("a network"),
@@ -215,13 +219,13 @@ fn the_chain_of_the_write_up() {
         random_fully: None,
         subnet_file: true,
     };
-    let (left, standing) = earlier.left_behind().expect("a known flannel");
+    let (left, standing) = earlier.leftover_state().expect("a known flannel");
 
     let felix = Calico::new(
         "v3.0.12".parse().expect("a version"),
         vec!["192.168.64.0/20".parse().expect("a pool")],
     );
-    let mut kube_proxy = Script::new();
+    let mut kube_proxy = IptablesScript::new();
     let nat = kube_proxy.table(Table::Nat);
     nat.chain("KUBE-POSTROUTING");
     nat.command(
@@ -238,8 +242,8 @@ fn the_chain_of_the_write_up() {
     for script in &scripts {
         chains.load(script).expect("a script");
     }
-    let standing = Standing { chains, ..standing };
-    let mut new = flannel_of("v0.11.0");
+    let standing = NodeState { chains, ..standing };
+    let mut new = new_flannel("v0.11.0");
     // The MASQUERADE rules of the write-up lack `--random-fully`: its node had an old iptables.
     new.random_fully = Some(false);
     let lease = "192.168.64.0/24".parse().expect("a lease");
@@ -250,7 +254,7 @@ fn the_chain_of_the_write_up() {
 
     let sets = calico::ipsets(&felix).expect("two sets");
     for backend in BACKENDS {
-        let (saved, saved_sets) = load(backend, &sets, &scripts);
+        let (saved, saved_sets) = restore_and_save(backend, &sets, &scripts);
         assert_eq!(
             saved_rules(&saved, Table::Nat, "POSTROUTING"),
             [
@@ -280,7 +284,7 @@ fn the_chain_of_the_write_up() {
 }
 
 #[test]
-fn every_kind_of_set_is_made() {
+fn ipset_every_set_type_restored_reads_back() {
     let mut script = IpsetScript::new();
     for (name, kind, entry) in [
         ("ip", SetType::HashIp, "10.0.0.1"),
@@ -298,22 +302,22 @@ fn every_kind_of_set_is_made() {
         ),
         ("port", SetType::BitmapPort(0, 65535), "30080"),
     ] {
-        let mut set = Set::new(kind, Family::Inet).comment();
+        let mut set = Set::new(kind, Family::Inet).with_comments();
         set.add(entry);
-        script.put(name, set).expect("a fresh name");
+        script.add_set(name, set).expect("a fresh name");
     }
     let mut six = Set::new(SetType::HashIpPort, Family::Inet6)
-        .hashsize(1024)
-        .maxelem(65536);
+        .with_hashsize(1024)
+        .with_maxelem(65536);
     six.add("fd00::1,udp:53");
-    script.put("ip6-port", six).expect("a fresh name");
+    script.add_set("ip6-port", six).expect("a fresh name");
 
-    let (_, saved) = load("nft", &script, &[]);
+    let (_, saved) = restore_and_save("nft", &script, &[]);
     for line in script.to_string().lines() {
-        let wanted = words(line);
+        let wanted = sorted_words(line);
         assert!(
             saved.lines().any(|found| {
-                let found = words(found);
+                let found = sorted_words(found);
                 wanted.iter().all(|word| found.contains(word))
             }),
             "{line}\n{saved}"

@@ -7,12 +7,12 @@ use std::path::Path;
 /// Tests that several sentences share.
 const PROGRAM: &str = "tests/escape/main.rs program_of_a_lab_reaches_nothing";
 const INTRUDER: &str = "tests/escape/main.rs nothing_gets_out";
-const FOR_IPVS: &str = "tests/host_ipvs/trials.rs an_agent_for_ipvs_reaches_nothing_of_the_machine";
-const HOST_WITH_IPVS: &str = "tests/host_ipvs/trials.rs a_host_with_ipvs_runs_what_needs_it";
-const LEFT: &str = "tests/command/certified.rs whatever_is_left_behind_is_in_the_certificate";
+const FOR_IPVS: &str = "tests/host_ipvs/trials.rs agent_for_ipvs_escape_attempts_are_refused";
+const HOST_WITH_IPVS: &str = "tests/host_ipvs/trials.rs host_with_ipvs_runs_labs_with_ipvs";
+const LEFT: &str = "tests/command/certified.rs certificate_objects_left_behind_are_listed";
 const BOUNDED: &str = "tests/bounded.rs front_end_memory";
-const QEMU_OF_ROOT: &str = "tests/guest/confined.rs qemu_of_root_is_confined";
-const QEMU_OF_USER: &str = "tests/guest/confined.rs qemu_of_ordinary_user_is_confined";
+const QEMU_OF_ROOT: &str = "tests/guest/confined.rs qemu_started_by_root_is_confined";
+const QEMU_OF_USER: &str = "tests/guest/confined.rs qemu_started_by_ordinary_user_is_confined";
 const IN_ITS_PLACE: &str = "tests/guest/confined.rs program_in_place_of_qemu_reaches_nothing";
 const UNCONFINED: &str =
     "tests/guest/confined.rs run_without_namespaces_passes_in_unprivileged_guest";
@@ -25,11 +25,11 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "svclab does not change the host's network.",
-        &["tests/command/untouched.rs a_run_leaves_the_machine_as_it_was"],
+        &["tests/command/untouched.rs run_labs_leaves_host_network_unchanged"],
     ),
     (
         "`svclab run --certify` compares the host before and after a run:",
-        &["tests/command/certified.rs a_run_that_leaves_nothing_is_certified_to_whoever_runs_it"],
+        &["tests/command/certified.rs certificate_of_clean_run_is_unchanged_for_each_user"],
     ),
     (
         "It compares interfaces, addresses, routes, routing rules, permanent neighbours, nftables, both kinds of iptables, ipsets and IPVS.",
@@ -64,7 +64,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "For a user who is not root, the certificate lists what could not be read.",
-        &["tests/command/certified.rs a_run_that_leaves_nothing_is_certified_to_whoever_runs_it"],
+        &["tests/command/certified.rs certificate_of_clean_run_is_unchanged_for_each_user"],
     ),
     (
         "A change by another program shows in the certificate, too.",
@@ -73,24 +73,24 @@ const SENTENCES: &[(&str, &[&str])] = &[
     (
         "An interrupted run removes everything and is compared as well.",
         &[
-            "tests/command/interrupted.rs ctrl_c_ends_everything",
-            "tests/command/interrupted.rs an_interrupted_run_is_certified",
+            "tests/command/interrupted.rs run_ctrl_c_ends_all_processes",
+            "tests/command/interrupted.rs run_interrupted_has_certificate",
         ],
     ),
     (
         "The exit code of an interrupted run is 1 if something is left, else 130.",
         &[
-            "tests/command/certified.rs what_is_left_by_a_run_that_is_interrupted_is_in_its_certificate",
-            "tests/command/interrupted.rs an_interrupted_run_is_certified",
+            "tests/command/certified.rs certificate_of_interrupted_run_lists_left_objects",
+            "tests/command/interrupted.rs run_interrupted_has_certificate",
         ],
     ),
     (
         "A second Ctrl-C does not wait for the certificate.",
-        &["tests/command/certified.rs second_interrupt_does_not_wait_for_the_certificate"],
+        &["tests/command/certified.rs run_second_interrupt_skips_certificate"],
     ),
     (
         "An **agent** is a process that builds labs and sends what it saw to svclab:",
-        &["tests/agent_pipe/main.rs an_agent_builds_probes_and_says_what_it_saw"],
+        &["tests/agent_pipe/main.rs agent_small_plan_returns_complete_evidence"],
     ),
     (
         "Namespaces of labs have no names in `/run/netns`.",
@@ -118,9 +118,9 @@ const SENTENCES: &[(&str, &[&str])] = &[
     (
         "When an agent ends, for whatever reason, the kernel removes everything of its labs.",
         &[
-            "tests/agent_pipe/main.rs an_agent_that_is_killed_leaves_nothing_behind",
-            "tests/agent_pipe/main.rs the_end_of_its_input_ends_an_agent",
-            "tests/command/killed.rs a_process_that_is_killed_takes_all_with_it_or_is_missed",
+            "tests/agent_pipe/main.rs agent_killed_leaves_no_processes",
+            "tests/agent_pipe/main.rs agent_input_closed_exits_and_cleans_up",
+            "tests/command/killed.rs run_process_killed_leaves_nothing_behind",
         ],
     ),
     (
@@ -187,7 +187,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ("Programs find no keys of the caller.", &[PROGRAM]),
     (
         "A probe accepts answers of its lab's servers only, so no program answers in a server's place.",
-        &["tests/escape/beside.rs answer_of_a_command_is_not_a_server_s"],
+        &["tests/escape/beside.rs command_answer_does_not_count_as_server_answer"],
     ),
     (
         "No program has a group of the host's root, so with an agent for IPVS `iptables-legacy-save` prints nothing without `-t TABLE`.",
@@ -223,7 +223,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "A cache that another user owns or can write starts no QEMU.",
-        &["tests/guest/confined.rs cache_of_another_user_starts_no_qemu"],
+        &["tests/guest/confined.rs cache_of_other_user_is_refused_before_qemu_starts"],
     ),
     (
         "Where a container or a kernel refuses namespaces, Landlock rules take the place of the root directory, if the kernel has them.",
@@ -236,17 +236,17 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ("`svclab doctor` lists what is refused.", &[UNCONFINED]),
     (
         "Where svclab is root and cannot change QEMU's user, QEMU is not started.",
-        &["tests/guest/confined.rs qemu_of_root_that_may_not_change_its_user_is_refused"],
+        &["tests/guest/confined.rs qemu_root_without_setuid_is_refused"],
     ),
     (
         "Memory and modules of the host:",
-        &["tests/command/short.rs a_cgroup_without_memory"],
+        &["tests/command/short.rs run_in_cgroup_without_memory_names_limit"],
     ),
     (
         "Where memory runs out, the kernel ends labs first, and the run says so.",
         &[
-            "tests/command/short.rs a_cgroup_without_memory",
-            "tests/guest/alive.rs a_guest_that_runs_out_of_memory_says_so",
+            "tests/command/short.rs run_in_cgroup_without_memory_names_limit",
+            "tests/guest/alive.rs guest_out_of_memory_is_reported",
         ],
     ),
     (
@@ -255,7 +255,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "A lab that needs a module that is not loaded runs in a guest.",
-        &["tests/guest/lacking.rs lab_whose_modules_the_host_lacks_runs_in_a_guest"],
+        &["tests/guest/lacking.rs run_lab_with_modules_missing_on_host_uses_guest"],
     ),
     (
         "Without a guest that is an error with the `modprobe` that would change it, and exit code 3.",
@@ -263,7 +263,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn text(path: &str) -> String {
+fn read_text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -289,14 +289,14 @@ fn sentences(readme: &str) -> Vec<String> {
 
 #[test]
 fn readme_containment_every_sentence_has_a_test() {
-    let said = sentences(&text("README.md"));
+    let readme_sentences = sentences(&read_text("README.md"));
     let listed: Vec<&str> = SENTENCES.iter().map(|(sentence, _)| *sentence).collect();
-    assert_eq!(said, listed);
+    assert_eq!(readme_sentences, listed);
     for (sentence, tests) in SENTENCES {
         assert!(!tests.is_empty(), "{sentence}");
         for test in *tests {
             let (file, name) = test.split_once(' ').expect("a file and a name");
-            let source = text(file);
+            let source = read_text(file);
             // Either a function, or the name of a test in a program with its own harness.
             let is_there = source.contains(&format!("fn {name}("))
                 || source.contains(&format!("(\"{name}\""))
@@ -307,7 +307,7 @@ fn readme_containment_every_sentence_has_a_test() {
 }
 
 #[test]
-fn sentences_of_a_section_are_told_apart() {
+fn readme_section_with_list_is_split_into_sentences() {
     let readme = "# A\n\nNo. \n### Containment\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
     assert_eq!(
         sentences(readme),

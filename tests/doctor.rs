@@ -5,11 +5,11 @@ mod rights;
 
 use std::process::{Command, Output, Stdio};
 
-use rights::may_ask;
+use rights::can_trace_drops;
 use svclab_report::doctor::Document;
-use svclab_runner::kernel::doctor::Health;
+use svclab_runner::kernel::doctor::CheckStatus;
 
-fn said(output: &Output) -> Document {
+fn parse_report(output: &Output) -> Document {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
@@ -17,20 +17,20 @@ fn said(output: &Output) -> Document {
 }
 
 /// Creates an empty cache, so that kernels fetched on this machine do not affect the tests.
-fn empty() -> tempfile::TempDir {
+fn empty_cache() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
 #[test]
-fn what_it_says_and_its_exit_code_agree() {
-    let cache = empty();
+fn doctor_this_machine_exit_code_matches_report() {
+    let cache = empty_cache();
     let output = Command::new(assert_cmd::cargo::cargo_bin!("svclab"))
         .args(["doctor", "--format", "json"])
         .env("SVCLAB_CACHE", cache.path())
         .stdin(Stdio::null())
         .output()
         .expect("svclab runs");
-    let document = said(&output);
+    let document = parse_report(&output);
     assert_eq!(output.status.code(), Some(if document.ok { 0 } else { 3 }));
     assert_eq!(document.diagnosis.root, nix::unistd::geteuid().is_root());
     let found = document.diagnosis.surroundings.expect("an agent");
@@ -40,14 +40,14 @@ fn what_it_says_and_its_exit_code_agree() {
         let mut findings = document.diagnosis.findings.iter();
         let finding = findings.find(|finding| finding.feature == feature);
         let state = finding.map(|finding| finding.host.state);
-        assert_eq!(state, Some(Health::Works), "{finding:?}");
+        assert_eq!(state, Some(CheckStatus::Works), "{finding:?}");
     }
     let mut findings = document.diagnosis.findings.iter();
     let drops = findings.find(|finding| !finding.needed).expect("drops");
-    if may_ask() {
-        assert_eq!(drops.host.state, Health::Works, "{drops:?}");
+    if can_trace_drops() {
+        assert_eq!(drops.host.state, CheckStatus::Works, "{drops:?}");
     } else {
-        assert_eq!(drops.host.state, Health::Lacking, "{drops:?}");
+        assert_eq!(drops.host.state, CheckStatus::Lacking, "{drops:?}");
         assert!(drops.host.remedy.is_some(), "{drops:?}");
     }
     // The command downloads nothing.
@@ -59,16 +59,16 @@ fn what_it_says_and_its_exit_code_agree() {
         "{guest:?}"
     );
     let mut findings = document.diagnosis.findings.iter();
-    assert!(findings.all(|finding| finding.guest.state == Health::Untried));
+    assert!(findings.all(|finding| finding.guest.state == CheckStatus::Untried));
 }
 
 #[test]
-fn a_machine_without_user_namespaces_is_told_what_to_change() {
+fn doctor_no_user_namespaces_suggests_remedy() {
     // The limit allows one more user namespace below the first, which `unshare` uses. None remains
     // for the agent.
     let shell = "echo 1 >/proc/sys/user/max_user_namespaces
         exec unshare --user --map-user=1000 --map-group=1000 \"$0\" doctor --format json";
-    let cache = empty();
+    let cache = empty_cache();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "sh", "-euc", shell])
         .arg(assert_cmd::cargo::cargo_bin!("svclab"))
@@ -77,21 +77,21 @@ fn a_machine_without_user_namespaces_is_told_what_to_change() {
         .output()
         .expect("unshare(1) runs");
     assert_eq!(output.status.code(), Some(3));
-    let document = said(&output);
+    let document = parse_report(&output);
     assert!(!document.ok);
     assert_eq!(document.diagnosis.surroundings, None);
     let (first, others) = document.diagnosis.findings.split_first().expect("findings");
-    assert_eq!(first.host.state, Health::Fails);
+    assert_eq!(first.host.state, CheckStatus::Fails);
     assert!(first.host.reason.contains("no user namespace"), "{first:?}");
     assert!(first.host.remedy.is_some(), "{first:?}");
     assert!(!others.is_empty());
-    let mut others = others.iter();
-    assert!(others.all(|finding| finding.host.state == Health::Untried));
+    let mut remaining = others.iter();
+    assert!(remaining.all(|finding| finding.host.state == CheckStatus::Untried));
 }
 
 #[test]
-fn who_may_not_ask_what_is_dropped_is_told_what_would_change_that() {
-    let cache = empty();
+fn doctor_no_drop_capabilities_suggests_remedy() {
+    let cache = empty_cache();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user"])
         .arg(assert_cmd::cargo::cargo_bin!("svclab"))
@@ -100,10 +100,10 @@ fn who_may_not_ask_what_is_dropped_is_told_what_would_change_that() {
         .stdin(Stdio::null())
         .output()
         .expect("unshare(1) runs");
-    let document = said(&output);
+    let document = parse_report(&output);
     let mut findings = document.diagnosis.findings.iter();
     let drops = findings.find(|finding| !finding.needed).expect("drops");
-    assert_eq!(drops.host.state, Health::Lacking, "{drops:?}");
+    assert_eq!(drops.host.state, CheckStatus::Lacking, "{drops:?}");
     assert!(
         drops.host.reason.contains("does not let svclab trace"),
         "{drops:?}"
@@ -113,8 +113,8 @@ fn who_may_not_ask_what_is_dropped_is_told_what_would_change_that() {
 }
 
 #[test]
-fn a_machine_without_qemu_is_told_which_package_has_it() {
-    let (cache, path) = (empty(), empty());
+fn doctor_without_qemu_names_package() {
+    let (cache, path) = (empty_cache(), empty_cache());
     let output = Command::new(assert_cmd::cargo::cargo_bin!("svclab"))
         .args(["doctor", "--format", "json"])
         .env("SVCLAB_CACHE", cache.path())
@@ -122,7 +122,7 @@ fn a_machine_without_qemu_is_told_which_package_has_it() {
         .stdin(Stdio::null())
         .output()
         .expect("svclab runs");
-    let guest = said(&output).diagnosis.guest;
+    let guest = parse_report(&output).diagnosis.guest;
     assert_eq!(guest.qemu, None);
     assert!(guest.reason.contains("which is not installed"), "{guest:?}");
     let remedy = guest.remedy.expect("a remedy");

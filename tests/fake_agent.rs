@@ -14,25 +14,27 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use choices::Choices;
-use fake_agent::{Manner, ideal, must_not_pass, of_probes, outcome, try_with};
+use fake_agent::{
+    AgentBehavior, expect_only_probes, ideal_evidence, must_not_pass, run_case, run_with_choices,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use svclab_model::plan::Patience;
-use svclab_runner::results::Outcome;
-use svclab_runner::run::{Prepared, choose, prepare};
+use svclab_model::plan::MaxWait;
+use svclab_runner::results::CaseStatus;
+use svclab_runner::run::{Prepared, prepare, select_labs};
 use tokio::runtime::{Builder, Runtime};
 
 /// The first two cases and the last case of each shipped lab.
 static CASES: LazyLock<Vec<Prepared>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let mut labs = choose(&[], &directory).expect("labs");
+    let mut labs = select_labs(&[], &directory).expect("labs");
     let names = ["conformance".to_owned()];
-    labs.extend(choose(&names, &directory).expect("labs"));
-    let of_lab = |lab: &svclab_runner::run::Chosen| -> Vec<Prepared> {
-        let all = lab.scenario.cases();
-        let some = all.iter().take(2).chain(all.last());
-        some.filter_map(|case| prepare(lab, case, Patience::SETTLED).ok())
-            .flat_map(|case| [of_probes(&case), case])
+    labs.extend(select_labs(&names, &directory).expect("labs"));
+    let of_lab = |lab: &svclab_runner::run::SelectedLab| -> Vec<Prepared> {
+        let cases = lab.scenario.cases();
+        let some = cases.iter().take(2).chain(cases.last());
+        some.filter_map(|case| prepare(lab, case, MaxWait::SETTLED).ok())
+            .flat_map(|case| [expect_only_probes(&case), case])
             .collect()
     };
     labs.iter().flat_map(of_lab).collect()
@@ -49,9 +51,10 @@ fn runtime() -> Runtime {
 #[test]
 fn ideal_evidence_of_probes_passes() {
     let passes = CASES.iter().filter(|case| {
-        let evidence = ideal(case);
+        let evidence = ideal_evidence(case);
         must_not_pass(case, &evidence).is_none()
-            && runtime().block_on(outcome(case, &evidence, Manner::Honest)) == Outcome::Pass
+            && runtime().block_on(run_case(case, &evidence, AgentBehavior::SendsEvidence))
+                == CaseStatus::Pass
     });
     let passes = passes.count();
     assert!(passes >= 10, "{passes} of {}", CASES.len());
@@ -62,22 +65,23 @@ fn ideal_evidence_of_probes_passes() {
 fn evidence_without_a_connection_does_not_pass() {
     let runtime = runtime();
     for case in CASES.iter() {
-        let whole = ideal(case);
-        for at in [
+        let whole = ideal_evidence(case);
+        for index in [
             0,
             whole.attempts.len() / 2,
             whole.attempts.len().saturating_sub(1),
         ] {
-            if at >= whole.attempts.len() {
+            if index >= whole.attempts.len() {
                 continue;
             }
             let mut less = whole.clone();
-            less.attempts.remove(at);
+            less.attempts.remove(index);
             let mut more = whole.clone();
-            more.attempts.push(whole.attempts[at].clone());
+            more.attempts.push(whole.attempts[index].clone());
             for spoilt in [less, more] {
-                let outcome = runtime.block_on(outcome(case, &spoilt, Manner::Honest));
-                assert_eq!(outcome, Outcome::Error, "{} {at}", case.case.id);
+                let outcome =
+                    runtime.block_on(run_case(case, &spoilt, AgentBehavior::SendsEvidence));
+                assert_eq!(outcome, CaseStatus::Error, "{} {index}", case.case.id);
             }
         }
     }
@@ -90,14 +94,14 @@ fn evidence_without_a_step_does_not_pass() {
     let stepped = CASES.iter().filter(|case| !case.plan.steps.is_empty());
     let mut tried = 0;
     for case in stepped {
-        let whole = ideal(case);
-        let (mut less, mut more, mut other) = (whole.clone(), whole.clone(), whole);
-        less.steps.pop();
-        more.steps.extend(more.steps.last().cloned());
-        other.steps[0].name.push('x');
-        for spoilt in [less, more, other] {
-            let outcome = runtime.block_on(outcome(case, &spoilt, Manner::Honest));
-            assert_eq!(outcome, Outcome::Error, "{}", case.case.id);
+        let whole = ideal_evidence(case);
+        let (mut shortened, mut extended, mut renamed) = (whole.clone(), whole.clone(), whole);
+        shortened.steps.pop();
+        extended.steps.extend(extended.steps.last().cloned());
+        renamed.steps[0].name.push('x');
+        for spoilt in [shortened, extended, renamed] {
+            let outcome = runtime.block_on(run_case(case, &spoilt, AgentBehavior::SendsEvidence));
+            assert_eq!(outcome, CaseStatus::Error, "{}", case.case.id);
             tried += 1;
         }
     }
@@ -129,10 +133,11 @@ fn drawn_labs_pass_on_ideal_evidence_of_probes() {
         for (count, empty) in kinds.iter_mut().zip(has) {
             *count += usize::from(!empty);
         }
-        let case = of_probes(&whole);
-        let evidence = ideal(&case);
+        let case = expect_only_probes(&whole);
+        let evidence = ideal_evidence(&case);
         if must_not_pass(&case, &evidence).is_none()
-            && runtime.block_on(outcome(&case, &evidence, Manner::Honest)) == Outcome::Pass
+            && runtime.block_on(run_case(&case, &evidence, AgentBehavior::SendsEvidence))
+                == CaseStatus::Pass
         {
             passes += 1;
         }
@@ -148,24 +153,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_case_passes_without_evidence_for_every_expectation(
-        at in any::<prop::sample::Index>(),
+    fn case_without_complete_evidence_does_not_pass(
+        index in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let case = &CASES[at.index(CASES.len())];
-        runtime().block_on(try_with(case, &mut Choices(&bytes)));
+        let case = &CASES[index.index(CASES.len())];
+        runtime().block_on(run_with_choices(case, &mut Choices(&bytes)));
     }
 
     #[test]
-    fn no_case_of_a_drawn_lab_passes_without_evidence(
+    fn drawn_lab_without_evidence_does_not_pass(
         bytes in prop::collection::vec(any::<u8>(), 0..1000),
         only_probes in any::<bool>(),
     ) {
         let mut choices = Choices(&bytes);
         let mut case = valid_lab::draw(&mut choices);
         if only_probes {
-            case = of_probes(&case);
+            case = expect_only_probes(&case);
         }
-        runtime().block_on(try_with(&case, &mut choices));
+        runtime().block_on(run_with_choices(&case, &mut choices));
     }
 }

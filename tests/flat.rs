@@ -23,7 +23,7 @@ const WARM: usize = 20;
 
 /// Allowed difference of memory in KiB; the allocator keeps a varying amount after each lab. A
 /// leaked lab of this kind costs some 300 KiB, so a leak exceeds the slack after a few labs.
-const SLACK: u64 = 4096;
+const MAX_MEMORY_DIFFERENCE: u64 = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holds {
@@ -73,19 +73,19 @@ impl Holds {
 
     fn is_as_flat_as(&self, other: &Self) -> bool {
         let steady = |holds: &Self| (holds.descriptors, holds.threads, holds.namespaces);
-        steady(self) == steady(other) && self.memory.abs_diff(other.memory) <= SLACK
+        steady(self) == steady(other) && self.memory.abs_diff(other.memory) <= MAX_MEMORY_DIFFERENCE
     }
 }
 
 fn main() -> ExitCode {
     let labs = full::ordinary_or_full(60, 1000);
     let trial = Trial::test(format!("{labs} labs in a row are as one"), move || {
-        in_a_row(labs)
+        run_labs_in_a_row(labs)
     });
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
 }
 
-fn in_a_row(labs: usize) -> Result<(), Failed> {
+fn run_labs_in_a_row(labs: usize) -> Result<(), Failed> {
     let cases = stage::cases();
     let prepared = cases
         .iter()

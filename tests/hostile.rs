@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::plan::Plan;
-use svclab_runner::run::{Chosen, prepare};
+use svclab_runner::run::{SelectedLab, prepare};
 use svclab_scenario::Scenario;
 
 #[path = "shared/full.rs"]
@@ -47,7 +47,7 @@ const HOSTILE: [&str; 20] = [
 const HARMLESS: &str = "harmless";
 
 /// Index of the lab, index of its document, path to the text, and whether the text is a key.
-type Place = (usize, usize, (Vec<String>, bool));
+type TextLocation = (usize, usize, (Vec<String>, bool));
 
 /// Parses the documents of a lab.
 fn documents(text: &str) -> Vec<Value> {
@@ -73,22 +73,22 @@ fn labs() -> Vec<Vec<Value>> {
 }
 
 /// Collects the path of every text: map values, list elements and keys.
-fn texts(value: &Value, at: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool)>) {
+fn texts(value: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool)>) {
     match value {
-        Value::String(_) => found.push((at.clone(), false)),
+        Value::String(_) => found.push((path.clone(), false)),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                at.push(index.to_string());
-                texts(item, at, found);
-                at.pop();
+                path.push(index.to_string());
+                texts(item, path, found);
+                path.pop();
             }
         }
         Value::Object(map) => {
             for (key, item) in map {
-                at.push(key.clone());
-                found.push((at.clone(), true));
-                texts(item, at, found);
-                at.pop();
+                path.push(key.clone());
+                found.push((path.clone(), true));
+                texts(item, path, found);
+                path.pop();
             }
         }
         _ => {}
@@ -96,7 +96,7 @@ fn texts(value: &Value, at: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool
 }
 
 /// Returns the documents with one text replaced.
-fn with(
+fn replace_text(
     documents: &[Value],
     document: usize,
     (at, is_key): &(Vec<String>, bool),
@@ -104,11 +104,11 @@ fn with(
 ) -> String {
     let mut documents = documents.to_vec();
     let mut node = &mut documents[document];
-    let (last, way) = at.split_last().expect("a text is inside a document");
-    for step in way {
+    let (last, parents) = at.split_last().expect("a text is inside a document");
+    for segment in parents {
         node = match node {
-            Value::Array(items) => &mut items[step.parse::<usize>().expect("an index")],
-            other => &mut other[step],
+            Value::Array(items) => &mut items[segment.parse::<usize>().expect("an index")],
+            other => &mut other[segment],
         };
     }
     match node {
@@ -124,10 +124,10 @@ fn with(
 }
 
 /// Returns the plans of the first and the last case; `None` if the lab is refused.
-fn plans(text: String) -> Option<Vec<Plan>> {
+fn build_plans(text: String) -> Option<Vec<Plan>> {
     let source = Source::from_bytes("<test>", text.into_bytes()).ok()?;
     let (scenario, warnings) = Scenario::load(&Sources::from(source)).ok()?;
-    let chosen = Chosen {
+    let chosen = SelectedLab {
         cases: (0..scenario.cases().len()).collect(),
         named: scenario.name().to_owned(),
         scenario,
@@ -143,7 +143,7 @@ fn plans(text: String) -> Option<Vec<Plan>> {
 }
 
 /// Returns the input of each program by namespace.
-fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
+fn program_inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
     let mut inputs = BTreeMap::new();
     for namespace in &plan.namespaces {
         let name = || namespace.name.clone();
@@ -160,9 +160,9 @@ fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
 }
 
 /// Whether a line is of a kind that svclab writes.
-fn is_of_ours(program: &str, line: &str) -> bool {
+fn is_known_line(program: &str, line: &str) -> bool {
     if program == "nft" {
-        return !line.chars().any(char::is_control) && words(line).is_some();
+        return !line.chars().any(char::is_control) && count_words(line).is_some();
     }
     let begins: &[&str] = if program == "ipset" {
         &["create ", "add "]
@@ -177,7 +177,7 @@ fn is_of_ours(program: &str, line: &str) -> bool {
 
 /// Counts the words of a line, with the quoting rules of `iptables-restore`. Returns `None` if a
 /// quotation does not end.
-fn words(line: &str) -> Option<usize> {
+fn count_words(line: &str) -> Option<usize> {
     let (mut words, mut in_word, mut quoted) = (0, false, false);
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
@@ -206,10 +206,10 @@ type Shape = Vec<(&'static str, Vec<Option<usize>>)>;
 
 /// Returns the word counts of each input, sorted: lines that are ordered by name may move.
 fn shape(plan: &Plan) -> Shape {
-    let mut shapes: Vec<_> = inputs(plan)
+    let mut shapes: Vec<_> = program_inputs(plan)
         .into_iter()
         .map(|((_, program), text)| {
-            let mut lines: Vec<_> = text.lines().map(words).collect();
+            let mut lines: Vec<_> = text.lines().map(count_words).collect();
             lines.sort_unstable();
             (program, lines)
         })
@@ -220,7 +220,7 @@ fn shape(plan: &Plan) -> Shape {
 
 /// Returns the locations of all texts. Of texts with the same role in one document, such as the
 /// names of several ports, returns only the first.
-fn places() -> Vec<Place> {
+fn text_locations() -> Vec<TextLocation> {
     let mut places = Vec::new();
     let mut known = BTreeSet::new();
     for (lab, documents) in labs().iter().enumerate() {
@@ -252,36 +252,38 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_text_becomes_a_rule(
-        place in prop::sample::select(places()),
+    fn known_hostile_text_in_lab_adds_no_rule(
+        place in prop::sample::select(text_locations()),
         hostile in prop::sample::select(HOSTILE.as_slice()),
         whole: bool,
     ) {
-        no_rule_comes_of(&labs()[place.0], &place, hostile, whole)?;
+        check_adds_no_rule(&labs()[place.0], &place, hostile, whole)?;
     }
 
     #[test]
-    fn nor_does_one_of_any_make(
-        place in prop::sample::select(places()),
+    fn random_hostile_text_in_lab_adds_no_rule(
+        place in prop::sample::select(text_locations()),
         hostile in "[-a-z0-9 \"'\\\\\n\r\t\0:*#!,;/.$(){}%\u{1b}é]{1,24}",
     ) {
-        no_rule_comes_of(&labs()[place.0], &place, &hostile, true)?;
+        check_adds_no_rule(&labs()[place.0], &place, &hostile, true)?;
     }
 }
 
 /// Tries every hostile text at every location, in the full suite only. Each processor runs a share
 /// of the locations.
 #[test]
-fn no_text_anywhere_becomes_a_rule() {
+fn every_hostile_text_at_every_location_adds_no_rule() {
     if !full::ordinary_or_full(false, true) {
         return;
     }
-    let (labs, places) = (labs(), places());
+    let (labs, places) = (labs(), text_locations());
     let shares = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let taken: usize = std::thread::scope(|scope| {
+    let accepted: usize = std::thread::scope(|scope| {
         let share = |first: usize| {
-            let own = places.iter().skip(first).step_by(shares);
-            own.map(|place| every_text_in(&labs[place.0], place)).sum()
+            let locations = places.iter().skip(first).step_by(shares);
+            locations
+                .map(|place| try_every_text(&labs[place.0], place))
+                .sum()
         };
         let threads: Vec<_> = (0..shares)
             .map(|first| scope.spawn(move || -> usize { share(first) }))
@@ -293,18 +295,18 @@ fn no_text_anywhere_becomes_a_rule() {
     });
     let tried = places.len() * HOSTILE.len() * 2;
     println!(
-        "{tried} texts in {} places, {taken} of them taken",
+        "{tried} texts in {} places, {accepted} of them taken",
         places.len()
     );
 }
 
 /// Inserts each hostile text at a location. Returns the number of accepted labs.
-fn every_text_in(documents: &[Value], place: &Place) -> usize {
-    let harmless = harmless(documents, place);
+fn try_every_text(documents: &[Value], place: &TextLocation) -> usize {
+    let harmless = harmless_shapes(documents, place);
     let mut taken = 0;
     for hostile in HOSTILE {
         for whole in [true, false] {
-            let tried = is_no_rule(documents, place, hostile, whole, harmless.as_deref());
+            let tried = try_text(documents, place, hostile, whole, harmless.as_deref());
             let is_taken = tried.unwrap_or_else(|error| panic!("{place:?} {hostile:?}: {error}"));
             taken += usize::from(is_taken);
         }
@@ -314,40 +316,40 @@ fn every_text_in(documents: &[Value], place: &Place) -> usize {
 
 /// Returns the shapes of the plans with a harmless name at the location; `None` if the lab is
 /// refused.
-fn harmless(documents: &[Value], (_, document, at): &Place) -> Option<Vec<Shape>> {
-    let plans = plans(with(documents, *document, at, HARMLESS))?;
+fn harmless_shapes(documents: &[Value], (_, document, at): &TextLocation) -> Option<Vec<Shape>> {
+    let plans = build_plans(replace_text(documents, *document, at, HARMLESS))?;
     Some(plans.iter().map(shape).collect())
 }
 
-fn no_rule_comes_of(
+fn check_adds_no_rule(
     documents: &[Value],
-    place: &Place,
+    place: &TextLocation,
     hostile: &str,
     whole: bool,
 ) -> Result<(), TestCaseError> {
-    let harmless = harmless(documents, place);
-    is_no_rule(documents, place, hostile, whole, harmless.as_deref()).map(drop)
+    let harmless = harmless_shapes(documents, place);
+    try_text(documents, place, hostile, whole, harmless.as_deref()).map(drop)
 }
 
 /// Inserts a text at a location, either alone or appended to the harmless text. Returns whether the
 /// lab is accepted.
-fn is_no_rule(
+fn try_text(
     documents: &[Value],
-    (_, document, at): &Place,
+    (_, document, at): &TextLocation,
     hostile: &str,
     whole: bool,
     harmless: Option<&[Shape]>,
 ) -> Result<bool, TestCaseError> {
     let front = if whole { "" } else { HARMLESS };
     let text = format!("{front}{hostile}");
-    let Some(plans) = plans(with(documents, *document, at, &text)) else {
+    let Some(plans) = build_plans(replace_text(documents, *document, at, &text)) else {
         return Ok(false);
     };
     for plan in &plans {
-        for ((namespace, program), input) in inputs(plan) {
+        for ((namespace, program), input) in program_inputs(plan) {
             for line in input.lines() {
                 prop_assert!(
-                    is_of_ours(program, line) || is_raw(at),
+                    is_known_line(program, line) || is_raw(at),
                     "{namespace}: {program} is fed {line:?}"
                 );
                 prop_assert!(!line.chars().any(char::is_control), "{line:?}");
@@ -363,27 +365,30 @@ fn is_no_rule(
 }
 
 #[test]
-fn the_labs_are_taken_as_they_are() {
+fn shipped_labs_unchanged_give_known_lines() {
     // If svclab refused the unchanged labs, the tests above would test nothing.
     for documents in labs() {
         let texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
-        let plans = plans(texts.join("\n---\n")).expect("a lab that is taken");
-        assert!(plans.iter().any(|plan| !inputs(plan).is_empty()));
+        let plans = build_plans(texts.join("\n---\n")).expect("a lab that is taken");
+        assert!(plans.iter().any(|plan| !program_inputs(plan).is_empty()));
         for plan in &plans {
-            for ((_, program), input) in inputs(plan) {
+            for ((_, program), input) in program_inputs(plan) {
                 assert!(
-                    input.lines().all(|line| is_of_ours(program, line)),
+                    input.lines().all(|line| is_known_line(program, line)),
                     "{input}"
                 );
             }
         }
     }
-    assert!(places().len() > 100);
+    assert!(text_locations().len() > 100);
 }
 
 #[test]
-fn words_are_counted_as_they_are_read() {
-    assert_eq!(words(r#"-A X -m comment --comment "a b" -j Y"#), Some(8));
-    assert_eq!(words(r#"-A X --comment "a \" b" -j Y"#), Some(6));
-    assert_eq!(words(r#"-A X --comment "a"#), None);
+fn rule_line_with_quotes_counts_words_as_iptables() {
+    assert_eq!(
+        count_words(r#"-A X -m comment --comment "a b" -j Y"#),
+        Some(8)
+    );
+    assert_eq!(count_words(r#"-A X --comment "a \" b" -j Y"#), Some(6));
+    assert_eq!(count_words(r#"-A X --comment "a"#), None);
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
-use svclab_model::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
-use svclab_planner::print::{netns, steps};
+use svclab_model::plan::{Plan, Route, RouteKind, RoutingAction, RoutingRule};
+use svclab_planner::print::{netns_name, steps};
 use svclab_runner::kernel::Host;
 
 fn plan() -> Plan {
@@ -41,7 +41,7 @@ fn plan() -> Plan {
             ..route("10.82.0.0/16", RouteKind::Unicast, None, &dev)
         },
     ]);
-    let rule = |priority, v6, then| PolicyRule {
+    let rule = |priority, v6, then| RoutingRule {
         priority,
         v6,
         not: false,
@@ -54,33 +54,33 @@ fn plan() -> Plan {
         then,
     };
     router.policy = vec![
-        PolicyRule {
+        RoutingRule {
             mark: Some((0x4000, 0x4000)),
             from: Some(to("10.0.1.0/24")),
-            ..rule(100, false, Lookup::Table(100))
+            ..rule(100, false, RoutingAction::Table(100))
         },
-        PolicyRule {
+        RoutingRule {
             not: true,
             to: Some(to("10.0.9.0/24")),
             incoming: Some(dev),
             suppress: Some(0),
-            ..rule(101, false, Lookup::Table(1000))
+            ..rule(101, false, RoutingAction::Table(1000))
         },
-        PolicyRule {
+        RoutingRule {
             outgoing: Some("eth7".to_owned()),
-            ..rule(102, false, Lookup::Prohibit)
+            ..rule(102, false, RoutingAction::Prohibit)
         },
-        rule(103, true, Lookup::Table(100)),
-        PolicyRule {
+        rule(103, true, RoutingAction::Table(100)),
+        RoutingRule {
             from: Some(to("fd00:9::/64")),
-            ..rule(104, true, Lookup::Unreachable)
+            ..rule(104, true, RoutingAction::Unreachable)
         },
     ];
     plan
 }
 
 /// Names and commands of the queries that run in every namespace; each prints JSON.
-const QUESTIONS: [(&str, &str); 8] = [
+const QUERIES: [(&str, &str); 8] = [
     ("links", "ip -j -d address"),
     ("ports", "bridge -j -d link"),
     ("routes4", "ip -j -4 route show table all"),
@@ -96,7 +96,7 @@ const QUESTIONS: [(&str, &str); 8] = [
 type Network = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// JSON fields that a plan determines.
-const DECIDED: [&str; 41] = [
+const PLANNED_FIELDS: [&str; 41] = [
     "action",
     "dstlen",
     "fwmark",
@@ -156,27 +156,27 @@ fn is_fleeting(value: &Value) -> bool {
     }
 }
 
-fn decided(value: &Value) -> Value {
+fn planned_fields(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
             fields
                 .iter()
-                .filter(|(name, _)| DECIDED.contains(&name.as_str()))
-                .map(|(name, value)| (name.clone(), decided(value)))
+                .filter(|(name, _)| PLANNED_FIELDS.contains(&name.as_str()))
+                .map(|(name, value)| (name.clone(), planned_fields(value)))
                 .collect::<Map<_, _>>(),
         ),
         Value::Array(values) => Value::Array(
             values
                 .iter()
                 .filter(|value| !is_fleeting(value))
-                .map(decided)
+                .map(planned_fields)
                 .collect(),
         ),
         other => other.clone(),
     }
 }
 
-fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
+fn parse_results(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut lines = answers.lines();
     let mut read = BTreeMap::new();
     while let Some(name) = lines.next() {
@@ -187,7 +187,7 @@ fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
         let entries = entries
             .iter()
             .filter(|entry| !is_fleeting(entry))
-            .map(decided);
+            .map(planned_fields);
         read.insert(
             name.to_owned(),
             entries.map(|entry| entry.to_string()).collect(),
@@ -197,24 +197,24 @@ fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Returns a script that prints two lines for each query: its name and its result.
-fn asking() -> String {
+fn query_script() -> String {
     // A command without entries prints nothing; the script prints `[]` instead.
-    QUESTIONS
+    QUERIES
         .map(|(name, question)| {
             format!("echo {name}; a=$({question} | tr -d '\\n'); echo \"${{a:-[]}}\"")
         })
         .join("\n")
 }
 
-fn run(command: &mut Command, what: &str) -> String {
+fn run(command: &mut Command, name: &str) -> String {
     let output = command
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .output()
-        .expect(what);
+        .expect(name);
     assert!(
         output.status.success(),
-        "{what}: {}{}",
+        "{name}: {}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
@@ -222,12 +222,12 @@ fn run(command: &mut Command, what: &str) -> String {
 }
 
 /// Applies the printed plan in new namespaces and returns their network.
-fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
+fn apply_with_tools(plan: &Plan, directory: &Path) -> Network {
     let mut steps = steps(plan);
     steps.sort_by_key(|step| step.stage);
     let mut script = String::from("mount -t tmpfs none /run\n");
     for namespace in &plan.namespaces {
-        let _ = writeln!(script, "ip netns add {}", netns(&namespace.name));
+        let _ = writeln!(script, "ip netns add {}", netns_name(&namespace.name));
     }
     for (number, step) in steps.iter().enumerate() {
         fs::write(directory.join(format!("step-{number}")), &step.text).expect("a written step");
@@ -238,9 +238,9 @@ fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
             step.command.join(" ")
         );
     }
-    fs::write(directory.join("ask"), asking()).expect("a written script");
+    fs::write(directory.join("ask"), query_script()).expect("a written script");
     for namespace in &plan.namespaces {
-        let netns = netns(&namespace.name);
+        let netns = netns_name(&namespace.name);
         let _ = writeln!(script, "ip netns exec {netns} sh -eu ask >answers-{netns}");
     }
     let mut unshare = Command::new("unshare");
@@ -258,16 +258,16 @@ fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
     plan.namespaces
         .iter()
         .map(|namespace| {
-            let file = format!("answers-{}", netns(&namespace.name));
+            let file = format!("answers-{}", netns_name(&namespace.name));
             let answers = fs::read_to_string(directory.join(file)).expect("answers");
-            (namespace.name.clone(), read(&answers))
+            (namespace.name.clone(), parse_results(&answers))
         })
         .collect()
 }
 
 /// Returns the PIDs of all descendants of a process.
-fn descendants(of: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{of}/task"))
+fn descendants(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
         .into_iter()
         .flatten();
     let children = tasks.flatten().flat_map(|task| {
@@ -284,7 +284,7 @@ fn descendants(of: u32) -> Vec<u32> {
 }
 
 /// Returns the network namespaces that descendants of this process hold by descriptors.
-fn held() -> BTreeMap<PathBuf, (u32, PathBuf)> {
+fn held_namespaces() -> BTreeMap<PathBuf, (u32, PathBuf)> {
     let mut held = BTreeMap::new();
     for process in descendants(std::process::id()) {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
@@ -301,7 +301,7 @@ fn held() -> BTreeMap<PathBuf, (u32, PathBuf)> {
     held
 }
 
-fn by_the_agent(plan: &Plan) -> Network {
+fn apply_with_agent(plan: &Plan) -> Network {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -311,7 +311,7 @@ fn by_the_agent(plan: &Plan) -> Network {
         let agent = Host::with_agent(program).start().await.expect("an agent");
         let session = agent.build(plan.clone()).await.expect("a lab");
         let mut network = Network::new();
-        for (process, descriptor) in held().values() {
+        for (process, descriptor) in held_namespaces().values() {
             let mut nsenter = Command::new("nsenter");
             if !nix::unistd::geteuid().is_root() {
                 nsenter.args(["--user", "--preserve-credentials"]);
@@ -319,8 +319,8 @@ fn by_the_agent(plan: &Plan) -> Network {
             nsenter
                 .arg(format!("--target={process}"))
                 .arg(format!("--net={}", descriptor.display()))
-                .args(["sh", "-euc", &asking()]);
-            let answers = read(&run(&mut nsenter, "asking in a namespace of the agent's"));
+                .args(["sh", "-euc", &query_script()]);
+            let answers = parse_results(&run(&mut nsenter, "asking in a namespace of the agent's"));
             let of_this = plan.namespaces.iter().find(|namespace| {
                 namespace.links.iter().all(|link| {
                     let mac = link.mac.to_string();
@@ -337,30 +337,30 @@ fn by_the_agent(plan: &Plan) -> Network {
 }
 
 #[test]
-fn the_tools_and_the_agent_make_the_same_network() {
+fn plan_applied_by_tools_and_agent_gives_same_network() {
     let plan = plan();
     let directory = tempfile::tempdir().expect("a directory");
-    let tools = by_the_tools(&plan, directory.path());
-    let agent = by_the_agent(&plan);
+    let tools = apply_with_tools(&plan, directory.path());
+    let agent = apply_with_agent(&plan);
     assert_eq!(tools.len(), plan.namespaces.len());
     for (namespace, answers) in &tools {
-        let others = agent
+        let agent_results = agent
             .get(namespace)
             .unwrap_or_else(|| panic!("the agent has no {namespace}, only {:?}", agent.keys()));
         for (question, answer) in answers {
-            let other = &others[question];
-            let only = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
-                one.difference(other)
+            let agent_result = &agent_results[question];
+            let only = |left: &BTreeSet<String>, right: &BTreeSet<String>| {
+                left.difference(right)
                     .cloned()
                     .collect::<Vec<_>>()
                     .join("\n  ")
             };
             assert_eq!(
                 answer,
-                other,
+                agent_result,
                 "{question} of {namespace}\n only the tools:\n  {}\n only the agent:\n  {}",
-                only(answer, other),
-                only(other, answer)
+                only(answer, agent_result),
+                only(agent_result, answer)
             );
         }
         assert!(answers["routes4"].len() > 3, "{answers:?}");

@@ -13,11 +13,11 @@ use svclab_model::plan::Plan;
 use svclab_model::protocol::{Event, LabId, Request};
 use tempfile::TempDir;
 
-use super::copied::copied;
-use super::processes::{Processes, readable};
+use super::copied::copy_programs;
+use super::processes::{Processes, wait_until_readable};
 
 /// Maximum time to wait for an answer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// User that the agent runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum User {
 }
 
 /// Returns the users that the tests can run an agent as.
-pub fn users() -> Vec<User> {
+pub fn test_users() -> Vec<User> {
     if geteuid().is_root() {
         vec![User::Same, User::Unprivileged]
     } else {
@@ -55,7 +55,7 @@ impl Drop for Conversation {
 
 impl Conversation {
     pub fn start(user: User) -> Self {
-        let copy = (user == User::Unprivileged).then(for_everybody);
+        let copy = (user == User::Unprivileged).then(shared_copy);
         let mut command = match &copy {
             None => Command::new(assert_cmd::cargo::cargo_bin!("svclab-agent")),
             Some(directory) => {
@@ -84,28 +84,28 @@ impl Conversation {
     }
 
     /// Starts an agent and waits until it is ready.
-    pub fn ready(user: User) -> Self {
+    pub fn start_ready(user: User) -> Self {
         let mut conversation = Self::start(user);
-        match conversation.hear() {
+        match conversation.recv() {
             Event::Ready { .. } => conversation,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn say(&mut self, request: &Request) {
+    pub fn send(&mut self, request: &Request) {
         let text = serde_json::to_vec(request).expect("JSON");
         let length = u32::try_from(text.len()).expect("a short request");
-        self.say_bytes(&length.to_be_bytes());
-        self.say_bytes(&text);
+        self.send_bytes(&length.to_be_bytes());
+        self.send_bytes(&text);
     }
 
-    pub fn say_bytes(&mut self, bytes: &[u8]) {
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().expect("an open pipe");
         input.write_all(bytes).expect("an agent that reads");
     }
 
     /// Receives the next event.
-    pub fn hear(&mut self) -> Event {
+    pub fn recv(&mut self) -> Event {
         let mut length = [0; 4];
         self.read(&mut length);
         let mut text = vec![0; u32::from_be_bytes(length) as usize];
@@ -113,13 +113,16 @@ impl Conversation {
         serde_json::from_slice(&text).expect("an event")
     }
 
-    fn read(&mut self, into: &mut [u8]) {
-        let deadline = Instant::now() + PATIENCE;
+    fn read(&mut self, buffer: &mut [u8]) {
+        let deadline = Instant::now() + MAX_WAIT;
         let mut read = 0;
-        while read < into.len() {
-            assert!(readable(&self.output, deadline), "the agent says nothing");
-            match self.output.read(&mut into[read..]).expect("a pipe") {
-                0 => panic!("the agent has ended: {}", self.last_words()),
+        while read < buffer.len() {
+            assert!(
+                wait_until_readable(&self.output, deadline),
+                "the agent says nothing"
+            );
+            match self.output.read(&mut buffer[read..]).expect("a pipe") {
+                0 => panic!("the agent has ended: {}", self.read_stderr()),
                 more => read += more,
             }
         }
@@ -128,7 +131,7 @@ impl Conversation {
     /// Receives the next event that is not a progress step.
     pub fn answer(&mut self) -> Event {
         loop {
-            match self.hear() {
+            match self.recv() {
                 Event::Step { .. } => {}
                 other => return other,
             }
@@ -137,7 +140,7 @@ impl Conversation {
 
     pub fn await_step(&mut self, wanted: &str) {
         loop {
-            match self.hear() {
+            match self.recv() {
                 Event::Step { step, .. } if step == wanted => return,
                 Event::Step { .. } => {}
                 other => panic!("{other:?}"),
@@ -148,7 +151,7 @@ impl Conversation {
     /// Builds a lab. Returns the agent's descriptor of each namespace.
     pub fn build(&mut self, lab: LabId, plan: Plan) -> BTreeMap<String, i32> {
         let plan = Box::new(plan);
-        self.say(&Request::Build {
+        self.send(&Request::Build {
             lab,
             plan,
             standing: false,
@@ -169,27 +172,30 @@ impl Conversation {
     }
 
     /// Closes the agent's input.
-    pub fn hang_up(&mut self) {
+    pub fn close_input(&mut self) {
         self.input = None;
     }
 
     /// Waits until the agent ends. Returns its exit code and its standard error.
     pub fn end(mut self) -> (Option<i32>, String) {
-        let said = self.last_words();
+        let stderr = self.read_stderr();
         let status = self.child.wait().expect("a status");
-        (status.code(), said)
+        (status.code(), stderr)
     }
 
-    fn last_words(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+    fn read_stderr(&mut self) -> String {
+        let deadline = Instant::now() + MAX_WAIT;
         let mut errors = self.child.stderr.take().expect("a pipe");
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let mut chunk = [0; 1024];
         loop {
-            assert!(readable(&errors, deadline), "the agent does not end");
+            assert!(
+                wait_until_readable(&errors, deadline),
+                "the agent does not end"
+            );
             match errors.read(&mut chunk).expect("a pipe") {
-                0 => return String::from_utf8_lossy(&said).into_owned(),
-                more => said.extend_from_slice(&chunk[..more]),
+                0 => return String::from_utf8_lossy(&output).into_owned(),
+                more => output.extend_from_slice(&chunk[..more]),
             }
         }
     }
@@ -197,14 +203,14 @@ impl Conversation {
 
 /// Copies the program to a directory that every user can read. The last user of the directory
 /// deletes it.
-fn for_everybody() -> Arc<TempDir> {
+fn shared_copy() -> Arc<TempDir> {
     static COPY: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut copy = COPY.lock().unwrap_or_else(PoisonError::into_inner);
     copy.upgrade().unwrap_or_else(|| {
         let directory = Arc::new(tempfile::tempdir().expect("a directory"));
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open.clone()).expect("permissions");
-        let program = copied(directory.path());
+        let program = copy_programs(directory.path());
         fs::set_permissions(program, open).expect("permissions");
         *copy = Arc::downgrade(&directory);
         directory

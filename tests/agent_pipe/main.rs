@@ -12,30 +12,30 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conversation::{Conversation, users};
+use conversation::{Conversation, test_users};
 use pnet::packet::Packet as _;
 use pnet::packet::ethernet::EthernetPacket;
 use pnet::packet::ipv4::Ipv4Packet;
 use pnet::packet::tcp::{TcpFlags, TcpPacket};
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::Plan;
-use svclab_model::protocol::{Event, Fault, Request, VERSION};
+use svclab_model::protocol::{Event, FailureKind, Request, VERSION};
 
 /// Builds the small plan: a client, and a router with one DNAT, one DROP and one REJECT rule. A
 /// server is attached to its bridge, and a tunnel connects the two.
-fn plan() -> Plan {
+fn small_plan() -> Plan {
     serde_json::from_str(include_str!("../plans/small.json")).expect("a plan")
 }
 
-fn attempts<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
+fn attempts_of_probe<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
     let attempts = evidence.attempts.iter();
     attempts.filter(|attempt| attempt.probe == probe).collect()
 }
 
 /// Counts the SYNs to `to` at an interface of the router.
-fn syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) -> usize {
+fn count_syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) -> usize {
     let to: SocketAddr = to.parse().expect("an address and a port");
-    let is_it = |frame: &[u8]| {
+    let is_matching_syn = |frame: &[u8]| {
         let ethernet = EthernetPacket::new(frame)?;
         let ip = Ipv4Packet::new(ethernet.payload())?;
         let tcp = TcpPacket::new(ip.payload())?;
@@ -45,12 +45,12 @@ fn syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) ->
     let packets = evidence.packets.iter();
     packets
         .filter(|packet| packet.interface == interface && packet.direction == direction)
-        .filter(|packet| is_it(&packet.bytes) == Some(true))
+        .filter(|packet| is_matching_syn(&packet.bytes) == Some(true))
         .count()
 }
 
 /// Returns the packet counter of the only rule whose text contains `words`.
-fn counted(evidence: &Evidence, ip: u8, words: &str) -> u64 {
+fn rule_packets(evidence: &Evidence, ip: u8, words: &str) -> u64 {
     let rules = evidence.rules.iter().filter(|rules| rules.ip == ip);
     let lines: Vec<&str> = rules
         .flat_map(|rules| rules.text.lines())
@@ -68,13 +68,13 @@ fn counted(evidence: &Evidence, ip: u8, words: &str) -> u64 {
 }
 
 #[test]
-fn an_agent_builds_probes_and_says_what_it_saw() {
-    for user in users() {
+fn agent_small_plan_returns_complete_evidence() {
+    for user in test_users() {
         let mut agent = Conversation::start(user);
         let Event::Ready {
             protocol,
             surroundings,
-        } = agent.hear()
+        } = agent.recv()
         else {
             panic!("it is not ready");
         };
@@ -85,27 +85,27 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
             "{surroundings:?}"
         );
 
-        let plan = plan();
+        let plan = small_plan();
         let names: BTreeSet<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
         let descriptors = agent.build(7, plan);
         assert_eq!(descriptors.keys().cloned().collect::<BTreeSet<_>>(), names);
         let processes = agent.processes();
         let held: BTreeSet<String> = descriptors
             .values()
-            .map(|descriptor| processes.held_by_the_last(*descriptor))
+            .map(|descriptor| processes.lowest_descriptor_target(*descriptor))
             .collect();
         assert_eq!(held.len(), names.len(), "{held:?}");
         assert!(
             held.iter().all(|held| held.starts_with("net:[")),
             "{held:?}"
         );
-        agent.say(&Request::Probe { lab: 7 });
+        agent.send(&Request::Probe { lab: 7 });
         let Event::Probed { lab: 7, evidence } = agent.answer() else {
             panic!("it has not probed");
         };
 
         let verdicts = |probe| -> Vec<Verdict> {
-            let attempts = attempts(&evidence, probe);
+            let attempts = attempts_of_probe(&evidence, probe);
             attempts.iter().map(|attempt| attempt.verdict).collect()
         };
         assert_eq!(verdicts("service"), [Verdict::Connected; 2]);
@@ -115,7 +115,7 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
         assert_eq!(verdicts("refused6"), [Verdict::Refused]);
         assert_eq!(verdicts("tunnel"), [Verdict::Connected]);
         assert_eq!(verdicts("closed"), [Verdict::Refused]);
-        for attempt in attempts(&evidence, "service") {
+        for attempt in attempts_of_probe(&evidence, "service") {
             assert_eq!(attempt.endpoint.as_deref(), Some("pod/default/web"));
             assert_eq!(attempt.seen_source, attempt.local);
             assert!(
@@ -124,19 +124,22 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
                     .is_some_and(|local| local.ip().to_string() == "10.0.1.2")
             );
         }
-        let blocked = attempts(&evidence, "blocked")[0];
+        let blocked = attempts_of_probe(&evidence, "blocked")[0];
         assert!(blocked.took >= Duration::from_millis(300), "{blocked:?}");
 
         // The client may retransmit a SYN on a busy machine.
         let (before, after) = ("10.96.0.1:80", "10.0.2.2:8080");
-        assert!(syns(&evidence, "client", Direction::In, before) >= 2);
-        assert_eq!(syns(&evidence, "br0", Direction::Out, before), 0);
+        assert!(count_syns(&evidence, "client", Direction::In, before) >= 2);
+        assert_eq!(count_syns(&evidence, "br0", Direction::Out, before), 0);
         assert_eq!(
-            syns(&evidence, "client", Direction::In, before),
-            syns(&evidence, "br0", Direction::Out, after)
+            count_syns(&evidence, "client", Direction::In, before),
+            count_syns(&evidence, "br0", Direction::Out, after)
         );
-        assert!(syns(&evidence, "client", Direction::In, "10.0.2.2:9999") >= 1);
-        assert_eq!(syns(&evidence, "br0", Direction::Out, "10.0.2.2:9999"), 0);
+        assert!(count_syns(&evidence, "client", Direction::In, "10.0.2.2:9999") >= 1);
+        assert_eq!(
+            count_syns(&evidence, "br0", Direction::Out, "10.0.2.2:9999"),
+            0
+        );
         assert!(evidence.packets.is_sorted_by_key(|packet| packet.time));
         assert!(
             evidence
@@ -156,41 +159,45 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
             Some(&6)
         );
 
-        assert_eq!(counted(&evidence, 4, "-j DNAT"), 2);
-        assert!(counted(&evidence, 4, "-j DROP") >= 1);
-        assert!(counted(&evidence, 6, "-j REJECT") >= 1);
+        assert_eq!(rule_packets(&evidence, 4, "-j DNAT"), 2);
+        assert!(rule_packets(&evidence, 4, "-j DROP") >= 1);
+        assert!(rule_packets(&evidence, 6, "-j REJECT") >= 1);
 
-        agent.say(&Request::Remove { lab: 7 });
-        assert_eq!(agent.answer(), Event::Gone { lab: 7 });
+        agent.send(&Request::Remove { lab: 7 });
+        assert_eq!(agent.answer(), Event::Removed { lab: 7 });
         // The lab ID is free again.
         agent.build(7, Plan::default());
     }
 }
 
 #[test]
-fn a_request_that_means_nothing_fails_alone() {
-    for user in users() {
-        let mut agent = Conversation::ready(user);
+fn agent_invalid_request_keeps_other_labs() {
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
         let fault_of = |event: Event| match event {
             Event::Failed { lab, failure } => (lab, failure.fault),
             other => panic!("{other:?}"),
         };
         for request in [Request::Probe { lab: 1 }, Request::Remove { lab: 1 }] {
-            agent.say(&request);
-            assert_eq!(fault_of(agent.answer()), (1, Fault::Bug), "{request:?}");
+            agent.send(&request);
+            assert_eq!(
+                fault_of(agent.answer()),
+                (1, FailureKind::Bug),
+                "{request:?}"
+            );
         }
         agent.build(2, Plan::default());
-        agent.say(&Request::Build {
+        agent.send(&Request::Build {
             lab: 2,
             plan: Box::default(),
             standing: false,
         });
-        assert_eq!(fault_of(agent.answer()), (2, Fault::Bug));
+        assert_eq!(fault_of(agent.answer()), (2, FailureKind::Bug));
 
-        let mut wrong = plan();
+        let mut wrong = small_plan();
         wrong.namespaces[1].iptables.as_mut().expect("rules").v4 =
             "*filter\n-A FORWARD --no-such-option\nCOMMIT\n".to_owned();
-        agent.say(&Request::Build {
+        agent.send(&Request::Build {
             lab: 3,
             plan: Box::new(wrong),
             standing: false,
@@ -201,23 +208,23 @@ fn a_request_that_means_nothing_fails_alone() {
         let rejected = failure.rejected.expect("the rejected line");
         assert_eq!(rejected.namespace, "router");
         assert_eq!(rejected.line, "-A FORWARD --no-such-option");
-        assert_eq!(agent.answer(), Event::Gone { lab: 3 });
+        assert_eq!(agent.answer(), Event::Removed { lab: 3 });
 
         // The failed requests concerned other labs; lab 2 still works.
-        agent.say(&Request::Probe { lab: 2 });
+        agent.send(&Request::Probe { lab: 2 });
         assert!(matches!(agent.answer(), Event::Probed { lab: 2, .. }));
     }
 }
 
 #[test]
-fn a_server_that_is_stopped_is_gone_and_programs_run_where_they_are_told() {
-    for user in users() {
-        let mut agent = Conversation::ready(user);
-        let plan = plan();
+fn agent_stop_server_and_run_program_act_in_namespace() {
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
+        let plan = small_plan();
         let server = plan.servers[0].name.clone();
         agent.build(1, plan);
         let mut run = |namespace: &str, program: &str| {
-            agent.say(&Request::Run {
+            agent.send(&Request::Run {
                 lab: 1,
                 namespace: namespace.to_owned(),
                 program: program.to_owned(),
@@ -226,14 +233,14 @@ fn a_server_that_is_stopped_is_gone_and_programs_run_where_they_are_told() {
             });
             agent.answer()
         };
-        let Event::Ran { lab: 1, finished } = run("router", "sh") else {
+        let Event::ProgramFinished { lab: 1, finished } = run("router", "sh") else {
             panic!("it has not run");
         };
         assert!(finished.success, "{}", finished.stderr);
         assert_eq!(finished.stdout, "read\nbr0\n");
         for (namespace, program, fault) in [
-            ("nowhere", "sh", Fault::Bug),
-            ("router", "no-such-program", Fault::Machine),
+            ("nowhere", "sh", FailureKind::Bug),
+            ("router", "no-such-program", FailureKind::Machine),
         ] {
             let Event::Failed { lab: 1, failure } = run(namespace, program) else {
                 panic!("it has run {program} in {namespace}");
@@ -242,33 +249,33 @@ fn a_server_that_is_stopped_is_gone_and_programs_run_where_they_are_told() {
         }
 
         let stop = Request::Stop { lab: 1, server };
-        agent.say(&stop);
+        agent.send(&stop);
         assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
-        agent.say(&Request::Probe { lab: 1 });
+        agent.send(&Request::Probe { lab: 1 });
         let Event::Probed { lab: 1, evidence } = agent.answer() else {
             panic!("it has not probed");
         };
-        let verdicts: Vec<Verdict> = attempts(&evidence, "service")
+        let verdicts: Vec<Verdict> = attempts_of_probe(&evidence, "service")
             .iter()
             .map(|attempt| attempt.verdict)
             .collect();
         assert_eq!(verdicts, [Verdict::Refused; 2]);
-        agent.say(&stop);
+        agent.send(&stop);
         assert!(matches!(agent.answer(), Event::Failed { lab: 1, .. }));
     }
 }
 
 #[test]
-fn packets_that_come_faster_than_they_are_read_are_counted() {
+fn capture_packet_burst_counts_missed_packets() {
     const DATAGRAMS: u32 = 900;
-    for user in users() {
-        let mut agent = Conversation::ready(user);
-        let mut plan = plan();
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
+        let mut plan = small_plan();
         plan.probes.retain(|probe| probe.name == "datagram");
         plan.probes[0].connections = DATAGRAMS;
         plan.probes[0].after = None;
         agent.build(1, plan);
-        agent.say(&Request::Probe { lab: 1 });
+        agent.send(&Request::Probe { lab: 1 });
         let Event::Probed { lab: 1, evidence } = agent.answer() else {
             panic!("it has not probed");
         };
@@ -288,63 +295,63 @@ fn packets_that_come_faster_than_they_are_read_are_counted() {
 }
 
 #[test]
-fn what_is_no_request_ends_the_agent() {
+fn agent_malformed_request_exits_with_error() {
     let garbage = b"\x00\x00\x00\x07garbage".to_vec();
     let unknown = b"\x00\x00\x00\x0d{\"ask\":\"sing\"}"[..].to_vec();
     let too_long = b"\xff\xff\xff\xff{".to_vec();
-    for user in users() {
+    for user in test_users() {
         for bytes in [&garbage, &unknown, &too_long] {
-            let mut agent = Conversation::ready(user);
-            agent.build(1, plan());
+            let mut agent = Conversation::start_ready(user);
+            agent.build(1, small_plan());
             let processes = agent.processes();
-            agent.say_bytes(bytes);
-            let (status, said) = agent.end();
-            assert_eq!(status, Some(1), "{said}");
-            assert!(said.starts_with("svclab agent: "), "{said}");
-            processes.are_gone();
+            agent.send_bytes(bytes);
+            let (status, stderr) = agent.end();
+            assert_eq!(status, Some(1), "{stderr}");
+            assert!(stderr.starts_with("svclab agent: "), "{stderr}");
+            processes.assert_ended();
         }
     }
 }
 
 #[test]
-fn the_end_of_its_input_ends_an_agent() {
-    for user in users() {
+fn agent_input_closed_exits_and_cleans_up() {
+    for user in test_users() {
         // With a lab, during its probes, and after a partial frame.
         for last in [None, Some(&b""[..]), Some(&b"\x00\x00\x01\x00{"[..])] {
-            let mut agent = Conversation::ready(user);
-            agent.build(1, plan());
+            let mut agent = Conversation::start_ready(user);
+            agent.build(1, small_plan());
             let processes = agent.processes();
             if let Some(bytes) = last {
-                agent.say(&Request::Probe { lab: 1 });
+                agent.send(&Request::Probe { lab: 1 });
                 agent.await_step("run its probes");
-                agent.say_bytes(bytes);
+                agent.send_bytes(bytes);
             }
-            agent.hang_up();
+            agent.close_input();
             let torn = last.is_some_and(|bytes| !bytes.is_empty());
-            let (status, said) = agent.end();
-            assert_eq!(status, Some(i32::from(torn)), "{said}");
-            processes.are_gone();
+            let (status, stderr) = agent.end();
+            assert_eq!(status, Some(i32::from(torn)), "{stderr}");
+            processes.assert_ended();
         }
     }
 }
 
 #[test]
-fn an_agent_that_is_killed_leaves_nothing_behind() {
-    for user in users() {
+fn agent_killed_leaves_no_processes() {
+    for user in test_users() {
         let count = {
-            let mut agent = Conversation::ready(user);
-            agent.build(1, plan());
+            let mut agent = Conversation::start_ready(user);
+            agent.build(1, small_plan());
             agent.processes().len()
         };
         assert!(count >= 2, "one process waits for another");
         for victim in 0..count {
-            let mut agent = Conversation::ready(user);
-            agent.build(1, plan());
-            agent.say(&Request::Probe { lab: 1 });
+            let mut agent = Conversation::start_ready(user);
+            agent.build(1, small_plan());
+            agent.send(&Request::Probe { lab: 1 });
             agent.await_step("run its probes");
             let processes = agent.processes();
             processes.kill(victim);
-            processes.are_gone();
+            processes.assert_ended();
         }
     }
 }

@@ -7,41 +7,45 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, poll};
 
 /// Maximum time for the kernel to clean up a process; long enough for a busy machine.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const MAX_CLEANUP_TIME: Duration = Duration::from_secs(1);
 
 /// A process and its descendants, the top process first.
 pub struct Processes {
-    all: Vec<(u32, OwnedFd)>,
+    processes: Vec<(u32, OwnedFd)>,
 }
 
 impl Processes {
     /// Returns the current descendants of `top`. The top process must live during this call.
     pub fn below(top: u32) -> Self {
         let mut pids = vec![top];
-        let mut at = 0;
-        while at < pids.len() {
-            pids.extend(children(pids[at]));
-            at += 1;
+        let mut index = 0;
+        while index < pids.len() {
+            pids.extend(children(pids[index]));
+            index += 1;
         }
-        let all = pids.into_iter().filter_map(|pid| Some((pid, open(pid)?)));
-        Self { all: all.collect() }
+        let processes = pids
+            .into_iter()
+            .filter_map(|pid| Some((pid, open_pidfd(pid)?)));
+        Self {
+            processes: processes.collect(),
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.processes.len()
     }
 
     /// Returns the link target of a descriptor, such as `net:[4026532281]`. Searches from the
     /// lowest process up: the process below the agent holds the namespaces for its programs.
-    pub fn held_by_the_last(&self, descriptor: i32) -> String {
+    pub fn lowest_descriptor_target(&self, descriptor: i32) -> String {
         let target =
             |(pid, _): &(u32, OwnedFd)| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok();
-        let target = self.all.iter().rev().find_map(target);
+        let target = self.processes.iter().rev().find_map(target);
         target.expect("an open descriptor").display().to_string()
     }
 
-    pub fn kill(&self, at: usize) {
-        self.signal(at, nix::libc::SIGKILL);
+    pub fn kill(&self, index: usize) {
+        self.signal(index, nix::libc::SIGKILL);
     }
 
     /// Sends a signal to the agent: the topmost process that is the first of a PID namespace. Its
@@ -55,17 +59,17 @@ impl Processes {
                 numbers.len() > 1 && numbers.last() == Some(&"1")
             })
         };
-        let agent = self.all.iter().position(is_first).expect("an agent");
+        let agent = self.processes.iter().position(is_first).expect("an agent");
         self.signal(agent, signal);
     }
 
-    fn signal(&self, at: usize, signal: i32) {
+    fn signal(&self, index: usize, signal: i32) {
         use std::os::fd::AsRawFd as _;
         // SAFETY: the descriptor is open, and the signal information may be null.
         let sent = unsafe {
             nix::libc::syscall(
                 nix::libc::SYS_pidfd_send_signal,
-                self.all[at].1.as_raw_fd(),
+                self.processes[index].1.as_raw_fd(),
                 signal,
                 std::ptr::null::<nix::libc::siginfo_t>(),
                 0,
@@ -75,11 +79,11 @@ impl Processes {
     }
 
     /// Asserts that all processes end within [`AT_ONCE`].
-    pub fn are_gone(&self) {
-        let deadline = Instant::now() + AT_ONCE;
-        for (pid, process) in &self.all {
+    pub fn assert_ended(&self) {
+        let deadline = Instant::now() + MAX_CLEANUP_TIME;
+        for (pid, process) in &self.processes {
             assert!(
-                readable(process, deadline),
+                wait_until_readable(process, deadline),
                 "{pid} is left behind: {}",
                 fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
             );
@@ -88,7 +92,7 @@ impl Processes {
 }
 
 /// Waits until the descriptor is readable or at its end. Returns false if the deadline passes.
-pub fn readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
+pub fn wait_until_readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let milliseconds = u16::try_from(left.as_millis()).expect("a short wait");
@@ -102,8 +106,8 @@ pub fn readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
     }
 }
 
-fn children(of: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{of}/task"));
+fn children(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let lists = tasks.into_iter().flatten().flatten();
     lists
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
@@ -118,7 +122,7 @@ fn children(of: u32) -> Vec<u32> {
 }
 
 /// Opens a pidfd; `None` if the process has ended.
-fn open(pid: u32) -> Option<OwnedFd> {
+fn open_pidfd(pid: u32) -> Option<OwnedFd> {
     // SAFETY: the call takes only numbers and returns a new descriptor.
     unsafe {
         let descriptor = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);

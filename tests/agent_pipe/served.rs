@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab_model::protocol::{Event, Failure, Fault, Request, Running};
+use svclab_model::protocol::{Event, Failure, FailureKind, Request, Running};
 
-use super::conversation::{Conversation, users};
-use super::plan;
+use super::conversation::{Conversation, test_users};
+use super::small_plan;
 
 /// Address of the API server, in the namespace `router`.
-const AT: &str = "127.0.0.1:6443";
+const API_ADDRESS: &str = "127.0.0.1:6443";
 
 /// Maximum time for a program to start on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 fn node(name: &str, cidr: &str) -> Value {
     json!({"kind": "Node", "metadata": {"name": name}, "spec": {"podCIDR": cidr}})
 }
 
-fn serve(agent: &mut Conversation, at: &str, objects: Vec<Value>) -> Result<u64, Failure> {
-    agent.say(&Request::Serve {
+fn serve(agent: &mut Conversation, address: &str, objects: Vec<Value>) -> Result<u64, Failure> {
+    agent.send(&Request::Serve {
         lab: 1,
         namespace: "router".to_owned(),
-        at: at.parse().expect("an address and a port"),
+        at: address.parse().expect("an address and a port"),
         objects,
     });
     match agent.answer() {
@@ -33,7 +33,7 @@ fn serve(agent: &mut Conversation, at: &str, objects: Vec<Value>) -> Result<u64,
 }
 
 fn start(agent: &mut Conversation, name: &str, script: &str) -> Result<(), Failure> {
-    agent.say(&Request::Start {
+    agent.send(&Request::Start {
         lab: 1,
         namespace: "router".to_owned(),
         name: name.to_owned(),
@@ -47,111 +47,115 @@ fn start(agent: &mut Conversation, name: &str, script: &str) -> Result<(), Failu
     }
 }
 
-fn look(agent: &mut Conversation, name: &str) -> Result<Running, Failure> {
+fn program_status(agent: &mut Conversation, name: &str) -> Result<Running, Failure> {
     let name = name.to_owned();
-    agent.say(&Request::Look { lab: 1, name });
+    agent.send(&Request::ProgramStatus { lab: 1, name });
     match agent.answer() {
-        Event::Looked { lab: 1, running } => Ok(running),
+        Event::ProgramStatus { lab: 1, running } => Ok(running),
         Event::Failed { lab: 1, failure } => Err(failure),
         other => panic!("{other:?}"),
     }
 }
 
 /// Polls the status of a program until the condition holds.
-fn look_until(agent: &mut Conversation, name: &str, is_it: impl Fn(&Running) -> bool) -> Running {
+fn wait_for_status(
+    agent: &mut Conversation,
+    name: &str,
+    is_expected: impl Fn(&Running) -> bool,
+) -> Running {
     let begun = Instant::now();
     loop {
-        let running = look(agent, name).expect("it was started");
-        if is_it(&running) {
+        let running = program_status(agent, name).expect("it was started");
+        if is_expected(&running) {
             return running;
         }
-        assert!(begun.elapsed() < PATIENCE, "{running:?}");
+        assert!(begun.elapsed() < MAX_WAIT, "{running:?}");
     }
 }
 
 /// Returns a script that sends a GET request to the API and prints the response.
-fn get(target: &str) -> String {
-    let port = AT.replace(':', "/");
+fn get_script(target: &str) -> String {
+    let port = API_ADDRESS.replace(':', "/");
     format!(
         r"exec 3<>/dev/tcp/{port}; printf 'GET {target} HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n' >&3; cat <&3"
     )
 }
 
-fn ask(agent: &mut Conversation, target: &str) -> String {
-    agent.say(&Request::Run {
+fn get_from_api(agent: &mut Conversation, target: &str) -> String {
+    agent.send(&Request::Run {
         lab: 1,
         namespace: "router".to_owned(),
         program: "bash".to_owned(),
-        arguments: vec!["-c".to_owned(), get(target)],
+        arguments: vec!["-c".to_owned(), get_script(target)],
         input: String::new(),
     });
     match agent.answer() {
-        Event::Ran { lab: 1, finished } => finished.stdout,
+        Event::ProgramFinished { lab: 1, finished } => finished.stdout,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_api_is_served_in_a_lab_and_who_watches_is_told_of_changes() {
-    for user in users() {
-        let mut agent = Conversation::ready(user);
-        agent.build(1, plan());
-        let version = serve(&mut agent, AT, vec![node("a", "10.244.1.0/24")]);
+fn api_watch_objects_changed_receives_events() {
+    for user in test_users() {
+        let mut agent = Conversation::start_ready(user);
+        agent.build(1, small_plan());
+        let version = serve(&mut agent, API_ADDRESS, vec![node("a", "10.244.1.0/24")]);
         assert_eq!(version, Ok(2));
 
-        let found = ask(&mut agent, "/api/v1/nodes/a");
+        let found = get_from_api(&mut agent, "/api/v1/nodes/a");
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
         assert!(found.contains("content-type: application/json"), "{found}");
         assert!(found.contains(r#""podCIDR":"10.244.1.0/24""#), "{found}");
-        let missing = ask(&mut agent, "/api/v1/pods");
+        let missing = get_from_api(&mut agent, "/api/v1/pods");
         assert!(
             missing.starts_with("HTTP/1.1 404 Not Found\r\n"),
             "{missing}"
         );
         assert!(missing.contains("/api/v1/pods is not served"), "{missing}");
 
-        let watch = get("/api/v1/nodes?watch=true&resourceVersion=2");
+        let watch = get_script("/api/v1/nodes?watch=true&resourceVersion=2");
         start(&mut agent, "watcher", &watch).expect("it starts");
-        look_until(&mut agent, "watcher", |running| {
+        wait_for_status(&mut agent, "watcher", |running| {
             running.said.starts_with("HTTP/1.1 200 OK\r\n")
         });
         let changed = vec![node("b", "10.244.2.0/24"), node("a", "10.244.3.0/24")];
-        assert_eq!(serve(&mut agent, AT, changed), Ok(4));
-        let told = look_until(&mut agent, "watcher", |running| {
+        assert_eq!(serve(&mut agent, API_ADDRESS, changed), Ok(4));
+        let output = wait_for_status(&mut agent, "watcher", |running| {
             running.said.contains("10.244.3.0/24")
         });
-        assert_eq!(told.ended, None);
-        let kinds: Vec<&str> = told
+        assert_eq!(output.ended, None);
+        let kinds: Vec<&str> = output
             .said
             .split(r#""type":""#)
             .skip(1)
             .filter_map(|event| event.split('"').next())
             .collect();
-        assert_eq!(kinds, ["ADDED", "MODIFIED"], "{}", told.said);
+        assert_eq!(kinds, ["ADDED", "MODIFIED"], "{}", output.said);
 
-        agent.say(&Request::Stop {
+        agent.send(&Request::Stop {
             lab: 1,
             server: "watcher".to_owned(),
         });
         assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
-        let gone = look(&mut agent, "watcher").expect_err("it was stopped");
-        assert_eq!(gone.message, "watcher was never started");
+        let failure = program_status(&mut agent, "watcher").expect_err("it was stopped");
+        assert_eq!(failure.message, "watcher was never started");
     }
 }
 
 #[test]
-fn what_cannot_be_served_or_started_is_named() {
-    let mut agent = Conversation::ready(users()[0]);
-    agent.build(1, plan());
+fn agent_invalid_serve_or_start_returns_failure() {
+    let mut agent = Conversation::start_ready(test_users()[0]);
+    agent.build(1, small_plan());
     let pod = json!({"kind": "Pod", "metadata": {"name": "a"}});
-    let failure = serve(&mut agent, AT, vec![pod]).expect_err("nobody asks for pods");
-    assert_eq!(failure.fault, Fault::Input);
+    let failure = serve(&mut agent, API_ADDRESS, vec![pod]).expect_err("nobody asks for pods");
+    assert_eq!(failure.fault, FailureKind::Input);
     assert_eq!(
         failure.message,
         "the API server of the lab: objects of the kind `Pod` cannot be served: Node, Service, \
          EndpointSlice, Endpoints and ServiceCIDR can"
     );
-    serve(&mut agent, AT, Vec::new()).expect("nothing can be served");
+    serve(&mut agent, API_ADDRESS, Vec::new()).expect("nothing can be served");
     // The same port is free on another address.
     serve(&mut agent, "127.0.0.2:6443", Vec::new()).expect("nobody is there");
     let failure = serve(&mut agent, "0.0.0.0:6443", Vec::new()).expect_err("it is taken");
@@ -162,14 +166,14 @@ fn what_cannot_be_served_or_started_is_named() {
     );
 
     start(&mut agent, "short", "echo out; echo err >&2; exit 3").expect("it starts");
-    let ended = look_until(&mut agent, "short", |running| running.ended.is_some());
+    let ended = wait_for_status(&mut agent, "short", |running| running.ended.is_some());
     assert_eq!(ended.ended.as_deref(), Some("it ended with status 3"));
-    let mut said: Vec<&str> = ended.said.lines().collect();
-    said.sort_unstable();
-    assert_eq!(said, ["err", "out"]);
+    let mut lines: Vec<&str> = ended.said.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["err", "out"]);
     let failure = start(&mut agent, "short", "true").expect_err("the name is taken");
     assert_eq!(failure.message, "short was started already");
     start(&mut agent, "killed", "kill -9 $$").expect("it starts");
-    let ended = look_until(&mut agent, "killed", |running| running.ended.is_some());
+    let ended = wait_for_status(&mut agent, "killed", |running| running.ended.is_some());
     assert_eq!(ended.ended.as_deref(), Some("it was ended by signal 9"));
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use nix::libc::{SIGCONT, SIGSTOP};
 use svclab_model::evidence::{Evidence, Verdict};
 use svclab_model::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
-use svclab_model::protocol::{Event, Fault, Request};
+use svclab_model::protocol::{Event, FailureKind, Request};
 
 use super::conversation::{Conversation, User};
 use super::processes::Processes;
-use super::{attempts, plan};
+use super::{attempts_of_probe, small_plan};
 
 /// Time for which the agent is stopped; longer than the impatient probe waits and than the balancer
 /// waits for a backend.
@@ -24,7 +24,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(600);
 /// Pauses between two stops in milliseconds; different, so that each stop occurs at another phase.
 const RUNS: [u64; 7] = [1, 17, 4, 29, 9, 2, 13];
 
-fn probe(name: &str, to: &str, patience: Duration) -> Probe {
+fn probe(name: &str, to: &str, max_wait: Duration) -> Probe {
     let to: std::net::SocketAddr = to.parse().expect("an address and a port");
     Probe {
         name: name.to_owned(),
@@ -36,13 +36,13 @@ fn probe(name: &str, to: &str, patience: Duration) -> Probe {
         protocol: Protocol::Tcp,
         connections: 1,
         bind: None,
-        patience,
+        patience: max_wait,
         settle: false,
         after: None,
     }
 }
 
-fn rule(plan: &mut Plan, table: &str, rule: &str) {
+fn insert_rule(plan: &mut Plan, table: &str, rule: &str) {
     let router = plan.namespaces.iter_mut().find(|ns| ns.name == "router");
     let rules = router.and_then(|ns| ns.iptables.as_mut()).expect("rules");
     let begin = format!("*{table}\n");
@@ -52,14 +52,14 @@ fn rule(plan: &mut Plan, table: &str, rule: &str) {
 
 /// Returns a plan with two L7 balancers whose first backend drops packets. A probe that waits for
 /// less than [`RETRY_AFTER`] times out, and one that waits longer connects.
-fn balanced() -> Plan {
-    balanced_to("10.0.2.2:9998", RETRY_AFTER)
+fn plan_with_balancers() -> Plan {
+    plan_with_first_backend("10.0.2.2:9998", RETRY_AFTER)
 }
 
 /// Returns the same plan with another first backend and another wait of the balancers.
-fn balanced_to(first: &str, retry_after: Duration) -> Plan {
-    let mut plan = plan();
-    rule(&mut plan, "filter", "-A OUTPUT -p tcp --dport 9998 -j DROP");
+fn plan_with_first_backend(first: &str, retry_after: Duration) -> Plan {
+    let mut plan = small_plan();
+    insert_rule(&mut plan, "filter", "-A OUTPUT -p tcp --dport 9998 -j DROP");
     for (name, port, patience) in [("impatient", 7000, 300), ("patient", 7001, 5000)] {
         plan.servers.push(Server {
             namespace: "router".to_owned(),
@@ -67,7 +67,7 @@ fn balanced_to(first: &str, retry_after: Duration) -> Plan {
             address: None,
             protocol: Protocol::Tcp,
             port,
-            kind: ServerKind::Forwards {
+            kind: ServerKind::L7Proxy {
                 backends: [first, "10.0.2.2:8080"]
                     .map(|to| to.parse().expect("an address and a port"))
                     .to_vec(),
@@ -82,11 +82,11 @@ fn balanced_to(first: &str, retry_after: Duration) -> Plan {
 }
 
 fn verdicts(evidence: &Evidence, probe: &str) -> Vec<Verdict> {
-    let attempts = attempts(evidence, probe);
+    let attempts = attempts_of_probe(evidence, probe);
     attempts.iter().map(|attempt| attempt.verdict).collect()
 }
 
-fn probed(agent: &mut Conversation) -> Box<Evidence> {
+fn recv_evidence(agent: &mut Conversation) -> Box<Evidence> {
     match agent.answer() {
         Event::Probed { lab: 1, evidence } => evidence,
         other => panic!("{other:?}"),
@@ -94,7 +94,7 @@ fn probed(agent: &mut Conversation) -> Box<Evidence> {
 }
 
 /// Stops and continues the agent by turns until `over` is set.
-fn stop_and_go(processes: &Processes, over: &AtomicBool) {
+fn stop_and_continue_until(processes: &Processes, over: &AtomicBool) {
     for run in RUNS.iter().cycle() {
         if over.load(Ordering::SeqCst) {
             return;
@@ -107,16 +107,16 @@ fn stop_and_go(processes: &Processes, over: &AtomicBool) {
 }
 
 #[test]
-fn agent_stopped_again_and_again_gives_the_same_verdicts() {
-    let mut agent = Conversation::ready(User::Same);
-    agent.build(1, balanced());
+fn agent_stopped_repeatedly_gives_same_verdicts() {
+    let mut agent = Conversation::start_ready(User::Same);
+    agent.build(1, plan_with_balancers());
     let processes = agent.processes();
     let over = AtomicBool::new(false);
-    agent.say(&Request::Probe { lab: 1 });
+    agent.send(&Request::Probe { lab: 1 });
     agent.await_step("run its probes");
     let evidence = thread::scope(|scope| {
-        scope.spawn(|| stop_and_go(&processes, &over));
-        let evidence = probed(&mut agent);
+        scope.spawn(|| stop_and_continue_until(&processes, &over));
+        let evidence = recv_evidence(&mut agent);
         over.store(true, Ordering::SeqCst);
         evidence
     });
@@ -139,16 +139,16 @@ fn agent_stopped_again_and_again_gives_the_same_verdicts() {
 
 /// Runs a probe whose second SYN, sent after 1 s, passes the filter. The agent is stopped until the
 /// reply to that SYN has arrived.
-fn second_syn(patience: Duration) -> Verdict {
-    let mut plan = plan();
+fn probe_second_syn(patience: Duration) -> Verdict {
+    let mut plan = small_plan();
     let second = "-A FORWARD -p tcp --syn --dport 8080 -m statistic --mode nth --every 1000";
     // Each rule is inserted at the top, so the first one here matches last.
-    rule(
+    insert_rule(
         &mut plan,
         "filter",
         "-A FORWARD -p tcp --syn --dport 8080 -j DROP",
     );
-    rule(
+    insert_rule(
         &mut plan,
         "filter",
         &format!("{second} --packet 1 -j ACCEPT"),
@@ -164,15 +164,15 @@ fn second_syn(patience: Duration) -> Verdict {
         optional: true,
     });
     plan.probes = vec![probe("call", "10.0.2.2:8080", patience)];
-    let mut agent = Conversation::ready(User::Same);
+    let mut agent = Conversation::start_ready(User::Same);
     agent.build(1, plan);
     let processes = agent.processes();
-    agent.say(&Request::Probe { lab: 1 });
+    agent.send(&Request::Probe { lab: 1 });
     agent.await_step("run its probes");
     processes.signal_agent(SIGSTOP);
     thread::sleep(Duration::from_millis(1800));
     processes.signal_agent(SIGCONT);
-    let evidence = probed(&mut agent);
+    let evidence = recv_evidence(&mut agent);
     let [verdict] = verdicts(&evidence, "call")[..] else {
         panic!("{evidence:#?}");
     };
@@ -180,24 +180,30 @@ fn second_syn(patience: Duration) -> Verdict {
 }
 
 #[test]
-fn syn_resent_after_patience_agent_stopped_is_a_timeout() {
-    assert_eq!(second_syn(Duration::from_millis(500)), Verdict::Timeout);
+fn syn_resent_after_max_wait_agent_stopped_is_timeout() {
+    assert_eq!(
+        probe_second_syn(Duration::from_millis(500)),
+        Verdict::Timeout
+    );
 }
 
 #[test]
-fn syn_resent_within_patience_agent_stopped_is_connected() {
-    assert_eq!(second_syn(Duration::from_millis(1500)), Verdict::Connected);
+fn syn_resent_within_max_wait_agent_stopped_is_connected() {
+    assert_eq!(
+        probe_second_syn(Duration::from_millis(1500)),
+        Verdict::Connected
+    );
 }
 
 #[test]
-fn backend_given_up_by_the_kernel_agent_stopped_is_no_verdict() {
-    let mut plan = balanced_to("10.0.2.99:8080", Duration::from_secs(10));
+fn backend_unresolved_agent_stopped_returns_failure() {
+    let mut plan = plan_with_first_backend("10.0.2.99:8080", Duration::from_secs(10));
     plan.probes.retain(|probe| probe.name == "impatient");
     plan.probes[0].patience = Duration::from_secs(8);
-    let mut agent = Conversation::ready(User::Same);
+    let mut agent = Conversation::start_ready(User::Same);
     agent.build(1, plan);
     let processes = agent.processes();
-    agent.say(&Request::Probe { lab: 1 });
+    agent.send(&Request::Probe { lab: 1 });
     agent.await_step("run its probes");
     // Meanwhile the balancer accepts the connection, and its kernel starts to resolve the backend's
     // address, which fails after 3 s.
@@ -208,7 +214,7 @@ fn backend_given_up_by_the_kernel_agent_stopped_is_no_verdict() {
     let Event::Failed { lab: 1, failure } = agent.answer() else {
         panic!("it has a verdict");
     };
-    assert_eq!(failure.fault, Fault::Slow);
+    assert_eq!(failure.fault, FailureKind::TooBusy);
     assert_eq!(
         failure.message,
         "this machine is too busy for a verdict on the probes: a balancer was late when the \

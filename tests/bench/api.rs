@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
-use svclab_model::plan::{API, Namespace, Plan};
+use svclab_model::plan::{API_ADDRESS, Namespace, Plan};
 use svclab_runner::kernel::{Host, Session};
 use tokio::runtime::Builder;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -24,12 +24,12 @@ const SERVICES: u32 = 10_000;
 
 /// Number of changes, and number of changes a second.
 const CHANGES: u32 = 2_000;
-const RATE: u32 = 200;
+const CHANGES_PER_SECOND: u32 = 200;
 
 const WATCHERS: usize = 3;
 
 /// Annotation with the time at which a change was sent, in nanoseconds since the epoch.
-const SENT: &str = "svclab/sent";
+const SENT_ANNOTATION: &str = "svclab/sent";
 
 /// Namespace of the API server and the clients.
 const NODE: &str = "node";
@@ -38,8 +38,8 @@ fn main() {
     let words: Vec<String> = env::args().collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[1..] {
-        ["list", target] => list(target),
-        ["watch", target] => watch(target),
+        ["list", target] => measure_list(target),
+        ["watch", target] => measure_watch(target),
         _ => measure(),
     }
 }
@@ -47,8 +47,8 @@ fn main() {
 fn measure() {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let own = env::current_exe().expect("a program has a path");
-        let own = fs::canonicalize(own).expect("a path");
+        let path = env::current_exe().expect("a program has a path");
+        let own = fs::canonicalize(path).expect("a path");
         let host = Host::with_agent(AGENT.into()).with_programs([own.clone()]);
         let agent = host.start().await.expect("an agent");
         let plan = Plan {
@@ -70,10 +70,10 @@ fn measure() {
         let begun = Instant::now();
         let objects = (0..SERVICES).flat_map(|number| [service(number), slice(number, None)]);
         let objects: Vec<Value> = objects.collect();
-        let version = session.serve(NODE, API, objects).await;
+        let version = session.serve(NODE, API_ADDRESS, objects).await;
         let version = version.expect("they can be served");
-        table.add_row(["handing it over", &told(begun.elapsed())]);
-        for (what, target) in [
+        table.add_row(["handing it over", &format_milliseconds(begun.elapsed())]);
+        for (label, target) in [
             ("listing services", "/api/v1/services".to_owned()),
             (
                 "the slices as a stream, to its bookmark",
@@ -85,9 +85,9 @@ fn measure() {
             let finished = session.run(NODE, &program, &["list", &target], "").await;
             let finished = finished.expect("a client");
             assert!(finished.success, "{finished:?}");
-            table.add_row([what, finished.stdout.trim()]);
+            table.add_row([label, finished.stdout.trim()]);
         }
-        changes(&mut session, &program, version, &mut table).await;
+        measure_changes(&mut session, &program, version, &mut table).await;
         table.add_row([
             "memory of the agent, before and after".to_owned(),
             format!("{before} MiB, {} MiB", resident(process)),
@@ -97,7 +97,7 @@ fn measure() {
 }
 
 /// Sends changes of endpoint slices at a constant rate while clients watch.
-async fn changes(session: &mut Session, program: &str, version: u64, table: &mut Table) {
+async fn measure_changes(session: &mut Session, program: &str, version: u64, table: &mut Table) {
     let target =
         format!("/apis/discovery.k8s.io/v1/endpointslices?watch=true&resourceVersion={version}");
     let watchers: Vec<String> = (0..WATCHERS).map(|at| format!("watcher {at}")).collect();
@@ -106,7 +106,7 @@ async fn changes(session: &mut Session, program: &str, version: u64, table: &mut
         let started = session.start(NODE, name, program, &words).await;
         started.expect("a client");
     }
-    let mut pace = interval(Duration::from_secs(1) / RATE);
+    let mut pace = interval(Duration::from_secs(1) / CHANGES_PER_SECOND);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let begun = Instant::now();
     for change in 0..CHANGES {
@@ -114,12 +114,14 @@ async fn changes(session: &mut Session, program: &str, version: u64, table: &mut
         // Any order that reaches all services is sufficient.
         let number = change * 7919 % SERVICES;
         let changed = slice(number, Some(now()));
-        let put = session.put(NODE, API, vec![changed]).await;
+        let put = session
+            .update_objects(NODE, API_ADDRESS, vec![changed])
+            .await;
         put.expect("it can be served");
     }
     let took = begun.elapsed();
     table.add_row([
-        format!("{CHANGES} changes at {RATE} a second"),
+        format!("{CHANGES} changes at {CHANGES_PER_SECOND} a second"),
         format!(
             "{:.0} a second were made",
             f64::from(CHANGES) / took.as_secs_f64()
@@ -159,7 +161,7 @@ fn slice(number: u32, sent: Option<u128>) -> Value {
         "metadata": {
             "name": format!("service-{number}-a"), "namespace": "default",
             "labels": {"kubernetes.io/service-name": format!("service-{number}")},
-            "annotations": {SENT: sent},
+            "annotations": {SENT_ANNOTATION: sent},
         },
         "ports": [{"port": 8080, "protocol": "TCP"}], "endpoints": endpoints,
     })
@@ -174,16 +176,16 @@ fn now() -> u128 {
     now.expect("a clock that is set").as_nanos()
 }
 
-fn told(time: Duration) -> String {
+fn format_milliseconds(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
 /// Sends a GET request and reads lines until `each` returns true.
-fn ask(target: &str, mut each: impl FnMut(&str) -> bool) {
-    let mut stream = TcpStream::connect(API).expect("an API server");
+fn get_lines(target: &str, mut each: impl FnMut(&str) -> bool) {
+    let mut stream = TcpStream::connect(API_ADDRESS).expect("an API server");
     write!(
         stream,
-        "GET {target} HTTP/1.1\r\nHost: {API}\r\nConnection: close\r\n\r\n"
+        "GET {target} HTTP/1.1\r\nHost: {API_ADDRESS}\r\nConnection: close\r\n\r\n"
     )
     .expect("it listens");
     for line in BufReader::new(stream).lines() {
@@ -194,48 +196,52 @@ fn ask(target: &str, mut each: impl FnMut(&str) -> bool) {
 }
 
 /// Client: prints the time of a full response and its size.
-fn list(target: &str) {
+fn measure_list(target: &str) {
     let begun = Instant::now();
     let mut bytes = 0;
-    ask(target, |line| {
+    get_lines(target, |line| {
         bytes += line.len();
         line.contains("\"BOOKMARK\"")
     });
-    println!("{}, {} KiB", told(begun.elapsed()), bytes / 1024);
+    println!(
+        "{}, {} KiB",
+        format_milliseconds(begun.elapsed()),
+        bytes / 1024
+    );
 }
 
 /// Client: prints the delays between the sending and the receipt of changes.
-fn watch(target: &str) {
+fn measure_watch(target: &str) {
     let mut late: Vec<u128> = Vec::new();
-    let all = usize::try_from(CHANGES).expect("a small number");
-    ask(target, |line| {
+    let expected_events = usize::try_from(CHANGES).expect("a small number");
+    get_lines(target, |line| {
         // Lines between events contain the chunk sizes.
         if line.starts_with('{') {
             let event: Value = serde_json::from_str(line).expect("an event");
-            let sent = event["object"]["metadata"]["annotations"][SENT].as_str();
+            let sent = event["object"]["metadata"]["annotations"][SENT_ANNOTATION].as_str();
             let sent: u128 = sent.and_then(|sent| sent.parse().ok()).expect("a time");
             late.push(now().saturating_sub(sent));
         }
-        late.len() == all
+        late.len() == expected_events
     });
     late.sort_unstable();
-    let at = |share: usize| {
+    let percentile = |share: usize| {
         let place = (late.len() * share / 100).min(late.len().saturating_sub(1));
         late.get(place).map_or(0, |nanoseconds| nanoseconds / 1000)
     };
     println!(
         "{} changes: median {} us, 99 of 100 within {} us, all within {} us",
         late.len(),
-        at(50),
-        at(99),
-        at(100)
+        percentile(50),
+        percentile(99),
+        percentile(100)
     );
 }
 
 /// Returns the resident memory of a process and its descendants in MiB.
 fn resident(process: u32) -> u64 {
-    let own = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let own = own
+    let own_memory = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let own = own_memory
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next())
         .and_then(|kibibytes| kibibytes.parse::<u64>().ok())

@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use planted::{Culprit, Random, lab, pair};
-use svclab_experiment::run::bisect::{Task, find, side_by_side};
+use planted::{Culprit, Random, generate_pair, lab};
+use svclab_experiment::run::bisect::{Task, find, parallel_labs};
 use svclab_runner::kernel::Host;
 
 /// Target for the time to find a culprit.
-const AIM: Duration = Duration::from_secs(5);
+const TARGET_TIME: Duration = Duration::from_secs(5);
 
 fn main() {
-    let mut asked = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
-    let each = asked.next().unwrap_or(3);
+    let mut arguments = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
+    let each = arguments.next().unwrap_or(3);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -39,29 +39,34 @@ fn main() {
     for culprit in Culprit::ALL {
         let (mut took, mut trials, mut differences, mut right) = (Vec::new(), 0, 0, 0);
         for seed in 0..each {
-            let mut planted = pair(&lab, culprit, &mut Random::new(seed));
+            let mut planted = generate_pair(&lab, culprit, &mut Random::new(seed));
             let task = Task {
                 good: planted.good,
                 bad: planted.bad,
                 good_name: "good".to_owned(),
                 bad_name: "bad".to_owned(),
-                over: None,
+                base: None,
                 probe: None,
             };
             let begun = Instant::now();
             let found = runtime.block_on(async {
                 let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent")));
                 let agent = agent.start().await.expect("an agent");
-                find(&task, &agent, side_by_side(&task, u64::MAX), &mut |_, _| {})
-                    .await
-                    .expect("an answer")
+                find(
+                    &task,
+                    &agent,
+                    parallel_labs(&task, u64::MAX),
+                    &mut |_, _| {},
+                )
+                .await
+                .expect("an answer")
             });
             took.push(begun.elapsed());
             trials = trials.max(found.trials.len());
             differences = differences.max(found.differences);
-            let all = found.breaks.iter().flatten();
-            let mut named: Vec<String> = all
-                .filter_map(|one| one.bad.clone().or(one.good.clone()))
+            let breaks = found.breaks.iter().flatten();
+            let mut named: Vec<String> = breaks
+                .filter_map(|difference| difference.bad.clone().or(difference.good.clone()))
                 .collect();
             named.sort();
             planted.culprits.sort();
@@ -78,8 +83,8 @@ fn main() {
             trials.to_string(),
             seconds(took.get(took.len() / 2).copied().unwrap_or_default()),
             seconds(longest),
-            seconds(AIM),
-            if longest <= AIM && right == each {
+            seconds(TARGET_TIME),
+            if longest <= TARGET_TIME && right == each {
                 "met"
             } else {
                 "missed"

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use svclab_dump::compare::iptables::{Order, compare};
-use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::text::Text;
-use svclab_ruleset::text::problem::Wrong;
+use svclab_ruleset::text::problem::ProblemKind;
 
 /// Number of rules in the dump.
 const RULES: usize = 200_000;
 
 /// Appends the eight rules that kube-proxy writes for a service with two endpoints.
-fn service(text: &mut [String; 3], n: usize) {
-    let [chains, list, own] = text;
+fn append_service(text: &mut [String; 3], n: usize) {
+    let [chains, list, rules] = text;
     let (a, b, c) = (n / 65_536, n / 256 % 256, n % 256);
     let name = format!("default/service-{n}:http");
     for chain in ["SVC", "SEP-A", "SEP-B"] {
@@ -27,7 +27,7 @@ fn service(text: &mut [String; 3], n: usize) {
         "-A KUBE-SERVICES -d 10.{a}.{b}.{c}/32 -p tcp -m comment --comment \"{name} cluster IP\" -m tcp --dport 80 -j KUBE-SVC{n:010}"
     );
     let _ = writeln!(
-        own,
+        rules,
         "-A KUBE-SVC{n:010} ! -s 10.244.0.0/16 -d 10.{a}.{b}.{c}/32 -p tcp -m comment --comment \"{name} cluster IP\" -m tcp --dport 80 -j KUBE-MARK-MASQ"
     );
     for (endpoint, chance) in [
@@ -38,7 +38,7 @@ fn service(text: &mut [String; 3], n: usize) {
         ("B", ""),
     ] {
         let _ = writeln!(
-            own,
+            rules,
             "-A KUBE-SVC{n:010} -m comment --comment \"{name} -> 10.244.1.{c}:8080\"{chance} -j KUBE-SEP-{endpoint}{n:010}\n\
              -A KUBE-SEP-{endpoint}{n:010} -s 10.244.1.{c}/32 -m comment --comment \"{name}\" -j KUBE-MARK-MASQ\n\
              -A KUBE-SEP-{endpoint}{n:010} -p tcp -m comment --comment \"{name}\" -m tcp -j DNAT --to-destination 10.244.1.{c}:8080"
@@ -49,10 +49,10 @@ fn service(text: &mut [String; 3], n: usize) {
 fn dump(order: impl Iterator<Item = usize>) -> String {
     let mut text = [String::new(), String::new(), String::new()];
     for n in order {
-        service(&mut text, n);
+        append_service(&mut text, n);
     }
-    let [chains, list, own] = text;
-    format!("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n{chains}{list}{own}COMMIT\n")
+    let [chains, list, rules] = text;
+    format!("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n{chains}{list}{rules}COMMIT\n")
 }
 
 fn measure(criterion: &mut Criterion) {
@@ -69,14 +69,16 @@ fn measure(criterion: &mut Criterion) {
     group.bench_function("read 200,000 rules", |bencher| {
         bencher.iter(|| {
             let mut problems = Vec::new();
-            let dump = Dump::read(black_box(&whole), &mut problems);
-            let odd = problems.iter().find(|p| matches!(p.wrong, Wrong::Line(_)));
+            let dump = IptablesRules::parse_with_problems(black_box(&whole), &mut problems);
+            let odd = problems
+                .iter()
+                .find(|p| matches!(p.wrong, ProblemKind::UnknownLine(_)));
             assert!(odd.is_none());
             dump
         });
     });
-    let first = Dump::parse(&text).expect("a dump");
-    let second = Dump::parse(&dump((0..services).rev())).expect("a dump");
+    let first = IptablesRules::parse(&text).expect("a dump");
+    let second = IptablesRules::parse(&dump((0..services).rev())).expect("a dump");
     group.bench_function(
         "compare 200,000 rules, services in another order",
         |bencher| {

@@ -27,7 +27,7 @@ struct Cluster {
     slices: Vec<EndpointSlice>,
 }
 
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
 }
 
@@ -48,12 +48,12 @@ impl Cluster {
                 }
             })
         };
-        let endpoint = |n: usize, at: usize| {
-            let n = n * ENDPOINTS + at;
+        let endpoint = |n: usize, index: usize| {
+            let n = n * ENDPOINTS + index;
             json!({
                 "addresses": [format!("10.{}.{}.{}", n / 65_536, n / 256 % 256, n % 256)],
                 "conditions": {"ready": true},
-                "nodeName": if at.is_multiple_of(2) { "node-a" } else { "node-b" }
+                "nodeName": if index.is_multiple_of(2) { "node-a" } else { "node-b" }
             })
         };
         let slice = |n: usize| {
@@ -70,13 +70,13 @@ impl Cluster {
             })
         };
         Self {
-            nodes: vec![read(node)],
-            services: (0..size).map(|n| read(service(n))).collect(),
-            slices: (0..size).map(|n| read(slice(n))).collect(),
+            nodes: vec![parse(node)],
+            services: (0..size).map(|n| parse(service(n))).collect(),
+            slices: (0..size).map(|n| parse(slice(n))).collect(),
         }
     }
 
-    fn seen(&self) -> Objects<'_> {
+    fn objects(&self) -> Objects<'_> {
         Objects {
             node: "node-a",
             nodes: &self.nodes,
@@ -89,15 +89,15 @@ impl Cluster {
 }
 
 /// Generates the rules and renders them as programs read them. Returns the size of the result.
-fn written(proxy: &KubeProxy, cluster: &Cluster) -> usize {
+fn generate_rules(proxy: &KubeProxy, cluster: &Cluster) -> usize {
     if proxy.mode == Mode::Nftables {
-        let table = nftables_rules(proxy, &cluster.seen(), Family::V4).expect("a table");
+        let table = nftables_rules(proxy, &cluster.objects(), Family::V4).expect("a table");
         table.to_string().len()
     } else if proxy.mode == Mode::Ipvs {
-        let rules = ipvs_rules(proxy, &cluster.seen(), Family::V4).expect("rules");
+        let rules = ipvs_rules(proxy, &cluster.objects(), Family::V4).expect("rules");
         rules.script.to_string().len() + rules.sets.to_string().len() + rules.servers.len()
     } else {
-        let rules = rules(proxy, &cluster.seen(), Family::V4).expect("rules");
+        let rules = rules(proxy, &cluster.objects(), Family::V4).expect("rules");
         rules.script.to_string().len()
     }
 }
@@ -117,7 +117,9 @@ fn measure(criterion: &mut Criterion) {
             };
             let id = BenchmarkId::from_parameter(format!("{size} services"));
             group.bench_function(id, |bencher| {
-                bencher.iter_with_large_drop(|| written(black_box(&proxy), black_box(&cluster)));
+                bencher.iter_with_large_drop(|| {
+                    generate_rules(black_box(&proxy), black_box(&cluster))
+                });
             });
         }
         group.finish();

@@ -15,8 +15,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use svclab_runner::kernel::Agent;
-use svclab_runner::kernel::guest::{Cache, Guest, KERNELS, Kvm, Wanted};
-use svclab_runner::run::{Prepared, choose, prepare};
+use svclab_runner::kernel::guest::{Cache, Guest, KERNELS, KernelRequest, Kvm};
+use svclab_runner::run::{Prepared, prepare, select_labs};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -47,32 +47,32 @@ fn main() {
     let bench = Bench::new(&runtime);
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(HEADER);
-    let boots: Vec<Measured> = (0..BOOTS).map(|_| bench.boot()).collect();
-    row(&mut table, "cold boot to a snapshot", &boots, 2.5);
-    let restores: Vec<Measured> = (0..RESTORES).map(|_| bench.restore()).collect();
-    row(&mut table, "restore to the first answer", &restores, 0.2);
-    let case = prepared(CASE);
+    let boots: Vec<Measurement> = (0..BOOTS).map(|_| bench.boot()).collect();
+    add_row(&mut table, "cold boot to a snapshot", &boots, 2.5);
+    let restores: Vec<Measurement> = (0..RESTORES).map(|_| bench.restore()).collect();
+    add_row(&mut table, "restore to the first answer", &restores, 0.2);
+    let case = prepare_case(CASE);
     let agent = bench.start();
-    let cases: Vec<Measured> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
-    row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
-    let memory = resident(agent.process().expect("a guest is a process"));
+    let cases: Vec<Measurement> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
+    add_row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
+    let guest_memory = describe_memory(agent.process().expect("a guest is a process"));
     drop(agent);
     // Printed before the run of all labs, which can fail.
     println!("{table}");
-    println!("memory of a guest with a lab in it: {memory}");
-    println!("{}", bench.about());
-    let all = [bench.all(), bench.all()];
+    println!("memory of a guest with a lab in it: {guest_memory}");
+    println!("{}", bench.describe_machine());
+    let runs = [bench.run_all_labs(), bench.run_all_labs()];
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(HEADER);
-    row(&mut table, "all labs, warm, by `svclab run`", &all, 15.0);
+    add_row(&mut table, "all labs, warm, by `svclab run`", &runs, 15.0);
     println!("{table}");
 }
 
 /// Wall-clock time and processor time of an action.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct Measurement {
     took: Duration,
-    worked: Duration,
+    processor_time: Duration,
 }
 
 struct Bench<'a> {
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
 
     fn guest(&self, cache: &Cache) -> Guest {
         self.runtime.block_on(async {
-            let wanted = Wanted::Newest;
+            let wanted = KernelRequest::Newest;
             let guest = Guest::with_agent(cache.clone(), &wanted, PathBuf::from(AGENT)).await;
             guest.expect("a kernel")
         })
@@ -121,38 +121,38 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures a boot without snapshot, until the snapshot is stored.
-    fn boot(&self) -> Measured {
+    fn boot(&self) -> Measurement {
         let snapshots = self.cold.1.directory().join("snapshots");
         drop(fs::remove_dir_all(snapshots));
         let guest = self.guest(&self.cold.1);
-        let (begun, before) = (Instant::now(), worked());
+        let (begun, before) = (Instant::now(), processor_time());
         let booted = self.runtime.block_on(guest.boot());
         booted.expect("a guest comes up");
-        Measured {
+        Measurement {
             took: begun.elapsed(),
-            worked: worked().saturating_sub(before),
+            processor_time: processor_time().saturating_sub(before),
         }
     }
 
     /// Measures a start from a snapshot until the agent answers, including the start of QEMU.
-    fn restore(&self) -> Measured {
-        let (begun, before) = (Instant::now(), worked());
+    fn restore(&self) -> Measurement {
+        let (begun, before) = (Instant::now(), processor_time());
         let agent = self.start();
-        Measured {
+        Measurement {
             took: begun.elapsed(),
-            worked: worked().saturating_sub(before) + of_process(&agent),
+            processor_time: processor_time().saturating_sub(before) + qemu_processor_time(&agent),
         }
     }
 
     /// Measures a case from its plan to its verdict, in a guest that has already run it.
-    fn case(&self, agent: &Agent, case: &Prepared) -> Measured {
+    fn case(&self, agent: &Agent, case: &Prepared) -> Measurement {
         self.runtime.block_on(async {
-            let (begun, before) = (Instant::now(), of_process(agent));
+            let (begun, before) = (Instant::now(), qemu_processor_time(agent));
             let mut session = agent.build(case.plan.clone()).await.expect("a lab");
             let evidence = session.probe().await.expect("evidence");
-            let measured = Measured {
+            let measured = Measurement {
                 took: begun.elapsed(),
-                worked: of_process(agent).saturating_sub(before),
+                processor_time: qemu_processor_time(agent).saturating_sub(before),
             };
             let judge = case.judge().expect("it can be judged");
             let judgement = judge.judge(&evidence);
@@ -166,8 +166,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures `svclab run` with all labs of the write-ups, in guests.
-    fn all(&self) -> Measured {
-        let (begun, before) = (Instant::now(), worked());
+    fn run_all_labs(&self) -> Measurement {
+        let (begun, before) = (Instant::now(), processor_time());
         let status = Command::new(SVCLAB)
             .args(["run", "--kernel", "6.12"])
             .env("SVCLAB_CACHE", self.warm.directory())
@@ -176,13 +176,13 @@ impl<'a> Bench<'a> {
             .expect("svclab starts");
         let took = begun.elapsed();
         assert!(status.success(), "svclab run ended with {status}");
-        Measured {
+        Measurement {
             took,
-            worked: worked().saturating_sub(before),
+            processor_time: processor_time().saturating_sub(before),
         }
     }
 
-    fn about(&self) -> String {
+    fn describe_machine(&self) -> String {
         let guest = self.guest(&self.warm);
         let kvm = self.runtime.block_on(guest.kvm()).expect("a QEMU");
         let by = if kvm == Kvm::Works { "with" } else { "without" };
@@ -196,25 +196,28 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn prepared(name: &str) -> Prepared {
-    let chosen = choose(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+fn prepare_case(name: &str) -> Prepared {
+    let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     prepare(&chosen[0], case, Duration::from_secs(3)).expect("it can be prepared")
 }
 
-fn row(table: &mut Table, what: &str, measured: &[Measured], aim: f64) {
-    let sorted = |of: fn(&Measured) -> Duration| {
-        let mut seconds: Vec<f64> = measured.iter().map(|one| of(one).as_secs_f64()).collect();
+fn add_row(table: &mut Table, label: &str, measured: &[Measurement], aim: f64) {
+    let sorted = |duration: fn(&Measurement) -> Duration| {
+        let mut seconds: Vec<f64> = measured
+            .iter()
+            .map(|one| duration(one).as_secs_f64())
+            .collect();
         seconds.sort_by(f64::total_cmp);
         (seconds[seconds.len() / 2], seconds[0])
     };
-    let (median, best) = sorted(|one| one.took);
-    let (_, least_work) = sorted(|one| one.worked);
+    let (median, best) = sorted(|measurement| measurement.took);
+    let (_, least_work) = sorted(|measurement| measurement.processor_time);
     let right =
         |seconds: f64| Cell::new(format!("{seconds:.3} s")).set_alignment(CellAlignment::Right);
     let met = if median <= aim { "met" } else { "missed" };
     table.add_row([
-        Cell::new(what),
+        Cell::new(label),
         right(median),
         right(best),
         right(aim),
@@ -224,20 +227,20 @@ fn row(table: &mut Table, what: &str, measured: &[Measured], aim: f64) {
 }
 
 /// Returns the processor time of this process and of its ended children.
-fn worked() -> Duration {
-    let of = |who| {
+fn processor_time() -> Duration {
+    let times_of = |who| {
         let usage = getrusage(who).expect("usage");
         [usage.user_time(), usage.system_time()].map(|time| {
             let micros = time.num_microseconds();
             Duration::from_micros(micros.unsigned_abs())
         })
     };
-    let times = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(of);
+    let times = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(times_of);
     times.iter().flatten().sum()
 }
 
 /// Returns the processor time of a guest's running QEMU process.
-fn of_process(agent: &Agent) -> Duration {
+fn qemu_processor_time(agent: &Agent) -> Duration {
     let process = agent.process().expect("a guest is a process");
     // The first number of `schedstat` is the thread's processor time in nanoseconds.
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
@@ -249,10 +252,10 @@ fn of_process(agent: &Agent) -> Duration {
 }
 
 /// Describes the resident memory of a process, and its unshared part.
-fn resident(process: u32) -> String {
+fn describe_memory(process: u32) -> String {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = fs::read_to_string(path).expect("a process that lives");
-    let of = |names: &[&str]| -> u64 {
+    let sum_of = |names: &[&str]| -> u64 {
         text.lines()
             .filter(|line| names.iter().any(|name| line.starts_with(name)))
             .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
@@ -260,8 +263,8 @@ fn resident(process: u32) -> String {
     };
     format!(
         "{} MiB, of which {} MiB are its own",
-        of(&["Rss:"]) / 1024,
-        of(&["Private_Clean:", "Private_Dirty:"]) / 1024
+        sum_of(&["Rss:"]) / 1024,
+        sum_of(&["Private_Clean:", "Private_Dirty:"]) / 1024
     )
 }
 

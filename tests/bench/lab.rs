@@ -19,7 +19,7 @@ pub struct Case {
 
 impl Case {
     /// Reads the lab with that iptables backend.
-    pub fn with(backend: Backend) -> Self {
+    pub fn new(backend: Backend) -> Self {
         Self {
             plan: plan::plan(backend),
             name: plan::name(backend),
@@ -45,12 +45,12 @@ impl Case {
     }
 }
 
-pub struct Ready {
+pub struct RunningAgent {
     runtime: Runtime,
     agent: Agent,
 }
 
-impl Ready {
+impl RunningAgent {
     pub fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -41,23 +41,23 @@ pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
             took.min().expect("some were measured")
         };
         let memory = cell::Cell::new(0_u64);
-        let own = best(&|| {
-            let (took, more) = svclab(runtime, agent, size);
+        let netlink_time = best(&|| {
+            let (took, more) = measure_svclab(runtime, agent, size);
             memory.set(memory.get().max(more));
             took
         });
-        let bare = best(&|| bare(runtime, size));
-        let batch = best(&|| batch(size));
+        let bare = best(&|| measure_netlink(runtime, size));
+        let batch = best(&|| measure_ip_batch(size));
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         let milliseconds = |time: Duration| right(format!("{:.1} ms", time.as_secs_f64() * 1e3));
         table.add_row([
             right(size.to_string()),
-            milliseconds(own),
-            milliseconds(own / u32::from(size)),
+            milliseconds(netlink_time),
+            milliseconds(netlink_time / u32::from(size)),
             milliseconds(bare),
             right(format!(
                 "{:.2} times",
-                own.as_secs_f64() / bare.as_secs_f64()
+                netlink_time.as_secs_f64() / bare.as_secs_f64()
             )),
             milliseconds(batch),
             right(format!("{} KiB", memory.get() / u64::from(size))),
@@ -67,8 +67,8 @@ pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
 }
 
 /// Returns the address of a namespace and of the router's peer interface.
-fn addresses(at: u16) -> (Ipv4Addr, Ipv4Addr) {
-    let [high, low] = at.to_be_bytes();
+fn addresses(index: u16) -> (Ipv4Addr, Ipv4Addr) {
+    let [high, low] = index.to_be_bytes();
     (
         Ipv4Addr::new(10, high, low, 2),
         Ipv4Addr::new(10, high, low, 1),
@@ -76,33 +76,36 @@ fn addresses(at: u16) -> (Ipv4Addr, Ipv4Addr) {
 }
 
 fn plan(size: u16) -> Plan {
-    let link = |of: &str, name: String, there: String, peer: String, address: Ipv4Addr| Link {
-        mac: Mac::of(of, &name),
-        kind: LinkKind::Veth {
-            namespace: there,
-            peer,
-        },
-        addresses: vec![format!("{address}/24").parse().expect("an address")],
-        bridge: None,
-        hairpin: false,
-        down: false,
-        mtu: None,
-        name,
-    };
+    let link =
+        |namespace: &str, name: String, peer_namespace: String, peer: String, address: Ipv4Addr| {
+            Link {
+                mac: Mac::from_names(namespace, &name),
+                kind: LinkKind::Veth {
+                    namespace: peer_namespace,
+                    peer,
+                },
+                addresses: vec![format!("{address}/24").parse().expect("an address")],
+                bridge: None,
+                hairpin: false,
+                down: false,
+                mtu: None,
+                name,
+            }
+        };
     let mut router = Namespace {
         name: "router".to_owned(),
         ..Namespace::default()
     };
     let mut namespaces = Vec::new();
     for at in 0..size {
-        let (own, far) = addresses(at);
+        let (own_address, gateway) = addresses(at);
         let name = format!("ns-{at}");
         router.links.push(link(
             "router",
             format!("v{at}"),
             name.clone(),
             "eth0".to_owned(),
-            far,
+            gateway,
         ));
         namespaces.push(Namespace {
             links: vec![link(
@@ -110,11 +113,11 @@ fn plan(size: u16) -> Plan {
                 "eth0".to_owned(),
                 "router".to_owned(),
                 format!("v{at}"),
-                own,
+                own_address,
             )],
             routes: vec![Route {
                 to: "0.0.0.0/0".parse().expect("a network"),
-                via: Some(far.into()),
+                via: Some(gateway.into()),
                 dev: "eth0".to_owned(),
                 onlink: false,
                 source: None,
@@ -136,31 +139,31 @@ fn plan(size: u16) -> Plan {
 /// Measures the build time, and the growth of kernel memory in KiB. Memory of the previous lab that
 /// the kernel frees late reduces the growth, so the maximum of several measurements is most
 /// accurate.
-fn svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64) {
+fn measure_svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64) {
     let plan = plan(size);
     runtime.block_on(async {
-        let before = held();
+        let before = kernel_memory();
         let begun = Instant::now();
         let session = agent.build(plan).await.expect("the lab is built");
         let took = begun.elapsed();
-        let more = held().saturating_sub(before);
+        let more = kernel_memory().saturating_sub(before);
         session.end().await.expect("the lab goes");
         (took, more)
     })
 }
 
 /// Returns the kernel memory in slabs and per-CPU allocations in KiB.
-fn held() -> u64 {
+fn kernel_memory() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux says");
-    let of = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let kibibytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
     let lines = meminfo
         .lines()
         .filter(|line| line.starts_with("Slab:") || line.starts_with("Percpu:"));
-    lines.filter_map(of).sum()
+    lines.filter_map(kibibytes).sum()
 }
 
 /// Measures a sequential program that uses the system calls directly.
-fn bare(runtime: &Runtime, size: u16) -> Duration {
+fn measure_netlink(runtime: &Runtime, size: u16) -> Duration {
     let here = || File::open("/proc/thread-self/ns/net").expect("a namespace");
     runtime.block_on(async {
         let home = here();
@@ -174,9 +177,9 @@ fn bare(runtime: &Runtime, size: u16) -> Duration {
         }
         setns(&home, CloneFlags::CLONE_NEWNET).expect("it is there");
         let (router, rest) = made.split_first().expect("there is one");
-        for (at, (ns, handle)) in (0..).zip(rest) {
-            let (own, far) = addresses(at);
-            let cable = LinkVeth::new(&format!("v{at}"), "eth0")
+        for (number, (ns, handle)) in (0..).zip(rest) {
+            let (own_address, gateway) = addresses(number);
+            let veth = LinkVeth::new(&format!("v{number}"), "eth0")
                 .set_info_data(netlink_packet_route::link::InfoData::Veth(
                     netlink_packet_route::link::InfoVeth::Peer(
                         LinkUnspec::new_with_name("eth0")
@@ -185,10 +188,10 @@ fn bare(runtime: &Runtime, size: u16) -> Duration {
                     ),
                 ))
                 .build();
-            router.1.link().add(cable).execute().await.expect("a cable");
+            router.1.link().add(veth).execute().await.expect("a cable");
             for (handle, name, address) in [
-                (&router.1, format!("v{at}"), far),
-                (handle, "eth0".to_owned(), own),
+                (&router.1, format!("v{number}"), gateway),
+                (handle, "eth0".to_owned(), own_address),
             ] {
                 let mut links = handle.link().get().match_name(name).execute();
                 let link = links.try_next().await.expect("links").expect("a link");
@@ -203,7 +206,7 @@ fn bare(runtime: &Runtime, size: u16) -> Duration {
                 handle.link().set(up).execute().await.expect("it comes up");
             }
             let route = rtnetlink::RouteMessageBuilder::<Ipv4Addr>::new()
-                .gateway(far)
+                .gateway(gateway)
                 .build();
             handle.route().add(route).execute().await.expect("a route");
         }
@@ -212,20 +215,20 @@ fn bare(runtime: &Runtime, size: u16) -> Duration {
 }
 
 /// Measures a shell script with `ip -batch`.
-fn batch(size: u16) -> Duration {
+fn measure_ip_batch(size: u16) -> Duration {
     let mut lines = String::new();
     let mut inside = String::new();
-    for at in 0..size {
-        let (own, far) = addresses(at);
+    for index in 0..size {
+        let (address, gateway) = addresses(index);
         let _ = write!(
             lines,
-            "netns add svclab-bench-{at}\nlink add v{at} type veth peer name eth0 netns svclab-bench-{at}\n\
-             address add {far}/24 dev v{at}\nlink set v{at} up\n"
+            "netns add svclab-bench-{index}\nlink add v{index} type veth peer name eth0 netns svclab-bench-{index}\n\
+             address add {gateway}/24 dev v{index}\nlink set v{index} up\n"
         );
         let _ = write!(
             inside,
-            "ip -n svclab-bench-{at} -batch - <<E\naddress add {own}/24 dev eth0\nlink set eth0 up\n\
-             route add default via {far}\nE\n"
+            "ip -n svclab-bench-{index} -batch - <<E\naddress add {address}/24 dev eth0\nlink set eth0 up\n\
+             route add default via {gateway}\nE\n"
         );
     }
     // Runs in separate namespaces, which remove everything that the script leaves behind.
@@ -258,9 +261,12 @@ fn batch(size: u16) -> Duration {
             child.wait_with_output()
         })
         .expect("a shell");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let times: Vec<u64> = said.lines().filter_map(|line| line.parse().ok()).collect();
-    assert_eq!(times.len(), 2, "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let times: Vec<u64> = stderr
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect();
+    assert_eq!(times.len(), 2, "{stderr}");
     Duration::from_nanos(times[1] - times[0])
 }

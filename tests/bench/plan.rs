@@ -4,19 +4,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use svclab_model::plan::{Backend, Plan};
-use svclab_runner::run::{choose, prepare};
+use svclab_runner::run::{prepare, select_labs};
 
 /// Path of the lab, from the project directory.
 const LAB: &str = "topologies/bench/six-namespaces.yaml";
 
 /// Returns the command-line name of the case.
 pub fn name(backend: Backend) -> String {
-    format!("{LAB}/iptables={}", backend.word())
+    format!("{LAB}/iptables={}", backend.name())
 }
 
 /// Reads the lab and prepares the case.
 pub fn plan(backend: Backend) -> Plan {
-    let chosen = choose(&[name(backend)], Path::new("topologies")).expect("the lab is well-formed");
+    let chosen =
+        select_labs(&[name(backend)], Path::new("topologies")).expect("the lab is well-formed");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     let prepared =
         prepare(&chosen[0], case, Duration::from_secs(3)).expect("the lab can be prepared");

@@ -18,16 +18,16 @@ const SETTLE: &str = "ip netns add gone && ip link add gone0 type veth peer name
     && ip netns del gone && while ip link show gone0 >/dev/null 2>&1; do :; done";
 
 /// Namespaces in which the script runs. Dropping the value deletes them.
-pub struct Place {
+pub struct ScriptHost {
     shell: Child,
-    tell: ChildStdin,
-    hear: BufReader<ChildStdout>,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
     rules: TempDir,
 }
 
-impl Place {
+impl ScriptHost {
     /// Creates the namespaces. Needs root.
-    pub fn open() -> Self {
+    pub fn new() -> Self {
         let mut shell = Command::new("unshare")
             .args(["--mount", "--net", "--fork", "--kill-child", "sh"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -40,8 +40,8 @@ impl Place {
         let rules = tempfile::tempdir().expect("a temporary directory");
         let mut place = Self {
             shell,
-            tell,
-            hear,
+            stdin: tell,
+            stdout: hear,
             rules,
         };
         // Hides the host's network namespace names and the lock file of iptables-legacy.
@@ -51,22 +51,22 @@ impl Place {
 
     /// Builds the lab by the script, with the rules of `plan`. Returns the time from the command to
     /// the script's verdict.
-    pub fn stand(&mut self, backend: Backend, plan: &Plan) -> Duration {
+    pub fn up(&mut self, backend: Backend, plan: &Plan) -> Duration {
         let rules = self.rules.path().to_owned();
         write_rules(plan, &rules);
-        self.script(&format!("up {} {}", backend.word(), rules.display()))
+        self.run_script(&format!("up {} {}", backend.name(), rules.display()))
     }
 
     /// Removes the lab and returns the time.
     pub fn down(&mut self) -> Duration {
-        self.script("down")
+        self.run_script("down")
     }
 
     /// Runs the script with arguments. Returns the time.
-    pub fn script(&mut self, arguments: &str) -> Duration {
-        let told = Instant::now();
+    pub fn run_script(&mut self, arguments: &str) -> Duration {
+        let start = Instant::now();
         self.run(&format!("sh {SCRIPT} {arguments}"));
-        told.elapsed()
+        start.elapsed()
     }
 
     /// Waits until the kernel has deleted all removed namespaces. The kernel deletes pending
@@ -78,16 +78,16 @@ impl Place {
     }
 
     fn run(&mut self, command: &str) {
-        writeln!(self.tell, "{command}; echo $?").expect("the shell listens");
+        writeln!(self.stdin, "{command}; echo $?").expect("the shell listens");
         let mut status = String::new();
-        self.hear
+        self.stdout
             .read_line(&mut status)
             .expect("the shell can be heard");
         assert_eq!(status, "0\n", "this failed: {command}");
     }
 }
 
-impl Drop for Place {
+impl Drop for ScriptHost {
     fn drop(&mut self) {
         // The namespaces end with the process that holds them.
         drop(self.shell.kill());

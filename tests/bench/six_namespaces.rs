@@ -17,9 +17,9 @@ use std::time::Duration;
 use criterion::{Criterion, SamplingMode};
 use svclab_model::plan::Backend;
 
-use lab::{Case, Ready};
-use script::Place;
-use table::Way;
+use lab::{Case, RunningAgent};
+use script::ScriptHost;
+use table::Method;
 
 /// Number of measurements of each method.
 const SAMPLES: usize = 30;
@@ -31,30 +31,30 @@ fn main() {
     let mut criterion = Criterion::default()
         .output_directory(&target)
         .configure_from_args();
-    let place = RefCell::new(Place::open());
-    let ready = Ready::start();
+    let place = RefCell::new(ScriptHost::new());
+    let ready = RunningAgent::start();
     for backend in [Backend::Legacy, Backend::Nft] {
-        let case = Case::with(backend);
-        let mut group = criterion.benchmark_group(backend.word());
+        let case = Case::new(backend);
+        let mut group = criterion.benchmark_group(backend.name());
         group
             .sample_size(SAMPLES)
             .sampling_mode(SamplingMode::Flat)
             .warm_up_time(Duration::from_secs(2))
             .measurement_time(Duration::from_secs(10));
-        for way in Way::ALL {
-            group.bench_function(way.word(), |bencher| {
+        for way in Method::ALL {
+            group.bench_function(way.label(), |bencher| {
                 bencher.iter_custom(|times| {
                     let mut sum = Duration::ZERO;
                     for _ in 0..times {
                         sum += match way {
-                            Way::Script => {
+                            Method::Script => {
                                 let mut place = place.borrow_mut();
-                                let took = place.stand(backend, case.plan());
+                                let took = place.up(backend, case.plan());
                                 place.down();
                                 took
                             }
-                            Way::Command => case.run(),
-                            Way::Agent => ready.verdict(&case),
+                            Method::Command => case.run(),
+                            Method::Agent => ready.verdict(&case),
                         };
                         place.borrow_mut().settle();
                     }

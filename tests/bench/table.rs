@@ -8,7 +8,7 @@ use svclab_model::plan::Backend;
 
 /// Method of building and probing the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// `ip` and `iptables-restore`, one process for each line.
     Script,
     /// `svclab run`, from the start of the process to its end.
@@ -17,12 +17,12 @@ pub enum Way {
     Agent,
 }
 
-impl Way {
+impl Method {
     /// All methods, the script first.
     pub const ALL: [Self; 3] = [Self::Script, Self::Command, Self::Agent];
 
     /// Returns the name in tables.
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Script => "shell script",
             Self::Command => "svclab run",
@@ -32,7 +32,7 @@ impl Way {
 }
 
 /// Returns the required speed of svclab relative to the script.
-pub const fn aim(backend: Backend) -> f64 {
+pub const fn target_speedup(backend: Backend) -> f64 {
     match backend {
         Backend::Legacy => 5.0,
         Backend::Nft => 2.0,
@@ -50,21 +50,21 @@ pub fn table(directory: &Path) -> Table {
         "aim",
     ]);
     for backend in [Backend::Legacy, Backend::Nft] {
-        let script = median(directory, backend, Way::Script);
-        for way in Way::ALL {
+        let script_time = median(directory, backend, Method::Script);
+        for way in Method::ALL {
             let Some(median) = median(directory, backend, way) else {
                 continue;
             };
-            let times = script
-                .filter(|_| way != Way::Script)
+            let times = script_time
+                .filter(|_| way != Method::Script)
                 .map(|script| script.as_secs_f64() / median.as_secs_f64());
             let met = times
-                .filter(|_| way == Way::Agent)
-                .map(|times| (times >= aim(backend), aim(backend)));
+                .filter(|_| way == Method::Agent)
+                .map(|times| (times >= target_speedup(backend), target_speedup(backend)));
             let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
             table.add_row([
-                Cell::new(backend.word()),
-                Cell::new(way.word()),
+                Cell::new(backend.name()),
+                Cell::new(way.label()),
                 right(format!("{:.1} ms", median.as_secs_f64() * 1e3)),
                 right(times.map_or_else(String::new, |times| format!("{times:.1} times"))),
                 Cell::new(met.map_or_else(String::new, |(met, aim)| {
@@ -77,8 +77,8 @@ pub fn table(directory: &Path) -> Table {
 }
 
 /// Reads the median of a benchmark from criterion's file `GROUP/NAME/new/estimates.json`.
-fn median(directory: &Path, backend: Backend, way: Way) -> Option<Duration> {
-    let file: PathBuf = [backend.word(), way.word(), "new", "estimates.json"]
+fn median(directory: &Path, backend: Backend, way: Method) -> Option<Duration> {
+    let file: PathBuf = [backend.name(), way.label(), "new", "estimates.json"]
         .iter()
         .collect();
     let text = std::fs::read(directory.join(file)).ok()?;

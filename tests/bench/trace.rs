@@ -12,15 +12,15 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use svclab_journey::journey::journeys;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Watch};
-use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host};
-use svclab_runner::run::{choose, prepare};
+use svclab_runner::run::{prepare, select_labs};
 
 /// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 /// Cases without timeouts on this host, as descriptions and names.
-const HERE: [(&str, &str); 4] = [
+const HOST_CASES: [(&str, &str); 4] = [
     (
         "one connection through a tunnel",
         "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes",
@@ -40,8 +40,8 @@ const HERE: [(&str, &str); 4] = [
 ];
 
 /// Cases in a guest.
-const THERE: [(&str, &str); 2] = [
-    HERE[0],
+const GUEST_CASES: [(&str, &str); 2] = [
+    HOST_CASES[0],
     (
         "8 connections by IPVS",
         "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
@@ -49,7 +49,7 @@ const THERE: [(&str, &str); 2] = [
 ];
 
 /// Number of measured runs of each case, after one unmeasured run.
-const OFTEN: usize = 15;
+const RUNS: usize = 15;
 
 fn main() {
     // Ignores the arguments of cargo, including filters.
@@ -70,19 +70,19 @@ fn main() {
     runtime.block_on(async {
         let host = Host::with_agent(PathBuf::from(AGENT));
         let agent = host.start().await.expect("an agent");
-        rows(&mut table, &agent, &HERE).await;
+        rows(&mut table, &agent, &HOST_CASES).await;
         drop(agent);
         let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let cache = Cache::open(target.join("guests")).expect("a cache");
-        let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(AGENT)).await;
+        let guest = Guest::with_agent(cache, &KernelRequest::Newest, PathBuf::from(AGENT)).await;
         let agent = guest.expect("a kernel").start().await;
-        rows(&mut table, &agent.expect("a guest comes up"), &THERE).await;
+        rows(&mut table, &agent.expect("a guest comes up"), &GUEST_CASES).await;
     });
     println!("{table}");
 }
 
 async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
-    for (what, name) in cases {
+    for (description, name) in cases {
         let plan = plan(name);
         let watches = [
             Watch::default(),
@@ -97,25 +97,25 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
                 ..plan.clone()
             };
             let mut took = Vec::new();
-            for _ in 0..=OFTEN {
-                let (one, evidence) = run(agent, &plan).await;
-                took.push(one);
+            for _ in 0..=RUNS {
+                let (time, evidence) = run(agent, &plan).await;
+                took.push(time);
                 last = Some(evidence);
             }
             took.remove(0);
             medians.push(median(took));
         }
-        let seen = last.expect("it was run");
-        let followed = (0..OFTEN).map(|_| {
+        let last_evidence = last.expect("it was run");
+        let followed = (0..RUNS).map(|_| {
             let begun = Instant::now();
-            let journeys = journeys(&plan, &seen);
-            assert_eq!(journeys.len(), seen.attempts.len());
+            let journeys = journeys(&plan, &last_evidence);
+            assert_eq!(journeys.len(), last_evidence.attempts.len());
             begun.elapsed()
         });
         let followed = median(followed.collect());
         let more = medians[2].saturating_sub(medians[0]);
         let kernel = agent.surroundings().kernel.as_str();
-        let mut row = vec![Cell::new(kernel), Cell::new(what)];
+        let mut row = vec![Cell::new(kernel), Cell::new(description)];
         row.extend(medians.into_iter().chain([more, followed]).map(|took| {
             let text = format!("{:.1} ms", took.as_secs_f64() * 1e3);
             Cell::new(text).set_alignment(CellAlignment::Right)
@@ -144,7 +144,7 @@ fn median(mut took: Vec<Duration>) -> Duration {
 }
 
 fn plan(name: &str) -> Plan {
-    let chosen = choose(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     let prepared = prepare(&chosen[0], case, Duration::from_secs(3));
     prepared.expect("it can be prepared").plan

@@ -22,7 +22,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use futures_util::future::join_all;
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Backend, Delta, Plan};
-use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host, Session};
 use tokio::runtime::Runtime;
 
@@ -30,10 +30,10 @@ use tokio::runtime::Runtime;
 const SAMPLES: usize = 40;
 
 /// Number of measurements of each trial by script.
-const SCRIPTED: usize = 5;
+const SCRIPT_SAMPLES: usize = 5;
 
 /// Time for which trials are counted.
-const COUNTED: Duration = Duration::from_secs(4);
+const COUNTING_TIME: Duration = Duration::from_secs(4);
 
 /// Path of the measured program.
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
@@ -44,32 +44,32 @@ const RULE: &str = "a rule changed";
 const ENTRY: &str = "a set's entry changed";
 
 /// Median times of the same trials by a shell script.
-struct Scripted {
+struct ScriptTimes {
     up: Duration,
     down: Duration,
     rule: Duration,
     entry: Duration,
 }
 
-impl Scripted {
+impl ScriptTimes {
     fn measure(backend: Backend, plan: &Plan) -> Self {
-        let mut place = script::Place::open();
+        let mut place = script::ScriptHost::new();
         let median = |mut took: Vec<Duration>| {
             took.sort();
             took[took.len() / 2]
         };
         let (mut up, mut down) = (Vec::new(), Vec::new());
-        for _ in 0..SCRIPTED {
-            up.push(place.stand(backend, plan));
+        for _ in 0..SCRIPT_SAMPLES {
+            up.push(place.up(backend, plan));
             down.push(place.down());
             place.settle();
         }
-        place.stand(backend, plan);
-        place.script("set");
-        let word = backend.word();
-        let mut alternate = |there: &str, back: &str| {
-            let both = (0..SCRIPTED).flat_map(|_| [there.to_owned(), back.to_owned()]);
-            median(both.map(|what| place.script(&what)).collect())
+        place.up(backend, plan);
+        place.run_script("set");
+        let word = backend.name();
+        let mut alternate = |forward: &str, back: &str| {
+            let commands = (0..SCRIPT_SAMPLES).flat_map(|_| [forward.to_owned(), back.to_owned()]);
+            median(commands.map(|what| place.run_script(&what)).collect())
         };
         let rule = alternate(&format!("rule {word} -A"), &format!("rule {word} -D"));
         let entry = alternate("entry add", "entry del");
@@ -81,8 +81,8 @@ impl Scripted {
         }
     }
 
-    fn of(&self, what: &str) -> Duration {
-        match what {
+    fn time_of(&self, trial: &str) -> Duration {
+        match trial {
             RULE => self.rule,
             ENTRY => self.entry,
             _ => self.up,
@@ -90,8 +90,8 @@ impl Scripted {
     }
 
     /// Returns trials a second; a script runs them one after another.
-    fn rate(&self, what: &str) -> f64 {
-        let each = if what == FRESH_RATE {
+    fn rate(&self, trial: &str) -> f64 {
+        let each = if trial == FRESH_RATE {
             self.up + self.down
         } else {
             self.rule
@@ -102,14 +102,14 @@ impl Scripted {
 
 /// Machine on which trials run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Machine {
     Host,
     Guest,
 }
 
 /// Part of the running lab that a trial changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum ChangedObject {
     Rule,
     Entry,
 }
@@ -134,52 +134,54 @@ fn main() {
         "",
         "by script",
     ]);
-    for place in [Place::Host, Place::Guest] {
+    for place in [Machine::Host, Machine::Guest] {
         for backend in [Backend::Legacy, Backend::Nft] {
             let agents: Vec<Agent> = (0..cores()).map(|_| start(&runtime, place)).collect();
             let bare = plan::plan(backend);
-            let scripted = (place == Place::Host).then(|| Scripted::measure(backend, &bare));
+            let scripted = (place == Machine::Host).then(|| ScriptTimes::measure(backend, &bare));
             let plan = with_set(bare);
-            let row = |what: &str, took: Vec<Duration>, aim: u64| {
-                let mut cells = timed(place, backend, what, took, aim);
-                let by_script = scripted.as_ref().map(|scripted| scripted.of(what));
-                cells.push(right(by_script.map_or_else(String::new, milliseconds)));
+            let row = |label: &str, took: Vec<Duration>, aim: u64| {
+                let mut cells = time_row(place, backend, label, took, aim);
+                let by_script = scripted.as_ref().map(|scripted| scripted.time_of(label));
+                cells.push(right_aligned(
+                    by_script.map_or_else(String::new, milliseconds),
+                ));
                 cells
             };
-            let fresh = runtime.block_on(fresh(&agents[0], &plan));
-            table.add_row(row(FRESH, fresh, fresh_aim(place, backend)));
-            for (what, name) in [(What::Rule, RULE), (What::Entry, ENTRY)] {
-                let took = runtime.block_on(standing(&agents[0], &plan, what));
-                table.add_row(row(name, took, change_aim(place, backend)));
+            let fresh = runtime.block_on(measure_fresh(&agents[0], &plan));
+            table.add_row(row(FRESH, fresh, fresh_target(place, backend)));
+            for (what, name) in [(ChangedObject::Rule, RULE), (ChangedObject::Entry, ENTRY)] {
+                let took = runtime.block_on(measure_changes(&agents[0], &plan, what));
+                table.add_row(row(name, took, change_target(place, backend)));
             }
             let counted = [
                 (
                     FRESH_RATE,
                     runtime.block_on(count_fresh(&agents, &plan)),
-                    (place == Place::Host).then_some(60.0),
+                    (place == Machine::Host).then_some(60.0),
                 ),
                 (
                     "standing, a second",
-                    runtime.block_on(count_standing(&agents, &plan)),
+                    runtime.block_on(count_changes(&agents, &plan)),
                     match (place, backend) {
-                        (Place::Host, Backend::Legacy) => Some(300.0),
-                        (Place::Guest, _) => Some(100.0),
-                        (Place::Host, Backend::Nft) => None,
+                        (Machine::Host, Backend::Legacy) => Some(300.0),
+                        (Machine::Guest, _) => Some(100.0),
+                        (Machine::Host, Backend::Nft) => None,
                     },
                 ),
             ];
             for (name, rate, aim) in counted {
-                let mut cells = rated(place, backend, name, rate, aim);
+                let mut cells = rate_row(place, backend, name, rate, aim);
                 let by_script = scripted.as_ref().map(|scripted| scripted.rate(name));
                 let by_script = by_script.map(|rate| format!("{rate:.1}"));
-                cells.push(right(by_script.unwrap_or_default()));
+                cells.push(right_aligned(by_script.unwrap_or_default()));
                 table.add_row(cells);
             }
         }
     }
     println!("{table}");
     println!("{}", watched::table(&runtime));
-    println!("{}", many::table(&runtime, &start(&runtime, Place::Host)));
+    println!("{}", many::table(&runtime, &start(&runtime, Machine::Host)));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(
         "{} cores, load {}",
@@ -192,30 +194,31 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-const fn fresh_aim(place: Place, backend: Backend) -> u64 {
+const fn fresh_target(place: Machine, backend: Backend) -> u64 {
     match (place, backend) {
-        (Place::Host, Backend::Legacy) => 20,
-        (Place::Host, Backend::Nft) => 70,
-        (Place::Guest, _) => 100,
+        (Machine::Host, Backend::Legacy) => 20,
+        (Machine::Host, Backend::Nft) => 70,
+        (Machine::Guest, _) => 100,
     }
 }
 
-const fn change_aim(place: Place, backend: Backend) -> u64 {
+const fn change_target(place: Machine, backend: Backend) -> u64 {
     match (place, backend) {
-        (Place::Host, Backend::Legacy) => 5,
-        (Place::Guest, Backend::Legacy) => 10,
+        (Machine::Host, Backend::Legacy) => 5,
+        (Machine::Guest, Backend::Legacy) => 10,
         (_, Backend::Nft) => 20,
     }
 }
 
-fn start(runtime: &Runtime, place: Place) -> Agent {
+fn start(runtime: &Runtime, place: Machine) -> Agent {
     runtime.block_on(async {
         match place {
-            Place::Host => Host::with_agent(PathBuf::from(AGENT)).start().await,
-            Place::Guest => {
+            Machine::Host => Host::with_agent(PathBuf::from(AGENT)).start().await,
+            Machine::Guest => {
                 let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
                 let cache = Cache::open(directory).expect("a cache");
-                let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(AGENT)).await;
+                let guest =
+                    Guest::with_agent(cache, &KernelRequest::Newest, PathBuf::from(AGENT)).await;
                 guest.expect("a kernel").start().await
             }
         }
@@ -239,12 +242,12 @@ fn node(plan: &mut Plan) -> &mut svclab_model::plan::Namespace {
 }
 
 /// Returns the plan after one change.
-fn changed(plan: &Plan, what: What) -> Plan {
+fn changed_plan(plan: &Plan, object: ChangedObject) -> Plan {
     let mut plan = plan.clone();
     let node = node(&mut plan);
-    match what {
-        What::Entry => node.ipset.push_str("add TRIED 198.51.100.7\n"),
-        What::Rule => {
+    match object {
+        ChangedObject::Entry => node.ipset.push_str("add TRIED 198.51.100.7\n"),
+        ChangedObject::Rule => {
             let rules = &mut node.iptables.as_mut().expect("rules").v4;
             let nat = rules.find("*nat").expect("a table");
             let end = nat + rules[nat..].find("COMMIT").expect("its end");
@@ -254,20 +257,20 @@ fn changed(plan: &Plan, what: What) -> Plan {
     plan
 }
 
-async fn verdict(session: &mut Session) {
+async fn probe_connected(session: &mut Session) {
     let evidence = session.probe().await.expect("the lab is probed");
     let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
     assert_eq!(verdicts, [Verdict::Connected]);
 }
 
 /// Measures fresh trials from plan to verdict, without the removal of the lab.
-async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
+async fn measure_fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
     let mut took = Vec::new();
     for _ in 0..SAMPLES {
         let plan = plan.clone();
         let begun = Instant::now();
         let mut session = agent.build(plan).await.expect("the lab is built");
-        verdict(&mut session).await;
+        probe_connected(&mut session).await;
         took.push(begun.elapsed());
         session.end().await.expect("the lab goes");
     }
@@ -275,16 +278,16 @@ async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
 }
 
 /// Returns the delta to the changed plan and the delta back.
-fn there_and_back(plan: &Plan, what: What) -> [Delta; 2] {
-    let other = changed(plan, what);
+fn deltas_both_ways(plan: &Plan, object: ChangedObject) -> [Delta; 2] {
+    let target = changed_plan(plan, object);
     [
-        svclab_planner::delta::between(plan, &other).expect("a change reaches it"),
-        svclab_planner::delta::between(&other, plan).expect("a change reaches it"),
+        svclab_planner::delta::diff(plan, &target).expect("a change reaches it"),
+        svclab_planner::delta::diff(&target, plan).expect("a change reaches it"),
     ]
 }
 
-async fn standing(agent: &Agent, plan: &Plan, what: What) -> Vec<Duration> {
-    let deltas = there_and_back(plan, what);
+async fn measure_changes(agent: &Agent, plan: &Plan, object: ChangedObject) -> Vec<Duration> {
+    let deltas = deltas_both_ways(plan, object);
     let mut session = agent
         .build_standing(plan.clone())
         .await
@@ -293,16 +296,16 @@ async fn standing(agent: &Agent, plan: &Plan, what: What) -> Vec<Duration> {
     for delta in deltas.iter().cycle().take(SAMPLES) {
         let delta = delta.clone();
         let begun = Instant::now();
-        trial(&mut session, delta).await;
+        run_change_trial(&mut session, delta).await;
         took.push(begun.elapsed());
     }
     took
 }
 
-async fn trial(session: &mut Session, delta: Delta) {
+async fn run_change_trial(session: &mut Session, delta: Delta) {
     session.change(delta).await.expect("the lab changes");
     session.forget().await.expect("the lab forgets");
-    verdict(session).await;
+    probe_connected(session).await;
 }
 
 /// Returns the number of labs a second that are built, probed and removed. Each agent runs one lab
@@ -311,9 +314,9 @@ async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
     let begun = Instant::now();
     let each = agents.iter().map(|agent| async {
         let mut done = 0_u32;
-        while begun.elapsed() < COUNTED {
+        while begun.elapsed() < COUNTING_TIME {
             let mut session = agent.build(plan.clone()).await.expect("the lab is built");
-            verdict(&mut session).await;
+            probe_connected(&mut session).await;
             session.end().await.expect("the lab goes");
             done += 1;
         }
@@ -323,8 +326,8 @@ async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
     f64::from(done) / begun.elapsed().as_secs_f64()
 }
 
-async fn count_standing(agents: &[Agent], plan: &Plan) -> f64 {
-    let deltas = there_and_back(plan, What::Rule);
+async fn count_changes(agents: &[Agent], plan: &Plan) -> f64 {
+    let deltas = deltas_both_ways(plan, ChangedObject::Rule);
     let sessions = agents
         .iter()
         .map(|agent| agent.build_standing(plan.clone()));
@@ -334,10 +337,10 @@ async fn count_standing(agents: &[Agent], plan: &Plan) -> f64 {
         let mut session = session.expect("the lab is built");
         let mut done = 0_u32;
         for delta in deltas.iter().cycle() {
-            if begun.elapsed() >= COUNTED {
+            if begun.elapsed() >= COUNTING_TIME {
                 break;
             }
-            trial(&mut session, delta.clone()).await;
+            run_change_trial(&mut session, delta.clone()).await;
             done += 1;
         }
         done
@@ -346,8 +349,8 @@ async fn count_standing(agents: &[Agent], plan: &Plan) -> f64 {
     f64::from(done) / begun.elapsed().as_secs_f64()
 }
 
-fn timed(
-    place: Place,
+fn time_row(
+    place: Machine,
     backend: Backend,
     what: &str,
     mut took: Vec<Duration>,
@@ -356,27 +359,33 @@ fn timed(
     took.sort();
     let median = took[took.len() / 2];
     let met = median <= Duration::from_millis(aim);
-    let milliseconds = |time: Duration| right(milliseconds(time));
+    let milliseconds = |time: Duration| right_aligned(milliseconds(time));
     vec![
         Cell::new(format!("{place:?}").to_lowercase()),
-        Cell::new(backend.word()),
+        Cell::new(backend.name()),
         Cell::new(what),
         milliseconds(median),
         milliseconds(took[0]),
-        right(format!("{aim} ms")),
-        Cell::new(word(met)),
+        right_aligned(format!("{aim} ms")),
+        Cell::new(target_label(met)),
     ]
 }
 
-fn rated(place: Place, backend: Backend, what: &str, rate: f64, aim: Option<f64>) -> Vec<Cell> {
+fn rate_row(
+    place: Machine,
+    backend: Backend,
+    trial: &str,
+    rate: f64,
+    aim: Option<f64>,
+) -> Vec<Cell> {
     vec![
         Cell::new(format!("{place:?}").to_lowercase()),
-        Cell::new(backend.word()),
-        Cell::new(what),
-        right(format!("{rate:.0}")),
+        Cell::new(backend.name()),
+        Cell::new(trial),
+        right_aligned(format!("{rate:.0}")),
         Cell::new(""),
-        right(aim.map_or_else(String::new, |aim| format!("{aim:.0}"))),
-        Cell::new(aim.map_or("", |aim| word(rate >= aim))),
+        right_aligned(aim.map_or_else(String::new, |aim| format!("{aim:.0}"))),
+        Cell::new(aim.map_or("", |aim| target_label(rate >= aim))),
     ]
 }
 
@@ -384,10 +393,10 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-const fn word(met: bool) -> &'static str {
+const fn target_label(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 
-fn right(text: String) -> Cell {
+fn right_aligned(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::{Backend, Watch};
 use svclab_runner::kernel::Host;
 use tokio::runtime::Runtime;
 
-use super::{AGENT, SAMPLES, milliseconds, plan, right};
+use super::{AGENT, SAMPLES, milliseconds, plan, right_aligned};
 
 /// Returns the table. The first probe has its own column: the first drop trace of a process reads
 /// the kernel's type information (BTF).
@@ -20,24 +20,24 @@ pub fn table(runtime: &Runtime) -> Table {
         .load_style(presets::ASCII_MARKDOWN)
         .set_header(["iptables", "watched", "first", "median", "best"]);
     for backend in [Backend::Legacy, Backend::Nft] {
-        for (what, everything, drops) in [
+        for (label, everything, drops) in [
             ("nothing", false, false),
             ("all but drops", true, false),
             ("drops, too", true, true),
         ] {
-            let mut took = runtime.block_on(probes(backend, everything, drops));
+            let mut took = runtime.block_on(measure_probes(backend, everything, drops));
             let first = took.remove(0);
             took.sort();
             let times = [first, took[took.len() / 2], took[0]];
-            let mut row = vec![backend.word().into(), what.into()];
-            row.extend(times.map(|time| right(milliseconds(time))));
+            let mut row = vec![backend.name().into(), label.into()];
+            row.extend(times.map(|time| right_aligned(milliseconds(time))));
             table.add_row(row);
         }
     }
     table
 }
 
-async fn probes(backend: Backend, everything: bool, drops: bool) -> Vec<Duration> {
+async fn measure_probes(backend: Backend, everything: bool, drops: bool) -> Vec<Duration> {
     let host = Host::with_agent(PathBuf::from(AGENT));
     let host = if drops { host } else { host.without_drops() };
     let agent = host.start().await.expect("an agent");
@@ -51,7 +51,7 @@ async fn probes(backend: Backend, everything: bool, drops: bool) -> Vec<Duration
         let begun = Instant::now();
         let evidence: Evidence = session.probe().await.expect("the lab is probed");
         took.push(begun.elapsed());
-        let traced = matches!(evidence.drops, Drops::Watched { .. });
+        let traced = matches!(evidence.drops, DropEvidence::Watched { .. });
         assert_eq!(traced, everything && drops, "{:?}", evidence.drops);
     }
     took

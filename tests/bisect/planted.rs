@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
-use svclab_runner::run::{choose, prepare};
+use svclab_runner::run::{prepare, select_labs};
 
 /// Number of services on both nodes.
-const SERVICES: u32 = 1000;
+const SERVICE_COUNT: u32 = 1000;
 
 /// Number of harmless changes to either node; some undo or repeat others.
-const HARMLESS: u32 = 1100;
+const HARMLESS_CHANGES: u32 = 1100;
 
 /// Address of the pod that answers.
 const WEB: &str = "10.244.2.10";
@@ -35,8 +35,8 @@ impl Random {
     }
 
     /// Returns a number below `all`.
-    pub fn below(&mut self, all: usize) -> usize {
-        let all = u64::try_from(all).expect("a number of 64 bits");
+    pub fn below(&mut self, limit: usize) -> usize {
+        let all = u64::try_from(limit).expect("a number of 64 bits");
         usize::try_from(self.next() % all).expect("it is below one")
     }
 }
@@ -94,21 +94,21 @@ pub struct Planted {
 /// kube-proxy v1.30, whose endpoint is on node-2.
 pub fn lab() -> Plan {
     let directory = tempfile::tempdir().expect("a directory");
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/bench/six-namespaces.yaml");
-    let mut text = std::fs::read_to_string(own).expect("a lab");
-    for at in 0..SERVICES {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/bench/six-namespaces.yaml");
+    let mut text = std::fs::read_to_string(path).expect("a lab");
+    for index in 0..SERVICE_COUNT {
         let _ = write!(
             text,
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: other-{at}, namespace: default}}\nspec:\n  \
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: other-{index}, namespace: default}}\nspec:\n  \
              clusterIP: 10.96.{}.{}\n  selector: {{app: web}}\n  ports: [{{port: 80, targetPort: 8080}}]\n",
-            10 + at / 200,
-            1 + at % 200
+            10 + index / 200,
+            1 + index % 200
         );
     }
     let file = directory.path().join("six-namespaces.yaml");
     std::fs::write(&file, text).expect("a file");
     let name = format!("{}/iptables=legacy", file.display());
-    let labs = choose(&[name], directory.path()).expect("there is such a lab");
+    let labs = select_labs(&[name], directory.path()).expect("there is such a lab");
     let case = &labs[0].scenario.cases()[labs[0].cases[0]];
     let prepared = prepare(&labs[0], case, Duration::from_secs(3)).expect("it can be prepared");
     Plan {
@@ -125,7 +125,7 @@ struct Node {
 }
 
 impl Node {
-    fn of(plan: &Plan) -> Self {
+    fn from_plan(plan: &Plan) -> Self {
         let namespace = plan.namespace("node-1").expect("a node").clone();
         let text = namespace.iptables.clone().expect("rules").v4;
         let mut rules: Vec<(String, Vec<String>)> = Vec::new();
@@ -155,24 +155,27 @@ impl Node {
             ..rules.clone()
         });
         let mut plan = plan.clone();
-        let place = plan.namespaces.iter_mut().find(|own| own.name == "node-1");
-        *place.expect("a node") = self.namespace;
+        let slot = plan
+            .namespaces
+            .iter_mut()
+            .find(|namespace| namespace.name == "node-1");
+        *slot.expect("a node") = self.namespace;
         plan
     }
 }
 
 /// Generates a pair with a culprit of that kind.
-pub fn pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Planted {
-    let mut sides = [Node::of(lab), Node::of(lab)];
+pub fn generate_pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Planted {
+    let mut sides = [Node::from_plan(lab), Node::from_plan(lab)];
     for side in &mut sides {
         let sets = "create ELSEWHERE hash:ip family inet\ncreate NOWHERE hash:ip family inet\n";
         side.namespace.ipset.push_str(sets);
         let filter = side.table("filter");
         filter.push("-A FORWARD -m set --match-set ELSEWHERE dst -j DROP".to_owned());
     }
-    for at in 0..HARMLESS {
+    for at in 0..HARMLESS_CHANGES {
         let side = &mut sides[random.below(2)];
-        harmless(side, at, random);
+        change_harmlessly(side, at, random);
     }
     let culprits = plant(&mut sides, culprit, random);
     let [good, bad] = sides.map(|side| side.into_plan(lab));
@@ -184,13 +187,13 @@ pub fn pair(lab: &Plan, culprit: Culprit, random: &mut Random) -> Planted {
 }
 
 /// Applies one change that does not affect the connection.
-fn harmless(side: &mut Node, at: u32, random: &mut Random) {
-    let (high, low) = (at / 200, 1 + at % 200);
+fn change_harmlessly(side: &mut Node, index: u32, random: &mut Random) {
+    let (high, low) = (index / 200, 1 + index % 200);
     match random.below(20) {
         0..=8 => {
             // Adds a rule for a service that no probe uses.
             let nat = side.table("nat");
-            let place = place(nat, "KUBE-SERVICES", random);
+            let place = random_position(nat, "KUBE-SERVICES", random);
             nat.insert(
                 place,
                 format!(
@@ -201,8 +204,8 @@ fn harmless(side: &mut Node, at: u32, random: &mut Random) {
         9..=10 => {
             // Removes the rules of a service that only the other side keeps.
             let nat = side.table("nat");
-            let own = format!("other-{at} cluster IP");
-            nat.retain(|line| !(line.starts_with("-A KUBE-SERVICES") && line.contains(&own)));
+            let comment = format!("other-{index} cluster IP");
+            nat.retain(|line| !(line.starts_with("-A KUBE-SERVICES") && line.contains(&comment)));
         }
         11..=13 => {
             let set = ["ELSEWHERE", "NOWHERE"][random.below(2)];
@@ -245,23 +248,23 @@ fn harmless(side: &mut Node, at: u32, random: &mut Random) {
             let links = ["default", "eth0", "cbr0"];
             let key = format!("net.ipv4.conf.{}.{word}", links[random.below(links.len())]);
             let sysctls = side.namespace.sysctls.iter_mut();
-            let mut own = sysctls.filter(|sysctl| sysctl.key == key);
-            let own = own.next().expect("a plan sets it");
+            let mut matching = sysctls.filter(|sysctl| sysctl.key == key);
+            let own = matching.next().expect("a plan sets it");
             "1".clone_into(&mut own.value);
         }
     }
     side.namespace
         .neighbours
-        .dedup_by(|one, other| one.address == other.address);
+        .dedup_by(|first, second| first.address == second.address);
 }
 
 /// Returns the random position of a rule in a chain.
-fn place(lines: &[String], chain: &str, random: &mut Random) -> usize {
+fn random_position(lines: &[String], chain: &str, random: &mut Random) -> usize {
     let begins = format!("-A {chain} ");
-    let own: Vec<usize> = (0..lines.len())
+    let positions: Vec<usize> = (0..lines.len())
         .filter(|at| lines[*at].starts_with(&begins))
         .collect();
-    own[random.below(own.len())]
+    positions[random.below(positions.len())]
 }
 
 /// Breaks the connection on the bad side. Returns the texts of the differences.
@@ -310,8 +313,8 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
         }
         Culprit::Sysctl => {
             let sysctls = bad.namespace.sysctls.iter_mut();
-            let mut own = sysctls.filter(|sysctl| sysctl.key == "net.ipv4.ip_forward");
-            let own = own.next().expect("a plan sets it");
+            let mut matching = sysctls.filter(|sysctl| sysctl.key == "net.ipv4.ip_forward");
+            let own = matching.next().expect("a plan sets it");
             "0".clone_into(&mut own.value);
             vec!["net.ipv4.ip_forward = 0".to_owned()]
         }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use svclab_apiserver::{Resource, Store};
-use svclab_model::plan::{Patience, Plan};
+use svclab_model::plan::{MaxWait, Plan};
 use svclab_runner::kernel::Host;
-use svclab_runner::results::Trouble;
-use svclab_runner::run::{Wishes, choose, prepare, trouble};
+use svclab_runner::results::ErrorKind;
+use svclab_runner::run::{PrepareOptions, prepare, select_labs, to_run_error};
 
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout};
 use super::{fake, guests};
 
 /// Returns the header of a 64-bit little-endian ELF program for a processor.
@@ -28,7 +28,7 @@ fn program_for(machine: u8) -> Vec<u8> {
 }
 
 /// Runs a lab whose kube-proxy is a file with these bytes. Returns the exit code and the output.
-fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
+fn run_with_binary(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     let text = LAB.replacen(
         "kubeProxy: {version",
         &format!("kubeProxy: {{binary: bin/proxy, {more}version"),
@@ -43,23 +43,23 @@ fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     fs::set_permissions(&binary, Permissions::from_mode(permissions)).expect("permissions");
     let case = format!("{}/policy=Local", path.display());
     let output = run(&["run", "--kernel=host", &case]);
-    told(&output, directory.path())
+    render_output(&output, directory.path())
 }
 
 /// Runs a lab with a [`fake`] kube-proxy. Returns the output of `svclab run`, raw and without
 /// varying parts.
-fn said_of(ending: &str) -> (Output, String) {
+fn run_with_fake(ending: &str) -> (Output, String) {
     let (directory, path) = lab(fake::lab());
-    let program = fake::kube_proxy(directory.path(), ending)
+    let program = fake::write_fake_kube_proxy(directory.path(), ending)
         .display()
         .to_string();
     let case = format!("{}/policy=Local", path.display());
     let output = run(&["run", "--kernel=host", "--kube-proxy", &program, &case]);
-    let (_, text) = told(&output, directory.path());
+    let (_, text) = render_output(&output, directory.path());
     (output, text)
 }
 
-fn told(output: &Output, directory: &Path) -> (Option<i32>, String) {
+fn render_output(output: &Output, directory: &Path) -> (Option<i32>, String) {
     let text = stdout(output) + &stderr(output);
     let text = text.replace(&directory.display().to_string(), "LABS");
     // Removes the times and kernel releases.
@@ -71,20 +71,20 @@ fn told(output: &Output, directory: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_file_that_nobody_may_run() {
-    let (code, text) = said(&program_for(62), 0o644, "");
+fn binary_not_executable_is_refused() {
+    let (code, text) = run_with_binary(&program_for(62), 0o644, "");
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn another_processor_s_program() {
+fn binary_for_other_processor_is_refused() {
     let foreign = if cfg!(target_arch = "aarch64") {
         62
     } else {
         183
     };
-    let (code, text) = said(&program_for(foreign), 0o755, "");
+    let (code, text) = run_with_binary(&program_for(foreign), 0o755, "");
     assert_eq!(code, Some(2), "{text}");
     insta::with_settings!({filters => vec![("x86_64|aarch64", "ARCHITECTURE")]}, {
         insta::assert_snapshot!(text);
@@ -92,14 +92,14 @@ fn another_processor_s_program() {
 }
 
 #[test]
-fn no_program_at_all() {
-    let (code, text) = said(b"kube-proxy\n", 0o755, "");
+fn binary_not_a_program_is_refused() {
+    let (code, text) = run_with_binary(b"kube-proxy\n", 0o755, "");
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 /// Returns the header of a program for this processor, with its full size in a program header.
-fn program_of(size: u64, kind: u8) -> Vec<u8> {
+fn program_with_header(size: u64, kind: u8) -> Vec<u8> {
     let mut program = program_for(if cfg!(target_arch = "aarch64") {
         183
     } else {
@@ -116,7 +116,7 @@ fn program_of(size: u64, kind: u8) -> Vec<u8> {
 
 #[test]
 fn binary_truncated_elf_is_refused() {
-    let (code, text) = said(&program_of(36_831_232, 1), 0o755, "");
+    let (code, text) = run_with_binary(&program_with_header(36_831_232, 1), 0o755, "");
     assert_eq!(code, Some(2), "{text}");
     let wanted = "bin/proxy is not whole: it has 120 bytes of 36831232";
     assert!(text.contains(wanted), "{text}");
@@ -124,10 +124,10 @@ fn binary_truncated_elf_is_refused() {
 
 #[test]
 fn binary_without_its_loader_is_refused() {
-    let mut program = program_of(120 + 17, 3);
+    let mut program = program_with_header(120 + 17, 3);
     program.extend_from_slice(b"/nowhere/ld.so.2\0");
     for program in [program, b"#! /nowhere/ld.so.2 -x\n".to_vec()] {
-        let (code, text) = said(&program, 0o755, "");
+        let (code, text) = run_with_binary(&program, 0o755, "");
         assert_eq!(code, Some(2), "{text}");
         let wanted = "cannot be started: it needs /nowhere/ld.so.2, which is not there";
         assert!(text.contains(wanted), "{text}");
@@ -137,7 +137,7 @@ fn binary_without_its_loader_is_refused() {
 #[test]
 fn kube_proxy_failed_restore_is_an_error() {
     let (directory, path) = lab(fake::lab());
-    let program = fake::kube_proxy(directory.path(), fake::FAILS);
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNC_FAILS);
     let (program, path) = (program.display().to_string(), path.display().to_string());
     let case = format!("{path}/policy=Local");
     let log = "Failed to execute iptables-restore: exit status 1 (Message too long)";
@@ -162,27 +162,27 @@ fn kube_proxy_failed_restore_is_an_error() {
 
 #[test]
 fn kube_proxy_second_restore_succeeds_run_passes() {
-    let (output, text) = said_of(fake::RECOVERS);
+    let (output, text) = run_with_fake(fake::SYNC_RECOVERS);
     assert_eq!(output.status.code(), Some(0), "{text}");
 }
 
 #[test]
-fn what_no_flag_tells_is_refused() {
-    let (code, text) = said(b"#!/bin/sh\n", 0o755, "bindLoadBalancerIPs: false, ");
+fn binary_field_without_flag_is_refused() {
+    let (code, text) = run_with_binary(b"#!/bin/sh\n", 0o755, "bindLoadBalancerIPs: false, ");
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn a_program_that_is_no_kube_proxy() {
+fn binary_other_program_exit_is_reported() {
     let script = b"#!/bin/sh\necho \"I know nothing of $1\" >&2\nexit 3\n";
-    let (code, text) = said(script, 0o755, "");
+    let (code, text) = run_with_binary(script, 0o755, "");
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn flags_without_a_program() {
+fn kube_proxy_args_without_binary_are_refused() {
     let text = LAB.replacen(
         "kubeProxy: {version",
         "kubeProxy: {args: [--v=4], timeout: 10m, version",
@@ -197,46 +197,49 @@ status: {addresses: [{type: InternalIP, address: 192.168.77.11}]}
 ";
     let (directory, path) = lab(text + another);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
-    let (code, text) = told(&output, directory.path());
+    let (code, text) = render_output(&output, directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn the_command_line_names_what_is_not_there() {
+fn run_missing_kube_proxy_file_is_refused() {
     let (directory, path) = lab(LAB);
     let path = path.display().to_string();
     let output = run(&["run", "--kube-proxy", "/nowhere/kube-proxy", &path]);
-    let (code, text) = told(&output, directory.path());
+    let (code, text) = render_output(&output, directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn one_that_ends_is_told_with_what_it_was_refused() {
-    let (output, text) = said_of(fake::ENDS);
+fn kube_proxy_exit_reports_refused_requests() {
+    let (output, text) = run_with_fake(fake::EXITS);
     assert_eq!(output.status.code(), Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 /// Plans the first case of a lab with that kube-proxy.
-fn planned(lab: &Path, kube_proxy: &Path) -> Plan {
+fn plan_first_case(lab: &Path, kube_proxy: &Path) -> Plan {
     let directory = lab.parent().expect("a directory");
-    let labs = choose(&[lab.display().to_string()], directory).expect("the lab");
-    let wishes = Wishes {
+    let labs = select_labs(&[lab.display().to_string()], directory).expect("the lab");
+    let wishes = PrepareOptions {
         kube_proxy: Some(kube_proxy.to_owned()),
-        ..Wishes::from(Patience::SETTLED)
+        ..PrepareOptions::from(MaxWait::SETTLED)
     };
     let case = &labs[0].scenario.cases()[0];
     prepare(&labs[0], case, wishes).expect("it can be run").plan
 }
 
 #[test]
-fn it_is_served_every_kind_of_object_that_a_lab_has() {
+fn api_server_for_kube_proxy_serves_every_kind_of_lab() {
     let cidr = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
                 metadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/16]}\n";
     let (directory, path) = lab(fake::lab() + cidr);
-    let plan = planned(&path, &fake::kube_proxy(directory.path(), fake::WRITES));
+    let plan = plan_first_case(
+        &path,
+        &fake::write_fake_kube_proxy(directory.path(), fake::SYNCS),
+    );
     let kinds: BTreeSet<&str> = plan
         .objects
         .iter()
@@ -251,11 +254,11 @@ fn it_is_served_every_kind_of_object_that_a_lab_has() {
 }
 
 #[test]
-fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
+fn kube_proxy_without_rules_reports_refused_requests() {
     let (directory, path) = lab(fake::lab());
-    let program = fake::kube_proxy(directory.path(), fake::WAITS);
-    let plan = planned(&path, &program);
-    let failed = |within: Duration| {
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::NEVER_SYNCS);
+    let plan = plan_first_case(&path, &program);
+    let build_error = |within: Duration| {
         let mut plan = plan.clone();
         for proxy in &mut plan.proxies {
             proxy.within = within;
@@ -269,14 +272,14 @@ fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
     // Doubles the time until the program has logged its last line.
     let mut within = Duration::from_secs(1);
     let error = loop {
-        let error = failed(within);
-        if error.to_string().contains(fake::LAST_WORD) || within > Duration::from_mins(2) {
+        let error = build_error(within);
+        if error.to_string().contains(fake::LAST_LINE) || within > Duration::from_mins(2) {
             break error;
         }
         within *= 2;
     };
-    let error = trouble(&error);
-    assert_eq!(error.trouble, Trouble::Input);
+    let error = to_run_error(&error);
+    assert_eq!(error.trouble, ErrorKind::Input);
     let remedy = error.remedy.unwrap_or_default();
     let text = format!("{}\nwhat to do: {remedy}", error.message);
     let text = text.replace(&directory.path().display().to_string(), "LABS");
@@ -286,16 +289,16 @@ fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
 }
 
 #[test]
-fn one_that_does_without_is_remarked_on() {
-    let (output, text) = said_of(fake::WRITES);
+fn run_refused_api_request_prints_warning() {
+    let (output, text) = run_with_fake(fake::SYNCS);
     assert_eq!(output.status.code(), Some(0), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn what_was_refused_is_part_of_what_programs_read() {
+fn run_refused_api_requests_are_in_json_and_report() {
     let (directory, path) = lab(fake::lab());
-    let program = fake::kube_proxy(directory.path(), fake::WRITES);
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let report = directory.path().join("report");
     let output = run(&[
         "run",
@@ -309,12 +312,12 @@ fn what_was_refused_is_part_of_what_programs_read() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-    assert_fits(&results, include_str!("../schema/results.v1.json"));
+    assert_matches_schema(&results, include_str!("../schema/results.v1.json"));
     let refused = &results["cases"][0]["refused"];
     insta::assert_snapshot!(serde_json::to_string_pretty(refused).expect("JSON"));
     let evidence = report.join("lab/policy=Local/evidence.json");
     let evidence = fs::read_to_string(evidence).expect("the evidence");
     let evidence: Value = serde_json::from_str(&evidence).expect("JSON");
-    assert_fits(&evidence, include_str!("../schema/evidence.v1.json"));
+    assert_matches_schema(&evidence, include_str!("../schema/evidence.v1.json"));
     assert_eq!(&evidence["evidence"]["refused"], refused);
 }

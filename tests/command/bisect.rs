@@ -5,20 +5,20 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::replay::{CALL, collected, objects};
+use super::replay::{CALL, collect_node, write_objects};
 use super::standing::Labs;
 use super::standing_labs::Runtime;
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout, svclab};
 
 const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 const PRESENT: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
 /// Runs `bisect` with these arguments. Returns the exit code and both output streams, without the
 /// name of `home`.
-fn said(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
-    let mut all = vec!["bisect", "--kernel=host"];
-    all.extend(arguments);
-    let output = run(&all);
+fn bisect(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
+    let mut command = vec!["bisect", "--kernel=host"];
+    command.extend(arguments);
+    let output = run(&command);
     let mut text = stdout(&output) + &stderr(&output);
     if let Some(home) = home {
         text = text.replace(&home.display().to_string(), "LABS");
@@ -27,13 +27,13 @@ fn said(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
 }
 
 /// Runs `bisect` with arguments that are refused. Returns the output.
-fn refused(arguments: &[&str], home: Option<&Path>) -> String {
-    let (code, text) = said(arguments, home);
+fn bisect_refused(arguments: &[&str], home: Option<&Path>) -> String {
+    let (code, text) = bisect(arguments, home);
     assert_eq!(code, Some(2), "{text}");
     text
 }
 
-macro_rules! assert_told {
+macro_rules! assert_output_snapshot {
     ($text:expr) => {
         insta::with_settings!({filters => vec![
             (r"(\d+) trials in \d+\.\d s on \S+;", "$1 trials in N s on KERNEL;"),
@@ -48,7 +48,7 @@ macro_rules! assert_told {
 }
 
 /// Writes a lab of two cases; the second has one more rule.
-fn harmless() -> (tempfile::TempDir, std::path::PathBuf) {
+fn lab_with_harmless_rule() -> (tempfile::TempDir, std::path::PathBuf) {
     let more = "  axes:\n    rule:\n      without: []\n      with:\n      - {patch: Lab, merge: \
                 {spec: {nodes: {node-1: {leftovers: {iptables: [\"*filter\", \"-A FORWARD -d \
                 203.0.113.77 -j DROP\"]}}}}}}\n";
@@ -58,21 +58,28 @@ fn harmless() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn the_surplus_rule_of_s2_and_how_it_was_narrowed_down() {
+fn bisect_s2_cases_finds_surplus_rule() {
     let directory = tempfile::tempdir().expect("a directory");
     let report = directory.path().join("report");
-    let at = report.display().to_string();
-    let (code, text) = said(
-        &["--good", REMOVED, "--bad", PRESENT, "--report", &at],
+    let report_path = report.display().to_string();
+    let (code, text) = bisect(
+        &[
+            "--good",
+            REMOVED,
+            "--bad",
+            PRESENT,
+            "--report",
+            &report_path,
+        ],
         None,
     );
     assert_eq!(code, Some(0), "{text}");
-    assert_told!(text);
+    assert_output_snapshot!(text);
     let file = |name: &str| std::fs::read_to_string(report.join(name)).expect("a file");
     assert_eq!(file("answer.txt"), text);
-    assert_told!(file("narrowing.txt"));
+    assert_output_snapshot!(file("narrowing.txt"));
     let document: Value = serde_json::from_str(&file("bisection.json")).expect("JSON");
-    assert_fits(&document, include_str!("../schema/bisection.v1.json"));
+    assert_matches_schema(&document, include_str!("../schema/bisection.v1.json"));
     let found = &document["breaks"][0][0];
     assert_eq!(
         found["bad"],
@@ -82,58 +89,58 @@ fn the_surplus_rule_of_s2_and_how_it_was_narrowed_down() {
 }
 
 #[test]
-fn good_and_bad_that_behave_alike() {
-    let (directory, path) = harmless();
+fn bisect_cases_with_same_behavior_is_refused() {
+    let (directory, path) = lab_with_harmless_rule();
     let case = |value: &str| format!("{}/rule={value},policy=Local", path.display());
-    assert_told!(refused(
+    assert_output_snapshot!(bisect_refused(
         &["--good", &case("without"), "--bad", &case("with")],
         Some(directory.path())
     ));
 }
 
 #[test]
-fn one_case_with_itself() {
-    assert_told!(refused(&["--good", REMOVED, "--bad", REMOVED], None));
+fn bisect_case_with_itself_is_refused() {
+    assert_output_snapshot!(bisect_refused(&["--good", REMOVED, "--bad", REMOVED], None));
 }
 
 #[test]
-fn a_probe_that_there_is_not() {
-    assert_told!(refused(
+fn bisect_unknown_probe_is_refused() {
+    assert_output_snapshot!(bisect_refused(
         &["--good", REMOVED, "--bad", PRESENT, "--probe", "cal"],
         None
     ));
 }
 
 #[test]
-fn more_than_one_case() {
-    let (directory, path) = harmless();
+fn bisect_side_with_two_cases_is_refused() {
+    let (directory, path) = lab_with_harmless_rule();
     let lab = path.display().to_string();
-    assert_told!(refused(
+    assert_output_snapshot!(bisect_refused(
         &["--good", &lab, "--bad", &lab],
         Some(directory.path())
     ));
 }
 
 #[test]
-fn labs_of_other_nodes() {
+fn bisect_labs_with_other_nodes_is_refused() {
     let (directory, path) = lab(LAB);
     let lab = format!("{}/policy=Local", path.display());
-    assert_told!(refused(
+    assert_output_snapshot!(bisect_refused(
         &["--good", &lab, "--bad", PRESENT],
         Some(directory.path())
     ));
 }
 
 #[test]
-fn a_dump_without_its_node() {
-    assert_told!(refused(
+fn bisect_dumps_in_case_without_node_is_refused() {
+    assert_output_snapshot!(bisect_refused(
         &["--good", "a", "--bad", "b", "--in", PRESENT],
         None
     ));
 }
 
 #[test]
-fn every_kernel_at_once() {
+fn bisect_all_kernels_is_refused() {
     let output = run(&[
         "bisect",
         "--kernel=all",
@@ -147,52 +154,52 @@ fn every_kernel_at_once() {
 }
 
 #[test]
-fn dumps_laid_over_a_node_that_there_is_not_or_naming_sets_that_nobody_has() {
+fn bisect_dumps_unknown_node_or_sets_is_refused() {
     let dump = "tests/bisect/s4/good.iptables-save";
     let over = |node: &str| {
-        refused(
+        bisect_refused(
             &[
                 "--good", dump, "--bad", dump, "--in", PRESENT, "--node", node,
             ],
             None,
         )
     };
-    assert_told!(over("node-9"));
-    assert_told!(over("node-1"));
+    assert_output_snapshot!(over("node-9"));
+    assert_output_snapshot!(over("node-1"));
     let arguments = [
         "--good", "none", "--bad", dump, "--in", PRESENT, "--node", "node-1",
     ];
-    assert_told!(refused(&arguments, None));
+    assert_output_snapshot!(bisect_refused(&arguments, None));
 }
 
 /// Dumps of complete nodes replace the node of a case.
 #[test]
-fn the_surplus_rule_of_s2_by_what_was_collected_of_its_nodes() {
+fn bisect_s2_node_bundles_finds_surplus_rule() {
     let directory = tempfile::tempdir().expect("a directory");
     let [good, bad] = [("good", REMOVED), ("bad", PRESENT)].map(|(name, case)| {
-        let runtime = Runtime::of(svclab);
+        let runtime = Runtime::new(svclab);
         runtime.up(case);
         let file = directory.path().join(format!("{name}.tar.gz"));
-        collected(&runtime, "node-1", &file);
+        collect_node(&runtime, "node-1", &file);
         file.display().to_string()
     });
     let arguments = [
         "--good", &good, "--bad", &bad, "--in", PRESENT, "--node", "node-1",
     ];
-    let (code, text) = said(&arguments, Some(directory.path()));
+    let (code, text) = bisect(&arguments, Some(directory.path()));
     assert_eq!(code, Some(0), "{text}");
-    assert_told!(text);
+    assert_output_snapshot!(text);
 }
 
 /// Dumps without a case: everything else is built from objects.
 #[test]
-fn a_rule_by_which_two_dumps_differ() {
-    let labs = Labs::one();
+fn bisect_two_dumps_finds_different_rule() {
+    let labs = Labs::with_running_case();
     let directory = tempfile::tempdir().expect("a directory");
-    let objects = objects(directory.path());
+    let objects = write_objects(directory.path());
     let collect = |name: &str| {
         let file = directory.path().join(name);
-        collected(&labs.runtime, "node-1", &file);
+        collect_node(&labs.runtime, "node-1", &file);
         file.display().to_string()
     };
     let good = collect("node-1.tar.gz");
@@ -203,17 +210,17 @@ fn a_rule_by_which_two_dumps_differ() {
     labs.runtime.run(&[&exec[..], &rule].concat());
     let bad = collect("sick.tar.gz");
     let sides = ["--good", &good, "--bad", &bad];
-    let whole = |more: &[&str]| said(&[&sides[..], more].concat(), Some(directory.path()));
-    let (code, text) = whole(&["--objects", &objects, "--probe", CALL]);
+    let bisect_sides = |more: &[&str]| bisect(&[&sides[..], more].concat(), Some(directory.path()));
+    let (code, text) = bisect_sides(&["--objects", &objects, "--probe", CALL]);
     assert_eq!(code, Some(0), "{text}");
-    assert_told!(text);
+    assert_output_snapshot!(text);
     // A probe is required, and it must not come from a case.
     for more in [&[][..], &["--probe", "call"], &["--in", PRESENT]] {
-        let (code, text) = whole(more);
+        let (code, text) = bisect_sides(more);
         assert_eq!(code, Some(2), "{text}");
-        assert_told!(text);
+        assert_output_snapshot!(text);
     }
-    assert_told!(refused(
+    assert_output_snapshot!(bisect_refused(
         &["--good", REMOVED, "--bad", &bad],
         Some(directory.path())
     ));
@@ -227,22 +234,22 @@ fn a_rule_by_which_two_dumps_differ() {
         "--probe",
         "node-1->10.0.0.1:1",
     ];
-    assert_told!(refused(&arguments, Some(directory.path())));
+    assert_output_snapshot!(bisect_refused(&arguments, Some(directory.path())));
 }
 
 /// A rule that only the other iptables backend of a node has.
 #[test]
-fn a_legacy_rule_beside_those_of_nftables() {
-    let labs = Labs::one();
+fn bisect_dumps_finds_legacy_rule_beside_nftables() {
+    let labs = Labs::with_running_case();
     let directory = tempfile::tempdir().expect("a directory");
-    let objects = objects(directory.path());
+    let objects = write_objects(directory.path());
     let exec = ["exec", "node-1", "--"];
     let [good, bad] = ["10.244.9.9", "10.244.1.10"].map(|address| {
         let rule = format!("iptables-legacy -A FORWARD -d {address} -j DROP");
         let words: Vec<&str> = exec.into_iter().chain(rule.split(' ')).collect();
         labs.runtime.run(&words);
         let file = directory.path().join(format!("{address}.tar.gz"));
-        collected(&labs.runtime, "node-1", &file);
+        collect_node(&labs.runtime, "node-1", &file);
         file.display().to_string()
     });
     let arguments = [
@@ -256,14 +263,14 @@ fn a_legacy_rule_beside_those_of_nftables() {
         "--probe",
         CALL,
     ];
-    let (code, text) = said(&arguments, Some(directory.path()));
+    let (code, text) = bisect(&arguments, Some(directory.path()));
     assert_eq!(code, Some(0), "{text}");
-    assert_told!(text);
+    assert_output_snapshot!(text);
 }
 
 #[test]
-fn a_report_that_cannot_be_written() {
-    let (code, text) = said(
+fn bisect_unwritable_report_exits_3() {
+    let (code, text) = bisect(
         &[
             "--good",
             REMOVED,
@@ -275,5 +282,5 @@ fn a_report_that_cannot_be_written() {
         None,
     );
     assert_eq!(code, Some(3), "{text}");
-    assert_told!(text);
+    assert_output_snapshot!(text);
 }

@@ -13,13 +13,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-use super::copied::copied;
+use super::copied::copy_programs;
 use super::support::{LAB, lab, project};
 use super::waiting;
 
 /// Returns a command that runs a shell in new network, mount and PID namespaces with a private
 /// `/run`.
-fn machine(script: &str, lab: &Path, fifo: &Path) -> Command {
+fn machine_command(script: &str, lab: &Path, fifo: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args([
         "--net",
@@ -89,10 +89,11 @@ const PLANTED_LEGACY: (&str, &str, &str) = (
 );
 
 /// Adds a neighbour entry that the kernel deletes itself.
-const PASSING: &str = "ip neigh add 192.0.2.10 lladdr 02:00:00:00:00:0a dev planted nud reachable";
+const PLANT_TEMPORARY: &str =
+    "ip neigh add 192.0.2.10 lladdr 02:00:00:00:00:0a dev planted nud reachable";
 
 #[test]
-fn whatever_is_left_behind_is_in_the_certificate() {
+fn certificate_objects_left_behind_are_listed() {
     // The probe fails, so the run keeps the lab until it is interrupted. Meanwhile the test leaves
     // objects behind.
     let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
@@ -102,20 +103,20 @@ fn whatever_is_left_behind_is_in_the_certificate() {
     // Starts a process that outlives its parent, during the run.
     let script = "(read -r go < \"$3\"; sleep 1000 > /dev/null 2>&1 & echo > \"$3\") > /dev/null 2>&1 &\n\
                   exec \"$1\" run --certify --keep-on-failure --format json \"$2\"";
-    let mut run = machine(script, &path, &fifo).spawn().unwrap();
+    let mut run = machine_command(script, &path, &fifo).spawn().unwrap();
     let errors = run.stderr.take().unwrap();
     let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
-    let told: Vec<String> = lines
+    let printed: Vec<String> = lines
         .by_ref()
         .take_while(|line| !line.starts_with("Ctrl-C"))
         .collect();
-    let front = below(&run).unwrap_or_else(|| panic!("{told:?}"));
+    let front = child_of(&run).unwrap_or_else(|| panic!("{printed:?}"));
     fs::write(&fifo, "go\n").unwrap();
-    assert_eq!(fs::read_to_string(&fifo).unwrap(), "\n", "{told:?}");
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "\n", "{printed:?}");
     for (_, command, _) in PLANTED.iter().chain([&PLANTED_LEGACY]) {
-        plant(front, command);
+        run_in_machine(front, command);
     }
-    plant(front, PASSING);
+    run_in_machine(front, PLANT_TEMPORARY);
     kill(Pid::from_raw(front), Signal::SIGINT).unwrap();
     let mut text = String::new();
     run.stdout
@@ -152,25 +153,25 @@ fn whatever_is_left_behind_is_in_the_certificate() {
 }
 
 #[test]
-fn what_is_left_by_a_run_that_is_interrupted_is_in_its_certificate() {
+fn certificate_of_interrupted_run_lists_left_objects() {
     let nowhere = Path::new("");
     let script = "svclab=$1; shift 3; exec \"$svclab\" \"$@\"";
-    let command = machine(script, nowhere, nowhere);
+    let command = machine_command(script, nowhere, nowhere);
     let run = waiting::start(command, &["--certify", "--format=json"]);
-    let front = below(&run).expect("a run");
+    let front = child_of(&run).expect("a run");
     let (_, command, mark) = PLANTED[0];
-    plant(front, command);
+    run_in_machine(front, command);
     kill(Pid::from_raw(front), Signal::SIGINT).unwrap();
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results["interrupted"], true);
-    let come = &results["certificate"]["changes"]["links"]["come"];
-    assert!(come.to_string().contains(mark), "{results:#}");
+    let added = &results["certificate"]["changes"]["links"]["come"];
+    assert!(added.to_string().contains(mark), "{results:#}");
 }
 
 #[test]
-fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
+fn certificate_of_clean_run_is_unchanged_for_each_user() {
     let users: &[&str] = if geteuid().is_root() {
         &["", "setpriv --reuid=1000 --regid=1000 --clear-groups "]
     } else {
@@ -178,10 +179,10 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
     };
     for user in users {
         let (directory, path) = lab(LAB);
-        open_to_all(directory.path());
-        let program = copied(directory.path());
+        make_readable(directory.path());
+        let program = copy_programs(directory.path());
         let script = format!("cd /; exec {user}\"$3\" run --certify --format json \"$2\"");
-        let output = machine(&script, &path, &program).output().unwrap();
+        let output = machine_command(&script, &path, &program).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{user}: {output:?}");
         let results: Value = serde_json::from_slice(&output.stdout).unwrap();
         let certificate = &results["certificate"];
@@ -215,7 +216,7 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
 }
 
 #[test]
-fn second_interrupt_does_not_wait_for_the_certificate() {
+fn run_second_interrupt_skips_certificate() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str| directory.path().join(name).display().to_string();
     let (block, fifo) = (file("block"), file("fifo"));
@@ -227,15 +228,15 @@ fn second_interrupt_does_not_wait_for_the_certificate() {
         "#!/bin/sh\n[ ! -e {block} ] || {{ echo > {fifo}; exec sleep 1000; }}\nexec /run/ip \"$@\"\n"
     );
     fs::write(&ip, text).unwrap();
-    open_to_all(Path::new(&ip));
+    make_readable(Path::new(&ip));
     let script = format!(
         "real=$(readlink -f \"$(command -v ip)\"); cp \"$real\" /run/ip; mount --bind {ip} \"$real\"\n\
          svclab=$1; shift 3; exec \"$svclab\" \"$@\""
     );
     let nowhere = Path::new("");
-    let command = machine(&script, nowhere, nowhere);
+    let command = machine_command(&script, nowhere, nowhere);
     let run = waiting::start(command, &["--certify", "--format=json"]);
-    let front = Pid::from_raw(below(&run).expect("a run"));
+    let front = Pid::from_raw(child_of(&run).expect("a run"));
     fs::write(&block, "").unwrap();
     kill(front, Signal::SIGINT).unwrap();
     assert_eq!(fs::read_to_string(&fifo).unwrap(), "\n");
@@ -246,15 +247,15 @@ fn second_interrupt_does_not_wait_for_the_certificate() {
     assert!(results["certificate"].is_null(), "{results:#}");
 }
 
-fn open_to_all(directory: &Path) {
+fn make_readable(directory: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
 /// Runs a command in the namespaces of a process.
-fn plant(beside: i32, command: &str) {
+fn run_in_machine(process: i32, command: &str) {
     let mut nsenter = Command::new("nsenter");
-    nsenter.args(["--target", &beside.to_string(), "--net", "--mount"]);
+    nsenter.args(["--target", &process.to_string(), "--net", "--mount"]);
     if !geteuid().is_root() {
         nsenter.args(["--user", "--preserve-credentials"]);
     }
@@ -266,7 +267,7 @@ fn plant(beside: i32, command: &str) {
 }
 
 /// Returns the only child of `unshare`.
-fn below(unshare: &Child) -> Option<i32> {
+fn child_of(unshare: &Child) -> Option<i32> {
     let id = unshare.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Maximum time for which a cgroup stays busy after its processes have ended.
-const LINGERING: Duration = Duration::from_mins(1);
+const MAX_BUSY_TIME: Duration = Duration::from_mins(1);
 
 /// Pause between two attempts to remove the cgroup.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Cgroup that is removed when dropped.
 pub struct Cgroup(PathBuf);
@@ -22,9 +22,9 @@ impl Drop for Cgroup {
         let begun = Instant::now();
         while fs::remove_dir(&self.0)
             .is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
-            && begun.elapsed() < LINGERING
+            && begun.elapsed() < MAX_BUSY_TIME
         {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 }
@@ -33,20 +33,24 @@ impl Cgroup {
     /// Creates a cgroup with limits of a controller (`pids`, `memory`). Returns `None` if no such
     /// cgroup can be created. The parent is this process's cgroup, or the root if that cgroup
     /// cannot have children because it contains processes.
-    pub fn with(controller: &str, name: &str) -> Option<Self> {
+    pub fn new(controller: &str, name: &str) -> Option<Self> {
         let name = format!("svclab-{name}-{}", std::process::id());
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let old = own.lines().find_map(|line| {
+        let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let old = memberships.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            let is_of = controllers.split(',').any(|of| of == controller);
-            is_of.then(|| below(&format!("/sys/fs/cgroup/{controller}"), path))
+            let is_controller = controllers
+                .split(',')
+                .any(|name_in_list| name_in_list == controller);
+            is_controller.then(|| join_path(&format!("/sys/fs/cgroup/{controller}"), path))
         });
         let places = if let Some(place) = old {
             vec![place]
         } else {
-            let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+            let path = memberships
+                .lines()
+                .find_map(|line| line.strip_prefix("0::"))?;
             vec![
-                below("/sys/fs/cgroup", path),
+                join_path("/sys/fs/cgroup", path),
                 PathBuf::from("/sys/fs/cgroup"),
             ]
         };
@@ -55,11 +59,11 @@ impl Cgroup {
             fs::create_dir(&made).ok()?;
             let made = Self(made);
             // In cgroup v2, a controller's files exist only where the controller is enabled.
-            made.limit_of(controller).is_some().then_some(made)
+            made.limit_file(controller).is_some().then_some(made)
         })
     }
 
-    fn limit_of(&self, controller: &str) -> Option<PathBuf> {
+    fn limit_file(&self, controller: &str) -> Option<PathBuf> {
         let names: &[&str] = match controller {
             "memory" => &["memory.max", "memory.limit_in_bytes"],
             _ => &["pids.max"],
@@ -69,8 +73,8 @@ impl Cgroup {
     }
 
     /// Sets the limit of a controller.
-    pub fn limit(&self, controller: &str, to: u64) -> io::Result<()> {
-        let file = self.limit_of(controller).ok_or(io::ErrorKind::NotFound)?;
+    pub fn set_limit(&self, controller: &str, to: u64) -> io::Result<()> {
+        let file = self.limit_file(controller).ok_or(io::ErrorKind::NotFound)?;
         fs::write(file, to.to_string())
     }
 
@@ -80,6 +84,6 @@ impl Cgroup {
     }
 }
 
-fn below(root: &str, path: &str) -> PathBuf {
+fn join_path(root: &str, path: &str) -> PathBuf {
     Path::new(root).join(path.trim_start_matches('/'))
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
-use svclab_runner::results::{Outcome, Results};
+use svclab_runner::results::{CaseStatus, Results};
 
 use super::SVCLAB;
 use super::full::ordinary_or_full;
@@ -30,25 +30,25 @@ impl Workspace {
     /// Creates the workspace. With `as_expected`, the user's labs pass; otherwise one case fails.
     fn new(variables: &Value, as_expected: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let at = directory.path();
-        symlink(project(), at.join("svclab")).expect("a link");
-        fs::create_dir(at.join("labs")).expect("a directory");
+        let root = directory.path();
+        symlink(project(), root.join("svclab")).expect("a link");
+        fs::create_dir(root.join("labs")).expect("a directory");
         let good = LAB.replace("{name: lab}", "{name: good}");
-        fs::write(at.join("labs/good.yaml"), &good).expect("a lab");
-        let other = good.replace("{name: good}", "{name: other}");
-        let other = if as_expected {
-            other
+        fs::write(root.join("labs/good.yaml"), &good).expect("a lab");
+        let other_lab = good.replace("{name: good}", "{name: other}");
+        let other_lab_text = if as_expected {
+            other_lab
         } else {
             // Changes the expectation of one of the two cases.
-            other.replacen("seenSource: pod/default/client", "seenSource: node-1", 1)
+            other_lab.replacen("seenSource: pod/default/client", "seenSource: node-1", 1)
         };
-        fs::write(at.join("labs/other.yaml"), other).expect("a lab");
+        fs::write(root.join("labs/other.yaml"), other_lab_text).expect("a lab");
         // Tests share fetched kernels and snapshots.
         let guests = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
         fs::create_dir_all(&guests).expect("a directory");
-        fs::create_dir(at.join(".svclab")).expect("a directory");
-        symlink(guests, at.join(".svclab/cache")).expect("a link");
-        let here = at.to_string_lossy();
+        fs::create_dir(root.join(".svclab")).expect("a directory");
+        symlink(guests, root.join(".svclab/cache")).expect("a link");
+        let here = root.to_string_lossy();
         let variables = variables.as_object().expect("variables").iter();
         let mut variables: BTreeMap<String, String> = variables
             .map(|(name, value)| {
@@ -60,7 +60,7 @@ impl Workspace {
             })
             .collect();
         variables.insert("LABS".to_owned(), LABS.to_owned());
-        let output = at.join("output");
+        let output = root.join("output");
         let output = output.to_string_lossy().into_owned();
         variables.insert("GITHUB_OUTPUT".to_owned(), output);
         Self {
@@ -103,7 +103,7 @@ impl Workspace {
             .expect("bash starts")
     }
 
-    fn must(&self, step: &str) -> Output {
+    fn run_successfully(&self, step: &str) -> Output {
         let output = self.run(step);
         assert!(output.status.success(), "{step}: {}", stderr(&output));
         output
@@ -111,33 +111,33 @@ impl Workspace {
 
     /// Compares the `JUnit` and JSON results of a run. Returns the number of cases for each
     /// outcome.
-    fn published(&self, junit: &str, json: &str) -> BTreeMap<Outcome, usize> {
+    fn compare_results(&self, junit: &str, json: &str) -> BTreeMap<CaseStatus, usize> {
         let read = |file: &str| {
             let text = fs::read_to_string(self.path().join(file));
             text.unwrap_or_else(|error| panic!("{file}: {error}"))
         };
         let results: Results = serde_json::from_str(&read(json)).expect("results");
         let report = Report::deserialize_from_str(&read(junit)).expect("JUnit");
-        let of_report = |wanted: Outcome| {
+        let count_in_report = |wanted: CaseStatus| {
             let cases = report
                 .test_suites
                 .iter()
                 .flat_map(|suite| &suite.test_cases);
-            let is_it = |status: &TestCaseStatus| match status {
-                TestCaseStatus::Success { .. } => wanted == Outcome::Pass,
+            let has_outcome = |status: &TestCaseStatus| match status {
+                TestCaseStatus::Success { .. } => wanted == CaseStatus::Pass,
                 TestCaseStatus::NonSuccess { kind, .. } => match kind {
-                    NonSuccessKind::Failure => wanted == Outcome::Fail,
-                    NonSuccessKind::Error => wanted == Outcome::Error,
+                    NonSuccessKind::Failure => wanted == CaseStatus::Fail,
+                    NonSuccessKind::Error => wanted == CaseStatus::Error,
                 },
                 TestCaseStatus::Skipped { .. } => panic!("nothing is skipped"),
             };
-            cases.filter(|case| is_it(&case.status)).count()
+            cases.filter(|case| has_outcome(&case.status)).count()
         };
         let mut came_to = BTreeMap::new();
-        for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Error] {
+        for outcome in [CaseStatus::Pass, CaseStatus::Fail, CaseStatus::Error] {
             let of_results = results.cases.iter();
             let count = of_results.filter(|case| case.result == outcome).count();
-            assert_eq!(count, of_report(outcome), "{outcome:?}");
+            assert_eq!(count, count_in_report(outcome), "{outcome:?}");
             came_to.insert(outcome, count);
         }
         assert_eq!(report.tests, results.cases.len());
@@ -145,7 +145,7 @@ impl Workspace {
     }
 }
 
-fn yaml(file: &str) -> Value {
+fn parse_yaml(file: &str) -> Value {
     let text = fs::read_to_string(project().join("ci").join(file)).expect("a file of ci/");
     serde_saphyr::from_str(&text).expect("YAML")
 }
@@ -157,48 +157,48 @@ fn texts(list: &Value) -> Vec<String> {
         .collect()
 }
 
-fn counts(pass: usize, fail: usize) -> BTreeMap<Outcome, usize> {
+fn counts(pass: usize, fail: usize) -> BTreeMap<CaseStatus, usize> {
     BTreeMap::from([
-        (Outcome::Pass, pass),
-        (Outcome::Fail, fail),
-        (Outcome::Error, 0),
+        (CaseStatus::Pass, pass),
+        (CaseStatus::Fail, fail),
+        (CaseStatus::Error, 0),
     ])
 }
 
 #[test]
-fn the_job_for_github_does_what_it_says() {
-    let job = &yaml("github.yaml")["jobs"]["svclab"];
+fn github_template_steps_run_and_publish_results() {
+    let job = &parse_yaml("github.yaml")["jobs"]["svclab"];
     let workspace = Workspace::new(&job["env"], false);
-    let mut told = BTreeMap::new();
+    let mut statuses = BTreeMap::new();
     let mut published = Vec::new();
     for step in job["steps"].as_array().expect("steps") {
         let name = step["name"].as_str().expect("every step has a name");
         if let Some(run) = step["run"].as_str() {
             let output = workspace.run(run);
             // After a failed step, only steps with this condition run.
-            let failed_before = told.values().any(|status| *status != Some(0));
+            let failed_before = statuses.values().any(|status| *status != Some(0));
             assert!(
                 !failed_before || step["if"] == "${{ !cancelled() }}",
                 "{name}"
             );
             if name == "Run your labs" {
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let printed = String::from_utf8_lossy(&output.stdout).into_owned();
                 assert!(
-                    said.contains("::error file=labs/other.yaml"),
-                    "{said}{}",
+                    printed.contains("::error file=labs/other.yaml"),
+                    "{printed}{}",
                     stderr(&output)
                 );
             } else {
                 assert!(output.status.success(), "{name}: {}", stderr(&output));
             }
-            told.insert(name, output.status.code());
+            statuses.insert(name, output.status.code());
         } else if name == "Publish results" {
             assert_eq!(step["if"], "${{ !cancelled() }}");
             let paths = step["with"]["path"].as_str().expect("paths");
             published = paths.lines().map(str::to_owned).collect();
         }
     }
-    assert_eq!(told["Run your labs"], Some(1));
+    assert_eq!(statuses["Run your labs"], Some(1));
     assert_eq!(
         published,
         ["named.xml", "named.json", "own.xml", "own.json"]
@@ -206,7 +206,7 @@ fn the_job_for_github_does_what_it_says() {
     );
     let results = |name: &str| {
         let file = |kind: &str| format!(".svclab/results/{name}.{kind}");
-        workspace.published(&file("xml"), &file("json"))
+        workspace.compare_results(&file("xml"), &file("json"))
     };
     assert_eq!(results("named"), counts(2, 0));
     assert_eq!(results("own"), counts(3, 1));
@@ -221,8 +221,8 @@ fn the_job_for_github_does_what_it_says() {
 }
 
 #[test]
-fn the_jobs_for_gitlab_do_what_they_say() {
-    let jobs = yaml("gitlab.yaml");
+fn gitlab_template_jobs_run_and_publish_results() {
+    let jobs = parse_yaml("gitlab.yaml");
     let common = &jobs[".svclab"];
     let mut tried = 0;
     for (name, job) in jobs.as_object().expect("jobs") {
@@ -241,16 +241,16 @@ fn the_jobs_for_gitlab_do_what_they_say() {
                 .iter()
                 .any(|start| step.starts_with(start))
             {
-                workspace.must(&step);
+                workspace.run_successfully(&step);
             }
         }
         for step in texts(&job["script"]) {
-            workspace.must(&step);
+            workspace.run_successfully(&step);
         }
         assert_eq!(job["artifacts"]["when"], "always", "{name}");
         let junit = job["artifacts"]["reports"]["junit"].as_str();
         let paths = texts(&job["artifacts"]["paths"]);
-        let came_to = workspace.published(junit.expect("a report"), &paths[0]);
+        let came_to = workspace.compare_results(junit.expect("a report"), &paths[0]);
         assert_eq!(came_to, counts(if is_own { 4 } else { 2 }, 0), "{name}");
         workspace.variables.clear();
         tried += 1;
@@ -259,16 +259,16 @@ fn the_jobs_for_gitlab_do_what_they_say() {
 }
 
 #[test]
-fn who_is_not_root_becomes_it_and_is_given_back_what_root_kept() {
+fn ci_script_as_user_uses_sudo_and_restores_ownership() {
     let directory = tempfile::tempdir().expect("a directory");
-    let at = directory.path();
+    let root = directory.path();
     let program = |path: &str, text: &str| {
-        let path = at.join(path);
+        let path = root.join(path);
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
     };
-    let log = at.join("log");
+    let log = root.join("log");
     let log = log.display();
     program("programs/id", "echo 1000");
     program(
@@ -278,37 +278,37 @@ fn who_is_not_root_becomes_it_and_is_given_back_what_root_kept() {
         ),
     );
     program("prefix/bin/svclab", "exit 5");
-    fs::create_dir(at.join("cache")).expect("a directory");
+    fs::create_dir(root.join("cache")).expect("a directory");
     let path = format!(
         "{}:{}",
-        at.join("programs").display(),
+        root.join("programs").display(),
         std::env::var("PATH").expect("a path")
     );
     let output = Command::new(project().join("ci/svclab"))
         .args(["run", "some lab"])
         .env("PATH", path)
-        .env("SVCLAB_PREFIX", at.join("prefix"))
-        .env("SVCLAB_CACHE", at.join("cache"))
+        .env("SVCLAB_PREFIX", root.join("prefix"))
+        .env("SVCLAB_CACHE", root.join("cache"))
         .env_remove("SVCLAB_RESULTS")
         .output()
         .expect("a script");
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    let said = fs::read_to_string(at.join("log")).expect("what was done as root");
-    let lines: Vec<&str> = said.lines().collect();
+    let log_text = fs::read_to_string(root.join("log")).expect("what was done as root");
+    let lines: Vec<&str> = log_text.lines().collect();
     // Root uses no cache that another user can change.
-    assert_eq!(lines.len(), 4, "{said}");
-    assert!(lines[0].starts_with("chown -R -- 0:0 "), "{said}");
-    assert!(lines[1].starts_with("chmod -R -- go-w "), "{said}");
+    assert_eq!(lines.len(), 4, "{log_text}");
+    assert!(lines[0].starts_with("chown -R -- 0:0 "), "{log_text}");
+    assert!(lines[1].starts_with("chmod -R -- go-w "), "{log_text}");
     let lines = &lines[2..];
-    assert!(lines[0].ends_with("svclab run some lab"), "{said}");
-    assert!(lines[0].contains("SVCLAB_CACHE"), "{said}");
-    let cache = at.join("cache");
+    assert!(lines[0].ends_with("svclab run some lab"), "{log_text}");
+    assert!(lines[0].contains("SVCLAB_CACHE"), "{log_text}");
+    let cache = root.join("cache");
     let given_back = format!("chown -R -- 1000:1000 {}", cache.display());
     assert_eq!(lines[1], given_back);
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_before_anything_runs() {
+fn run_unwritable_result_file_exits_before_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("file");
     fs::write(&file, "").expect("a file");
@@ -316,11 +316,14 @@ fn a_file_that_cannot_be_written_is_told_before_anything_runs() {
     let output = super::support::run(&["run", "canal-stale-rule", "--write", &below]);
     assert_eq!(output.status.code(), Some(3));
     assert!(output.stdout.is_empty());
-    let said = stderr(&output);
-    assert!(said.starts_with("error: cannot write "), "{said}");
-    assert!(said.contains("what to do: "), "{said}");
+    let message = stderr(&output);
+    assert!(message.starts_with("error: cannot write "), "{message}");
+    assert!(message.contains("what to do: "), "{message}");
     let wrong = super::support::run(&["run", "canal-stale-rule", "--write", "xml=x"]);
     assert_eq!(wrong.status.code(), Some(2));
-    let said = stderr(&wrong);
-    assert!(said.contains("`xml` is no format"), "{said}");
+    let message_of_wrong = stderr(&wrong);
+    assert!(
+        message_of_wrong.contains("`xml` is no format"),
+        "{message_of_wrong}"
+    );
 }

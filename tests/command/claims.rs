@@ -5,7 +5,7 @@ use std::path::Path;
 use super::support::{LAB, run, stderr, stdout};
 
 /// Results of a run without cases, with which every claim stays unsettled.
-const NOTHING: &str = r#"{
+const EMPTY_RESULTS: &str = r#"{
     "schema": "svclab/results/v1",
     "tools": {},
     "cases": [],
@@ -13,7 +13,7 @@ const NOTHING: &str = r#"{
 }"#;
 
 /// Writes the good lab with another name and one claim.
-fn declaring(directory: &Path, name: &str, says: &str) -> String {
+fn write_lab_with_claim(directory: &Path, name: &str, says: &str) -> String {
     let text = LAB
         .replacen("{name: lab}", &format!("{{name: {name}}}"), 1)
         .replacen(
@@ -27,28 +27,28 @@ fn declaring(directory: &Path, name: &str, says: &str) -> String {
 }
 
 #[test]
-fn labs_that_say_different_things_of_one_claim_are_told_of() {
+fn claims_labs_with_different_texts_are_reported() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let results = directory.path().join("results.json");
-    std::fs::write(&results, NOTHING).expect("the results can be written");
+    std::fs::write(&results, EMPTY_RESULTS).expect("the results can be written");
     let results = results.display().to_string();
-    let said = |second: &str| {
-        let first = declaring(directory.path(), "first", "packets fly");
-        let second = declaring(directory.path(), "second", second);
+    let run_claims = |second: &str| {
+        let first = write_lab_with_claim(directory.path(), "first", "packets fly");
+        let second = write_lab_with_claim(directory.path(), "second", second);
         let output = run(&["claims", &first, &second, "--from", &results]);
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        let told = stderr(&output).replace(&format!("{}/", directory.path().display()), "");
-        (stdout(&output), told)
+        let errors = stderr(&output).replace(&format!("{}/", directory.path().display()), "");
+        (stdout(&output), errors)
     };
-    let (claims, told) = said("packets crawl");
+    let (claims, told) = run_claims("packets crawl");
     insta::assert_snapshot!(claims);
     insta::assert_snapshot!(told);
-    let (_, told) = said("packets fly");
+    let (_, told) = run_claims("packets fly");
     assert_eq!(told, "");
 }
 
 #[test]
-fn results_that_are_none_are_refused() {
+fn claims_invalid_results_are_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let refused = |text: &str| {
         let path = directory.path().join("results.json");
@@ -58,5 +58,5 @@ fn results_that_are_none_are_refused() {
         stderr(&output).replace(&format!("{}/", directory.path().display()), "")
     };
     insta::assert_snapshot!(refused("PASS"));
-    insta::assert_snapshot!(refused(&NOTHING.replace("/v1", "/v9")));
+    insta::assert_snapshot!(refused(&EMPTY_RESULTS.replace("/v1", "/v9")));
 }

@@ -16,32 +16,32 @@ enum Stream {
 }
 
 /// Returns the write end of a pipe without a reader.
-fn closed() -> Stdio {
+fn closed_pipe() -> Stdio {
     pipe().expect("a pipe").1.into()
 }
 
 /// Runs a command. Returns its exit code and the text of the streams that are read.
-fn ended(command: &mut Command, out: Stream, err: Stream) -> (Option<i32>, String) {
+fn run_with_streams(command: &mut Command, out: Stream, err: Stream) -> (Option<i32>, String) {
     if out == Stream::Closed {
-        command.stdout(closed());
+        command.stdout(closed_pipe());
     } else {
         command.stdout(Stdio::piped());
     }
     if err == Stream::Closed {
-        command.stderr(closed());
+        command.stderr(closed_pipe());
     } else {
         command.stderr(Stdio::piped());
     }
     let output = command.spawn().expect("the command starts");
     let output = output.wait_with_output().expect("it ends");
-    let told = [output.stdout, output.stderr].concat();
+    let output_text = [output.stdout, output.stderr].concat();
     (
         output.status.code(),
-        String::from_utf8_lossy(&told).into_owned(),
+        String::from_utf8_lossy(&output_text).into_owned(),
     )
 }
 
-fn write(directory: &Path) {
+fn write_files(directory: &Path) {
     let write = |name: &str, text: &str| {
         fs::write(directory.join(name), text).expect("a file");
     };
@@ -66,9 +66,9 @@ fn write(directory: &Path) {
 }
 
 #[test]
-fn reader_that_is_gone_changes_no_exit_code() {
+fn command_closed_stream_keeps_exit_code() {
     let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path());
+    write_files(directory.path());
     let local = "lab.yaml/policy=Local";
     for arguments in [
         &["run", local][..],
@@ -99,7 +99,7 @@ fn reader_that_is_gone_changes_no_exit_code() {
                 .current_dir(directory.path())
                 .env("SVCLAB_LOG", "debug")
                 .args(arguments);
-            ended(&mut command, out, err)
+            run_with_streams(&mut command, out, err)
         };
         let (expected, told) = run(Stream::Read, Stream::Read);
         assert!(
@@ -120,9 +120,9 @@ fn reader_that_is_gone_changes_no_exit_code() {
 
 /// Results in a file are complete although standard output has no reader.
 #[test]
-fn results_in_a_file_are_whole_without_a_reader() {
+fn run_write_with_closed_stdout_writes_complete_files() {
     let directory = tempfile::tempdir().expect("a directory");
-    write(directory.path());
+    write_files(directory.path());
     let mut command = svclab();
     command.current_dir(directory.path()).args([
         "run",
@@ -132,7 +132,7 @@ fn results_in_a_file_are_whole_without_a_reader() {
         "--write",
         "junit=junit.xml",
     ]);
-    let (code, told) = ended(&mut command, Stream::Closed, Stream::Read);
+    let (code, told) = run_with_streams(&mut command, Stream::Closed, Stream::Read);
     assert_eq!((code, told.as_str()), (Some(1), ""));
     let json = fs::read_to_string(directory.path().join("results.json")).expect("results");
     let results: svclab_runner::results::Results =

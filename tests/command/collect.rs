@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use svclab_dump::NodeDump;
-use svclab_dump::folder::Folder;
+use svclab_dump::folder::DumpFiles;
 use svclab_ruleset::tool::Format;
 
 use crate::standing::Labs;
@@ -39,50 +39,50 @@ fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) 
 }
 
 /// Unpacked files of a bundle.
-struct Collected {
+struct Bundle {
     _directory: tempfile::TempDir,
-    folder: PathBuf,
+    directory_path: PathBuf,
 }
 
-impl Collected {
-    fn of(output: &Output) -> Self {
+impl Bundle {
+    fn from_output(output: &Output) -> Self {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-        Self::unpacked(&output.stdout)
+        Self::unpack(&output.stdout)
     }
 
-    fn unpacked(tarball: &[u8]) -> Self {
+    fn unpack(tarball: &[u8]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("tarball");
         std::fs::write(&file, tarball).expect("it can be written");
-        let into = directory.path().join("into");
-        std::fs::create_dir(&into).expect("a directory");
+        let target = directory.path().join("into");
+        std::fs::create_dir(&target).expect("a directory");
         let unpacked = Command::new("tar")
             .args(["-xf".as_ref(), file.as_os_str(), "-C".as_ref()])
-            .arg(&into)
+            .arg(&target)
             .status()
             .expect("tar");
         assert!(unpacked.success());
-        let mut inside = std::fs::read_dir(&into).expect("a directory");
+        let mut inside = std::fs::read_dir(&target).expect("a directory");
         let folder = inside.next().expect("one directory").expect("an entry");
         assert!(inside.next().is_none(), "more than one directory");
         Self {
             _directory: directory,
-            folder: folder.path(),
+            directory_path: folder.path(),
         }
     }
 
     fn text(&self, name: &str) -> String {
-        let path = self.folder.join(name);
+        let path = self.directory_path.join(name);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     fn has(&self, name: &str) -> bool {
-        self.folder.join(name).exists()
+        self.directory_path.join(name).exists()
     }
 
     /// Returns the texts of all files by name.
     fn texts(&self) -> BTreeMap<String, String> {
-        let entries = std::fs::read_dir(&self.folder).expect("a directory");
+        let entries = std::fs::read_dir(&self.directory_path).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").file_name());
         names
             .map(|name| name.into_string().expect("a name"))
@@ -92,31 +92,31 @@ impl Collected {
 
     /// Parses the files as svclab does, and asserts that no diagnostics occur.
     fn dump(&self) -> NodeDump {
-        let read = NodeDump::read(Folder::read(&self.folder).expect("a dump").files);
+        let read = NodeDump::parse(DumpFiles::read(&self.directory_path).expect("a dump").files);
         assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
         read.dump
     }
 }
 
 /// Returns the lines without comments, which contain times, and without counters.
-fn lasting(text: &str) -> Vec<String> {
+fn stable_lines(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let chain = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
     lines.map(chain).collect()
 }
 
 #[test]
-fn every_shell_collects_what_the_node_holds() {
-    let labs = Labs::one();
+fn collect_node_every_shell_writes_complete_dump() {
+    let labs = Labs::with_running_case();
     let rules = labs
         .runtime
         .run(&["exec", "node-1", "--", "iptables-nft-save"]);
-    let rules = lasting(&String::from_utf8_lossy(&rules.stdout));
+    let rules = stable_lines(&String::from_utf8_lossy(&rules.stdout));
     assert!(rules.iter().any(|line| line.contains("KUBE-SEP-")));
     for shell in SHELLS {
-        let collected = Collected::of(&collect(&labs, shell, None, &[]));
+        let collected = Bundle::from_output(&collect(&labs, shell, None, &[]));
         assert_eq!(
-            lasting(&collected.text("iptables-nft-save")),
+            stable_lines(&collected.text("iptables-nft-save")),
             rules,
             "{shell:?}"
         );
@@ -126,18 +126,20 @@ fn every_shell_collects_what_the_node_holds() {
             Format::Sets,
             Format::Nft,
             Format::Sysctls,
-            Format::Policy(svclab_ruleset::tool::Ip::V4),
-            Format::Routes(svclab_ruleset::tool::Ip::V4),
+            Format::RoutingRules(svclab_ruleset::tool::IpFamily::V4),
+            Format::Routes(svclab_ruleset::tool::IpFamily::V4),
         ] {
             assert!(dump.has(format), "{shell:?}: {format}");
         }
         let links = dump.links.expect("interfaces");
         let addresses = links["eth0"].addresses.iter();
-        let addresses: Vec<String> = addresses.map(|own| own.network.to_string()).collect();
+        let addresses: Vec<String> = addresses
+            .map(|address| address.network.to_string())
+            .collect();
         assert!(
             addresses
                 .iter()
-                .any(|own| own.starts_with("192.168.50.11/")),
+                .any(|address| address.starts_with("192.168.50.11/")),
             "{shell:?}"
         );
         let settings = dump.sysctls.expect("settings");
@@ -147,8 +149,8 @@ fn every_shell_collects_what_the_node_holds() {
         );
         assert!(settings.keys().all(|key| !key.contains("fastopen_key")));
         let versions = collected.text("versions.txt");
-        for said in ["kernel: Linux ", "iptables: iptables v", "(nf_tables)"] {
-            assert!(versions.contains(said), "{shell:?}: {versions}");
+        for version_line in ["kernel: Linux ", "iptables: iptables v", "(nf_tables)"] {
+            assert!(versions.contains(version_line), "{shell:?}: {versions}");
         }
         let missing = collected.text("missing.txt");
         assert!(
@@ -159,7 +161,7 @@ fn every_shell_collects_what_the_node_holds() {
 }
 
 /// Creates a directory in the lab with links to its programs, except the lacking ones.
-fn without(labs: &Labs, lacking: &[&str]) -> String {
+fn path_without_programs(labs: &Labs, lacking: &[&str]) -> String {
     let script = format!(
         "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm -f {} && pwd",
         lacking.join(" ")
@@ -171,7 +173,7 @@ fn without(labs: &Labs, lacking: &[&str]) -> String {
 }
 
 #[test]
-fn what_a_node_lacks_is_noted_and_stops_nothing() {
+fn collect_node_missing_programs_are_listed() {
     let lacking = [
         "ipset",
         "nft",
@@ -181,11 +183,11 @@ fn what_a_node_lacks_is_noted_and_stops_nothing() {
         "gzip",
         "bridge",
     ];
-    let labs = Labs::one();
-    let path = without(&labs, &lacking);
+    let labs = Labs::with_running_case();
+    let path = path_without_programs(&labs, &lacking);
     for shell in SHELLS {
         let output = collect(&labs, shell, Some(&path), &[]);
-        let collected = Collected::of(&output);
+        let collected = Bundle::from_output(&output);
         let missing = collected.text("missing.txt");
         for (file, program) in [
             ("nft", "nft"),
@@ -206,7 +208,7 @@ fn what_a_node_lacks_is_noted_and_stops_nothing() {
 }
 
 #[test]
-fn a_tarball_is_whole_or_not_there() {
+fn collect_node_unwritable_output_leaves_no_partial_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let script = project().join("scripts/collect-node");
     let run = |arguments: &[&str]| {
@@ -217,10 +219,10 @@ fn a_tarball_is_whole_or_not_there() {
     let nowhere = directory.path().join("nowhere/node.tar.gz");
     let output = run(&["-o", &nowhere.display().to_string()]);
     assert_eq!(output.status.code(), Some(3));
-    let told = stderr(&output);
+    let message = stderr(&output);
     assert!(
-        told.contains("cannot be written; name another file with -o"),
-        "{told}"
+        message.contains("cannot be written; name another file with -o"),
+        "{message}"
     );
     let left = std::fs::read_dir(directory.path())
         .expect("a directory")
@@ -234,11 +236,11 @@ fn a_tarball_is_whole_or_not_there() {
         .collect();
     assert_eq!(names, ["node.tar.gz"]);
     let tarball = std::fs::read(directory.path().join("node.tar.gz")).expect("it is there");
-    assert!(Collected::unpacked(&tarball).has("versions.txt"));
+    assert!(Bundle::unpack(&tarball).has("versions.txt"));
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn collect_node_invalid_arguments_print_usage() {
     let run = |arguments: &[&str]| {
         let mut command = Command::new(project().join("scripts/collect-node"));
         let output = command.args(arguments).output().expect("the script starts");
@@ -250,12 +252,12 @@ fn wrong_arguments_are_told() {
         );
         text
     };
-    let told = [run(&["--help"]), run(&["--reduct"]), run(&["-o"])];
-    insta::assert_snapshot!(told.join("\n"));
+    let outputs = [run(&["--help"]), run(&["--reduct"]), run(&["-o"])];
+    insta::assert_snapshot!(outputs.join("\n"));
 }
 
 /// Starts a lab whose names and addresses `--redact` must replace.
-fn somebodys() -> Labs {
+fn labs_with_private_names() -> Labs {
     let text = LAB
         .replace("default", "shop")
         .replace("web", "cart")
@@ -263,22 +265,22 @@ fn somebodys() -> Labs {
         .replace("status: {podIP: 10.244.1.10}", "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd10:244:1::10\"}]}")
         .replace("spec: {podCIDR: 10.244.1.0/24}", "spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, \"fd10:244:1::/64\"]}")
         .replace("{type: InternalIP, address: 192.168.50.11}", "{type: InternalIP, address: 192.168.50.11}, {type: InternalIP, address: \"fd00:50::11\"}");
-    let labs = Labs::of(&text);
+    let labs = Labs::from_text(&text);
     labs.runtime.up(&labs.case("Local"));
     labs
 }
 
-fn addresses(text: &str) -> (Vec<IpAddr>, String) {
+fn split_addresses(text: &str) -> (Vec<IpAddr>, String) {
     let mut found = Vec::new();
     let mut rest = String::new();
     let within = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
-    let mut at = 0;
-    while let Some(next) = text[at..].chars().next() {
-        let end = text[at..]
+    let mut position = 0;
+    while let Some(next) = text[position..].chars().next() {
+        let end = text[position..]
             .find(|c| !within(c))
-            .map_or(text.len(), |end| at + end);
-        let word = &text[at..end];
-        let before = text[..at].chars().next_back();
+            .map_or(text.len(), |end| position + end);
+        let word = &text[position..end];
+        let before = text[..position].chars().next_back();
         let alone = before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
         // An IPv4 address may be followed by a port.
         let (address, port) = match word.parse::<IpAddr>() {
@@ -293,15 +295,15 @@ fn addresses(text: &str) -> (Vec<IpAddr>, String) {
                 found.push(address);
                 rest.push_str("ADDRESS ");
                 rest.push_str(port);
-                at = end;
+                position = end;
             }
-            None if end > at => {
+            None if end > position => {
                 rest.push_str(word);
-                at = end;
+                position = end;
             }
             None => {
                 rest.push(next);
-                at += next.len_utf8();
+                position += next.len_utf8();
             }
         }
     }
@@ -316,12 +318,12 @@ fn bits(address: IpAddr) -> (u128, u32) {
 }
 
 /// Returns the number of common leading bits of two addresses of one family.
-fn common(one: IpAddr, other: IpAddr) -> u32 {
-    let ((one, size), (other, _)) = (bits(one), bits(other));
+fn common_prefix_length(first: IpAddr, second: IpAddr) -> u32 {
+    let ((one, size), (other, _)) = (bits(first), bits(second));
     (one ^ other).leading_zeros().min(size)
 }
 
-fn stays(address: IpAddr) -> bool {
+fn is_kept(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => {
             four.is_loopback()
@@ -335,7 +337,7 @@ fn stays(address: IpAddr) -> bool {
     }
 }
 
-fn private(address: IpAddr) -> bool {
+fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.is_private(),
         IpAddr::V6(six) => six.is_unique_local(),
@@ -343,17 +345,17 @@ fn private(address: IpAddr) -> bool {
 }
 
 #[test]
-fn addresses_keep_what_they_have_in_common_and_names_go() {
-    let labs = somebodys();
-    let plain = Collected::of(&collect(&labs, &["dash"], None, &[]));
+fn collect_node_redact_keeps_prefixes_and_renames() {
+    let labs = labs_with_private_names();
+    let plain = Bundle::from_output(&collect(&labs, &["dash"], None, &[]));
     let plain_texts = plain.texts();
     assert!(plain_texts["iptables-nft-save"].contains("shop/cart"));
     for shell in SHELLS {
-        let collected = Collected::of(&collect(&labs, shell, None, &["--redact"]));
+        let collected = Bundle::from_output(&collect(&labs, shell, None, &["--redact"]));
         collected.dump();
         let texts = collected.texts();
         assert!(texts.keys().eq(plain_texts.keys()), "{shell:?}");
-        let mut became: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
+        let mut new_addresses: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
         for name in [
             "ip-addr",
             "ip-route",
@@ -363,36 +365,44 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
             "nft",
             "ip-neigh",
         ] {
-            let (before, rest) = addresses(&plain_texts[name]);
-            let (after, rest_after) = addresses(&texts[name]);
+            let (before, rest) = split_addresses(&plain_texts[name]);
+            let (after, rest_after) = split_addresses(&texts[name]);
             assert_eq!(
                 before.len(),
                 after.len(),
                 "{shell:?} {name}: {rest}\n{rest_after}"
             );
             for (before, after) in before.into_iter().zip(after) {
-                let known = *became.entry(before).or_insert(after);
+                let known = *new_addresses.entry(before).or_insert(after);
                 // A network is printed as an address with zeros behind its prefix length.
-                let network = known != after && common(known, after) < bits(after).1;
+                let is_network_address =
+                    known != after && common_prefix_length(known, after) < bits(after).1;
                 assert!(
-                    !network,
+                    !is_network_address,
                     "{shell:?} {name}: {before} became {known} and {after}"
                 );
             }
         }
-        assert!(became.len() > 10, "{became:?}");
-        let hosts = became.iter().filter(|(before, _)| !is_network(**before));
+        assert!(new_addresses.len() > 10, "{new_addresses:?}");
+        let hosts = new_addresses
+            .iter()
+            .filter(|(before, _)| !is_network(**before));
         let hosts: Vec<(IpAddr, IpAddr)> = hosts.map(|(one, other)| (*one, *other)).collect();
         for (before, after) in &hosts {
             assert_eq!(
                 before == after,
-                stays(*before),
+                is_kept(*before),
                 "{shell:?}: {before} {after}"
             );
-            assert_eq!(private(*before), private(*after), "{before} became {after}");
+            assert_eq!(
+                is_private(*before),
+                is_private(*after),
+                "{before} became {after}"
+            );
             for (other, other_after) in &hosts {
                 if before.is_ipv4() == other.is_ipv4() {
-                    let kept = common(*before, *other) == common(*after, *other_after);
+                    let kept = common_prefix_length(*before, *other)
+                        == common_prefix_length(*after, *other_after);
                     assert!(
                         kept,
                         "{shell:?}: {before} {other} became {after} {other_after}"

@@ -26,7 +26,7 @@ const ADDRESSES: &str = "\
 type Files = Vec<(&'static str, String)>;
 
 /// Returns directories that are no complete dump of one node, by defect.
-fn directories() -> Vec<(&'static str, Files)> {
+fn damaged_dumps() -> Vec<(&'static str, Files)> {
     let rules = |text: String| vec![("iptables-save", text)];
     let cut = |count: usize| RULES[..RULES.len() - count].to_owned();
     vec![
@@ -80,13 +80,13 @@ fn directories() -> Vec<(&'static str, Files)> {
 }
 
 /// Packs entries of a directory into a tarball.
-fn packed(directory: &Path, tarball: &Path, what: &[&str]) -> PathBuf {
+fn pack(directory: &Path, tarball: &Path, entries: &[&str]) -> PathBuf {
     let status = Command::new("tar")
         .arg("-C")
         .arg(directory)
         .arg("-czf")
         .arg(tarball)
-        .args(what)
+        .args(entries)
         .status()
         .expect("tar starts");
     assert!(status.success());
@@ -95,11 +95,11 @@ fn packed(directory: &Path, tarball: &Path, what: &[&str]) -> PathBuf {
 
 /// Compares the output for each directory, without and with `--lenient`, with a snapshot.
 #[test]
-fn what_is_wrong_with_a_dump_is_pointed_at() {
+fn replay_damaged_dump_reports_location() {
     let (directory, lab) = crate::support::lab(LAB);
     let directory = directory.path();
     let mut dumps: Vec<PathBuf> = Vec::new();
-    for (name, files) in directories() {
+    for (name, files) in damaged_dumps() {
         let dump = directory.join(name);
         fs::create_dir(&dump).expect("a directory");
         for (file, text) in files {
@@ -113,17 +113,17 @@ fn what_is_wrong_with_a_dump_is_pointed_at() {
         fs::create_dir_all(&node).expect("a directory");
         fs::write(node.join(file), text).expect("it can be written");
     }
-    dumps.push(packed(&both, &directory.join("two.tar.gz"), &["a", "b"]));
+    dumps.push(pack(&both, &directory.join("two.tar.gz"), &["a", "b"]));
     let linked = directory.join("linked");
     fs::create_dir(&linked).expect("a directory");
     std::os::unix::fs::symlink("/etc/passwd", linked.join("iptables-save")).expect("a link");
-    dumps.push(packed(&linked, &directory.join("link.tar.gz"), &["."]));
+    dumps.push(pack(&linked, &directory.join("link.tar.gz"), &["."]));
     let nothing = directory.join("nothing");
     fs::write(&nothing, "").expect("it can be written");
     dumps.push(nothing);
     let case = format!("{}/policy=Local", lab.display());
     let call = "pod/default/client->pod/default/web:8080";
-    let mut told: Vec<String> = Vec::new();
+    let mut reports: Vec<String> = Vec::new();
     for dump in &dumps {
         let name = dump.display().to_string();
         let arguments = ["replay", &name, "--objects", &case, "--probe", call];
@@ -141,18 +141,18 @@ fn what_is_wrong_with_a_dump_is_pointed_at() {
         let code = lenient.status.code().expect("no signal");
         let last = dump.file_name().expect("a name").to_string_lossy();
         let account = account.join("\n");
-        told.push(format!(
+        reports.push(format!(
             "==== {last}\n{}---- --lenient: {code}\n{account}",
             stderr(&strict)
         ));
     }
     let shown = directory.display().to_string();
-    insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
+    insta::assert_snapshot!(reports.join("\n").replace(&shown, "DIR"));
 }
 
 /// CRLF line ends and byte order marks of Windows programs are ignored.
 #[test]
-fn ends_of_lines_and_marks_of_bytes_mean_nothing() {
+fn replay_dump_with_crlf_and_bom_reads_the_same() {
     let (directory, lab) = crate::support::lab(LAB);
     let dump = directory.path().join("node-1");
     fs::create_dir(&dump).expect("a directory");

@@ -17,26 +17,26 @@ fn dump(files: &[(&str, &str)]) -> TempDir {
 
 /// Compares two paths. Returns the exit code and both output streams, without the names of the
 /// directories.
-fn diff(first: &Path, second: &Path, names: &[(&Path, &str)]) -> (Option<i32>, String) {
+fn run_diff(first: &Path, second: &Path, names: &[(&Path, &str)]) -> (Option<i32>, String) {
     let paths = [first.display().to_string(), second.display().to_string()];
     let output = run(&["diff", &paths[0], &paths[1]]);
-    let mut said = format!("{}{}", stderr(&output), stdout(&output));
+    let mut text = format!("{}{}", stderr(&output), stdout(&output));
     for (path, name) in names {
-        said = said.replace(&path.display().to_string(), name);
+        text = text.replace(&path.display().to_string(), name);
     }
-    (output.status.code(), said)
+    (output.status.code(), text)
 }
 
 /// Compares two sets of files.
-fn files(first: &[(&str, &str)], second: &[(&str, &str)]) -> (Option<i32>, String) {
+fn diff_files(first: &[(&str, &str)], second: &[(&str, &str)]) -> (Option<i32>, String) {
     let (first, second) = (dump(first), dump(second));
     let (a, b) = (first.path(), second.path());
-    diff(a, b, &[(a, "A"), (b, "B")])
+    run_diff(a, b, &[(a, "A"), (b, "B")])
 }
 
 /// Returns the error for an invalid dump that is compared with a good one.
-fn refused(files_of_first: &[(&str, &str)]) -> String {
-    let (code, said) = files(files_of_first, &[("iptables-save", GOOD)]);
+fn invalid_dump_error(files_of_first: &[(&str, &str)]) -> String {
+    let (code, said) = diff_files(files_of_first, &[("iptables-save", GOOD)]);
     assert_eq!(code, Some(2), "{said}");
     said
 }
@@ -44,46 +44,46 @@ fn refused(files_of_first: &[(&str, &str)]) -> String {
 const GOOD: &str =
     "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n";
 
-macro_rules! refused {
+macro_rules! dump_is_refused {
     ($($name:ident: $file:literal = $text:expr;)*) => {$(
         #[test]
         fn $name() {
-            insta::assert_snapshot!(refused(&[($file, $text)]));
+            insta::assert_snapshot!(invalid_dump_error(&[($file, $text)]));
         }
     )*};
 }
 
-refused! {
-    quote_that_is_not_closed: "iptables-save" = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment \"default/a:p cluster IP -j RETURN\nCOMMIT\n";
-    rule_of_a_chain_that_is_not_declared: "iptables-save" = "*nat\n:OUTPUT ACCEPT [0:0]\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n";
-    chain_that_is_declared_twice: "iptables-save" = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SERVICES - [0:0]\nCOMMIT\n";
-    table_that_is_printed_twice: "iptables-save" = "*nat\nCOMMIT\n*nat\nCOMMIT\n";
-    dump_that_was_cut_off: "iptables-save" = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*nat\n:OUTPUT ACCEPT [0:0]\n";
-    lines_picked_by_grep: "iptables-save" = ":KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
-    sets_in_the_file_of_rules: "iptables-save" = "create A hash:ip family inet\nadd A 10.0.0.1\n";
-    listing_of_sets: "ipset-save" = "Name: KUBE-CLUSTER-IP\nType: hash:ip,port\n";
-    entry_of_no_set: "ipset-save" = "add KUBE-CLUSTER-IP 10.96.0.1,tcp:80\n";
-    servers_by_name: "ipvsadm-Sn" = "-A -t web.example.com:http -s rr\n";
-    option_of_a_route: "ip-route" = "default via 10.0.0.1 dve eth0\n";
-    value_that_is_missing: "ip-rule" = "100:\tfrom all lookup\n";
-    address_of_no_network: "ip-addr" = "2: eth0: <UP> mtu 1500\n    inet 10.0.0.1/40 scope global eth0\n";
-    table_of_nftables_that_does_not_end: "nft" = "table ip a {\n\tchain b {\n\t\taccept\n\t}\n";
-    chain_of_nftables_that_is_there_twice: "nft" = "table ip a {\n\tchain b {\n\t}\n\tchain b {\n\t}\n}\n";
-    entry_of_nftables_that_is_there_twice: "nft" = "table ip a {\n\tset b {\n\t\ttype ipv4_addr\n\t\telements = { 10.0.0.1,\n\t\t\t     10.0.0.1 }\n\t}\n}\n";
-    rule_of_nftables_outside_of_a_chain: "nft" = "table ip a {\n\tip saddr 10.0.0.1 drop\n}\n";
-    priority_of_nftables_that_is_none: "nft" = "table ip a {\n\tchain b {\n\t\ttype filter hook input priority soon; policy accept;\n\t}\n}\n";
-    quote_of_nftables_that_is_not_closed: "nft" = "table ip a {\n\tchain b {\n\t\taccept comment \"c\n\t}\n}\n";
-    listing_of_one_chain: "nft" = "chain b {\n\taccept\n}\n";
-    setting_without_a_value: "sysctl-a" = "net.ipv4.ip_forward\n";
-    file_of_interfaces_that_is_empty: "ip-addr" = "";
-    file_of_settings_that_is_empty: "sysctl-a" = "\n";
-    escape_in_a_message: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{1b}[2J\nCOMMIT\n";
+dump_is_refused! {
+    iptables_unclosed_quote_is_refused: "iptables-save" = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment \"default/a:p cluster IP -j RETURN\nCOMMIT\n";
+    iptables_rule_of_undeclared_chain_is_refused: "iptables-save" = "*nat\n:OUTPUT ACCEPT [0:0]\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n";
+    iptables_chain_declared_twice_is_refused: "iptables-save" = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SERVICES - [0:0]\nCOMMIT\n";
+    iptables_table_printed_twice_is_refused: "iptables-save" = "*nat\nCOMMIT\n*nat\nCOMMIT\n";
+    iptables_truncated_dump_is_refused: "iptables-save" = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n*nat\n:OUTPUT ACCEPT [0:0]\n";
+    iptables_lines_without_table_are_refused: "iptables-save" = ":KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
+    iptables_file_with_sets_is_refused: "iptables-save" = "create A hash:ip family inet\nadd A 10.0.0.1\n";
+    ipset_list_output_is_refused: "ipset-save" = "Name: KUBE-CLUSTER-IP\nType: hash:ip,port\n";
+    ipset_entry_of_unknown_set_is_refused: "ipset-save" = "add KUBE-CLUSTER-IP 10.96.0.1,tcp:80\n";
+    ipvsadm_servers_by_name_are_refused: "ipvsadm-Sn" = "-A -t web.example.com:http -s rr\n";
+    ip_route_unknown_option_is_refused: "ip-route" = "default via 10.0.0.1 dve eth0\n";
+    ip_rule_missing_value_is_refused: "ip-rule" = "100:\tfrom all lookup\n";
+    ip_addr_invalid_prefix_length_is_refused: "ip-addr" = "2: eth0: <UP> mtu 1500\n    inet 10.0.0.1/40 scope global eth0\n";
+    nft_unclosed_table_is_refused: "nft" = "table ip a {\n\tchain b {\n\t\taccept\n\t}\n";
+    nft_duplicate_chain_is_refused: "nft" = "table ip a {\n\tchain b {\n\t}\n\tchain b {\n\t}\n}\n";
+    nft_duplicate_element_is_refused: "nft" = "table ip a {\n\tset b {\n\t\ttype ipv4_addr\n\t\telements = { 10.0.0.1,\n\t\t\t     10.0.0.1 }\n\t}\n}\n";
+    nft_rule_outside_chain_is_refused: "nft" = "table ip a {\n\tip saddr 10.0.0.1 drop\n}\n";
+    nft_unknown_priority_is_refused: "nft" = "table ip a {\n\tchain b {\n\t\ttype filter hook input priority soon; policy accept;\n\t}\n}\n";
+    nft_unclosed_quote_is_refused: "nft" = "table ip a {\n\tchain b {\n\t\taccept comment \"c\n\t}\n}\n";
+    nft_chain_without_table_is_refused: "nft" = "chain b {\n\taccept\n}\n";
+    sysctl_without_value_is_refused: "sysctl-a" = "net.ipv4.ip_forward\n";
+    ip_addr_empty_file_is_refused: "ip-addr" = "";
+    sysctl_empty_file_is_refused: "sysctl-a" = "\n";
+    iptables_escape_sequence_is_not_printed: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{1b}[2J\nCOMMIT\n";
 }
 
 #[test]
-fn all_that_is_wrong_is_told_up_to_a_limit() {
+fn diff_many_errors_prints_first_20() {
     let text = format!("*nat\n{}COMMIT\n", "-A X -j Y\n".repeat(25));
-    let (code, said) = files(&[("iptables-save", &text)], &[("iptables-save", GOOD)]);
+    let (code, said) = diff_files(&[("iptables-save", &text)], &[("iptables-save", GOOD)]);
     assert_eq!(code, Some(2));
     assert_eq!(said.matches("chain X is not declared").count(), 20);
     assert!(
@@ -95,14 +95,14 @@ fn all_that_is_wrong_is_told_up_to_a_limit() {
 /// A listing from an incident that no kernel would accept: `diff` reports this and still compares
 /// the dumps.
 #[test]
-fn what_no_kernel_holds_is_told_and_compared() {
+fn diff_impossible_rules_are_reported_and_compared() {
     let first = "*nat\n:KUBE-LOAD-BALANCER - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
         -A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip + port with externalTrafficPolicy=local\" -m set --match-set KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN\n\
         -A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service lb portal\" -m set --match-set KUBE-LOAD-BALANCER dst,dst -j KUBE-LOAD-BALANCER\n\
         -A KUBE-LOAD-BALANCER -m addtype --dst-type LOCAL -j KUBE-MARK-MASK\nCOMMIT\n";
     let second = "*nat\n:KUBE-LOAD-BALANCER - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n-A KUBE-LOAD-BALANCER -j KUBE-MARK-MASQ\nCOMMIT\n";
     let sets = "create KUBE-LOAD-BALANCER hash:ip,port family inet\n";
-    let (code, said) = files(
+    let (code, said) = diff_files(
         &[("iptables-save", first), ("ipset-save", sets)],
         &[("iptables-save", second), ("ipset-save", sets)],
     );
@@ -111,9 +111,9 @@ fn what_no_kernel_holds_is_told_and_compared() {
 }
 
 #[test]
-fn the_same_in_other_words_is_no_difference() {
-    let other = "# Generated by iptables-save\n*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n*nat\n:KUBE-SERVICES - [0:0]\n:OUTPUT ACCEPT [0:0]\n[7:420] -A OUTPUT -j KUBE-SERVICES\nCOMMIT\n";
-    let (code, said) = files(&[("iptables-save", GOOD)], &[("iptables-save", other)]);
+fn diff_equivalent_text_reports_no_difference() {
+    let equivalent = "# Generated by iptables-save\n*filter\n:INPUT ACCEPT [5:300]\nCOMMIT\n*nat\n:KUBE-SERVICES - [0:0]\n:OUTPUT ACCEPT [0:0]\n[7:420] -A OUTPUT -j KUBE-SERVICES\nCOMMIT\n";
+    let (code, said) = diff_files(&[("iptables-save", GOOD)], &[("iptables-save", equivalent)]);
     assert_eq!(
         (code, said.as_str()),
         (Some(0), "no difference in iptables-save\n")
@@ -121,8 +121,8 @@ fn the_same_in_other_words_is_no_difference() {
 }
 
 #[test]
-fn what_only_one_dump_has_is_a_difference_and_what_is_unknown_is_told() {
-    let (code, said) = files(
+fn diff_missing_file_is_difference_unknown_is_reported() {
+    let (code, said) = diff_files(
         &[("iptables-save", GOOD), ("ipset-save", ""), ("notes", "")],
         &[("iptables-save", GOOD)],
     );
@@ -131,10 +131,10 @@ fn what_only_one_dump_has_is_a_difference_and_what_is_unknown_is_told() {
 }
 
 #[test]
-fn a_file_is_compared_with_its_like_in_a_directory() {
+fn diff_directory_with_file_compares_same_format() {
     let first = dump(&[("iptables-save", GOOD), ("ipset-save", "")]);
     let second = dump(&[("saved", &GOOD.replace("ACCEPT", "DROP"))]);
-    let (code, said) = diff(
+    let (code, said) = run_diff(
         first.path(),
         &second.path().join("saved"),
         &[(first.path(), "A"), (second.path(), "B")],
@@ -144,7 +144,7 @@ fn a_file_is_compared_with_its_like_in_a_directory() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_wrong_input() {
+fn diff_incomparable_files_exits_2() {
     let first = dump(&[
         ("a", GOOD),
         ("b", "create A hash:ip family inet\n"),
@@ -152,25 +152,25 @@ fn what_cannot_be_compared_is_wrong_input() {
     ]);
     let at = |name: &str| first.path().join(name);
     let names = [(first.path(), "A")];
-    let mut told = String::new();
-    for (one, other) in [("a", "b"), ("a", "c"), ("a", "no"), ("a", "")] {
-        let (code, said) = diff(&at(one), &at(other), &names);
+    let mut reports = String::new();
+    for (left, right) in [("a", "b"), ("a", "c"), ("a", "no"), ("a", "")] {
+        let (code, said) = run_diff(&at(left), &at(right), &names);
         assert_eq!(code, Some(2), "{said}");
-        told.push_str(&said);
+        reports.push_str(&said);
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(reports);
 }
 
 /// Recorded dumps, selected by a prefix of their file names.
 #[test]
-fn recordings_are_compared_by_name() {
+fn diff_recordings_by_name_prefix_are_compared() {
     let home = project().join("tests/recorded/kube-proxy");
     let at = |name: &str| home.join(name);
     let names = [(home.as_path(), "recorded")];
-    let one = at("v1.36.2/ipvs/e_all.cidr");
-    let (code, said) = diff(&one, &one, &names);
+    let recording = at("v1.36.2/ipvs/e_all.cidr");
+    let (code, said) = run_diff(&recording, &recording, &names);
     assert_eq!(code, Some(0), "{said}");
-    let (code, said) = diff(
+    let (code, said) = run_diff(
         &at("v1.20.2/ipvs/a_clusterip.cidr"),
         &at("v1.20.2/ipvs/a_clusterip.nocidr"),
         &names,
@@ -178,16 +178,16 @@ fn recordings_are_compared_by_name() {
     assert_eq!(code, Some(1));
     insta::assert_snapshot!(said);
     let at_nft = |flags: &str| at(&format!("v1.36.2/nftables/c_loadbalancer.{flags}"));
-    let (code, said) = diff(&at_nft("cidr"), &at_nft("nocidr"), &names);
+    let (code, said) = run_diff(&at_nft("cidr"), &at_nft("nocidr"), &names);
     assert_eq!(code, Some(1));
     insta::assert_snapshot!("tables_of_nftables_are_compared", said);
-    let (code, said) = diff(&at("v1.36.2/ipvs"), &one, &names);
+    let (code, said) = run_diff(&at("v1.36.2/ipvs"), &recording, &names);
     assert_eq!(code, Some(2));
     insta::assert_snapshot!(said);
 }
 
 #[test]
-fn programs_read_differences_as_json() {
+fn diff_json_format_matches_schema() {
     let first = dump(&[("iptables-save", GOOD)]);
     let second = dump(&[("iptables-save", &GOOD.replace("ACCEPT", "DROP"))]);
     let at = |dump: &TempDir| dump.path().display().to_string();

@@ -10,64 +10,64 @@ use std::time::Duration;
 use quick_junit::Report;
 use serde_json::Value;
 use svclab_diagnostic::exit_code;
-use svclab_experiment::run::why::{Asked, why};
-use svclab_model::plan::health::{HealthCheck, Question};
-use svclab_model::plan::{Patience, Plan};
+use svclab_experiment::run::why::{WhyRequest, find_fixes};
+use svclab_model::plan::health::{HealthCheck, HealthRequest};
+use svclab_model::plan::{MaxWait, Plan};
 use svclab_report::{Format, Options as Telling};
-use svclab_runner::kernel::Choice;
-use svclab_runner::results::{Event, Outcome, Results, Trouble};
-use svclab_runner::run::{Options, Prepared, choose, execute, explain, prepare};
+use svclab_runner::kernel::KernelChoice;
+use svclab_runner::results::{CaseStatus, ErrorKind, Event, Results};
+use svclab_runner::run::{Prepared, RunOptions, execute, explain, prepare, select_labs};
 use tokio::sync::mpsc;
 
 use super::guests::AGENT;
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout, svclab};
 
 /// Prepares the two cases of the good lab.
-fn cases(path: &Path) -> Vec<Prepared> {
-    let labs = choose(&[path.display().to_string()], path).expect("a lab");
+fn prepare_both_cases(path: &Path) -> Vec<Prepared> {
+    let labs = select_labs(&[path.display().to_string()], path).expect("a lab");
     let prepared = labs[0].cases.iter().map(|at| {
         let case = &labs[0].scenario.cases()[*at];
-        prepare(&labs[0], case, Patience::SETTLED).expect("a good case")
+        prepare(&labs[0], case, MaxWait::SETTLED).expect("a good case")
     });
     prepared.collect()
 }
 
-fn options() -> Options {
-    Options {
-        kernels: Choice::Host,
+fn options() -> RunOptions {
+    RunOptions {
+        kernels: KernelChoice::Host,
         agent: Some(AGENT.into()),
         jobs: 2,
         agents: 2,
         keep: false,
-        see: false,
+        with_evidence: false,
         notice: None,
     }
 }
 
 /// Runs both cases, with a change to the plan of the second. Returns the results and all events.
-async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
+async fn run_with_changed_plan(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
     let (_directory, path) = lab(LAB);
-    let mut cases = cases(&path);
+    let mut cases = prepare_both_cases(&path);
     spoil(&mut cases[1].plan);
     let options = options();
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let cases = cases.into_iter().map(Ok).collect();
-    let (results, _) = execute(cases, &options, &tell, pending()).await;
-    drop(tell);
+    let (results, _) = execute(cases, &options, &sender, pending()).await;
+    drop(sender);
     let mut events = Vec::new();
-    while let Some(event) = told.recv().await {
+    while let Some(event) = receiver.recv().await {
         events.push(event);
     }
     (results, events)
 }
 
 /// Asserts that the first case passed and the second ended with a bug error.
-fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str) {
+fn assert_bug_after_pass(results: &Results, events: &[Event], message: &str) {
     let [passed, wrong] = results.cases.as_slice() else {
         panic!("{results:#?}");
     };
-    assert_eq!(passed.result, Outcome::Pass, "{passed:#?}");
-    assert_eq!(wrong.result, Outcome::Error);
+    assert_eq!(passed.result, CaseStatus::Pass, "{passed:#?}");
+    assert_eq!(wrong.result, CaseStatus::Error);
     assert_eq!(
         (wrong.lab.as_str(), wrong.case.as_str()),
         ("lab", "lab/policy=Local")
@@ -77,7 +77,7 @@ fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str
         "{wrong:#?}"
     );
     let error = wrong.error.as_ref().expect("an error");
-    assert_eq!(error.trouble, Trouble::Bug, "{error:?}");
+    assert_eq!(error.trouble, ErrorKind::Bug, "{error:?}");
     assert!(error.message.contains(message), "{error:?}");
     let remedy = error.remedy.as_deref().unwrap_or_default();
     assert!(remedy.contains("report it"), "{remedy}");
@@ -96,61 +96,64 @@ fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str
                 writer.event(event).expect("memory takes everything");
             }
         }
-        let told = String::from_utf8_lossy(&out);
-        assert!(told.contains(words) && told.contains(message), "{told}");
+        let rendered = String::from_utf8_lossy(&out);
+        assert!(
+            rendered.contains(words) && rendered.contains(message),
+            "{rendered}"
+        );
     }
 }
 
 #[tokio::test]
-async fn case_that_panics_is_an_error_beside_a_pass() {
+async fn case_panic_is_an_error_other_case_passes() {
     // Invalid value that no lab can contain: doubling it overflows.
     let spoil = |plan: &mut Plan| plan.probes[0].patience = Duration::MAX;
-    let (results, events) = with_spoilt(spoil).await;
-    assert_a_bug_beside_a_pass(&results, &events, "panicked");
+    let (results, events) = run_with_changed_plan(spoil).await;
+    assert_bug_after_pass(&results, &events, "panicked");
 }
 
 #[tokio::test]
-async fn case_whose_agent_panics_is_an_error_beside_a_pass() {
+async fn agent_panic_is_an_error_other_case_passes() {
     // Invalid value that no lab can contain: the check waits a multiple of it, which overflows.
     let spoil = |plan: &mut Plan| {
         plan.health.push(HealthCheck {
             namespace: "node-1".to_owned(),
             backend: (Ipv4Addr::LOCALHOST, 9).into(),
             bind: None,
-            question: Question::Connect,
+            question: HealthRequest::Connect,
             every: Duration::MAX,
             guards: Vec::new(),
         });
     };
-    let (results, events) = with_spoilt(spoil).await;
-    assert_a_bug_beside_a_pass(&results, &events, "svclab agent: svclab panicked at");
+    let (results, events) = run_with_changed_plan(spoil).await;
+    assert_bug_after_pass(&results, &events, "svclab agent: svclab panicked at");
 }
 
 /// Runs `explain` and `why` on two cases, of which the second panics.
 #[tokio::test]
-async fn explained_case_that_panics_is_a_bug_beside_another() {
+async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
     let (_directory, path) = lab(LAB);
-    let labs = choose(&[path.display().to_string()], &path).expect("a lab");
-    let mut cases = cases(&path);
+    let labs = select_labs(&[path.display().to_string()], &path).expect("a lab");
+    let mut cases = prepare_both_cases(&path);
     cases[1].plan.probes[0].patience = Duration::MAX;
     let options = options();
     let explained = explain(cases.clone(), &options, pending()).await;
     let explained = explained.expect("nobody interrupts it");
-    let asked = cases.into_iter().map(|prepared| Asked {
+    let asked = cases.into_iter().map(|prepared| WhyRequest {
         lab: &labs[0],
         prepared,
-        wishes: Patience::SETTLED.into(),
+        wishes: MaxWait::SETTLED.into(),
         probe: None,
     });
-    let found = why(asked.collect(), &options, |_| {}).await;
-    let explained = explained.into_iter().map(|one| one.map(drop));
-    let found = found.into_iter().map(|one| one.map(drop));
+    let found = find_fixes(asked.collect(), &options, |_| {}).await;
+    let explained = explained.into_iter().map(|result| result.map(drop));
+    let found = found.into_iter().map(|result| result.map(drop));
     for both in [explained.collect::<Vec<_>>(), found.collect()] {
         let [Ok(()), Err((case, error))] = both.as_slice() else {
             panic!("{both:?}");
         };
         assert_eq!(case, "lab/policy=Local");
-        assert_eq!(error.trouble, Trouble::Bug, "{error:?}");
+        assert_eq!(error.trouble, ErrorKind::Bug, "{error:?}");
         let remedy = error.remedy.as_deref().unwrap_or_default();
         assert!(remedy.contains("report it"), "{remedy}");
     }
@@ -158,7 +161,7 @@ async fn explained_case_that_panics_is_a_bug_beside_another() {
 
 /// Writes a good lab, a lab with a misspelt field, a file that is no text, and a lab with one
 /// invalid case of two.
-fn labs() -> tempfile::TempDir {
+fn write_labs() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &[u8]| {
         fs::write(directory.path().join(format!("{name}.yaml")), text).expect("a lab");
@@ -180,7 +183,7 @@ fn labs() -> tempfile::TempDir {
 }
 
 /// Returns the output of `run` on these labs in a format, without varying parts.
-fn told(directory: &Path, arguments: &[&str]) -> String {
+fn run_labs(directory: &Path, arguments: &[&str]) -> String {
     let output = svclab()
         .current_dir(directory)
         .args(["run", "--topologies", "."])
@@ -190,7 +193,7 @@ fn told(directory: &Path, arguments: &[&str]) -> String {
     let code = output.status.code();
     assert_eq!(
         code,
-        Some(exit_code::INPUT.into()),
+        Some(exit_code::INVALID_INPUT.into()),
         "{}{}",
         stdout(&output),
         stderr(&output)
@@ -199,9 +202,9 @@ fn told(directory: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn lab_that_is_wrong_stops_no_other() {
-    let directory = labs();
-    let text = told(directory.path(), &[]);
+fn run_invalid_lab_still_runs_others() {
+    let directory = write_labs();
+    let text = run_labs(directory.path(), &[]);
     // Passed cases are printed as they end, in any order.
     let (passed, rest): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with("PASS "));
@@ -216,11 +219,11 @@ fn lab_that_is_wrong_stops_no_other() {
 }
 
 #[test]
-fn lab_that_is_wrong_is_in_the_results() {
-    let directory = labs();
-    let text = told(directory.path(), &["--format", "json"]);
+fn run_invalid_lab_is_in_json_results() {
+    let directory = write_labs();
+    let text = run_labs(directory.path(), &["--format", "json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    assert_fits(&document, include_str!("../schema/results.v1.json"));
+    assert_matches_schema(&document, include_str!("../schema/results.v1.json"));
     let results: Results = serde_json::from_value(document).expect("results");
     let brief = results.cases.iter().map(|case| {
         let place = case.place.as_ref().map(ToString::to_string);
@@ -233,9 +236,9 @@ fn lab_that_is_wrong_is_in_the_results() {
 }
 
 #[test]
-fn lab_that_is_wrong_is_a_test_with_file_and_line() {
-    let directory = labs();
-    let text = told(directory.path(), &["--format", "junit"]);
+fn run_invalid_lab_is_in_junit_with_file_and_line() {
+    let directory = write_labs();
+    let text = run_labs(directory.path(), &["--format", "junit"]);
     let report = Report::deserialize_from_str(&text).expect("JUnit");
     assert_eq!((report.tests, report.errors), (6, 3), "{text}");
     let suites = report.test_suites.iter();
@@ -252,17 +255,17 @@ fn lab_that_is_wrong_is_a_test_with_file_and_line() {
 }
 
 #[test]
-fn lab_that_is_wrong_is_annotated_with_file_and_line() {
-    let directory = labs();
-    let text = told(directory.path(), &["--format", "github"]);
+fn run_invalid_lab_has_github_annotation() {
+    let directory = write_labs();
+    let text = run_labs(directory.path(), &["--format", "github"]);
     let lines = text.lines().filter(|line| line.starts_with("::error"));
     insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
 }
 
 /// Commands on several labs run on the valid labs, report the others, and exit with an error.
 #[test]
-fn lab_that_is_wrong_stops_no_other_of_any_command() {
-    let directory = labs();
+fn command_invalid_lab_handles_others_and_exits_2() {
+    let directory = write_labs();
     let at = directory.path().display().to_string();
     for (arguments, words) in [
         (&["explain", &at][..], "c-good/policy=Local"),
@@ -270,24 +273,28 @@ fn lab_that_is_wrong_stops_no_other_of_any_command() {
         (&["claims", &at], "there is no field `axess`"),
     ] {
         let output = run(arguments);
-        let all = stdout(&output) + &stderr(&output);
+        let printed = stdout(&output) + &stderr(&output);
         let code = output.status.code();
-        assert_eq!(code, Some(exit_code::INPUT.into()), "{arguments:?}: {all}");
-        assert!(all.contains(words), "{arguments:?}: {all}");
+        assert_eq!(
+            code,
+            Some(exit_code::INVALID_INPUT.into()),
+            "{arguments:?}: {printed}"
+        );
+        assert!(printed.contains(words), "{arguments:?}: {printed}");
         for words in ["there is no field `axess`", "is not UTF-8"] {
-            assert!(stderr(&output).contains(words), "{arguments:?}: {all}");
+            assert!(stderr(&output).contains(words), "{arguments:?}: {printed}");
         }
     }
 }
 
 /// An unknown name is an error of the command line; no case runs.
 #[test]
-fn name_that_leads_nowhere_stops_everything() {
-    let directory = labs();
+fn run_unknown_name_runs_no_case() {
+    let directory = write_labs();
     let good = directory.path().join("c-good.yaml").display().to_string();
     for (name, code) in [
-        ("./no/such/file.yaml", exit_code::INPUT),
-        ("no-such-lab", exit_code::NOTHING),
+        ("./no/such/file.yaml", exit_code::INVALID_INPUT),
+        ("no-such-lab", exit_code::NOTHING_SELECTED),
     ] {
         let output = run(&["run", &good, name]);
         assert_eq!(

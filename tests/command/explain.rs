@@ -7,35 +7,35 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::copied::copied;
-use super::rights::may_ask;
-use super::settled::settled;
-use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
+use super::copied::copy_programs;
+use super::rights::can_trace_drops;
+use super::settled::normalized;
+use super::support::{LAB, assert_matches_schema, lab, project, run, stderr, stdout, svclab};
 
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
 /// Ends 0.5 s after a retransmission, so that the number of retransmissions is certain.
-const BETWEEN: &str = "--max-wait=2500ms";
+const MAX_WAIT_ARGUMENT: &str = "--max-wait=2500ms";
 
 #[test]
-fn the_stale_rule_and_the_reverse_path_filter_are_named() {
-    let output = run(&["explain", "--kernel=host", BETWEEN, STALE]);
+fn explain_stale_rule_case_names_rule_and_rp_filter() {
+    let output = run(&["explain", "--kernel=host", MAX_WAIT_ARGUMENT, STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    if may_ask() {
-        insta::assert_snapshot!("by_the_kernel", settled(&stdout(&output)));
+    if can_trace_drops() {
+        insta::assert_snapshot!("by_the_kernel", normalized(&stdout(&output)));
     } else {
-        insta::assert_snapshot!("by_counters", settled(&stdout(&output)));
+        insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
     }
 }
 
 /// Root can trace drops, so root runs the command as another user.
 #[test]
-fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
+fn explain_without_privileges_uses_counters() {
     let directory = tempfile::tempdir().expect("a directory");
     let open = Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
-    let program = copied(directory.path());
+    let program = copy_programs(directory.path());
     let from = project().join("topologies/canal-stale-rule.yaml");
     fs::copy(from, directory.path().join("canal-stale-rule.yaml")).expect("a copy");
     let mut command = if nix::unistd::geteuid().is_root() {
@@ -47,45 +47,68 @@ fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
         Command::new(program)
     };
     let output = command
-        .args(["explain", "--kernel=host", BETWEEN, STALE, "--topologies"])
+        .args([
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            STALE,
+            "--topologies",
+        ])
         .arg(directory.path())
         .current_dir("/")
         .env("NO_COLOR", "1")
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!("by_counters", settled(&stdout(&output)));
+    insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
 }
 
 /// The third write-up: a node without local endpoint drops connections of its pods to the ingress's
 /// external address. With older kube-proxy versions the node drops its own connections, too.
 #[test]
-fn the_rule_of_a_node_without_local_endpoints_is_named() {
+fn explain_no_local_endpoint_names_dropping_rule() {
     let local = "local-ingress/policy=Local,clusterCIDR=none";
     for (version, probe) in [("v1.30", "apart"), ("v1.14", "nodeWithout")] {
         let case = format!("{local},version={version},mode=iptables");
-        let output = run(&["explain", "--kernel=host", BETWEEN, "--probe", probe, &case]);
+        let output = run(&[
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            "--probe",
+            probe,
+            &case,
+        ]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        insta::assert_snapshot!(format!("local_ingress_{probe}"), settled(&stdout(&output)));
+        insta::assert_snapshot!(
+            format!("local_ingress_{probe}"),
+            normalized(&stdout(&output))
+        );
     }
 }
 
 /// In nftables mode, the drop is an entry of a map. Up to v1.32, the node's own packets match this
 /// map before DNAT.
 #[test]
-fn the_entry_of_a_node_without_local_endpoints_is_named() {
+fn explain_no_local_endpoint_nftables_names_map_entry() {
     let local = "local-ingress/policy=Local,clusterCIDR=none";
     for (version, probe) in [("v1.36", "apart"), ("v1.30", "nodeWithout")] {
         let case = format!("{local},version={version},mode=nftables");
-        let output = run(&["explain", "--kernel=host", BETWEEN, "--probe", probe, &case]);
+        let output = run(&[
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            "--probe",
+            probe,
+            &case,
+        ]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let name = format!("local_ingress_nftables_{probe}");
-        insta::assert_snapshot!(name, settled(&stdout(&output)));
+        insta::assert_snapshot!(name, normalized(&stdout(&output)));
     }
 }
 
 #[test]
-fn what_was_drawn_in_nftables_mode_is_told() {
+fn explain_nftables_mode_names_chosen_endpoint() {
     for (case, endpoint) in [
         (
             "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=nftables",
@@ -99,37 +122,40 @@ fn what_was_drawn_in_nftables_mode_is_told() {
         let probe = ["--kernel=host", "-v", "--probe", "podToClusterIP"];
         let output = run(&[&["explain"][..], &probe, &[case]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let told = stdout(&output);
+        let output_text = stdout(&output);
         for words in [
             "ip kube-proxy services 1: ip daddr . meta l4proto . th dport vmap @service-ips \
              [service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80]",
             endpoint,
         ] {
-            assert!(told.contains(words), "{words}\n{told}");
+            assert!(output_text.contains(words), "{words}\n{output_text}");
         }
     }
 }
 
 #[test]
-fn all_is_told_to_who_asks() {
+fn explain_verbose_prints_all_matches() {
     let cured = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
     let output = run(&["explain", "--kernel=host", "-v", cured]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told = stdout(&output);
+    let output_text = stdout(&output);
     for words in [
         "nat OUTPUT 1: ",
         "nat PREROUTING: policy",
         "by DNAT in nat KUBE-SEP-",
         "SYN-ACK came back from ",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output_text.contains(words), "{words}: {output_text}");
     }
     // The last FIN arrives at a TIME_WAIT socket, and the kernel consumes it, which is no drop.
-    assert!(!told.contains("dropped by the kernel"), "{told}");
+    assert!(
+        !output_text.contains("dropped by the kernel"),
+        "{output_text}"
+    );
 }
 
 #[test]
-fn journeys_are_data_for_who_asks() {
+fn explain_json_format_matches_schema() {
     let output = run(&[
         "explain",
         "--kernel=host",
@@ -138,9 +164,9 @@ fn journeys_are_data_for_who_asks() {
         STALE,
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_fits(&told, include_str!("../schema/journeys.v1.json"));
-    let connection = &told["cases"][0]["connections"][0];
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_matches_schema(&document, include_str!("../schema/journeys.v1.json"));
+    let connection = &document["cases"][0]["connections"][0];
     assert_eq!(connection["verdict"], "timeout");
     let hops = connection["flights"][0]["hops"].as_array().expect("hops");
     let names: Vec<&str> = hops
@@ -151,7 +177,7 @@ fn journeys_are_data_for_who_asks() {
 }
 
 #[test]
-fn a_probe_that_is_not_there_is_named() {
+fn explain_unknown_probe_is_refused() {
     let (_directory, path) = lab(LAB);
     let output = run(&["explain", "--probe=nobody", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
@@ -159,17 +185,17 @@ fn a_probe_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_run_leaves_files_that_others_read() {
+fn run_report_writes_readable_capture_and_results() {
     let directory = tempfile::tempdir().expect("a directory");
-    let at = directory.path().join("report");
+    let report_path = directory.path().join("report");
     let output = svclab()
         .args(["run", "--kernel=host", STALE, "--report"])
-        .arg(&at)
+        .arg(&report_path)
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let case = at.join("canal-stale-rule/stale=present,rpFilter=1,underlay=passes");
-    let says = |program: &str, arguments: &[&str]| {
+    let case = report_path.join("canal-stale-rule/stale=present,rpFilter=1,underlay=passes");
+    let run_program = |program: &str, arguments: &[&str]| {
         let output = Command::new(program)
             .args(arguments)
             .arg(case.join("capture.pcapng"))
@@ -189,8 +215,8 @@ fn a_run_leaves_files_that_others_read() {
         "frame.comment",
         "-r",
     ];
-    let (commented, _) = says("tshark", &fields);
-    let lost = if may_ask() {
+    let (commented, _) = run_program("tshark", &fields);
+    let lost = if can_trace_drops() {
         "dropped in node-2: IP_RPFILTER"
     } else {
         "lost in node-2"
@@ -201,12 +227,12 @@ fn a_run_leaves_files_that_others_read() {
             && commented.contains(&format!("node-2/flannel.1\t{lost}")),
         "{commented}"
     );
-    let (packets, complaints) = says("tcpdump", &["-nr"]);
+    let (packets, complaints) = run_program("tcpdump", &["-nr"]);
     assert!(!complaints.contains("truncated"), "{complaints}");
     let document = fs::read(case.join("evidence.json")).expect("evidence");
     let document: Value = serde_json::from_slice(&document).expect("JSON");
     let captured = document["evidence"]["packets"].as_array().expect("packets");
-    let (frames, _) = says("tshark", &["-T", "fields", "-e", "frame.number", "-r"]);
+    let (frames, _) = run_program("tshark", &["-T", "fields", "-e", "frame.number", "-r"]);
     assert_eq!(frames.lines().count(), captured.len(), "{packets}");
     let schema: Value =
         serde_json::from_str(include_str!("../schema/evidence.v1.json")).expect("JSON");
@@ -215,14 +241,18 @@ fn a_run_leaves_files_that_others_read() {
     let text = fs::read_to_string(case.join("explain.txt")).expect("a text");
     assert!(text.contains("(rp_filter)"), "{text}");
     let drops = &document["evidence"]["drops"];
-    let wanted = if may_ask() { "watched" } else { "uncertain" };
+    let wanted = if can_trace_drops() {
+        "watched"
+    } else {
+        "uncertain"
+    };
     assert!(drops.get(wanted).is_some(), "{drops}");
-    let junit = fs::read_to_string(at.join("junit.xml")).expect("a file");
+    let junit = fs::read_to_string(report_path.join("junit.xml")).expect("a file");
     assert!(junit.contains("<testcase name="), "{junit}");
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+fn run_unwritable_report_exits_before_run() {
     let output = run(&["run", "--kernel=host", STALE, "--report=/dev/null/report"]);
     assert_eq!(output.status.code(), Some(3));
     insta::assert_snapshot!(stderr(&output));

@@ -8,30 +8,30 @@ use std::path::{Path, PathBuf};
 use super::support::LAB;
 
 /// The last line that the program prints before it waits.
-pub const LAST_WORD: &str = "I wait for policies";
+pub const LAST_LINE: &str = "I wait for policies";
 
 /// Exits with an error.
-pub const ENDS: &str = r#"print STDERR "I cannot do without policies\n"; exit 3;"#;
+pub const EXITS: &str = r#"print STDERR "I cannot do without policies\n"; exit 3;"#;
 
 /// Reports in its metrics that it has never written rules.
-pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
+pub const NEVER_SYNCS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 
 /// Reports in its metrics that it has written rules.
-pub const WRITES: &str = "metrics(1);";
+pub const SYNCS: &str = "metrics(1);";
 
 /// Fails to write rules; logs and counts the failure.
-pub const FAILS: &str = "fails(0);";
+pub const SYNC_FAILS: &str = "fails(0);";
 
 /// Fails once, and succeeds after some reads of its metrics.
-pub const RECOVERS: &str = "fails(5);";
+pub const SYNC_RECOVERS: &str = "fails(5);";
 
 /// Reports written rules. After it receives an endpoint with this address, the program makes
 /// another refused request and reports written rules again.
-pub const FOLLOWS: &str = r#"metrics(1, "10.244.1.11");"#;
+pub const SYNCS_AFTER_STEP: &str = r#"metrics(1, "10.244.1.11");"#;
 
 /// Script in Perl, which every Debian has, with modules of `perl-base` only. The reported version
 /// is v1.32.1: from v1.32 on, kube-proxy does not call `conntrack`, which a machine may lack.
-const BEGINNING: &str = r#"#!/usr/bin/perl
+const SCRIPT: &str = r#"#!/usr/bin/perl
 use strict;
 use IO::Socket::INET;
 
@@ -91,9 +91,9 @@ asks("GET /apis/x.example/v1/policies?limit=500&resourceVersion=7");
 "#;
 
 /// Writes the program to a directory.
-pub fn kube_proxy(directory: &Path, ending: &str) -> PathBuf {
+pub fn write_fake_kube_proxy(directory: &Path, ending: &str) -> PathBuf {
     let path = directory.join("kube-proxy");
-    fs::write(&path, format!("{BEGINNING}{ending}\n")).expect("a file");
+    fs::write(&path, format!("{SCRIPT}{ending}\n")).expect("a file");
     fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("permissions");
     path
 }

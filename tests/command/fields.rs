@@ -7,7 +7,7 @@ use super::fake;
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
 /// Returns the lab with texts replaced.
-fn with(replacements: &[(&str, &str)]) -> String {
+fn lab_with(replacements: &[(&str, &str)]) -> String {
     replacements
         .iter()
         .fold(LAB.to_owned(), |text, (from, to)| {
@@ -19,8 +19,8 @@ fn with(replacements: &[(&str, &str)]) -> String {
 const CONNECTED: &str = "{connected: 1, endpoints: [web], seenSource: pod/default/client}";
 
 #[test]
-fn port_that_a_pod_does_not_declare_is_refused() {
-    let text = with(&[
+fn undeclared_pod_port_connection_is_refused() {
+    let text = lab_with(&[
         ("targetPort: 8080", "targetPort: 9090"),
         (CONNECTED, "{refused: 1}"),
     ]);
@@ -36,10 +36,10 @@ fn port_that_a_pod_does_not_declare_is_refused() {
 }
 
 #[test]
-fn port_that_a_step_takes_from_a_pod_is_refused() {
+fn pod_port_removed_by_step_connection_is_refused() {
     let step = "  steps:\n  - name: later\n    change: [{patch: Pod/default/web, merge: {spec: {containers: [{name: web, ports: [{containerPort: 9090}]}]}}}]\n    probes: {callLater: {from: pod/default/client, to: \"service/default/web:80\"}}\n  axes:\n";
     let both = format!("{CONNECTED}\n    callLater: {{refused: 1}}");
-    let text = with(&[("  axes:\n", step), (CONNECTED, &both)]);
+    let text = lab_with(&[("  axes:\n", step), (CONNECTED, &both)]);
     let (_directory, path) = lab(text);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
@@ -47,7 +47,7 @@ fn port_that_a_step_takes_from_a_pod_is_refused() {
 
 #[test]
 fn pod_without_ports_serves_every_target_port() {
-    let text = with(&[
+    let text = lab_with(&[
         ("targetPort: 8080", "targetPort: 9090"),
         (", ports: [{containerPort: 8080}]", ""),
     ]);
@@ -58,9 +58,9 @@ fn pod_without_ports_serves_every_target_port() {
 }
 
 #[test]
-fn policy_of_a_chain_is_obeyed() {
+fn chain_policy_drop_is_applied() {
     for field in ["leftovers", "byHand"] {
-        let text = with(&[
+        let text = lab_with(&[
             (
                 "      leftovers: {iptables: []}\n",
                 &format!("      {field}: {{iptables: [\"*filter\", \":OUTPUT DROP [0:0]\"]}}\n"),
@@ -84,7 +84,7 @@ fn policy_of_a_chain_is_obeyed() {
 
 #[test]
 fn bind_with_a_port_is_refused() {
-    let text = with(&[("web:80\"}", "web:80\", bind: \"10.244.1.9:5000\"}")]);
+    let text = lab_with(&[("web:80\"}", "web:80\", bind: \"10.244.1.9:5000\"}")]);
     let (_directory, path) = lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
@@ -94,7 +94,7 @@ fn bind_with_a_port_is_refused() {
 
 #[test]
 fn probe_of_an_sctp_port_is_refused() {
-    let text = with(&[(
+    let text = lab_with(&[(
         "[{port: 80, targetPort: 8080}]",
         "[{port: 80, targetPort: 8080, protocol: SCTP}]",
     )]);
@@ -107,7 +107,7 @@ fn probe_of_an_sctp_port_is_refused() {
 
 #[test]
 fn pod_address_without_a_pod_cidr_is_refused() {
-    let text = with(&[(
+    let text = lab_with(&[(
         "status: {podIP: 10.244.1.10}",
         "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd00::10\"}]}",
     )]);
@@ -120,13 +120,13 @@ fn pod_address_without_a_pod_cidr_is_refused() {
 }
 
 #[test]
-fn command_to_run_a_case_again_works() {
+fn failed_case_rerun_command_gives_same_result() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let labs = directory.path().join("it's labs");
     std::fs::create_dir(&labs).expect("the directory can be made");
-    let text = with(&[(CONNECTED, "{connected: 1, endpoints: []}")]);
+    let text = lab_with(&[(CONNECTED, "{connected: 1, endpoints: []}")]);
     std::fs::write(labs.join("lab.yaml"), text).expect("the lab can be written");
-    let again = |output: &std::process::Output| {
+    let rerun_command = |output: &std::process::Output| {
         assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
         let text = stdout(output);
         let line = text.lines().find(|line| line.contains("run it again:"));
@@ -135,8 +135,8 @@ fn command_to_run_a_case_again_works() {
             .expect("a command");
         command.trim().to_owned()
     };
-    let own = svclab().get_program().to_owned();
-    let bin = std::path::Path::new(&own)
+    let svclab_path = svclab().get_program().to_owned();
+    let bin = std::path::Path::new(&svclab_path)
         .parent()
         .expect("a directory")
         .to_owned();
@@ -145,7 +145,7 @@ fn command_to_run_a_case_again_works() {
         bin.display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    fake::kube_proxy(&labs, fake::WRITES);
+    fake::write_fake_kube_proxy(&labs, fake::SYNCS);
     let proxy = "it's labs/kube-proxy";
     for by_variable in [false, true] {
         let mut first = svclab();
@@ -158,7 +158,7 @@ fn command_to_run_a_case_again_works() {
         } else {
             first.args(["--topologies", "it's labs"]);
         }
-        let command = again(&first.output().expect("the command starts"));
+        let command = rerun_command(&first.output().expect("the command starts"));
         assert!(command.contains(" --allow-outside "), "{command}");
         let second = std::process::Command::new("sh")
             .args(["-c", &command])
@@ -167,12 +167,12 @@ fn command_to_run_a_case_again_works() {
             .env_remove("SVCLAB_TOPOLOGIES")
             .output()
             .expect("a shell");
-        assert_eq!(again(&second), command);
+        assert_eq!(rerun_command(&second), command);
     }
 }
 
 #[test]
-fn cases_to_choose_from_are_words_for_a_shell() {
+fn command_ambiguous_case_suggests_quoted_names() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let labs = directory.path().join("it's labs");
     std::fs::create_dir(&labs).expect("the directory can be made");

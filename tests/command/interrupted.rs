@@ -16,22 +16,22 @@ use super::support::svclab;
 use super::waiting;
 
 /// Maximum time until all processes have ended.
-const SOON: Duration = Duration::from_secs(1);
+const MAX_END_TIME: Duration = Duration::from_secs(1);
 
 /// A run whose probe waits for packets that never arrive, and its processes.
-struct Waiting {
+struct WaitingRun {
     front: Child,
     processes: BTreeSet<i32>,
     agent: i32,
 }
 
 /// Starts a run with further arguments, and waits until its only case runs.
-fn waiting(words: &[&str]) -> Waiting {
+fn start_waiting_run(words: &[&str]) -> WaitingRun {
     let mut command = svclab();
     command.args(["--topologies", "topologies"]);
     command.stdout(Stdio::piped());
     let front = waiting::start(command, &[&["--format", "json"], words].concat());
-    let (_, agent) = waiting::agent_below(&front).expect("there is an agent");
+    let (_, agent) = waiting::find_agent(&front).expect("there is an agent");
     let mut processes = BTreeSet::new();
     let mut above = vec![i32::try_from(front.id()).expect("a small number")];
     while let Some(process) = above.pop() {
@@ -39,14 +39,14 @@ fn waiting(words: &[&str]) -> Waiting {
         processes.extend(&children);
         above.extend(children);
     }
-    Waiting {
+    WaitingRun {
         front,
         processes,
         agent,
     }
 }
 
-impl Waiting {
+impl WaitingRun {
     fn interrupt(&self) {
         let front = i32::try_from(self.front.id()).expect("a small number");
         kill(Pid::from_raw(front), Signal::SIGINT).expect("the signal can be sent");
@@ -63,7 +63,7 @@ impl Waiting {
 }
 
 /// Opens a pidfd, which becomes readable when the process ends.
-fn watch(process: i32) -> Option<OwnedFd> {
+fn open_pidfd(process: i32) -> Option<OwnedFd> {
     // SAFETY: the call takes two integers and returns a new descriptor or -1.
     let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
     // SAFETY: the descriptor is new and has no other owner.
@@ -74,30 +74,34 @@ fn watch(process: i32) -> Option<OwnedFd> {
 }
 
 /// Waits until all these processes have ended. Returns false if the deadline passes.
-fn all_gone(processes: &BTreeSet<i32>, deadline: Instant) -> bool {
+fn wait_for_all(processes: &BTreeSet<i32>, deadline: Instant) -> bool {
     processes
         .iter()
-        .filter_map(|process| watch(*process))
+        .filter_map(|process| open_pidfd(*process))
         .all(|watched| {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut on = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];
-            poll(&mut on, left).is_ok_and(|ended| ended == 1)
+            let mut polled = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, left).is_ok_and(|ended| ended == 1)
         })
 }
 
 #[test]
-fn ctrl_c_ends_everything() {
-    let mut waiting = waiting(&[]);
-    let asked = Instant::now();
+fn run_ctrl_c_ends_all_processes() {
+    let mut waiting = start_waiting_run(&[]);
+    let interrupted = Instant::now();
     waiting.interrupt();
     let (results, code) = waiting.results();
     assert!(
-        all_gone(&waiting.processes, asked + SOON),
+        wait_for_all(&waiting.processes, interrupted + MAX_END_TIME),
         "something was left: {:?}",
         waiting.processes
     );
-    assert!(asked.elapsed() < SOON, "it took {:?}", asked.elapsed());
+    assert!(
+        interrupted.elapsed() < MAX_END_TIME,
+        "it took {:?}",
+        interrupted.elapsed()
+    );
     assert_eq!(code, Some(130), "{results:#}");
     assert_eq!(results["interrupted"], true);
     assert_eq!(results["cases"], json!([]));
@@ -105,8 +109,8 @@ fn ctrl_c_ends_everything() {
 
 #[test]
 #[file_serial(machine)]
-fn an_interrupted_run_is_certified() {
-    let mut waiting = waiting(&["--certify"]);
+fn run_interrupted_has_certificate() {
+    let mut waiting = start_waiting_run(&["--certify"]);
     waiting.interrupt();
     let (results, code) = waiting.results();
     let certificate = &results["certificate"];
@@ -118,7 +122,7 @@ fn an_interrupted_run_is_certified() {
 }
 
 #[test]
-fn what_ended_before_an_interrupt_is_told() {
+fn run_interrupted_reports_finished_cases() {
     // The first case ends at once; the second waits.
     let mut front = svclab()
         .args(["run", "--max-wait=5m"])
@@ -129,17 +133,17 @@ fn what_ended_before_an_interrupt_is_told() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let mut told = BufReader::new(front.stdout.take().expect("a pipe"));
+    let mut stdout = BufReader::new(front.stdout.take().expect("a pipe"));
     let mut first = String::new();
-    told.read_line(&mut first).expect("a line");
+    stdout.read_line(&mut first).expect("a line");
     let front_id = i32::try_from(front.id()).expect("a small number");
     kill(Pid::from_raw(front_id), Signal::SIGINT).expect("the signal can be sent");
     let mut rest = String::new();
-    told.read_to_string(&mut rest).expect("text");
+    stdout.read_to_string(&mut rest).expect("text");
     let output = front.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(130));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let text = format!("{first}{rest}{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let text = format!("{first}{rest}{stderr}");
     insta::with_settings!({filters => vec![
         (r"\(\d+\.\d+ s\)", "(TIME)"),
         (r"in \d+\.\d+ s on Linux .*\)", "in TIME on KERNEL"),
@@ -149,21 +153,21 @@ fn what_ended_before_an_interrupt_is_told() {
 }
 
 #[test]
-fn the_end_of_the_front_end_is_the_end_of_all() {
-    let mut waiting = waiting(&[]);
+fn front_end_killed_ends_all_processes() {
+    let mut waiting = start_waiting_run(&[]);
     let killed = Instant::now();
     waiting.front.kill().unwrap();
     waiting.front.wait().unwrap();
     assert!(
-        all_gone(&waiting.processes, killed + SOON),
+        wait_for_all(&waiting.processes, killed + MAX_END_TIME),
         "something was left: {:?}",
         waiting.processes
     );
 }
 
 #[test]
-fn a_lost_agent_is_no_pass_and_no_hang() {
-    let mut waiting = waiting(&[]);
+fn run_agent_killed_reports_lost_case() {
+    let mut waiting = start_waiting_run(&[]);
     kill(Pid::from_raw(waiting.agent), Signal::SIGKILL).unwrap();
     let (results, code) = waiting.results();
     assert_eq!(code, Some(5), "{results:#}");

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::support::{LAB, lab, svclab};
 
 #[test]
-fn a_failed_case_can_be_entered_until_ctrl_c() {
+fn run_keep_on_failure_lab_runs_until_ctrl_c() {
     let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
     let (_directory, path) = lab(wrong);
     let mut front = svclab()
@@ -19,13 +19,13 @@ fn a_failed_case_can_be_entered_until_ctrl_c() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let errors = front.stderr.take().expect("standard error is a pipe");
-    let told: Vec<String> = BufReader::new(errors)
+    let stderr = front.stderr.take().expect("standard error is a pipe");
+    let printed: Vec<String> = BufReader::new(stderr)
         .lines()
         .map_while(Result::ok)
         .take_while(|line| !line.starts_with("Ctrl-C"))
         .collect();
-    let entry = told
+    let entry = printed
         .iter()
         .find_map(|line| line.trim().strip_prefix("pod/default/web"))
         .expect("the pod's namespace can be entered");
@@ -40,5 +40,5 @@ fn a_failed_case_can_be_entered_until_ctrl_c() {
     kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal can be sent");
     // The run was already over, so removing the kept case is no interruption.
     let status = front.wait().expect("the command ends");
-    assert_eq!(status.code(), Some(1), "{told:?}");
+    assert_eq!(status.code(), Some(1), "{printed:?}");
 }

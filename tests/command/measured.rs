@@ -26,7 +26,7 @@ node → no endpoints                    | node-port     | empty-node           
 ";
 
 #[test]
-fn every_line_of_what_was_measured_has_a_row() {
+fn measured_flow_every_mode_has_matching_row() {
     let prepared = cases(&["conformance".to_owned()]);
     let mut rows = 0;
     for line in LINES.lines().filter(|line| !line.is_empty()) {
@@ -37,30 +37,31 @@ fn every_line_of_what_was_measured_has_a_row() {
         };
         assert_eq!(outcomes.len(), 3, "{line}");
         for (mode, outcome) in ["iptables", "nftables", "ipvs"].iter().zip(outcomes) {
-            let own = prepared.iter().filter(|prepared| {
+            let matching = prepared.iter().filter(|prepared| {
                 let values = &prepared.case.values;
-                let has = |axis: &str, value: &str| values.get(axis).is_none_or(|own| own == value);
+                let has =
+                    |axis: &str, value: &str| values.get(axis).is_none_or(|actual| actual == value);
                 prepared.case.lab == *lab
                     && has("mode", mode)
                     && has("cidr", cidr)
                     && has("version", "v1.36")
                     && has("masqueradeAll", "no")
             });
-            let own: Vec<_> = own.collect();
+            let matching: Vec<_> = matching.collect();
             // In ipvs mode, cases with and without a cluster CIDR do not differ.
             assert_eq!(
-                own.len(),
+                matching.len(),
                 usize::from(!outcome.is_empty()),
                 "{line}: {mode}"
             );
-            for prepared in own {
+            for prepared in matching {
                 let case = &prepared.case;
-                let at = format!("{what}, {mode}");
-                let asked = &case.expected().expected.probes[*flow];
+                let context = format!("{what}, {mode}");
+                let expectation = &case.expected().expected.probes[*flow];
                 let row = &case.spec.flows[*flow].expect[case.flows[*flow]];
-                let here = outcome.strip_prefix('*');
-                check(asked, here.unwrap_or(outcome), &at);
-                assert!(here.is_none() || row.because.is_some(), "{at}");
+                let in_cluster = outcome.strip_prefix('*');
+                check(expectation, in_cluster.unwrap_or(outcome), &context);
+                assert!(in_cluster.is_none() || row.because.is_some(), "{context}");
                 rows += 1;
             }
         }
@@ -68,20 +69,20 @@ fn every_line_of_what_was_measured_has_a_row() {
     assert_eq!(rows, 32);
 }
 
-fn check(expected: &ProbeExpectation, outcome: &str, at: &str) {
-    let said = [
+fn check(expected: &ProbeExpectation, outcome: &str, context: &str) {
+    let verdicts = [
         ("connected", expected.connected.is_some()),
         ("refused", expected.refused.is_some()),
         ("unreachable", expected.unreachable.is_some()),
         ("timeout", expected.timeout.is_some()),
     ];
-    let said: Vec<_> = said
+    let verdict_names: Vec<_> = verdicts
         .iter()
         .filter(|(_, is)| *is)
         .map(|(word, _)| *word)
         .collect();
     let (end, by) = outcome.split_once(' ').unwrap_or((outcome, ""));
-    assert_eq!(said, [end], "{at}");
+    assert_eq!(verdict_names, [end], "{context}");
     let sources: Vec<&str> = expected
         .seen_source
         .iter()
@@ -93,6 +94,6 @@ fn check(expected: &ProbeExpectation, outcome: &str, at: &str) {
         "lb" => source.starts_with("lb/"),
         _ => *source == "laptop" || source.starts_with("pod/"),
     };
-    assert_eq!(sources.is_empty(), by.is_empty(), "{at}: {sources:?}");
-    assert!(sources.iter().all(of), "{at}: {sources:?}");
+    assert_eq!(sources.is_empty(), by.is_empty(), "{context}: {sources:?}");
+    assert!(sources.iter().all(of), "{context}: {sources:?}");
 }

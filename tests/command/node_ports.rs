@@ -56,9 +56,9 @@ spec:
 ";
 
 #[test]
-fn a_connection_that_no_rule_takes_is_kube_proxys_own() {
+fn node_port_without_matching_rule_reaches_kube_proxy() {
     let (_directory, path) = lab(LAB);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
-    let said = stdout(&output) + &stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let output_text = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{output_text}");
 }

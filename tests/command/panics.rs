@@ -29,13 +29,16 @@ syscall($seccomp + 0, 1, 0, $program) == 0 or die "seccomp: $!\n";
 exec @command or die "exec: $!\n";
 "#;
 
-fn panicking(directory: &Path, arguments: &[&str]) -> Output {
-    let own = svclab();
+fn run_with_panic(directory: &Path, arguments: &[&str]) -> Output {
+    let svclab_command = svclab();
     Command::new("perl")
         .args(["-e", WITHOUT_RANDOM])
-        .args([libc::SYS_prctl, libc::SYS_seccomp, libc::SYS_getrandom].map(|it| it.to_string()))
+        .args(
+            [libc::SYS_prctl, libc::SYS_seccomp, libc::SYS_getrandom]
+                .map(|number| number.to_string()),
+        )
         .arg(libc::EIO.to_string())
-        .arg(own.get_program())
+        .arg(svclab_command.get_program())
         .args(arguments)
         .current_dir(directory)
         .env_remove("SVCLAB_TOPOLOGIES")
@@ -47,7 +50,7 @@ fn panicking(directory: &Path, arguments: &[&str]) -> Output {
 #[test]
 fn command_that_panics_asks_for_a_report() {
     let (directory, _) = lab(LAB);
-    let proxy = fake::kube_proxy(directory.path(), fake::WRITES);
+    let proxy = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let proxy = proxy.display().to_string();
     let (good, bad) = ("lab.yaml/policy=Cluster", "lab.yaml/policy=Local");
     std::fs::write(
@@ -66,17 +69,27 @@ fn command_that_panics_asks_for_a_report() {
         &["plan", good],
         &["up", good],
     ] {
-        let output = panicking(directory.path(), arguments);
-        let said = stdout(&output) + &stderr(&output);
+        let output = run_with_panic(directory.path(), arguments);
+        let output_text = stdout(&output) + &stderr(&output);
         let code = output.status.code();
-        assert_eq!(code, Some(exit_code::BUG.into()), "{arguments:?}: {said}");
+        assert_eq!(
+            code,
+            Some(exit_code::BUG.into()),
+            "{arguments:?}: {output_text}"
+        );
         for words in [
             "svclab panicked at",
             "random",
             "report it with this message",
         ] {
-            assert!(stderr(&output).contains(words), "{arguments:?}: {said}");
+            assert!(
+                stderr(&output).contains(words),
+                "{arguments:?}: {output_text}"
+            );
         }
-        assert!(!said.contains("PASS"), "{arguments:?}: {said}");
+        assert!(
+            !output_text.contains("PASS"),
+            "{arguments:?}: {output_text}"
+        );
     }
 }

@@ -15,9 +15,9 @@ use super::support::{LAB, run, stderr, stdout};
 const SECRET: &str = "root:$6$salt$hash:19000:0:99999:7:::";
 
 /// A directory with a directory of labs, and a secret file beside that.
-struct Place(tempfile::TempDir);
+struct LabDirectory(tempfile::TempDir);
 
-impl Place {
+impl LabDirectory {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::create_dir(directory.path().join("labs")).expect("made");
@@ -34,7 +34,7 @@ impl Place {
     }
 
     /// Writes a lab whose node is replayed from a dump.
-    fn with_dump(&self, dump: &str) -> PathBuf {
+    fn write_lab_with_dump(&self, dump: &str) -> PathBuf {
         let line = "leftovers: {iptables: []}";
         let text = LAB.replacen(line, &format!("dump: \"{dump}\""), 1);
         fs::write(self.lab("lab.yaml"), text).expect("written");
@@ -43,7 +43,7 @@ impl Place {
 
     /// Returns the exit code and both output streams, without varying parts. Asserts that the
     /// secret is not printed.
-    fn printed(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    fn run_command(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = run(arguments);
         let text = stdout(&output) + &stderr(&output);
         assert!(!text.contains("$6$") && !text.contains("19000"), "{text}");
@@ -52,25 +52,25 @@ impl Place {
     }
 }
 
-fn shown(path: &Path) -> String {
+fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
 #[test]
-fn lab_that_is_no_regular_file_is_refused_at_once() {
-    let place = Place::new();
+fn lab_not_a_regular_file_is_refused_at_once() {
+    let place = LabDirectory::new();
     mkfifo(&place.lab("pipe.yaml"), Mode::S_IRWXU).expect("a pipe");
     symlink("/dev/zero", place.lab("zero.yaml")).expect("a link");
     symlink("loop.yaml", place.lab("loop.yaml")).expect("a link");
     fs::create_dir(place.lab("directory.yaml")).expect("made");
-    let mut all = String::new();
+    let mut output = String::new();
     for name in ["pipe.yaml", "zero.yaml", "loop.yaml", "directory.yaml"] {
-        let path = shown(&place.lab(name));
-        let (code, text) = place.printed(&["plan", &path]);
+        let path = path_text(&place.lab(name));
+        let (code, text) = place.run_command(&["plan", &path]);
         // A directory without labs selects nothing.
         let expected = if name == "directory.yaml" { 4 } else { 2 };
         assert_eq!(code, Some(expected), "{text}");
-        all += &text;
+        output += &text;
         for arguments in [
             &["rules", "--kube-version=v1.30.0", &path][..],
             &["diff", &path, &path],
@@ -78,36 +78,36 @@ fn lab_that_is_no_regular_file_is_refused_at_once() {
             &["bisect", "--good", &path, "--bad", &path, "--probe=a->b"],
             &["claims", "--from", &path],
         ] {
-            let (code, text) = place.printed(arguments);
+            let (code, text) = place.run_command(arguments);
             assert_eq!(code, Some(2), "{arguments:?}: {text}");
         }
     }
-    for what in ["a named pipe", "a device", "symbolic links", "no lab in"] {
-        assert!(all.contains(what), "{all}");
+    for kind in ["a named pipe", "a device", "symbolic links", "no lab in"] {
+        assert!(output.contains(kind), "{output}");
     }
 }
 
 #[test]
-fn file_of_proc_without_end_is_refused() {
-    let place = Place::new();
+fn proc_file_without_end_is_refused() {
+    let place = LabDirectory::new();
     // Regular files by type; `/proc/kmsg` has no data and would block.
     for path in ["/proc/self/mem", "/proc/kmsg", "/proc/self/pagemap"] {
-        let (code, text) = place.printed(&["plan", &format!("{path}/../../../{path}")]);
+        let (code, text) = place.run_command(&["plan", &format!("{path}/../../../{path}")]);
         assert!(matches!(code, Some(2 | 4)), "{text}");
-        let (code, text) = place.printed(&["diff", path, path]);
+        let (code, text) = place.run_command(&["diff", path, path]);
         assert_eq!(code, Some(2), "{text}");
     }
 }
 
 #[test]
 fn dump_outside_of_the_labs_directory_is_refused() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     symlink("../secret", place.lab("link")).expect("a link");
     symlink("..", place.lab("up")).expect("a link");
     fs::create_dir(place.lab("node")).expect("made");
     symlink("../../secret", place.lab("node/iptables-save")).expect("a link");
-    let secret = shown(&place.outside("secret"));
-    let proxy = shown(&fake::kube_proxy(place.0.path(), fake::WRITES));
+    let secret = path_text(&place.outside("secret"));
+    let proxy = path_text(&fake::write_fake_kube_proxy(place.0.path(), fake::SYNCS));
     for dump in [
         "../secret",
         "link",
@@ -116,8 +116,8 @@ fn dump_outside_of_the_labs_directory_is_refused() {
         &secret,
         "/dev/stdin",
     ] {
-        let lab = shown(&place.with_dump(dump));
-        let (code, text) = place.printed(&["plan", &lab]);
+        let lab = path_text(&place.write_lab_with_dump(dump));
+        let (code, text) = place.run_command(&["plan", &lab]);
         assert_eq!(code, Some(2), "{text}");
         assert!(
             text.contains("this leads out of the lab's directory"),
@@ -125,15 +125,15 @@ fn dump_outside_of_the_labs_directory_is_refused() {
         );
         assert!(text.contains("--allow-outside"), "{dump}: {text}");
         let verify = ["verify", "--kernel=host", "--kube-proxy", &proxy, &lab];
-        let (code, text) = place.printed(&verify);
+        let (code, text) = place.run_command(&verify);
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains("--allow-outside"), "{dump}: {text}");
         if dump != "/dev/stdin" {
-            let (code, text) = place.printed(&[&verify[..], &["--allow-outside"]].concat());
+            let (code, text) = place.run_command(&[&verify[..], &["--allow-outside"]].concat());
             assert_eq!(code, Some(2), "{text}");
             assert!(text.contains("ERROR lab/policy=Local"), "{dump}: {text}");
             assert!(!text.contains("leads out of"), "{dump}: {text}");
-            let (code, text) = place.printed(&["plan", "--allow-outside", &lab]);
+            let (code, text) = place.run_command(&["plan", "--allow-outside", &lab]);
             assert_eq!(code, Some(2), "{text}");
             assert!(!text.contains("leads out of"), "{dump}: {text}");
         }
@@ -142,7 +142,7 @@ fn dump_outside_of_the_labs_directory_is_refused() {
 
 #[test]
 fn dump_below_the_labs_directory_is_read() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     fs::create_dir(place.lab("node")).expect("made");
     let rules = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n";
     fs::write(place.lab("node/iptables-save"), rules).expect("written");
@@ -154,8 +154,8 @@ fn dump_below_the_labs_directory_is_read() {
         "link",
         "node/iptables-save",
     ] {
-        let lab = shown(&place.with_dump(dump));
-        let (_, text) = place.printed(&["plan", &lab]);
+        let lab = path_text(&place.write_lab_with_dump(dump));
+        let (_, text) = place.run_command(&["plan", &lab]);
         assert!(
             !text.contains("leads out of") && !text.contains("no such file"),
             "{text}"
@@ -165,7 +165,7 @@ fn dump_below_the_labs_directory_is_read() {
 
 #[test]
 fn file_behind_a_link_is_not_quoted() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     for content in [
         format!("{SECRET}\n"),
         format!("a: [{SECRET}\n"),
@@ -178,10 +178,10 @@ fn file_behind_a_link_is_not_quoted() {
         symlink("../secret", place.lab("lab.yaml")).expect("a link");
         let _ = fs::remove_file(place.lab("iptables-save"));
         symlink("../secret", place.lab("iptables-save")).expect("a link");
-        let lab = shown(&place.lab("lab.yaml"));
-        let dump = shown(&place.lab("iptables-save"));
-        let labs = shown(place.lab("x").parent().expect("a directory"));
-        let (code, text) = place.printed(&["plan", &lab]);
+        let lab = path_text(&place.lab("lab.yaml"));
+        let dump = path_text(&place.lab("iptables-save"));
+        let labs = path_text(place.lab("x").parent().expect("a directory"));
+        let (code, text) = place.run_command(&["plan", &lab]);
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains("reached by a symbolic link"), "{text}");
         assert!(text.contains("name the file itself: DIR/secret"), "{text}");
@@ -195,7 +195,7 @@ fn file_behind_a_link_is_not_quoted() {
             &["replay", &dump, "--objects", &lab],
             &["replay", &dump, "--lenient", "--probe=a->b"],
         ] {
-            place.printed(arguments);
+            place.run_command(arguments);
         }
     }
 }
@@ -203,10 +203,10 @@ fn file_behind_a_link_is_not_quoted() {
 /// A lab that parses but cannot be prepared is quoted no more than a lab that does not parse.
 #[test]
 fn case_behind_a_link_is_not_quoted() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     let secret = "$6$salt19000";
-    let proxy = fake::kube_proxy(place.0.path(), fake::WRITES);
-    let proxy = shown(&proxy);
+    let proxy = fake::write_fake_kube_proxy(place.0.path(), fake::SYNCS);
+    let proxy = path_text(&proxy);
     let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j {secret}\n{secret}\nCOMMIT\n");
     fs::write(place.lab("hidden"), rules).expect("written");
     fs::create_dir(place.lab("node")).expect("made");
@@ -238,10 +238,10 @@ fn case_behind_a_link_is_not_quoted() {
         fs::write(place.outside("secret"), text).expect("written");
         let _ = fs::remove_file(place.lab("lab.yaml"));
         symlink("../secret", place.lab("lab.yaml")).expect("a link");
-        let lab = shown(&place.lab("lab.yaml"));
+        let lab = path_text(&place.lab("lab.yaml"));
         let case = format!("{lab}/policy=Local");
-        let other = format!("{lab}/policy=Cluster");
-        let dump = shown(&place.lab("node/iptables-save"));
+        let other_case = format!("{lab}/policy=Cluster");
+        let dump = path_text(&place.lab("node/iptables-save"));
         for arguments in [
             &["plan", &lab][..],
             &["run", &lab],
@@ -252,34 +252,34 @@ fn case_behind_a_link_is_not_quoted() {
             &["why", &lab],
             &["claims", &lab],
             &["up", &case],
-            &["bisect", "--good", &case, "--bad", &other],
+            &["bisect", "--good", &case, "--bad", &other_case],
         ] {
-            let (code, text) = place.printed(arguments);
+            let (code, text) = place.run_command(arguments);
             assert_eq!(code, Some(2), "{arguments:?}: {text}");
         }
         // The dump and the program of the command line replace the lab's `dump` and `binary`.
-        place.printed(&["replay", &dump, "--lenient", "--objects", &case]);
-        place.printed(&["verify", "--kernel=host", "--kube-proxy", &proxy, &lab]);
+        place.run_command(&["replay", &dump, "--lenient", "--objects", &case]);
+        place.run_command(&["verify", "--kernel=host", "--kube-proxy", &proxy, &lab]);
     }
 }
 
 #[test]
 fn lab_behind_a_link_runs() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     fs::write(place.outside("good.yaml"), LAB).expect("written");
     symlink("../good.yaml", place.lab("lab.yaml")).expect("a link");
-    let (code, text) = place.printed(&["plan", &shown(&place.lab("lab.yaml"))]);
+    let (code, text) = place.run_command(&["plan", &path_text(&place.lab("lab.yaml"))]);
     assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]
-fn lab_whose_name_has_a_line_end_prints_no_line_of_its_own() {
-    let place = Place::new();
+fn lab_name_with_newline_prints_no_extra_line() {
+    let place = LabDirectory::new();
     let name = "x\nPASS other  call: connected 2\n.yaml";
     fs::write(place.lab(name), "kind: Lab\n").expect("written");
     for format in ["human", "junit", "github"] {
-        let labs = shown(&place.lab(""));
-        let (code, text) = place.printed(&["run", "--format", format, &labs]);
+        let labs = path_text(&place.lab(""));
+        let (code, text) = place.run_command(&["run", "--format", format, &labs]);
         assert_eq!(code, Some(2), "{text}");
         assert!(!text.lines().any(|line| line.starts_with("PASS")), "{text}");
         let quoted = r"x\nPASS other  call: connected 2\n.yaml";
@@ -288,25 +288,25 @@ fn lab_whose_name_has_a_line_end_prints_no_line_of_its_own() {
 }
 
 #[test]
-fn writing_follows_no_link() {
-    let place = Place::new();
+fn result_file_behind_link_is_refused() {
+    let place = LabDirectory::new();
     fs::write(place.lab("lab.yaml"), LAB).expect("written");
-    let lab = format!("{}/policy=Cluster", shown(&place.lab("lab.yaml")));
+    let lab = format!("{}/policy=Cluster", path_text(&place.lab("lab.yaml")));
     symlink("secret", place.outside("link")).expect("a link");
     symlink("labs", place.outside("folder")).expect("a link");
     mkfifo(&place.outside("pipe"), Mode::S_IRWXU).expect("a pipe");
-    let mut all = String::new();
+    let mut output = String::new();
     for name in ["link", "pipe", "labs"] {
-        let written = format!("json={}", shown(&place.outside(name)));
-        let (code, text) = place.printed(&["run", "--kernel=host", "--write", &written, &lab]);
+        let written = format!("json={}", path_text(&place.outside(name)));
+        let (code, text) = place.run_command(&["run", "--kernel=host", "--write", &written, &lab]);
         assert_eq!(code, Some(3), "{text}");
-        all += &text;
+        output += &text;
     }
-    let folder = shown(&place.outside("folder"));
-    let (code, text) = place.printed(&["run", "--kernel=host", "--report", &folder, &lab]);
+    let folder = path_text(&place.outside("folder"));
+    let (code, text) = place.run_command(&["run", "--kernel=host", "--report", &folder, &lab]);
     assert_eq!(code, Some(3), "{text}");
-    for what in ["it is a symbolic link", "no regular file"] {
-        assert!(all.contains(what), "{all}");
+    for kind in ["it is a symbolic link", "no regular file"] {
+        assert!(output.contains(kind), "{output}");
     }
     assert!(text.contains("it is a symbolic link"), "{text}");
     let secret = fs::read_to_string(place.outside("secret")).expect("the secret");
@@ -315,13 +315,13 @@ fn writing_follows_no_link() {
 
 #[test]
 fn written_results_are_whole_or_absent() {
-    let place = Place::new();
+    let place = LabDirectory::new();
     fs::write(place.lab("lab.yaml"), LAB).expect("written");
-    let lab = format!("{}/policy=Cluster", shown(&place.lab("lab.yaml")));
+    let lab = format!("{}/policy=Cluster", path_text(&place.lab("lab.yaml")));
     let results = place.outside("results.json");
     fs::write(&results, "of another run").expect("written");
-    let written = format!("json={}", shown(&results));
-    let (code, text) = place.printed(&["run", "--kernel=host", "--write", &written, &lab]);
+    let written = format!("json={}", path_text(&results));
+    let (code, text) = place.run_command(&["run", "--kernel=host", "--write", &written, &lab]);
     assert_eq!(code, Some(0), "{text}");
     let text = fs::read_to_string(&results).expect("results");
     serde_json::from_str::<serde_json::Value>(&text).expect("JSON");

@@ -11,7 +11,7 @@ use super::fake;
 use super::support::{LAB, lab, stderr, stdout, svclab};
 
 /// Returns control characters, each in its own text: C0, DEL, C1, and bidirectional controls.
-fn hostile() -> Vec<String> {
+fn hostile_texts() -> Vec<String> {
     let controls = ('\u{1}'..='\u{8}')
         .chain('\u{b}'..='\u{1f}')
         .chain('\u{7f}'..='\u{9f}')
@@ -28,18 +28,22 @@ fn hostile() -> Vec<String> {
 }
 
 /// Returns two texts that a terminal or a CI runner obeys at once, and all texts joined.
-fn texts() -> [String; 3] {
-    let steers = "\u{1b}[2J\u{1b}]0;title\u{7}".to_owned();
-    [steers, "\r::error::x".to_owned(), hostile().concat()]
+fn sample_texts() -> [String; 3] {
+    let control_sequence = "\u{1b}[2J\u{1b}]0;title\u{7}".to_owned();
+    [
+        control_sequence,
+        "\r::error::x".to_owned(),
+        hostile_texts().concat(),
+    ]
 }
 
-fn each<T>(all: impl Iterator<Item = T>, written: impl Fn(T) -> String) -> String {
-    all.fold(String::new(), |text, one| text + &written(one))
+fn map_joined<T>(items: impl Iterator<Item = T>, written: impl Fn(T) -> String) -> String {
+    items.fold(String::new(), |text, one| text + &written(one))
 }
 
 /// Renders each character of the text as a YAML escape.
-fn escaped(text: &str) -> String {
-    each(text.chars(), |letter| {
+fn yaml_escaped(text: &str) -> String {
+    map_joined(text.chars(), |letter| {
         format!("\\U{:08x}", u32::from(letter))
     })
 }
@@ -52,7 +56,7 @@ fn is_control(letter: char) -> bool {
 
 /// Asserts that the output contains no control characters. Returns both streams.
 #[track_caller]
-fn checked(output: &Output) -> String {
+fn checked_output(output: &Output) -> String {
     for stream in [&output.stdout, &output.stderr] {
         let text = std::str::from_utf8(stream).expect("UTF-8");
         assert!(!text.contains(is_control), "{text:?}");
@@ -62,15 +66,18 @@ fn checked(output: &Output) -> String {
 }
 
 #[track_caller]
-fn printed(arguments: &[&str]) -> String {
+fn run_checked(arguments: &[&str]) -> String {
     let output = svclab().args(arguments).output().expect("svclab starts");
-    checked(&output)
+    checked_output(&output)
 }
 
 /// Returns the field with all hostile texts joined, in double quotes.
-fn with_all(field: &str) -> String {
-    let all: String = hostile().iter().map(|text| escaped(text)).collect();
-    field.replace("HOSTILE", &format!("\"{all}\""))
+fn with_all_hostile_texts(field: &str) -> String {
+    let joined: String = hostile_texts()
+        .iter()
+        .map(|text| yaml_escaped(text))
+        .collect();
+    field.replace("HOSTILE", &format!("\"{joined}\""))
 }
 
 #[test]
@@ -96,19 +103,19 @@ fn lab_with_control_characters_prints_none() {
         ("clusterIP: 10.96.0.10", "clusterIP: HOSTILE"),
     ] {
         assert!(LAB.contains(good), "{good}");
-        let (_directory, path) = lab(LAB.replacen(good, &with_all(hostile_field), 1));
+        let (_directory, path) = lab(LAB.replacen(good, &with_all_hostile_texts(hostile_field), 1));
         let path = path.display().to_string();
         for command in ["plan", "run", "explain", "claims", "why", "verify"] {
-            printed(&[command, &path]);
+            run_checked(&[command, &path]);
         }
     }
 }
 
 #[test]
-fn lab_with_raw_directions_is_refused_and_not_reordered() {
+fn lab_with_raw_bidi_controls_is_refused() {
     let text = LAB.replacen("A pod calls", "A \u{202e}pod\u{2066} calls", 1);
     let (_directory, path) = lab(text);
-    let text = printed(&["plan", &path.display().to_string()]);
+    let text = run_checked(&["plan", &path.display().to_string()]);
     assert!(
         text.contains("the control character U+202E has no place in a lab"),
         "{text}"
@@ -117,15 +124,15 @@ fn lab_with_raw_directions_is_refused_and_not_reordered() {
 
 #[test]
 fn object_with_control_characters_prints_none() {
-    for text in texts() {
+    for text in sample_texts() {
         let labels = format!(
             "labels: {{app: web, note: \"{}\"}}, annotations: {{\"a{}\": b}}",
-            escaped(&text),
+            yaml_escaped(&text),
             // A YAML key has at most 1024 characters.
-            escaped(&text.chars().take(50).collect::<String>())
+            yaml_escaped(&text.chars().take(50).collect::<String>())
         );
         let (directory, path) = lab(LAB.replacen("labels: {app: web}", &labels, 1));
-        let plan = printed(&["plan", &path.display().to_string()]);
+        let plan = run_checked(&["plan", &path.display().to_string()]);
         assert!(
             plan.contains("control characters of this Pod are replaced by U+FFFD")
                 && plan.contains("# lab/policy=Cluster"),
@@ -135,7 +142,7 @@ fn object_with_control_characters_prints_none() {
         let (_, rest) = LAB.split_once("---\n").expect("objects");
         let named = format!(
             "name: \"web{}\", namespace: default}}\nspec:\n  clusterIP",
-            escaped(&text)
+            yaml_escaped(&text)
         );
         let rest = rest.replacen(
             "name: web, namespace: default}\nspec:\n  clusterIP",
@@ -144,7 +151,7 @@ fn object_with_control_characters_prints_none() {
         );
         fs::write(&objects, rest).expect("written");
         let objects = objects.display().to_string();
-        let rules = printed(&["rules", "--kube-version=v1.30.0", "--node=node-1", &objects]);
+        let rules = run_checked(&["rules", "--kube-version=v1.30.0", "--node=node-1", &objects]);
         assert!(rules.contains("no name Kubernetes takes"), "{rules}");
     }
 }
@@ -157,35 +164,35 @@ fn dump_with_control_characters_prints_none() {
              -A INPUT -m comment --comment \"{comment}\" -j {chain}\n-A {chain} -j DROP\nCOMMIT\n"
         )
     };
-    for text in texts() {
+    for text in sample_texts() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
-        fs::create_dir(&one).expect("made");
-        fs::create_dir(&other).expect("made");
-        fs::write(one.join("iptables-save"), rules("plain", "A")).expect("written");
-        fs::write(other.join("iptables-save"), rules(&text, "B")).expect("written");
+        let (first, second) = (directory.path().join("one"), directory.path().join("other"));
+        fs::create_dir(&first).expect("made");
+        fs::create_dir(&second).expect("made");
+        fs::write(first.join("iptables-save"), rules("plain", "A")).expect("written");
+        fs::write(second.join("iptables-save"), rules(&text, "B")).expect("written");
         fs::write(
-            other.join(format!("notes{}", &text[..text.floor_char_boundary(200)])),
+            second.join(format!("notes{}", &text[..text.floor_char_boundary(200)])),
             "x",
         )
         .expect("written");
-        fs::write(other.join("ip-addr"), format!("{text} what is this\n")).expect("written");
-        let (one, other) = (one.display().to_string(), other.display().to_string());
+        fs::write(second.join("ip-addr"), format!("{text} what is this\n")).expect("written");
+        let (first, second) = (first.display().to_string(), second.display().to_string());
         for arguments in [
-            &["diff", &one, &other][..],
-            &["diff", &one, &other, "--format=json"],
-            &["replay", &other, "--probe=x->y"],
-            &["bisect", "--good", &one, "--bad", &other, "--probe=x->y"],
+            &["diff", &first, &second][..],
+            &["diff", &first, &second, "--format=json"],
+            &["replay", &second, "--probe=x->y"],
+            &["bisect", "--good", &first, "--bad", &second, "--probe=x->y"],
         ] {
-            printed(arguments);
+            run_checked(arguments);
         }
-        let file = format!("{other}/iptables-save");
-        let text = printed(&["diff", &format!("{one}/iptables-save"), &file]);
+        let file = format!("{second}/iptables-save");
+        let text = run_checked(&["diff", &format!("{first}/iptables-save"), &file]);
         assert!(text.contains("-j B"), "{text}");
-        let json = printed(&[
+        let json = run_checked(&[
             "diff",
             "--format=json",
-            &format!("{one}/iptables-save"),
+            &format!("{first}/iptables-save"),
             &file,
         ]);
         serde_json::from_str::<serde_json::Value>(&json).expect("JSON");
@@ -194,7 +201,7 @@ fn dump_with_control_characters_prints_none() {
 
 #[test]
 fn arguments_with_control_characters_print_none() {
-    for text in texts() {
+    for text in sample_texts() {
         let flag = format!("--{text}");
         let named = format!("--format={text}");
         let path = format!("/no/such/{text}.yaml");
@@ -219,33 +226,33 @@ fn arguments_with_control_characters_print_none() {
                 .env("XDG_RUNTIME_DIR", "/no/such")
                 .output()
                 .expect("svclab starts");
-            checked(&output);
+            checked_output(&output);
         }
     }
 }
 
 #[test]
-fn argument_that_is_no_text_prints_none() {
+fn argument_with_invalid_utf8_prints_none() {
     let odd = std::ffi::OsStr::from_bytes(b"\xff\x1b[2J\x9b");
     let output = svclab()
         .arg("run")
         .arg(odd)
         .output()
         .expect("svclab starts");
-    checked(&output);
+    checked_output(&output);
 }
 
 #[test]
 fn program_by_hand_with_control_characters_prints_none() {
-    let all: String = hostile().concat();
-    let octal = each(all.bytes(), |byte| format!("\\\\{byte:03o}"));
+    let joined: String = hostile_texts().concat();
+    let octal = map_joined(joined.bytes(), |byte| format!("\\\\{byte:03o}"));
     let command = format!("\"sh -c 'printf \\\"{octal}\\\" >&2; exit 3'\"");
     let line = "leftovers: {iptables: []}";
     let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);
     let (_directory, path) = lab(text);
     let case = format!("{}/policy=Cluster", path.display());
     for format in ["human", "json", "junit", "github"] {
-        let text = printed(&["run", "--kernel=host", "--format", format, &case]);
+        let text = run_checked(&["run", "--kernel=host", "--format", format, &case]);
         assert!(text.contains("failed on node-1"), "{text}");
     }
 }
@@ -253,13 +260,13 @@ fn program_by_hand_with_control_characters_prints_none() {
 #[test]
 fn kube_proxy_log_with_control_characters_prints_none() {
     let directory = tempfile::tempdir().expect("a directory");
-    let all: String = hostile().concat();
-    let hex = each(all.bytes(), |byte| format!("\\x{byte:02x}"));
+    let joined: String = hostile_texts().concat();
+    let hex = map_joined(joined.bytes(), |byte| format!("\\x{byte:02x}"));
     let says = format!("print STDERR \"said {hex} end\\n\"; exit 3;");
-    let program = fake::kube_proxy(directory.path(), &says);
+    let program = fake::write_fake_kube_proxy(directory.path(), &says);
     let (_lab, path) = lab(fake::lab());
     for format in ["human", "json", "junit", "github"] {
-        let text = printed(&[
+        let text = run_checked(&[
             "run",
             "--kernel=host",
             "--format",
@@ -278,7 +285,7 @@ fn is_command(line: &str) -> bool {
 }
 
 #[test]
-fn github_messages_on_stderr_are_no_commands() {
+fn github_messages_on_stderr_contain_no_commands() {
     let (_directory, path) = lab("::error::a\n\r::error::b\r::error::c ##[error]d\n");
     let path = path.display().to_string();
     let name = "x\n::error::e\r::error::f ##[error]g";
@@ -288,7 +295,7 @@ fn github_messages_on_stderr_are_no_commands() {
         &["run", "--format", "github", &format!("--{name}")],
     ] {
         let output = svclab().args(arguments).output().expect("svclab starts");
-        let text = checked(&output);
+        let text = checked_output(&output);
         assert!(text.contains("::error::"), "{text}");
         // On standard output, only svclab's own commands are allowed.
         let is_own = |line: &&str| {
@@ -296,11 +303,11 @@ fn github_messages_on_stderr_are_no_commands() {
                 .iter()
                 .any(|own| line.starts_with(own))
         };
-        let told = stderr(&output);
+        let stderr_text = stderr(&output);
         let printed = stdout(&output);
         let foreign = printed.lines().filter(|line| !is_own(line));
         let found: Vec<&str> = foreign
-            .chain(told.lines())
+            .chain(stderr_text.lines())
             .filter(|line| is_command(line))
             .collect();
         assert_eq!(found, Vec::<&str>::new(), "{text}");
@@ -311,11 +318,11 @@ fn github_messages_on_stderr_are_no_commands() {
         .env("GITHUB_ACTIONS", "true")
         .output()
         .expect("svclab starts");
-    assert!(!checked(&output).lines().any(is_command));
+    assert!(!checked_output(&output).lines().any(is_command));
 }
 
 #[test]
-fn message_to_a_closed_stderr_is_no_panic() {
+fn message_to_closed_stderr_does_not_panic() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let status = svclab()
@@ -328,18 +335,18 @@ fn message_to_a_closed_stderr_is_no_panic() {
 }
 
 #[test]
-fn many_scalar_documents_cost_little_and_are_counted() {
+fn lab_many_scalar_documents_limits_errors_and_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("lab.yaml");
-    let told = |documents: usize| {
+    let run_documents = |documents: usize| {
         fs::write(&path, "1\n--- \n".repeat(documents)).expect("written");
-        measured(&path)
+        run_plan_measured(&path)
     };
-    let (text, _) = told(300);
+    let (text, _) = run_documents(300);
     assert_eq!(text.matches("a document must be a map").count(), 100);
     assert!(text.contains("and 200 more errors"), "{text}");
     // 12 MB used 1.2 GB before the limit.
-    let (text, kilobytes) = told(1_700_000);
+    let (text, kilobytes) = run_documents(1_700_000);
     assert!(
         text.contains("more than 1000000 values in one file"),
         "{text}"
@@ -349,7 +356,7 @@ fn many_scalar_documents_cost_little_and_are_counted() {
 
 /// Returns the output of `plan` for a lab, and its peak memory in KiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits, and measures")]
-fn measured(path: &Path) -> (String, i64) {
+fn run_plan_measured(path: &Path) -> (String, i64) {
     let mut child = svclab()
         .arg("plan")
         .arg(path)

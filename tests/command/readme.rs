@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::settled::settled;
+use super::settled::normalized;
 use super::standing_labs::Runtime;
-use super::support::{project, run, stderr, stdout, svclab, uninformed};
+use super::support::{project, run, stderr, stdout, svclab, svclab_without_drops};
 
 /// A fenced code block of README.md.
 struct Block {
@@ -37,7 +37,7 @@ fn readme() -> String {
 }
 
 /// Returns the output shown below `$ COMMAND`.
-fn shown(command: &str) -> String {
+fn shown_output(command: &str) -> String {
     let prompt = format!("$ {command}\n");
     let block = blocks()
         .into_iter()
@@ -48,7 +48,7 @@ fn shown(command: &str) -> String {
 }
 
 /// Removes times, kernel releases and versions, which differ between machines.
-fn anywhere(line: &str) -> String {
+fn without_varying_parts(line: &str) -> String {
     let line = line.split(" on Linux ").next().unwrap_or(line);
     let cut = line.rfind(['(']).filter(|_| line.ends_with(" s)"));
     let line = line[..cut.unwrap_or(line.len())].trim_end();
@@ -57,7 +57,7 @@ fn anywhere(line: &str) -> String {
 }
 
 #[test]
-fn the_lab_runs_and_prints_what_is_shown() {
+fn readme_lab_run_prints_shown_output() {
     let labs: Vec<Block> = blocks()
         .into_iter()
         .filter(|block| block.language == "yaml" && block.text.contains("kind: Lab"))
@@ -75,35 +75,38 @@ fn the_lab_runs_and_prints_what_is_shown() {
     assert_eq!(stderr(&output), "");
     // Cases are printed as they end.
     let by_case = |text: &str| {
-        let mut lines: Vec<String> = text.lines().map(anywhere).collect();
+        let mut lines: Vec<String> = text.lines().map(without_varying_parts).collect();
         lines.sort();
         lines
     };
     let printed = stdout(&output);
     assert_eq!(
         by_case(&printed),
-        by_case(&shown("svclab run node-port.yaml"))
+        by_case(&shown_output("svclab run node-port.yaml"))
     );
-    let last = |text: &str| text.lines().last().map(anywhere);
-    assert_eq!(last(&printed), last(&shown("svclab run node-port.yaml")));
+    let last = |text: &str| text.lines().last().map(without_varying_parts);
+    assert_eq!(
+        last(&printed),
+        last(&shown_output("svclab run node-port.yaml"))
+    );
 }
 
 #[test]
-fn the_lab_that_stands_is_told_as_is_shown() {
+fn readme_running_lab_prints_shown_output() {
     let lab = blocks()
         .into_iter()
         .find(|block| block.language == "yaml" && block.text.contains("kind: Lab"));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("node-port.yaml");
     std::fs::write(&file, lab.expect("a lab").text).expect("the lab can be written");
-    let runtime = Runtime::of(uninformed);
-    let said = runtime.up(&format!("{}/policy=Local", file.display()));
-    let shown = shown("svclab up --detach node-port.yaml/policy=Local");
+    let runtime = Runtime::new(svclab_without_drops);
+    let printed = runtime.up(&format!("{}/policy=Local", file.display()));
+    let shown = shown_output("svclab up --detach node-port.yaml/policy=Local");
     let plain = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with("Its log: "));
-        lines.map(anywhere).collect()
+        lines.map(without_varying_parts).collect()
     };
-    assert_eq!(plain(&said), plain(&shown));
+    assert_eq!(plain(&printed), plain(&shown));
     // Checks that the suggested commands work, and the commands of the table.
     for (command, code) in [
         ("exec node-1 -- ip route", 0),
@@ -125,9 +128,9 @@ fn the_lab_that_stands_is_told_as_is_shown() {
         let words: Vec<&str> = command.split(' ').collect();
         let output = runtime.run(&words);
         assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
-        let of_any_kernel = |text: &str| {
+        let without_counts = |text: &str| {
             // The number of transmissions within the wait depends on the kernel.
-            let lines = (1..10).fold(settled(text), |text, count| {
+            let lines = (1..10).fold(normalized(text), |text, count| {
                 text.replace(&format!("counted {count} there"), "counted N there")
                     .replace(&format!("where {count} were"), "where N were")
             });
@@ -137,14 +140,14 @@ fn the_lab_that_stands_is_told_as_is_shown() {
             });
             lines.collect::<String>()
         };
-        let shown = shown_below(command);
-        assert_among(&of_any_kernel(&shown), &of_any_kernel(&stdout(&output)));
+        let shown = shown_svclab_output(command);
+        assert_lines_printed(&without_counts(&shown), &without_counts(&stdout(&output)));
     }
 }
 
 /// Returns the output shown below an svclab command, without output of a program in the lab.
-fn shown_below(command: &str) -> String {
-    let shown = shown(&format!("svclab {command}"));
+fn shown_svclab_output(command: &str) -> String {
+    let shown = shown_output(&format!("svclab {command}"));
     match shown.strip_prefix("$ ") {
         // The block continues with the next command.
         Some(_) => String::new(),
@@ -153,15 +156,18 @@ fn shown_below(command: &str) -> String {
 }
 
 /// Asserts that every shown line is printed; `…` marks omitted lines.
-fn assert_among(shown: &str, printed: &str) {
-    let printed: BTreeSet<String> = printed.lines().map(anywhere).collect();
+fn assert_lines_printed(shown: &str, printed: &str) {
+    let printed: BTreeSet<String> = printed.lines().map(without_varying_parts).collect();
     for line in shown.lines().filter(|line| !["…", ""].contains(line)) {
-        assert!(printed.contains(&anywhere(line)), "not printed: {line}");
+        assert!(
+            printed.contains(&without_varying_parts(line)),
+            "not printed: {line}"
+        );
     }
 }
 
 #[test]
-fn the_labs_and_their_claims_come_to_what_is_shown() {
+fn readme_labs_and_claims_match_shown_results() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let results = directory.path().join("results.json");
     let ran = run(&["run", "--format", "json"]);
@@ -169,10 +175,10 @@ fn the_labs_and_their_claims_come_to_what_is_shown() {
     std::fs::write(&results, &ran.stdout).expect("the results can be written");
     let claims = run(&["claims", "--from", &results.display().to_string()]);
     assert_eq!(claims.status.code(), Some(0), "{}", stderr(&claims));
-    assert_among(&shown("svclab claims"), &stdout(&claims));
+    assert_lines_printed(&shown_output("svclab claims"), &stdout(&claims));
 
     // The names of the shown cases.
-    let cases: Vec<String> = shown("./scripts/lab run")
+    let cases: Vec<String> = shown_output("./scripts/lab run")
         .lines()
         .filter_map(|line| line.strip_prefix("PASS "))
         .filter_map(|line| line.split_whitespace().next())
@@ -181,28 +187,31 @@ fn the_labs_and_their_claims_come_to_what_is_shown() {
     assert!(!cases.is_empty());
     let mut arguments = vec!["run"];
     arguments.extend(cases.iter().map(String::as_str));
-    let told = shown("./scripts/lab run");
-    let passed: Vec<&str> = told.lines().filter(|line| line.contains("PASS")).collect();
-    assert_among(&passed.join("\n"), &stdout(&run(&arguments)));
+    let shown_run = shown_output("./scripts/lab run");
+    let passed: Vec<&str> = shown_run
+        .lines()
+        .filter(|line| line.contains("PASS"))
+        .collect();
+    assert_lines_printed(&passed.join("\n"), &stdout(&run(&arguments)));
 
     // The shown total counts all cases.
     let document: serde_json::Value =
         serde_json::from_slice(&ran.stdout).expect("the results are JSON");
-    let all = format!("{} passed, 0 failed", document["summary"]["passed"]);
-    assert!(told.contains(&all), "there are {all}");
+    let total = format!("{} passed, 0 failed", document["summary"]["passed"]);
+    assert!(shown_run.contains(&total), "there are {total}");
 }
 
 #[test]
-fn the_comparison_prints_what_is_shown() {
-    let at = "tests/recorded/kube-proxy/v1.20.2/ipvs/a_clusterip";
-    let (first, second) = (format!("{at}.cidr"), format!("{at}.nocidr"));
-    let shown = shown(&format!("svclab diff {first} {second}"));
+fn readme_diff_prints_shown_output() {
+    let prefix = "tests/recorded/kube-proxy/v1.20.2/ipvs/a_clusterip";
+    let (first, second) = (format!("{prefix}.cidr"), format!("{prefix}.nocidr"));
+    let shown = shown_output(&format!("svclab diff {first} {second}"));
     let output = run(&["diff", &first, &second]);
     assert_eq!(stdout(&output), shown, "{}", stderr(&output));
 }
 
 #[test]
-fn the_commands_and_arguments_exist() {
+fn readme_commands_and_arguments_exist() {
     let text = readme();
     let mut known = BTreeSet::new();
     // Inline code, and lines behind a prompt.
@@ -247,15 +256,15 @@ fn the_commands_and_arguments_exist() {
 
 /// The list of checked features is the same on every machine; the results differ.
 #[test]
-fn the_doctor_tries_what_is_shown() {
-    let shown = shown("svclab doctor");
+fn readme_doctor_lists_shown_features() {
+    let shown = shown_output("svclab doctor");
     let cache = tempfile::tempdir().expect("a directory");
     let output = svclab()
         .arg("doctor")
         .env("SVCLAB_CACHE", cache.path())
         .output()
         .expect("the command starts");
-    let told = stdout(&output);
+    let printed = stdout(&output);
     let features = |text: &str| -> Vec<String> {
         let table = text.split("host  guest\n").nth(1).expect("a table");
         table
@@ -266,7 +275,7 @@ fn the_doctor_tries_what_is_shown() {
             .map(|line| line.trim().split("  ").next().expect("a name").to_owned())
             .collect()
     };
-    assert_eq!(features(&shown), features(&told));
+    assert_eq!(features(&shown), features(&printed));
     for line in ["Linux ", "Guest: Linux ", "This machine can run every lab."] {
         assert!(shown.lines().any(|known| known.starts_with(line)), "{line}");
     }

@@ -60,9 +60,9 @@ spec:
 ";
 
 #[test]
-fn every_call_is_refused_unless_the_lab_limits_it() {
+fn probe_many_connections_are_all_refused_without_limit() {
     let (_directory, path) = lab(LAB);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
-    let said = stdout(&output) + &stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let output_text = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{output_text}");
 }

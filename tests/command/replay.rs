@@ -9,7 +9,7 @@ use crate::standing_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
 
 /// Collects a node of a running lab with `scripts/collect-node`.
-pub fn collected(runtime: &Runtime, node: &str, into: &Path) {
+pub fn collect_node(runtime: &Runtime, node: &str, bundle: &Path) {
     let script = std::fs::File::open("scripts/collect-node").expect("the script");
     let output = runtime
         .svclab(&["exec", node, "--", "sh", "-s", "--", "-o", "-"])
@@ -17,11 +17,11 @@ pub fn collected(runtime: &Runtime, node: &str, into: &Path) {
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    std::fs::write(into, output.stdout).expect("it can be written");
+    std::fs::write(bundle, output.stdout).expect("it can be written");
 }
 
 /// Returns the line with the verdict of each connection.
-fn verdicts(output: &Output) -> Vec<String> {
+fn verdict_lines(output: &Output) -> Vec<String> {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     let text = stdout(output);
     let lines = text.lines().filter(|line| {
@@ -34,15 +34,15 @@ fn verdicts(output: &Output) -> Vec<String> {
 
 /// Replays the dump of a node of one case in the other case, and in its own.
 #[test]
-fn a_node_behaves_as_the_one_it_was_collected_in() {
+fn replay_collected_node_gives_same_verdicts() {
     let directory = tempfile::tempdir().expect("a directory");
     let case = |stale: &str| format!("canal-stale-rule/stale={stale},rpFilter=1,underlay=passes");
     let dumps: Vec<PathBuf> = ["removed", "present"]
         .map(|stale| {
-            let runtime = Runtime::of(svclab);
+            let runtime = Runtime::new(svclab);
             runtime.up(&case(stale));
             let file = directory.path().join(format!("{stale}.tar.gz"));
-            collected(&runtime, "node-1", &file);
+            collect_node(&runtime, "node-1", &file);
             file
         })
         .into();
@@ -55,17 +55,17 @@ fn a_node_behaves_as_the_one_it_was_collected_in() {
     ] {
         let dump = dump.display().to_string();
         let output = run(&["replay", &dump, "--objects", &case(stale)]);
-        assert_eq!(verdicts(&output), [expected], "{stale}");
-        let told = stdout(&output);
+        assert_eq!(verdict_lines(&output), [expected], "{stale}");
+        let report = stdout(&output);
         if expected.ends_with("timeout") {
             let rule = "-s\n    192.168.64.0/20 -d 192.168.66.0/24 -j RETURN`";
-            assert!(told.contains(rule), "{told}");
+            assert!(report.contains(rule), "{report}");
         }
     }
 }
 
 /// Writes the objects of [`LAB`] without its lab document. Returns the path.
-pub fn objects(directory: &Path) -> String {
+pub fn write_objects(directory: &Path) -> String {
     let (_, objects) = LAB.split_once("---\n").expect("objects");
     let path = directory.join("objects.yaml");
     std::fs::write(&path, objects).expect("it can be written");
@@ -73,11 +73,11 @@ pub fn objects(directory: &Path) -> String {
 }
 
 /// Returns a directory with a dump of the lab's node, and the path of the dump.
-fn collected_one() -> (tempfile::TempDir, String) {
-    let labs = Labs::one();
+fn collect_node_of_lab() -> (tempfile::TempDir, String) {
+    let labs = Labs::with_running_case();
     let directory = tempfile::tempdir().expect("a directory");
     let dump = directory.path().join("node-1.tar.gz");
-    collected(&labs.runtime, "node-1", &dump);
+    collect_node(&labs.runtime, "node-1", &dump);
     let dump = dump.display().to_string();
     (directory, dump)
 }
@@ -85,13 +85,13 @@ fn collected_one() -> (tempfile::TempDir, String) {
 pub const CALL: &str = "pod/default/client->service/default/web:80";
 
 #[test]
-fn a_dump_and_objects_make_a_lab_to_keep() {
-    let (directory, dump) = collected_one();
-    let objects = objects(directory.path());
+fn replay_dump_with_objects_writes_runnable_lab() {
+    let (directory, dump) = collect_node_of_lab();
+    let objects = write_objects(directory.path());
     let kept = directory.path().join("kept.yaml").display().to_string();
     let arguments = ["replay", &dump, "--objects", &objects, "--probe", CALL];
     let output = run(&[&arguments[..], &["--write", &kept]].concat());
-    assert_eq!(verdicts(&output), ["probe-1 #1: connected"]);
+    assert_eq!(verdict_lines(&output), ["probe-1 #1: connected"]);
     let shown = directory.path().display().to_string();
     let written = std::fs::read_to_string(&kept).expect("a lab");
     let (lab, _) = written.split_once("---\n").expect("objects behind it");
@@ -100,8 +100,8 @@ fn a_dump_and_objects_make_a_lab_to_keep() {
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     // The report of replayed and simulated items precedes the packets.
     let output = run(&arguments);
-    let told = stdout(&output);
-    let (account, _) = told.split_once("\n\n").expect("an account");
+    let printed = stdout(&output);
+    let (account, _) = printed.split_once("\n\n").expect("an account");
     insta::with_settings!({filters => vec![
         (r"\d+ kernel settings", "N kernel settings"),
     ]}, {
@@ -110,8 +110,8 @@ fn a_dump_and_objects_make_a_lab_to_keep() {
 }
 
 #[test]
-fn rules_alone_are_laid_over_a_lab() {
-    let labs = Labs::one();
+fn replay_rules_only_replaces_rules_of_node() {
+    let labs = Labs::with_running_case();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
     let rules = stdout(&saved);
     // Without the jump from the service to its endpoint, the request leaves the node unchanged. The
@@ -130,7 +130,7 @@ fn rules_alone_are_laid_over_a_lab() {
         std::fs::write(&file, text).expect("it can be written");
         let file = file.display().to_string();
         let output = run(&["replay", &file, "--objects", &case]);
-        assert_eq!(verdicts(&output), [expected]);
+        assert_eq!(verdict_lines(&output), [expected]);
     }
 }
 
@@ -151,7 +151,7 @@ COMMIT
 ";
 
 #[test]
-fn damaged_dumps_are_built_only_if_the_user_says_so() {
+fn replay_damaged_dump_needs_lenient() {
     let (directory, path) = crate::support::lab(LAB);
     let file = directory.path().join("iptables-save");
     std::fs::write(&file, DAMAGED).expect("it can be written");
@@ -166,39 +166,39 @@ fn damaged_dumps_are_built_only_if_the_user_says_so() {
     let output = run(&[&arguments[..], &["--lenient"]].concat());
     let data = run(&[&arguments[..], &["--lenient", "--format", "json"]].concat());
     let data: serde_json::Value = serde_json::from_str(&stdout(&data)).expect("JSON");
-    crate::support::assert_fits(&data, include_str!("../schema/replay.v1.json"));
+    crate::support::assert_matches_schema(&data, include_str!("../schema/replay.v1.json"));
     let left = &data["nodes"][0]["leftOut"];
     assert_eq!(left.as_array().map(Vec::len), Some(5), "{left}");
     assert_eq!(left[0]["at"]["line"], 7);
     assert_eq!(left[0]["inChain"]["by"][0], "OUTPUT > KUBE-LOAD-BALANCER");
     assert_eq!(data["case"]["connections"][0]["verdict"], "unreachable");
     // No rule sends the request to an endpoint.
-    assert_eq!(verdicts(&output), ["probe-1 #1: unreachable"]);
-    let told = stdout(&output).replace(&shown, "DIR");
-    let (account, _) = told.split_once("\n\n").expect("an account");
+    assert_eq!(verdict_lines(&output), ["probe-1 #1: unreachable"]);
+    let printed = stdout(&output).replace(&shown, "DIR");
+    let (account, _) = printed.split_once("\n\n").expect("an account");
     insta::assert_snapshot!(format!("{refused}====\n{account}"));
 }
 
 #[test]
-fn what_cannot_be_replayed_is_told() {
-    let (directory, dump) = collected_one();
-    let objects = objects(directory.path());
+fn replay_invalid_input_is_refused() {
+    let (directory, dump) = collect_node_of_lab();
+    let objects = write_objects(directory.path());
     let shown = directory.path().display().to_string();
     let whole = std::fs::read(&dump).expect("a dump");
     let cut = directory.path().join("cut.tar.gz");
     std::fs::write(&cut, &whole[..whole.len() / 2]).expect("it can be written");
     let cut = cut.display().to_string();
-    let other = directory.path().join("iptables-save");
-    std::fs::write(&other, "1: lo: <LOOPBACK> mtu 65536\n").expect("it can be written");
-    let other = other.display().to_string();
+    let wrong_dump = directory.path().join("iptables-save");
+    std::fs::write(&wrong_dump, "1: lo: <LOOPBACK> mtu 65536\n").expect("it can be written");
+    let wrong_path = wrong_dump.display().to_string();
     let lab = directory.path().join("lab.yaml");
     std::fs::write(&lab, LAB).expect("it can be written");
     let lab = lab.display().to_string();
     let named = format!("node-7={dump}");
-    let told: Vec<String> = [
+    let reports: Vec<String> = [
         &["replay", "nowhere.tar.gz"][..],
         &["replay", &cut],
-        &["replay", &other],
+        &["replay", &wrong_path],
         &["replay", &named, "--objects", &objects],
         &["replay", &dump, "--objects", &lab],
         &["replay", &dump, "--objects", &lab, "--write", "x.yaml"],
@@ -231,12 +231,12 @@ fn what_cannot_be_replayed_is_told() {
         stderr(&output).replace(&shown, "DIR")
     })
     .collect();
-    insta::assert_snapshot!(told.join("====\n"));
+    insta::assert_snapshot!(reports.join("====\n"));
 }
 
 /// Rules of nftables match packets that legacy rules have rewritten.
 #[test]
-fn rules_of_both_iptables_act_together() {
+fn replay_both_iptables_backends_apply_together() {
     let legacy = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080\nCOMMIT\n";
     let nft = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.244.1.10/32 -p tcp -m tcp --dport 8080 -j REJECT --reject-with tcp-reset\nCOMMIT\n";
     let (directory, path) = crate::support::lab(LAB);
@@ -251,14 +251,14 @@ fn rules_of_both_iptables_act_together() {
     );
     let call = "node-1->service/default/web:80";
     let output = run(&["replay", &dump, "--objects", &case, "--probe", call]);
-    assert_eq!(verdicts(&output), ["probe-1 #1: refused"]);
+    assert_eq!(verdict_lines(&output), ["probe-1 #1: refused"]);
     assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
 }
 
 /// Valid dumps with objects that every kernel rejects. The objects are an unknown match, chains
 /// that jump to each other, a set of unknown type with the rules that use the set, an nftables
 /// rule, and sysctls.
-const REFUSED: [(&str, &[(&str, &str)]); 6] = [
+const REJECTED_DUMPS: [(&str, &[(&str, &str)]); 6] = [
     (
         "match",
         &[(
@@ -318,13 +318,13 @@ COMMIT
 ";
 
 #[test]
-fn what_the_kernel_refuses_is_left_out_only_if_the_user_says_so() {
+fn replay_rejected_objects_need_lenient() {
     let (directory, path) = crate::support::lab(LAB);
     let shown = directory.path().display().to_string();
     let case = format!("{}/policy=Local", path.display());
     let call = "pod/default/client->pod/default/web:8080";
-    let mut told = Vec::new();
-    for (name, files) in REFUSED {
+    let mut reports = Vec::new();
+    for (name, files) in REJECTED_DUMPS {
         let dump = directory.path().join(name);
         std::fs::create_dir(&dump).expect("a directory");
         for (file, text) in files {
@@ -336,20 +336,20 @@ fn what_the_kernel_refuses_is_left_out_only_if_the_user_says_so() {
         assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
         let refused = stderr(&output);
         let output = run(&[&arguments[..], &["--lenient"]].concat());
-        assert_eq!(verdicts(&output), ["probe-1 #1: connected"]);
+        assert_eq!(verdict_lines(&output), ["probe-1 #1: connected"]);
         let text = stdout(&output);
         let (account, _) = text.split_once("\n\n").expect("an account");
         let left = account.lines().filter(|line| !line.contains("stands in"));
         let left = left.filter(|line| !line.contains(" as the lab") && !line.contains("the pods"));
         let left: Vec<&str> = left.collect();
-        told.push(format!("==== {name}\n{refused}{}", left.join("\n")));
+        reports.push(format!("==== {name}\n{refused}{}", left.join("\n")));
     }
-    insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
+    insta::assert_snapshot!(reports.join("\n").replace(&shown, "DIR"));
 }
 
 /// Objects that are omitted from a dump are also omitted from the lab that stores the replay.
 #[test]
-fn a_lab_leaves_out_what_the_kernel_refuses_if_it_says_so() {
+fn lab_dump_with_rejected_rule_needs_lenient() {
     let dump = "dump: iptables-save\n      lenient: ";
     let place = "leftovers: {iptables: []}";
     for (lenient, code) in [("true", 0), ("false", 2)] {
@@ -365,16 +365,16 @@ COMMIT
 ";
         std::fs::write(file, rules).expect("it can be written");
         let output = run(&["run", &format!("{}/policy=Local", path.display())]);
-        let told = stdout(&output);
+        let printed = stdout(&output);
         assert_eq!(
             output.status.code(),
             Some(code),
-            "{told}{}",
+            "{printed}{}",
             stderr(&output)
         );
         if lenient == "false" {
             let refused = "iptables-save:3: `-A PREROUTING -m geoip --source-country CN -j ACCEPT`";
-            assert!(told.contains(refused), "{told}");
+            assert!(printed.contains(refused), "{printed}");
         }
     }
 }
@@ -425,7 +425,7 @@ default via 192.168.51.1 dev eth1 table 2
 ];
 
 #[test]
-fn routes_and_routing_rules_come_back_as_they_were() {
+fn replay_routes_and_rules_match_dump() {
     let lab = LAB.replace("leftovers: {iptables: []}", "dump: node-1");
     let (directory, path) = crate::support::lab(lab);
     let dump = directory.path().join("node-1");
@@ -433,18 +433,22 @@ fn routes_and_routing_rules_come_back_as_they_were() {
     for (file, text) in MANY_ROUTES {
         std::fs::write(dump.join(file), text).expect("it can be written");
     }
-    let runtime = Runtime::of(svclab);
+    let runtime = Runtime::new(svclab);
     runtime.up(&format!("{}/policy=Local", path.display()));
-    let told = |arguments: &[&str]| {
+    let run_ip = |arguments: &[&str]| {
         let output = runtime.run(&[&["exec", "node-1", "--", "ip"], arguments].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         stdout(&output)
     };
-    let routes = told(&["-4", "route", "show", "table", "all"]);
-    let own = |line: &&str| !line.contains("table local") && !line.contains("cbr0");
-    let routes: Vec<&str> = routes.lines().map(str::trim_end).filter(own).collect();
-    let addresses = told(&["-4", "-br", "addr", "show", "lo"]);
-    let rules = told(&["-4", "rule"]);
+    let routes = run_ip(&["-4", "route", "show", "table", "all"]);
+    let is_planned = |line: &&str| !line.contains("table local") && !line.contains("cbr0");
+    let routes: Vec<&str> = routes
+        .lines()
+        .map(str::trim_end)
+        .filter(is_planned)
+        .collect();
+    let addresses = run_ip(&["-4", "-br", "addr", "show", "lo"]);
+    let rules = run_ip(&["-4", "rule"]);
     insta::assert_snapshot!(format!("{}\n{rules}{addresses}", routes.join("\n")));
 }
 
@@ -452,24 +456,24 @@ fn routes_and_routing_rules_come_back_as_they_were() {
 /// of each single node in the lab, gives the expected results. With `SVCLAB_FULL`, runs all cases,
 /// else one case of each lab.
 #[test]
-fn every_lab_comes_back_from_its_nodes_dumps() {
+fn replay_nodes_of_each_lab_gives_expected_results() {
     let host = |case: &str| !case.contains("mode=ipvs");
     for (lab, nodes) in [
         ("canal-stale-rule", &["node-1", "node-2"][..]),
         ("local-ingress", &["node-1", "node-2", "node-3"]),
     ] {
-        let cases = cases_of(lab);
+        let cases = case_names(lab);
         let cases: Vec<&String> = cases.iter().filter(|case| host(case)).collect();
         assert!(cases.len() > 20, "{cases:?}");
         let count = ordinary_or_full(1, cases.len());
         for case in cases.into_iter().take(count) {
-            comes_back(case, nodes);
+            check_replay_of_case(case, nodes);
         }
     }
 }
 
 /// Returns the full names of the cases of a lab.
-fn cases_of(lab: &str) -> Vec<String> {
+fn case_names(lab: &str) -> Vec<String> {
     let output = run(&["plan", lab]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let begins = format!("# {lab}/");
@@ -479,25 +483,25 @@ fn cases_of(lab: &str) -> Vec<String> {
     cases.map(str::to_owned).collect()
 }
 
-fn comes_back(case: &str, nodes: &[&str]) {
+fn check_replay_of_case(case: &str, nodes: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
-    let runtime = Runtime::of(svclab);
+    let runtime = Runtime::new(svclab);
     runtime.up(case);
     let dump = |node: &&str| {
         let file = directory.path().join(format!("{node}.tar.gz"));
-        collected(&runtime, node, &file);
+        collect_node(&runtime, node, &file);
         format!("{node}={}", file.display())
     };
     let dumps: Vec<String> = nodes.iter().map(dump).collect();
-    let all: Vec<&str> = dumps.iter().map(String::as_str).collect();
-    let each = all.chunks(1);
-    for given in std::iter::once(&all[..]).chain(each) {
+    let all_dumps: Vec<&str> = dumps.iter().map(String::as_str).collect();
+    let each = all_dumps.chunks(1);
+    for given in std::iter::once(&all_dumps[..]).chain(each) {
         let arguments = [&["replay"], given, &["--objects", case]].concat();
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let told = stdout(&output);
-        let head = told.lines().find(|line| line.starts_with(case));
-        let head = head.unwrap_or_else(|| panic!("{told}"));
-        assert!(head.contains("  as expected, on "), "{given:?}\n{told}");
+        let printed = stdout(&output);
+        let head = printed.lines().find(|line| line.starts_with(case));
+        let head = head.unwrap_or_else(|| panic!("{printed}"));
+        assert!(head.contains("  as expected, on "), "{given:?}\n{printed}");
     }
 }

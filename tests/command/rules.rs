@@ -48,7 +48,7 @@ ports: [{name: p, port: 8080}]
 endpoints: [{addresses: [10.244.1.5], nodeName: node-a, conditions: {ready: true}}]
 ";
 
-fn rules(text: &str, arguments: &[&str]) -> (tempfile::TempDir, Output) {
+fn run_rules(text: &str, arguments: &[&str]) -> (tempfile::TempDir, Output) {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("objects.yaml"), text).expect("a file");
     let output = svclab()
@@ -61,30 +61,30 @@ fn rules(text: &str, arguments: &[&str]) -> (tempfile::TempDir, Output) {
     (directory, output)
 }
 
-fn printed(arguments: &[&str]) -> String {
-    let (_, output) = rules(OBJECTS, arguments);
+fn printed_rules(arguments: &[&str]) -> String {
+    let (_, output) = run_rules(OBJECTS, arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     stdout(&output) + &stderr(&output)
 }
 
-fn refused(text: &str, arguments: &[&str]) -> String {
-    let (_, output) = rules(text, arguments);
+fn refused_rules(text: &str, arguments: &[&str]) -> String {
+    let (_, output) = run_rules(text, arguments);
     assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     assert_eq!(stdout(&output), "");
     stderr(&output)
 }
 
 #[test]
-fn what_programs_are_handed_is_printed() {
-    insta::assert_snapshot!(printed(&[
+fn rules_iptables_mode_prints_program_input() {
+    insta::assert_snapshot!(printed_rules(&[
         "--kube-version=v1.20",
         "--cluster-cidr=10.244.0.0/16"
     ]));
 }
 
 #[test]
-fn ipvs_mode_has_sets_servers_and_addresses() {
-    insta::assert_snapshot!(printed(&[
+fn rules_ipvs_mode_prints_sets_servers_and_addresses() {
+    insta::assert_snapshot!(printed_rules(&[
         "--kube-version=v1.20",
         "--proxy-mode=ipvs",
         "--ipvs-scheduler=wrr"
@@ -92,17 +92,17 @@ fn ipvs_mode_has_sets_servers_and_addresses() {
 }
 
 #[test]
-fn what_is_passed_by_is_named_to_who_asks() {
-    let told = printed(&["--kube-version=v1.20", "-v"]);
-    let passed: Vec<&str> = told
+fn rules_verbose_names_ignored_services() {
+    let output_text = printed_rules(&["--kube-version=v1.20", "-v"]);
+    let ignored: Vec<&str> = output_text
         .lines()
         .filter(|line| line.starts_with("passed by"))
         .collect();
-    insta::assert_snapshot!(passed.join("\n"));
+    insta::assert_snapshot!(ignored.join("\n"));
 }
 
 /// Renders services with one endpoint each.
-fn many(services: usize) -> String {
+fn many_services(services: usize) -> String {
     (0..services).map(service).collect()
 }
 
@@ -120,11 +120,11 @@ fn service(n: usize) -> String {
 
 /// Loads more rules than iptables-nft can send at once in a user namespace.
 #[test]
-fn a_node_of_many_services_is_loaded_as_it_was_written() {
-    let text = format!("{OBJECTS}{}", many(150));
+fn rules_many_services_load_as_printed() {
+    let text = format!("{OBJECTS}{}", many_services(150));
     let arguments = ["--kube-version=v1.36", "--kernel=host"];
-    let (_directory, printed) = rules(&text, &arguments);
-    let (directory, loaded) = rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+    let (_directory, printed) = run_rules(&text, &arguments);
+    let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
     assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
     let back = fs::read_to_string(directory.path().join("back/iptables-save")).unwrap();
     let rules = |text: &str| {
@@ -132,14 +132,17 @@ fn a_node_of_many_services_is_loaded_as_it_was_written() {
         rules.count()
     };
     // The printed rules are for IPv4 and IPv6; all services are IPv4.
-    let six = fs::read_to_string(directory.path().join("back/ip6tables-save")).unwrap();
+    let ip6tables_rules = fs::read_to_string(directory.path().join("back/ip6tables-save")).unwrap();
     assert!(rules(&back) > 600, "{back}");
-    assert_eq!(rules(&back) + rules(&six), rules(&stdout(&printed)));
+    assert_eq!(
+        rules(&back) + rules(&ip6tables_rules),
+        rules(&stdout(&printed))
+    );
 }
 
 #[test]
-fn what_is_loaded_is_read_back_into_files() {
-    let (directory, output) = rules(
+fn rules_loaded_are_read_back_into_files() {
+    let (directory, output) = run_rules(
         OBJECTS,
         &["--kube-version=v1.36", "--kernel=host", "--loaded=back"],
     );
@@ -157,12 +160,12 @@ fn what_is_loaded_is_read_back_into_files() {
 
 /// In nftables mode, the loaded ruleset equals the printed one for any number of services.
 #[test]
-fn tables_of_nftables_are_read_back_as_they_were_printed() {
-    let text = format!("{OBJECTS}{}", many(150));
+fn rules_nftables_mode_reads_back_as_printed() {
+    let text = format!("{OBJECTS}{}", many_services(150));
     for version in ["--kube-version=v1.30", "--kube-version=v1.36"] {
         let arguments = [version, "--proxy-mode=nftables", "--kernel=host"];
-        let (_directory, printed) = rules(&text, &arguments);
-        let (directory, loaded) = rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+        let (_directory, printed) = run_rules(&text, &arguments);
+        let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
         assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
         let back = directory.path().join("back/nft");
         let written = directory.path().join("nft");
@@ -175,8 +178,8 @@ fn tables_of_nftables_are_read_back_as_they_were_printed() {
 }
 
 #[test]
-fn nftables_mode_is_printed() {
-    let (_directory, output) = rules(
+fn rules_nftables_mode_prints_ruleset() {
+    let (_directory, output) = run_rules(
         OBJECTS,
         &[
             "--kube-version=v1.36",
@@ -190,10 +193,10 @@ fn nftables_mode_is_printed() {
 
 /// Like kube-proxy, nftables mode ignores the flag up to v1.30.
 #[test]
-fn nftables_mode_heeds_masquerade_all_from_1_31() {
+fn rules_nftables_masquerade_all_applies_from_1_31() {
     let masquerades = |version: &str| {
         let arguments = [version, "--proxy-mode=nftables", "--masquerade-all"];
-        let (_directory, output) = rules(OBJECTS, &arguments);
+        let (_directory, output) = run_rules(OBJECTS, &arguments);
         stdout(&output).contains("ip daddr 10.96.0.10 tcp dport 80 jump mark-for-masquerade")
     };
     assert!(!masquerades("--kube-version=v1.30"));
@@ -201,14 +204,14 @@ fn nftables_mode_heeds_masquerade_all_from_1_31() {
 }
 
 #[test]
-fn a_version_is_told_about() {
+fn rules_history_prints_changes_of_version() {
     let output = run(&["rules", "--about", "v1.17"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!(stdout(&output));
 }
 
 #[test]
-fn wrong_arguments_are_named() {
+fn rules_invalid_arguments_are_refused() {
     for (name, arguments) in [
         ("old", &["--kube-version=v1.8"][..]),
         ("new", &["--kube-version=v1.99.1"]),
@@ -243,12 +246,12 @@ fn wrong_arguments_are_named() {
             ],
         ),
     ] {
-        insta::assert_snapshot!(name, refused(OBJECTS, arguments));
+        insta::assert_snapshot!(name, refused_rules(OBJECTS, arguments));
     }
 }
 
 #[test]
-fn objects_that_no_api_server_takes_are_pointed_at() {
+fn rules_invalid_objects_report_location() {
     for (name, from, to) in [
         (
             "cluster-ip",
@@ -276,13 +279,13 @@ fn objects_that_no_api_server_takes_are_pointed_at() {
     ] {
         assert!(OBJECTS.contains(from), "{from}");
         let text = OBJECTS.replacen(from, to, 1);
-        insta::assert_snapshot!(name, refused(&text, &["--kube-version=v1.30"]));
+        insta::assert_snapshot!(name, refused_rules(&text, &["--kube-version=v1.30"]));
     }
 }
 
 /// Rules from v1.31 on count with nfacct objects, which must exist.
 #[test]
-fn a_lab_counts_with_nfacct() {
+fn lab_kube_proxy_1_36_counts_with_nfacct() {
     let (_directory, path) = lab(LAB.replacen("version: v1.30", "version: v1.36", 1));
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));

@@ -9,12 +9,12 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::cgroup::Cgroup;
-use super::copied::copied;
+use super::copied::copy_programs;
 use super::support::{LAB, lab, project, stderr, stdout, svclab};
 use super::waiting;
 
 /// Renders the output of a failed run without parts that differ between machines and runs.
-fn told(output: &Output, path: &std::path::Path) -> String {
+fn render_output(output: &Output, path: &std::path::Path) -> String {
     let text = format!("{}{}", stdout(output), stderr(output));
     let lines = text.lines().map(|line| {
         let line = line.replace(&path.display().to_string(), "LAB");
@@ -31,10 +31,10 @@ fn told(output: &Output, path: &std::path::Path) -> String {
 }
 
 /// Runs the lab through other programs, which set up its environment.
-fn run_by(stage: &[&str], path: &std::path::Path) -> Output {
-    let mut command = Command::new(stage[0]);
+fn run_through(wrapper: &[&str], path: &std::path::Path) -> Output {
+    let mut command = Command::new(wrapper[0]);
     command
-        .args(&stage[1..])
+        .args(&wrapper[1..])
         .arg(crate::SVCLAB)
         .arg("run")
         .arg(path)
@@ -46,29 +46,29 @@ fn run_by(stage: &[&str], path: &std::path::Path) -> Output {
 }
 
 #[test]
-fn no_descriptors() {
+fn run_without_descriptors_names_limit() {
     let (_directory, path) = lab(LAB);
     // With each limit, down to the first descriptor that a process opens, the run fails at another
     // point.
     let mut ends = Vec::new();
-    for most in 3..=48 {
-        let output = run_by(&["prlimit", &format!("--nofile={most}")], &path);
-        let told = told(&output, &path);
+    for limit in 3..=48 {
+        let output = run_through(&["prlimit", &format!("--nofile={limit}")], &path);
+        let text = render_output(&output, &path);
         match output.status.code() {
-            Some(0) => assert!(told.starts_with("PASS"), "{most}: {told}"),
+            Some(0) => assert!(text.starts_with("PASS"), "{limit}: {text}"),
             Some(3) => {
                 assert!(
-                    told.contains("what to do: raise the limit on open files: `ulimit -n 65536`"),
-                    "{most}: {told}"
+                    text.contains("what to do: raise the limit on open files: `ulimit -n 65536`"),
+                    "{limit}: {text}"
                 );
-                ends.push(most);
+                ends.push(limit);
             }
             // The loader cannot open the shared libraries.
             Some(127) => assert!(
-                told.contains("error while loading shared libraries"),
-                "{told}"
+                text.contains("error while loading shared libraries"),
+                "{text}"
             ),
-            other => panic!("{most}: {other:?}: {told}"),
+            other => panic!("{limit}: {other:?}: {text}"),
         }
     }
     assert!(ends.len() > 10, "{ends:?}");
@@ -84,22 +84,22 @@ const MEMORY: &str = "what to do: give this machine, or the cgroup that this run
                       (`memory.max`), more memory";
 
 /// Asserts that the run passes, or fails with this remedy. Returns whether the run fails.
-fn is_told(output: &Output, path: &std::path::Path, remedy: &str, most: u64) -> bool {
-    let told = told(output, path);
+fn fails_with_remedy(output: &Output, path: &std::path::Path, remedy: &str, limit: u64) -> bool {
+    let text = render_output(output, path);
     match output.status.code() {
-        Some(0) => assert!(told.starts_with("PASS"), "{most}: {told}"),
-        Some(3) => assert!(told.contains(remedy), "{most}: {told}"),
-        other => panic!("{most}: {other:?}: {told}"),
+        Some(0) => assert!(text.starts_with("PASS"), "{limit}: {text}"),
+        Some(3) => assert!(text.contains(remedy), "{limit}: {text}"),
+        other => panic!("{limit}: {other:?}: {text}"),
     }
     output.status.code() == Some(3)
 }
 
 #[test]
-fn no_processes() {
+fn run_without_processes_names_limit() {
     let (directory, path) = lab(LAB);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
-    let program = copied(directory.path());
+    let program = copy_programs(directory.path());
     // The limit counts the processes of a user and does not apply to root. The test uses a user
     // without other processes; without root, in a user namespace.
     let user: &[&str] = if geteuid().is_root() {
@@ -117,11 +117,11 @@ fn no_processes() {
     fs::create_dir(&report).expect("a directory");
     fs::set_permissions(&report, fs::Permissions::from_mode(0o777)).expect("permissions");
     let watched = format!("--report={}", report.display());
-    for (most, watched) in (1..=12).flat_map(|most| [(most, None), (most, Some(&watched))]) {
+    for (limit, watched) in (1..=12).flat_map(|most| [(most, None), (most, Some(&watched))]) {
         let output = Command::new(user[0])
             .args(&user[1..])
             .arg("prlimit")
-            .arg(format!("--nproc={most}"))
+            .arg(format!("--nproc={limit}"))
             .arg(&program)
             .arg("run")
             .arg(&path)
@@ -130,36 +130,36 @@ fn no_processes() {
             .stdin(Stdio::null())
             .output()
             .expect("a stage");
-        let is_short = is_told(&output, &path, PROCESSES, most);
-        assert!(is_short || most > 1, "{output:?}");
+        let is_short = fails_with_remedy(&output, &path, PROCESSES, limit);
+        assert!(is_short || limit > 1, "{output:?}");
     }
 }
 
 /// Runs the lab in a cgroup.
-fn run_in(cgroup: &Cgroup, path: &std::path::Path) -> Output {
+fn run_in_cgroup(cgroup: &Cgroup, path: &std::path::Path) -> Output {
     let enter = "echo $$ > \"$0\"; exec \"$@\"";
     let processes = cgroup.processes();
-    run_by(&["sh", "-euc", enter, &processes.to_string_lossy()], path)
+    run_through(&["sh", "-euc", enter, &processes.to_string_lossy()], path)
 }
 
 #[test]
-fn a_cgroup_without_processes() {
+fn run_in_cgroup_without_processes_names_limit() {
     // Where no cgroup can be created, the limit of a user's processes replaces the cgroup: the
     // kernel returns the same error.
-    if Cgroup::with("pids", "processes").is_none() {
+    if Cgroup::new("pids", "processes").is_none() {
         eprintln!("no cgroup can be made here");
-        return no_processes();
+        return run_without_processes_names_limit();
     }
     let (_directory, path) = lab(LAB);
     // The programs that load a lab's rules start in parallel.
     let mut short = 0;
     let mut enough = 0;
     let mut used = Vec::new();
-    for most in 1..=96 {
+    for limit in 1..=96 {
         // Each run has its own cgroup: the kernel counts ended processes for some more seconds.
-        let cgroup = Cgroup::with("pids", &format!("processes-{most}")).expect("one more");
-        cgroup.limit("pids", most).expect("a limit");
-        if is_told(&run_in(&cgroup, &path), &path, PROCESSES, most) {
+        let cgroup = Cgroup::new("pids", &format!("processes-{limit}")).expect("one more");
+        cgroup.set_limit("pids", limit).expect("a limit");
+        if fails_with_remedy(&run_in_cgroup(&cgroup, &path), &path, PROCESSES, limit) {
             short += 1;
         } else {
             enough += 1;
@@ -177,12 +177,12 @@ fn a_cgroup_without_processes() {
 }
 
 #[test]
-fn a_cgroup_without_memory() {
-    let Some(cgroup) = Cgroup::with("memory", "memory") else {
+fn run_in_cgroup_without_memory_names_limit() {
+    let Some(cgroup) = Cgroup::new("memory", "memory") else {
         eprintln!("no cgroup can be made here");
-        return no_memory_to_map();
+        return check_limited_address_space();
     };
-    cgroup.limit("memory", 256 << 20).expect("a limit");
+    cgroup.set_limit("memory", 256 << 20).expect("a limit");
     let processes = cgroup.processes();
     let enter = |words: &str| {
         let mut command = Command::new("sh");
@@ -217,14 +217,14 @@ fn a_cgroup_without_memory() {
 }
 
 /// Limits the address space of a process, where no cgroup can be created.
-fn no_memory_to_map() {
+fn check_limited_address_space() {
     let (_directory, path) = lab(LAB);
     let mut ends = Vec::new();
-    for most in [8, 16, 32, 64, 128, 256, 512] {
-        let output = run_by(&["prlimit", &format!("--as={}", most << 20)], &path);
+    for limit in [8, 16, 32, 64, 128, 256, 512] {
+        let output = run_through(&["prlimit", &format!("--as={}", limit << 20)], &path);
         // The kernel ends a program that does not fit at all.
         if output.status.code().is_some_and(|code| code <= 5) {
-            is_told(&output, &path, MEMORY, most);
+            fails_with_remedy(&output, &path, MEMORY, limit);
         }
         ends.push(output.status.code());
     }
@@ -233,12 +233,12 @@ fn no_memory_to_map() {
 }
 
 #[test]
-fn memory_to_map_runs_out() {
-    no_memory_to_map();
+fn run_without_address_space_names_remedy() {
+    check_limited_address_space();
 }
 
 /// Runs the lab after a script in a mount namespace, in which the script is root.
-fn with_mounts(script: &str, path: &std::path::Path) -> Output {
+fn run_with_mounts(script: &str, path: &std::path::Path) -> Output {
     let script = format!("{script}\nexec \"$@\"");
     let user: &[&str] = if geteuid().is_root() {
         &[]
@@ -251,24 +251,24 @@ fn with_mounts(script: &str, path: &std::path::Path) -> Output {
         &["sh", "-euc", &script, "sh"],
     ]
     .concat();
-    run_by(&stage, path)
+    run_through(&stage, path)
 }
 
 #[test]
-fn no_room_for_temporary_files_and_a_home_that_cannot_be_written() {
+fn run_full_tmp_and_read_only_home_passes() {
     let (directory, path) = lab(LAB);
     // The files of the test are not below the mount point.
     let stage = "mount -t tmpfs -o size=4k full /mnt
                  cat /dev/zero > /mnt/fill 2> /dev/null || true
                  export TMPDIR=/mnt HOME=/mnt/home SVCLAB_CACHE=/mnt/cache
                  mount -o remount,ro /mnt";
-    let output = with_mounts(stage, &path);
+    let output = run_with_mounts(stage, &path);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     drop(directory);
 }
 
 #[test]
-fn a_program_that_is_killed_is_no_refusal() {
+fn run_restore_program_killed_is_machine_error() {
     let (directory, path) = lab(LAB);
     let killed = directory.path().join("killed");
     fs::write(&killed, "#!/bin/sh\n[ \"$1\" = --version ] || kill -9 $$\n").expect("a script");
@@ -278,13 +278,13 @@ fn a_program_that_is_killed_is_no_refusal() {
         killed.display()
     );
     // One case only: with several, the order in which they end is random.
-    let output = with_mounts(&stage, &path.join("policy=Local"));
+    let output = run_with_mounts(&stage, &path.join("policy=Local"));
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    insta::assert_snapshot!(told(&output, &path));
+    insta::assert_snapshot!(render_output(&output, &path));
 }
 
 #[test]
-fn two_at_once_do_not_meet() {
+fn run_two_in_parallel_both_pass() {
     let arguments = ["run", "canal-stale-rule/stale=removed", "--certify"];
     let runs: Vec<_> = (0..2)
         .map(|_| {
@@ -300,7 +300,10 @@ fn two_at_once_do_not_meet() {
     for run in runs {
         let output = run.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let told = stdout(&output);
-        assert!(told.contains("6 passed, 0 failed, 0 errors"), "{told}");
+        let printed = stdout(&output);
+        assert!(
+            printed.contains("6 passed, 0 failed, 0 errors"),
+            "{printed}"
+        );
     }
 }

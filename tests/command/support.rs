@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::rights::may_ask;
+use super::rights::can_trace_drops;
 
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,9 +24,9 @@ pub fn svclab() -> Command {
 
 /// Returns the command without the privileges to trace drops on this kernel. Its explanations then
 /// rely on counters, which are the same on every kernel. Kernels of guests still report drops.
-pub fn uninformed() -> Command {
+pub fn svclab_without_drops() -> Command {
     let svclab = svclab();
-    if !may_ask() {
+    if !can_trace_drops() {
         return svclab;
     }
     let mut command = Command::new("setpriv");
@@ -70,7 +70,7 @@ pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Asserts that a document matches a schema.
-pub fn assert_fits(document: &Value, schema: &str) {
+pub fn assert_matches_schema(document: &Value, schema: &str) {
     let schema: Value = serde_json::from_str(schema).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     let complaints: Vec<String> = validator

@@ -24,8 +24,8 @@ const LISTS: [&[&str]; 9] = [
 
 #[test]
 #[file_serial(machine)]
-fn a_run_leaves_the_machine_as_it_was() {
-    let before = machine();
+fn run_labs_leaves_host_network_unchanged() {
+    let before = machine_state();
     let output = run(&[
         "run",
         "canal-stale-rule/underlay=passes",
@@ -35,14 +35,14 @@ fn a_run_leaves_the_machine_as_it_was() {
     ]);
     // With so short a wait some cases fail; the test only needs them to run.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    let after = machine();
-    for (what, text) in &before {
-        assert_eq!(Some(text), after.get(what), "{what} changed");
+    let after = machine_state();
+    for (source, text) in &before {
+        assert_eq!(Some(text), after.get(source), "{source} changed");
     }
     assert_eq!(before.len(), after.len());
 }
 
-fn machine() -> BTreeMap<String, String> {
+fn machine_state() -> BTreeMap<String, String> {
     let mut state = BTreeMap::new();
     for list in LISTS {
         let output = Command::new(list[0])
@@ -58,7 +58,7 @@ fn machine() -> BTreeMap<String, String> {
         "/proc/mounts".to_owned(),
         fs::read_to_string("/proc/mounts").expect("the mounts can be read"),
     );
-    settings(Path::new("/proc/sys/net"), &mut state);
+    read_sysctls(Path::new("/proc/sys/net"), &mut state);
     state
 }
 
@@ -71,7 +71,7 @@ fn without_times(text: &str) -> String {
 }
 
 /// Reads every sysctl in a directory, except counters and random values.
-fn settings(directory: &Path, state: &mut BTreeMap<String, String>) {
+fn read_sysctls(directory: &Path, state: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(directory)
         .expect("the settings can be listed")
         .flatten()
@@ -79,7 +79,7 @@ fn settings(directory: &Path, state: &mut BTreeMap<String, String>) {
         let path = entry.path();
         let name = path.to_string_lossy().into_owned();
         if path.is_dir() {
-            settings(&path, state);
+            read_sysctls(&path, state);
         } else if !["nf_conntrack_count", "route/flush", "rpc_", "stable_secret"]
             .iter()
             .any(|moving| name.contains(moving))

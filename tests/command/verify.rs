@@ -12,30 +12,35 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use svclab_diagnostic::exit_code;
-use svclab_experiment::run::verify::{Pairs, Program, Side, pairs, verify};
+use svclab_experiment::run::verify::{PreparedPairs, Program, Side, pairs, verify};
 use svclab_experiment::verify::Verification;
-use svclab_report::verify::human;
-use svclab_runner::kernel::Choice;
-use svclab_runner::results::Trouble;
-use svclab_runner::run::{Options, choose};
+use svclab_report::verify::render_text;
+use svclab_runner::kernel::KernelChoice;
+use svclab_runner::results::ErrorKind;
+use svclab_runner::run::{RunOptions, select_labs};
 use tokio::sync::mpsc;
 
-use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, lab, project, run, stderr, stdout, svclab};
 use super::{fake, guests};
 
 /// Compares a shell script as kube-proxy, with further arguments.
-fn said(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
+fn verify_script(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let (directory, path) = lab(LAB);
     let program = directory.path().join("kube-proxy");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
     fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
-    told(&program, &path, arguments, directory.path())
+    verify_program(&program, &path, arguments, directory.path())
 }
 
-fn told(program: &Path, lab: &Path, more: &[&str], home: &Path) -> (Option<i32>, String) {
+fn verify_program(
+    program: &Path,
+    lab: &Path,
+    extra_arguments: &[&str],
+    home: &Path,
+) -> (Option<i32>, String) {
     let (program, lab) = (program.display().to_string(), lab.display().to_string());
     let mut arguments = vec!["verify", "--kernel=host", "--kube-proxy", &program, &lab];
-    arguments.extend(more);
+    arguments.extend(extra_arguments);
     let output = run(&arguments);
     let text = stdout(&output) + &stderr(&output);
     (
@@ -45,52 +50,52 @@ fn told(program: &Path, lab: &Path, more: &[&str], home: &Path) -> (Option<i32>,
 }
 
 #[test]
-fn one_that_is_not_there() {
+fn verify_missing_program_is_refused() {
     let (directory, path) = lab(LAB);
     let program = directory.path().join("none");
-    let (code, text) = told(&program, &path, &[], directory.path());
+    let (code, text) = verify_program(&program, &path, &[], directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn one_that_says_something_else() {
-    let (code, text) = said("echo 'kubectl 1'", &[]);
+fn verify_other_program_is_refused() {
+    let (code, text) = verify_script("echo 'kubectl 1'", &[]);
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn one_that_ends() {
+fn verify_program_exit_is_reported() {
     let script = "case $1 in --version) echo Kubernetes v1.30.5;; *) echo no; exit 3;; esac";
-    let (code, text) = said(script, &[]);
+    let (code, text) = verify_script(script, &[]);
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn against_something_else() {
-    let (code, text) = said("echo Kubernetes v1.30.5", &["--against", "kube-proxy"]);
+fn verify_invalid_against_is_refused() {
+    let (code, text) = verify_script("echo Kubernetes v1.30.5", &["--against", "kube-proxy"]);
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn a_mode_that_no_case_has() {
-    let (code, text) = said("echo Kubernetes v1.30.5", &["--proxy-mode", "ipvs"]);
+fn verify_mode_without_case_exits_4() {
+    let (code, text) = verify_script("echo Kubernetes v1.30.5", &["--proxy-mode", "ipvs"]);
     assert_eq!(code, Some(4), "{text}");
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn a_mode_that_its_version_lacks() {
+fn verify_mode_unsupported_by_version_exits_4() {
     let text = LAB.replacen("{version: v1.30,", "{version: v1.30, mode: nftables,", 1);
     assert_ne!(text, LAB);
     let (directory, path) = lab(text);
     let program = directory.path().join("kube-proxy");
     fs::write(&program, "#!/bin/sh\necho Kubernetes v1.20.2\n").expect("a file");
     fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
-    let (code, text) = told(&program, &path, &[], directory.path());
+    let (code, text) = verify_program(&program, &path, &[], directory.path());
     assert_eq!(code, Some(4), "{text}");
     insta::assert_snapshot!(text);
 }
@@ -108,25 +113,25 @@ fn verify_program_without_end_is_refused() {
     ] {
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
         fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
-        let (code, text) = told(&program, &path, &[], directory.path());
+        let (code, text) = verify_program(&program, &path, &[], directory.path());
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(wanted), "{text}");
     }
 }
 
 #[test]
-fn what_one_was_refused_is_told_with_its_side() {
+fn verify_refused_requests_are_reported_by_side() {
     let (directory, path) = lab(fake::lab());
-    let program = fake::kube_proxy(directory.path(), fake::WRITES);
-    let (code, text) = told(&program, &path, &[], directory.path());
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
+    let (code, text) = verify_program(&program, &path, &[], directory.path());
     // The probe targets a pod, so missing rules do not change its result.
     assert_eq!(code, Some(0), "{text}");
     insta::with_settings!({filters => vec![(r"\d+\.\d\d s", "N s"), (r"in \d+ places", "in N places")]}, {
         insta::assert_snapshot!(text);
     });
-    let (_, text) = told(&program, &path, &["--format=json"], directory.path());
+    let (_, text) = verify_program(&program, &path, &["--format=json"], directory.path());
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    assert_fits(&document, include_str!("../schema/verification.v1.json"));
+    assert_matches_schema(&document, include_str!("../schema/verification.v1.json"));
     let refused = document["new"]["refused"].as_array().map(Vec::len);
     assert_eq!(refused, Some(2), "{text}");
     assert_eq!(document["against"].get("refused"), None, "{text}");
@@ -134,19 +139,19 @@ fn what_one_was_refused_is_told_with_its_side() {
 
 /// Refused requests before the steps count once; those during a step count, too.
 #[test]
-fn what_one_was_refused_in_a_step_is_told_as_well() {
+fn verify_refused_requests_in_step_are_reported() {
     let probe = "{from: pod/default/client, to: \"pod/default/web-b:8080\"}";
-    let steps = format!("{ONE_COMES}      callNew: {probe}\n");
-    let (directory, path) = lab(with(&steps, "callNew", &fake::lab()));
-    let program = fake::kube_proxy(directory.path(), fake::FOLLOWS);
-    let (code, text) = told(&program, &path, &["--format=json"], directory.path());
+    let steps = format!("{ADD_POD_STEP}      callNew: {probe}\n");
+    let (directory, path) = lab(with_steps(&steps, "callNew", &fake::lab()));
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS_AFTER_STEP);
+    let (code, text) = verify_program(&program, &path, &["--format=json"], directory.path());
     assert_eq!(code, Some(0), "{text}");
     let document: Value = serde_json::from_str(&text).expect("JSON");
     // For each of two cases, one flow before the step and one after it.
     assert_eq!(document["flows"], 4, "{text}");
     assert_eq!(document["notCompared"], json!([]), "{text}");
     let refused = document["new"]["refused"].as_array().expect("a list");
-    let told: Vec<(&str, &Value)> = refused
+    let requests: Vec<(&str, &Value)> = refused
         .iter()
         .map(|each| (each["request"].as_str().unwrap_or_default(), &each["times"]))
         .collect();
@@ -158,51 +163,51 @@ fn what_one_was_refused_in_a_step_is_told_as_well() {
         ("PUT /api/v1/nodes/node-1", &json!(2)),
         ("GET /apis/x.example/v1/shards", &json!(2)),
     ];
-    assert_eq!(told, wanted, "{text}");
+    assert_eq!(requests, wanted, "{text}");
     assert_eq!(document["against"].get("refused"), None, "{text}");
 }
 
 /// Compares a case of `service-changes` with the rules of two versions.
-fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
-    let labs = choose(&[case.to_owned()], &project().join("topologies")).expect("the lab");
+fn compare_versions(case: &str, [against, new]: [&str; 2]) -> Verification {
+    let labs = select_labs(&[case.to_owned()], &project().join("topologies")).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
     let (against, new) = (side(against), side(new));
     let found = pairs(&labs, &against, &new, &[], false);
-    verified(found, &against, &new, guests::AGENT)
+    run_verify(found, &against, &new, guests::AGENT)
 }
 
 /// Pairs the cases of a lab with the rules of one version on both sides.
-fn found(lab: &Path, version: &str) -> Pairs {
-    let labs = choose(&[lab.display().to_string()], lab).expect("the lab");
+fn pair_cases(lab: &Path, version: &str) -> PreparedPairs {
+    let labs = select_labs(&[lab.display().to_string()], lab).expect("the lab");
     let side = Side::Rules(version.parse().expect("a version"));
     pairs(&labs, &side, &side, &[], false)
 }
 
-fn compared(lab: &Path, version: &str, agent: &str) -> Verification {
+fn compare_lab(lab: &Path, version: &str, agent: &str) -> Verification {
     let side = Side::Rules(version.parse().expect("a version"));
-    verified(found(lab, version), &side, &side, agent)
+    run_verify(pair_cases(lab, version), &side, &side, agent)
 }
 
-fn verified(found: Pairs, against: &Side, new: &Side, agent: &str) -> Verification {
-    let options = Options {
-        kernels: Choice::Auto,
+fn run_verify(found: PreparedPairs, against: &Side, new: &Side, agent: &str) -> Verification {
+    let options = RunOptions {
+        kernels: KernelChoice::Auto,
         agent: Some(agent.into()),
         jobs: 1,
         agents: 1,
         keep: false,
-        see: false,
+        with_evidence: false,
         notice: None,
     };
-    let (tell, _) = mpsc::unbounded_channel();
-    guests::block_on(verify(found, against, new, &options, &tell, pending()))
+    let (sender, _) = mpsc::unbounded_channel();
+    guests::block_on(verify(found, against, new, &options, &sender, pending()))
 }
 
 /// UDP flows that are open when their endpoint begins to terminate: v1.21 keeps their conntrack
 /// entries, v1.24 deletes them.
 #[test]
-fn a_flow_that_goes_elsewhere_after_a_step() {
+fn verify_udp_flow_moved_after_step_is_reported() {
     let case = "service-changes/version=v1.21,mode=iptables";
-    let mut verification = versions(case, ["v1.21", "v1.24"]);
+    let mut verification = compare_versions(case, ["v1.21", "v1.24"]);
     assert_eq!(verification.exit_code(), 1, "{verification:#?}");
     for side in [&verification.against, &verification.new] {
         assert_eq!(side.moving.map(|moving| moving.flows), Some(5), "{side:?}");
@@ -219,13 +224,13 @@ fn a_flow_that_goes_elsewhere_after_a_step() {
             times.connections = 9;
         }
     }
-    insta::assert_snapshot!(human(&verification, false, false));
+    insta::assert_snapshot!(render_text(&verification, false, false));
 }
 
 /// Runs the lab in ipvs mode, where svclab's way of changing virtual servers would break
 /// connections through them. Only flows before the first such step are compared.
 #[test]
-fn steps_that_generated_rules_cannot_make() {
+fn verify_ipvs_steps_compares_flows_before_them() {
     let lab = project().join("topologies/service-changes.yaml");
     let text = fs::read_to_string(lab).expect("the lab");
     let ipvs = text.replacen("mode: iptables, clusterCIDR", "mode: ipvs, clusterCIDR", 1);
@@ -234,7 +239,7 @@ fn steps_that_generated_rules_cannot_make() {
     let path = directory.path().join("service-changes.yaml");
     fs::write(&path, ipvs).expect("a file");
     let case = format!("{}/version=v1.21,mode=iptables", path.display());
-    let labs = choose(&[case], directory.path()).expect("the lab");
+    let labs = select_labs(&[case], directory.path()).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
     let found = pairs(&labs, &side("v1.21"), &side("v1.24"), &[], false);
     let steps: Vec<usize> = found
@@ -248,13 +253,13 @@ fn steps_that_generated_rules_cannot_make() {
     let [failed] = found.failed.as_slice() else {
         panic!("{:#?}", found.failed);
     };
-    assert_eq!(failed.error.trouble, Trouble::Input);
+    assert_eq!(failed.error.trouble, ErrorKind::Input);
     let message = "the step `oneComes` changes virtual servers of IPVS in node-1";
     assert!(failed.error.message.starts_with(message), "{failed:?}");
 }
 
 /// A step that adds a pod, without its probes.
-const ONE_COMES: &str = "
+const ADD_POD_STEP: &str = "
   - name: oneComes
     change:
     - add:
@@ -267,7 +272,7 @@ const ONE_COMES: &str = "
 ";
 
 /// Returns the lab with these steps, and rows that accept any outcome of their probe.
-fn with(steps: &str, probe: &str, lab: &str) -> String {
+fn with_steps(steps: &str, probe: &str, lab: &str) -> String {
     let text = lab.replacen("\n  axes:\n", &format!("\n  steps:{steps}  axes:\n"), 1);
     assert_ne!(text, lab);
     let whole = text.replace(
@@ -279,17 +284,17 @@ fn with(steps: &str, probe: &str, lab: &str) -> String {
 }
 
 /// Returns a lab with a step that adds a pod, and a step that changes the flags of kube-proxy.
-fn stepped() -> String {
+fn lab_with_steps() -> String {
     const OTHER: &str = "      callBoth: {from: pod/default/client, to: \"service/default/web:80\"}
   - name: otherFlags
     change:
     - {patch: Lab, merge: {spec: {kubeProxy: {masqueradeAll: true}}}}
 ";
-    with(&format!("{ONE_COMES}{OTHER}"), "callBoth", LAB)
+    with_steps(&format!("{ADD_POD_STEP}{OTHER}"), "callBoth", LAB)
 }
 
 /// Writes a program that prints the version of kube-proxy, and fails otherwise.
-fn nominal(directory: &Path, version: &str) -> PathBuf {
+fn write_version_only_program(directory: &Path, version: &str) -> PathBuf {
     let program = directory.join("kube-proxy");
     let script = format!("[ $1 != --version ] || exec echo Kubernetes {version}\necho no\nexit 3");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
@@ -298,11 +303,11 @@ fn nominal(directory: &Path, version: &str) -> PathBuf {
 }
 
 #[test]
-fn a_step_that_a_kube_proxy_cannot_make() {
-    let (directory, path) = lab(stepped());
+fn verify_step_with_other_flags_is_refused() {
+    let (directory, path) = lab(lab_with_steps());
     // This version calls no `conntrack`, which the machine may lack.
-    let program = nominal(directory.path(), "v1.32.1");
-    let (code, text) = told(&program, &path, &[], directory.path());
+    let program = write_version_only_program(directory.path(), "v1.32.1");
+    let (code, text) = verify_program(&program, &path, &[], directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
 }
@@ -310,9 +315,9 @@ fn a_step_that_a_kube_proxy_cannot_make() {
 /// Up to v1.31, kube-proxy calls `conntrack` after a step. Flows before the step need no
 /// `conntrack`.
 #[test]
-fn steps_without_conntrack() {
-    let (directory, path) = lab(stepped());
-    let program = nominal(directory.path(), "v1.31.4");
+fn verify_steps_without_conntrack_exits_3() {
+    let (directory, path) = lab(lab_with_steps());
+    let program = write_version_only_program(directory.path(), "v1.31.4");
     // Hides the program in every directory of the path.
     let hide = "for each in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do \
                 [ ! -f $each/conntrack ] || mount --bind /dev/null $each/conntrack; done; \
@@ -329,21 +334,21 @@ fn steps_without_conntrack() {
     let output = command.output().expect("unshare");
     let text = stdout(&output) + &stderr(&output);
     let code = output.status.code();
-    assert_eq!(code, Some(exit_code::MACHINE.into()), "{text}");
+    assert_eq!(code, Some(exit_code::HOST_UNABLE.into()), "{text}");
     // The message may also list other requirements that this machine lacks.
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
-    for said in [
+    for part in [
         "ERROR lab/policy=Cluster (new) from the step oneComes on: ",
         "conntrack for its kube-proxy, which forgets flows with it, in node-1",
         "`apt-get install conntrack`",
     ] {
-        assert!(line.contains(said), "{said}: {text}");
+        assert!(line.contains(part), "{part}: {text}");
     }
 }
 
 /// Returns a lab with a valid case and a case that is always invalid.
-fn half_wrong() -> String {
+fn lab_with_invalid_case() -> String {
     let wrong = LAB.replace("internalTrafficPolicy: Local", "clusterIP: 10.244.1.9");
     assert_ne!(wrong, LAB);
     wrong
@@ -352,38 +357,38 @@ fn half_wrong() -> String {
 /// The fake kube-proxy writes no rules, so its flow changes, too: the error takes precedence.
 #[test]
 fn verify_case_that_cannot_be_prepared_is_an_error() {
-    let (directory, path) = lab(half_wrong());
-    let program = fake::kube_proxy(directory.path(), fake::WRITES);
-    let (code, text) = told(&program, &path, &[], directory.path());
-    assert_eq!(code, Some(exit_code::INPUT.into()), "{text}");
-    for said in ["CHANGED lab/policy=Cluster", "ERROR lab/policy=Local"] {
-        assert!(text.contains(said), "{text}");
+    let (directory, path) = lab(lab_with_invalid_case());
+    let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
+    let (code, text) = verify_program(&program, &path, &[], directory.path());
+    assert_eq!(code, Some(exit_code::INVALID_INPUT.into()), "{text}");
+    for part in ["CHANGED lab/policy=Cluster", "ERROR lab/policy=Local"] {
+        assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("not compared"), "{text}");
     let wrong = format!("{}/policy=Local", path.display());
-    let (code, text) = told(&program, Path::new(&wrong), &[], directory.path());
-    assert_eq!(code, Some(exit_code::INPUT.into()), "{text}");
+    let (code, text) = verify_program(&program, Path::new(&wrong), &[], directory.path());
+    assert_eq!(code, Some(exit_code::INVALID_INPUT.into()), "{text}");
     assert!(text.contains("not compared: lab/policy=Local"), "{text}");
 }
 
 /// Both sides behave alike in the valid case; the other case cannot be compared.
 #[test]
-fn verify_case_beside_one_that_is_wrong_is_no_success() {
-    let (_directory, path) = lab(half_wrong());
-    let verification = compared(&path, "v1.30.5", guests::AGENT);
+fn verify_valid_and_invalid_case_exits_2() {
+    let (_directory, path) = lab(lab_with_invalid_case());
+    let verification = compare_lab(&path, "v1.30.5", guests::AGENT);
     assert_eq!((verification.cases, verification.changed.len()), (1, 0));
-    assert_eq!(verification.exit_code(), exit_code::INPUT);
+    assert_eq!(verification.exit_code(), exit_code::INVALID_INPUT);
 }
 
 #[test]
 fn verify_without_an_agent_is_no_success() {
     let (_directory, path) = lab(LAB);
-    let verification = compared(&path, "v1.30.5", "/bin/false");
+    let verification = compare_lab(&path, "v1.30.5", "/bin/false");
     assert_eq!(verification.cases, 0);
-    let [failed, other] = verification.failed.as_slice() else {
+    let [failed, second] = verification.failed.as_slice() else {
         panic!("{verification:#?}");
     };
-    assert_eq!(failed.error, other.error);
+    assert_eq!(failed.error, second.error);
     let code = failed.error.trouble.exit_code();
     assert_ne!(code, exit_code::SUCCESS);
     assert_eq!(verification.exit_code(), code, "{failed:?}");
@@ -393,15 +398,15 @@ fn verify_without_an_agent_is_no_success() {
 #[test]
 fn verify_case_that_panics_is_a_bug() {
     let (_directory, path) = lab(LAB);
-    let mut found = found(&path, "v1.30.5");
+    let mut found = pair_cases(&path, "v1.30.5");
     // Invalid value that no lab can contain: doubling it overflows.
     found.pairs[0].new.plan.probes[0].patience = Duration::MAX;
     let version = Side::Rules("v1.30.5".parse().expect("a version"));
-    let verification = verified(found, &version, &version, guests::AGENT);
+    let verification = run_verify(found, &version, &version, guests::AGENT);
     let [failed] = verification.failed.as_slice() else {
         panic!("{verification:#?}");
     };
-    assert_eq!(failed.error.trouble, Trouble::Bug);
+    assert_eq!(failed.error.trouble, ErrorKind::Bug);
     assert_eq!(verification.exit_code(), exit_code::BUG);
 }
 
@@ -410,11 +415,11 @@ fn verify_case_that_panics_is_a_bug() {
 fn verify_shipped_labs_do_not_fail_with_any_version() {
     let directory = tempfile::tempdir().expect("a directory");
     let topologies = project().join("topologies");
-    let mut labs = choose(&[], &topologies).expect("the labs");
-    labs.extend(choose(&[], &topologies.join("conformance")).expect("the table"));
+    let mut labs = select_labs(&[], &topologies).expect("the labs");
+    labs.extend(select_labs(&[], &topologies.join("conformance")).expect("the table"));
     for text in ["v1.20.2", "v1.30.5", "v1.36.0"] {
         let version = text.parse().expect("a version");
-        let path = nominal(directory.path(), text);
+        let path = write_version_only_program(directory.path(), text);
         let new = Side::Program(Program { path, version });
         let found = pairs(&labs, &Side::Rules(version), &new, &[], false);
         assert_eq!(found.failed, [], "{text}");

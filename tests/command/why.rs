@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::full::ordinary_or_full;
-use super::settled::settled;
+use super::settled::normalized;
 use super::standing::Labs;
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout};
 
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -18,22 +18,22 @@ struct Cause {
     /// Probes that fail for this cause.
     probes: &'static [&'static str],
     /// Parts of the texts of fixes that must be reported.
-    named: &'static [&'static str],
+    required: &'static [&'static str],
     /// Parts of the texts of fixes that may also be reported.
-    beside: &'static [&'static str],
+    allowed: &'static [&'static str],
 }
 
-const SURPLUS: &str = "`! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN`";
-const KNOWN_PODS: &str = "start kube-proxy with --cluster-cidr=";
-const ALL: &str = "start kube-proxy with --masquerade-all";
-const STRICT: &str = "set net.ipv4.conf.all.rp_filter = 0 on node-1, node-2";
-const CHECKED: &str = "let the underlay pass packets whose source";
-const POLICY: &str = "set externalTrafficPolicy: Cluster in the service ";
-const OWN_SOURCE: &str = "let the load balancer clb forward from its own address";
-const TAKEN_OUT: &str = "take node-1 out of the load balancer clb";
-const UNMASKED: &str = "out of ip-masq-agent's nonMasqueradeCIDRs";
-const ANOTHER: &str = "make node-2 a backend of the load balancer clb, too";
-const BY_HAND: &str = "undo what was done on node-1 by hand";
+const SURPLUS_RULE: &str = "`! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN`";
+const SET_CLUSTER_CIDR: &str = "start kube-proxy with --cluster-cidr=";
+const MASQUERADE_ALL: &str = "start kube-proxy with --masquerade-all";
+const DISABLE_RP_FILTER: &str = "set net.ipv4.conf.all.rp_filter = 0 on node-1, node-2";
+const DISABLE_SOURCE_CHECK: &str = "let the underlay pass packets whose source";
+const SET_POLICY_CLUSTER: &str = "set externalTrafficPolicy: Cluster in the service ";
+const SOURCE_OF_BALANCER: &str = "let the load balancer clb forward from its own address";
+const REMOVE_BACKEND: &str = "take node-1 out of the load balancer clb";
+const MASQUERADE_NETWORK: &str = "out of ip-masq-agent's nonMasqueradeCIDRs";
+const ADD_BACKEND: &str = "make node-2 a backend of the load balancer clb, too";
+const UNDO_BY_HAND: &str = "undo what was done on node-1 by hand";
 
 const CAUSES: &[Cause] = &[
     // S2-30, S2-35: the surplus rule is one half of the cause; the other is a strict reverse path
@@ -43,37 +43,37 @@ const CAUSES: &[Cause] = &[
         lab: "canal-stale-rule",
         when: &["rpFilter=1", "underlay=passes"],
         probes: &["call"],
-        named: &[SURPLUS, STRICT],
-        beside: &[KNOWN_PODS, ALL],
+        required: &[SURPLUS_RULE, DISABLE_RP_FILTER],
+        allowed: &[SET_CLUSTER_CIDR, MASQUERADE_ALL],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &["rpFilter=1", "underlay=drops"],
         probes: &["call"],
-        named: &[SURPLUS],
-        beside: &[KNOWN_PODS, ALL],
+        required: &[SURPLUS_RULE],
+        allowed: &[SET_CLUSTER_CIDR, MASQUERADE_ALL],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &["underlay=drops"],
         probes: &["call"],
-        named: &[SURPLUS, CHECKED],
-        beside: &[KNOWN_PODS, ALL],
+        required: &[SURPLUS_RULE, DISABLE_SOURCE_CHECK],
+        allowed: &[SET_CLUSTER_CIDR, MASQUERADE_ALL],
     },
     // S4: kube-proxy has no pod network, or its rules were flushed.
     Cause {
         lab: "missing-cluster-cidr",
         when: &["byHand=flushed"],
         probes: &["fromNode", "fromHostPod", "other"],
-        named: &[BY_HAND],
-        beside: &[],
+        required: &[UNDO_BY_HAND],
+        allowed: &[],
     },
     Cause {
         lab: "missing-cluster-cidr",
         when: &[],
         probes: &["fromNode", "fromHostPod", "other"],
-        named: &[KNOWN_PODS],
-        beside: &[ALL],
+        required: &[SET_CLUSTER_CIDR],
+        allowed: &[MASQUERADE_ALL],
     },
     // S3: the policy. A kube-proxy with the pod network forwards connections of pods to the
     // service.
@@ -81,15 +81,15 @@ const CAUSES: &[Cause] = &[
         lab: "local-ingress",
         when: &["policy=Local"],
         probes: &["apart", "nodeWithout"],
-        named: &["set externalTrafficPolicy: Cluster in the service ns1/nginx"],
-        beside: &[KNOWN_PODS],
+        required: &["set externalTrafficPolicy: Cluster in the service ns1/nginx"],
+        allowed: &[SET_CLUSTER_CIDR],
     },
     Cause {
         lab: "local-ingress",
         when: &["policy=Local"],
         probes: &["podToExternal", "nodeToExternal"],
-        named: &["set externalTrafficPolicy: Cluster in the service ns1/svc1"],
-        beside: &[KNOWN_PODS],
+        required: &["set externalTrafficPolicy: Cluster in the service ns1/svc1"],
+        allowed: &[SET_CLUSTER_CIDR],
     },
     // S0, S1: the loop, which the policy causes. A source address of the balancer, or another
     // backend, fixes the loop.
@@ -99,59 +99,64 @@ const CAUSES: &[Cause] = &[
         lab: "clb-hairpin",
         when: &["balancer=layer7"],
         probes: &["call"],
-        named: &[BY_HAND],
-        beside: &[TAKEN_OUT],
+        required: &[UNDO_BY_HAND],
+        allowed: &[REMOVE_BACKEND],
     },
     // S1-22: the node of the client is the only backend, and excluded.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=single"],
         probes: &["call"],
-        named: &[ANOTHER],
-        beside: &[],
+        required: &[ADD_BACKEND],
+        allowed: &[],
     },
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=singleDrops"],
         probes: &["call"],
-        named: &[ANOTHER],
-        beside: &[],
+        required: &[ADD_BACKEND],
+        allowed: &[],
     },
     // No health check asks node-1 whether it has an endpoint, so connections of any source fail.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=unchecked"],
         probes: &["call", "outside"],
-        named: &["let the load balancer clb check its backends' health"],
-        beside: &[POLICY, TAKEN_OUT, OWN_SOURCE, UNMASKED],
+        required: &["let the load balancer clb check its backends' health"],
+        allowed: &[
+            SET_POLICY_CLUSTER,
+            REMOVE_BACKEND,
+            SOURCE_OF_BALANCER,
+            MASQUERADE_NETWORK,
+        ],
     },
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=blocked"],
         probes: &["call"],
-        named: &["let all pass the security group of the load balancer clb"],
-        beside: &[OWN_SOURCE, POLICY],
+        required: &["let all pass the security group of the load balancer clb"],
+        allowed: &[SOURCE_OF_BALANCER, SET_POLICY_CLUSTER],
     },
     Cause {
         lab: "clb-hairpin",
         when: &["ingress=both"],
         probes: &["call"],
-        named: &[POLICY],
+        required: &[SET_POLICY_CLUSTER],
         // ip-masq-agent masquerades packets without the mark, once the network is not excluded
         // (S0-15).
-        beside: &[OWN_SOURCE, TAKEN_OUT, UNMASKED],
+        allowed: &[SOURCE_OF_BALANCER, REMOVE_BACKEND, MASQUERADE_NETWORK],
     },
     Cause {
         lab: "clb-hairpin",
         when: &[],
         probes: &["call"],
-        named: &[OWN_SOURCE],
-        beside: &[POLICY],
+        required: &[SOURCE_OF_BALANCER],
+        allowed: &[SET_POLICY_CLUSTER],
     },
 ];
 
 /// Cases on the host that an ordinary run tries.
-const FEW: &[&str] = &[
+const SOME_CASES: &[&str] = &[
     "canal-stale-rule/stale=respelled,rpFilter=2,underlay=drops",
     "canal-stale-rule/stale=recycled,rpFilter=1,underlay=passes",
     "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=iptables",
@@ -166,13 +171,13 @@ const LABS: &[&str] = &[
 ];
 
 #[test]
-fn each_failing_case_is_told_its_cause_and_nothing_false() {
+fn why_failing_cases_name_causes_of_write_ups() {
     let mut arguments = vec!["why", "--format", "json"];
-    arguments.extend(ordinary_or_full(FEW, LABS));
+    arguments.extend(ordinary_or_full(SOME_CASES, LABS));
     let output = run(&arguments);
     let document: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
-    assert_fits(&document, include_str!("../schema/why.v1.json"));
+    assert_matches_schema(&document, include_str!("../schema/why.v1.json"));
     let cases = document["cases"].as_array().expect("cases");
     let mut complaints = Vec::new();
     let (mut healthy, mut failing) = (0, 0);
@@ -182,7 +187,7 @@ fn each_failing_case_is_told_its_cause_and_nothing_false() {
         healthy += usize::from(wrong.is_empty());
         for wrong in wrong {
             failing += 1;
-            complaints.extend(complain(id, wrong));
+            complaints.extend(complaints_about(id, wrong));
         }
     }
     assert!(healthy > 0 && failing > 0, "{healthy} {failing}");
@@ -191,7 +196,7 @@ fn each_failing_case_is_told_its_cause_and_nothing_false() {
 }
 
 /// Returns what is wrong with the report on a probe.
-fn complain(id: &str, wrong: &Value) -> Vec<String> {
+fn complaints_about(id: &str, wrong: &Value) -> Vec<String> {
     let probe = wrong["probe"].as_str().expect("a probe");
     let (lab, values) = id.split_once('/').expect("a case of a lab");
     let values: Vec<&str> = values.split(',').collect();
@@ -209,54 +214,54 @@ fn complain(id: &str, wrong: &Value) -> Vec<String> {
         .expect("cures")
         .iter()
         .map(|cure| cure["changes"].as_array().expect("changes"))
-        .filter(|changes| changes.iter().all(|told| told["level"] == "said"))
+        .filter(|changes| changes.iter().all(|change| change["level"] == "said"))
         .map(|changes| {
             let words = changes
                 .iter()
-                .map(|told| told["words"].as_str().expect("words"));
+                .map(|change| change["words"].as_str().expect("words"));
             words.collect::<Vec<_>>().join(" + ")
         })
         .collect();
     let unnamed = cause
-        .named
+        .required
         .iter()
         .filter(|named| !cures.iter().any(|cure| cure.contains(*named)))
         .map(|named| format!("{id}: {probe}: `{named}` is not among {cures:?}"));
-    let said = |cure: &&String| {
-        let mut known = cause.named.iter().chain(cause.beside);
+    let is_reported = |cure: &&String| {
+        let mut known = cause.required.iter().chain(cause.allowed);
         known.any(|known| cure.contains(known))
     };
-    let others = cures
+    let other_fixes = cures
         .iter()
-        .filter(|cure| !said(cure))
+        .filter(|cure| !is_reported(cure))
         .map(|cure| format!("{id}: {probe}: {cure}"));
-    unnamed.chain(others).collect()
+    unnamed.chain(other_fixes).collect()
 }
 
 #[test]
-fn the_stale_rule_and_its_other_half_are_told() {
+fn why_stale_rule_case_names_both_halves() {
     let output = run(&["why", "--kernel=host", "-v", STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told = settled(&stdout(&output));
+    let output_text = normalized(&stdout(&output));
     // Without the privilege to trace drops, this part comes from counters.
-    let told: Vec<&str> = told
+    let parts: Vec<&str> = output_text
         .split("\n\n")
         .filter(|part| !part.contains("call: 0"))
         .collect();
-    insta::assert_snapshot!(told.join("\n\n"));
+    insta::assert_snapshot!(parts.join("\n\n"));
 }
 
 #[test]
-fn of_a_healthy_case_nothing_is_wrong() {
+fn why_healthy_case_reports_nothing_wrong() {
     let case = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
     let output = run(&["why", "--kernel=host", case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!(settled(&stdout(&output)));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
 }
 
 /// Starts a lab and saves the rules of its node, without the lines that contain `gone`.
-fn dumped(gone: &str) -> (Labs, tempfile::TempDir, String) {
-    let labs = Labs::one();
+fn lab_with_dump_without(gone: &str) -> (Labs, tempfile::TempDir, String) {
+    let labs = Labs::with_running_case();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
     let saved = stdout(&saved);
     let (lost, left): (Vec<&str>, Vec<&str>) = saved.lines().partition(|line| line.contains(gone));
@@ -269,12 +274,12 @@ fn dumped(gone: &str) -> (Labs, tempfile::TempDir, String) {
 }
 
 #[test]
-fn what_a_dumped_node_lacks_is_told() {
-    let (labs, _directory, dump) = dumped("-j KUBE-SEP-");
+fn why_dump_missing_jump_names_it() {
+    let (labs, _directory, dump) = lab_with_dump_without("-j KUBE-SEP-");
     let case = labs.case("Local");
     let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!(settled(&stdout(&output)));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
     // The result is the same if the lab itself names the dump.
     let nodes = "node-1:\n      dump: iptables-save\n";
     let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
@@ -288,8 +293,8 @@ fn what_a_dumped_node_lacks_is_told() {
 }
 
 #[test]
-fn of_a_dumped_node_that_is_well_nothing_is_wrong() {
-    let (labs, _directory, dump) = dumped("# Completed on");
+fn why_healthy_dump_reports_nothing_wrong() {
+    let (labs, _directory, dump) = lab_with_dump_without("# Completed on");
     let case = labs.case("Local");
     let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -301,8 +306,8 @@ fn of_a_dumped_node_that_is_well_nothing_is_wrong() {
 }
 
 #[test]
-fn what_the_kernel_refuses_of_a_dump_is_left_out_where_the_user_says_so() {
-    let (labs, _directory, dump) = dumped("-j KUBE-SEP-");
+fn why_dump_with_rejected_rule_needs_lenient() {
+    let (labs, _directory, dump) = lab_with_dump_without("-j KUBE-SEP-");
     let rules = std::fs::read_to_string(&dump).expect("rules");
     let unknown = "-A FORWARD -p tcp -m tcp --dport 81 -j NFLOG --nflog-group 99999999\n";
     let (before, filter) = rules.split_once("*filter").expect("a table");
@@ -318,8 +323,11 @@ fn what_the_kernel_refuses_of_a_dump_is_left_out_where_the_user_says_so() {
     assert_ne!(output.status.code(), Some(0), "{}", stdout(&output));
     let output = ask(&["--lenient"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told = stdout(&output);
-    assert!(told.contains("restart kube-proxy on node-1"), "{told}");
+    let output_text = stdout(&output);
+    assert!(
+        output_text.contains("restart kube-proxy on node-1"),
+        "{output_text}"
+    );
 }
 
 /// A step that changes the policy so that one node has no endpoint.
@@ -339,7 +347,7 @@ const STEP: &str = "  steps:
 ";
 
 /// The second node of that lab.
-const OTHER: &str = "---
+const SECOND_NODE: &str = "---
 apiVersion: v1
 kind: Node
 metadata: {name: node-2}
@@ -348,19 +356,19 @@ status: {addresses: [{type: InternalIP, address: 192.168.60.12}]}
 ";
 
 #[test]
-fn what_goes_wrong_after_a_step_is_asked_about_too() {
-    let text = LAB.replacen("  axes:\n", &format!("{STEP}  axes:\n"), 1) + OTHER;
+fn why_probe_failing_after_step_is_explained() {
+    let text = LAB.replacen("  axes:\n", &format!("{STEP}  axes:\n"), 1) + SECOND_NODE;
     let expected = "    again: {connected: 1}\n    call: {connected";
     let text = text.replace("    call: {connected", expected);
     let (_directory, path) = lab(text);
     let case = format!("{}/policy=Cluster", path.display());
     let output = run(&["why", "--kernel=host", &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!(settled(&stdout(&output)));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
 }
 
 #[test]
-fn who_asks_for_what_is_not_there_is_told() {
+fn why_unknown_probe_or_case_is_refused() {
     let output = run(&["why", "--probe=cal", STALE]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(stderr(&output));

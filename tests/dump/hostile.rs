@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::{Backing, Ip};
+use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
 use super::shared;
 
@@ -55,28 +55,28 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 fn apply(text: &mut String, edit: &Edit) {
-    let place = |text: &str, at: &Index| {
-        let at = at.index(text.len() + 1);
-        text.floor_char_boundary(at)
+    let position = |text: &str, index: &Index| {
+        let position_in_text = index.index(text.len() + 1);
+        text.floor_char_boundary(position_in_text)
     };
     match edit {
         Edit::Remove(at, length) => {
-            let at = place(text, at);
+            let at = position(text, at);
             let end = text.ceil_char_boundary((at + length).min(text.len()));
             text.replace_range(at..end, "");
         }
         Edit::Insert(at, word) => {
-            let at = place(text, at);
+            let at = position(text, at);
             text.insert_str(at, word);
         }
         Edit::Repeat(at, length) => {
-            let at = place(text, at);
+            let at = position(text, at);
             let end = text.ceil_char_boundary((at + length).min(text.len()));
             let piece = text[at..end].to_owned();
             text.insert_str(at, &piece);
         }
         Edit::CutOff(at) => {
-            let at = place(text, at);
+            let at = position(text, at);
             text.truncate(at);
         }
     }
@@ -85,11 +85,11 @@ fn apply(text: &mut String, edit: &Edit) {
 /// Formats, each with a file of the project's tests.
 const FILES: [(Format, &str); 8] = [
     (
-        Format::Rules(Ip::V4, Backing::Default),
+        Format::Rules(IpFamily::V4, DumpedBackend::Default),
         "recorded/kube-proxy/v1.36.2/iptables/a_clusterip.cidr.iptables-save",
     ),
     (
-        Format::Rules(Ip::V4, Backing::Default),
+        Format::Rules(IpFamily::V4, DumpedBackend::Default),
         "recorded/odd/iptables-save",
     ),
     (
@@ -97,19 +97,22 @@ const FILES: [(Format, &str); 8] = [
         "recorded/kube-proxy/v1.36.2/ipvs/e_all.cidr.ipset-save",
     ),
     (
-        Format::Servers,
+        Format::VirtualServers,
         "recorded/kube-proxy/v1.36.2/ipvs/e_all.cidr.ipvsadm-Sn",
     ),
     (
         Format::Links,
         "recorded/kube-proxy/v1.36.2/ipvs/e_all.cidr.ip-addr",
     ),
-    (Format::Routes(Ip::V4), "fuzz/seeds/dump_routes/all"),
-    (Format::Policy(Ip::V4), "fuzz/seeds/dump_policy/rules"),
+    (Format::Routes(IpFamily::V4), "fuzz/seeds/dump_routes/all"),
+    (
+        Format::RoutingRules(IpFamily::V4),
+        "fuzz/seeds/dump_policy/rules",
+    ),
     (Format::Sysctls, "fuzz/seeds/dump_sysctls/net"),
 ];
 
-fn text(file: &str) -> String {
+fn read_test_file(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
         .join(file);
@@ -117,9 +120,9 @@ fn text(file: &str) -> String {
 }
 
 #[test]
-fn seeds_are_dumps() {
+fn recorded_file_own_format_is_parsed() {
     for (format, file) in FILES {
-        let read = shared::dump(format, text(file).as_bytes());
+        let read = shared::check_dump(format, read_test_file(file).as_bytes());
         assert!(read.is_some(), "{file}");
     }
 }
@@ -132,23 +135,23 @@ proptest! {
     })]
 
     #[test]
-    fn anything_is_read_or_refused(
+    fn dump_changed_at_random_does_not_panic(
         file in 0..FILES.len(),
         edits in proptest::collection::vec(edit(), 1..6),
     ) {
         let (format, file) = FILES[file];
-        let mut text = text(file);
+        let mut text = read_test_file(file);
         for edit in &edits {
             apply(&mut text, edit);
         }
-        let _ = shared::dump(format, text.as_bytes());
+        let _ = shared::check_dump(format, text.as_bytes());
     }
 
     /// Passes files of each format to the parsers of the others.
     #[test]
-    fn readers_meet_what_is_not_theirs(reader in 0..FILES.len(), file in 0..FILES.len()) {
-        let read = shared::dump(FILES[reader].0, text(FILES[file].1).as_bytes());
-        let alike = FILES[reader].0.may_be(FILES[file].0);
+    fn parser_file_of_other_format_is_refused(reader in 0..FILES.len(), file in 0..FILES.len()) {
+        let read = shared::check_dump(FILES[reader].0, read_test_file(FILES[file].1).as_bytes());
+        let alike = FILES[reader].0.is_compatible_with(FILES[file].0);
         prop_assert_eq!(read.is_some(), alike, "{} as {}", FILES[file].1, FILES[reader].0);
     }
 }

@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 
 use svclab_diagnostic::Rendering;
 use svclab_dump::compare::iptables::{Order, compare as compare_rules};
-use svclab_dump::{Difference, File, NodeDump, Read, compare};
+use svclab_dump::{Difference, File, NodeDump, ParsedDump, compare};
 use svclab_ruleset::iptables::{self};
 use svclab_ruleset::tool::Format;
 
 /// Rules with every kind of quoting, in matches that kube-proxy's rules need, too.
-const ODD: &str = r#"*filter
+const ODD_RULES: &str = r#"*filter
 :INPUT ACCEPT [0:0]
 :FORWARD DROP [12:720]
 :OUTPUT ACCEPT [0:0]
@@ -42,7 +42,7 @@ COMMIT
 
 /// Returns the output of a shell script in a new network namespace. Without root, the script runs
 /// in a user namespace.
-fn inside(script: &str, input: &str) -> String {
+fn run_in_namespace(script: &str, input: &str) -> String {
     let lock = tempfile::NamedTempFile::new().expect("a temporary file");
     let mut command = Command::new("unshare");
     if !nix::unistd::geteuid().is_root() {
@@ -61,76 +61,76 @@ fn inside(script: &str, input: &str) -> String {
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("the shell ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script}: {said}");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {stderr_text}");
     String::from_utf8(output.stdout).expect("programs print UTF-8")
 }
 
-fn read(format: Format, text: &str) -> NodeDump {
-    let read = NodeDump::read(vec![File {
+fn parse(format: Format, text: &str) -> NodeDump {
+    let read = NodeDump::parse(vec![File {
         name: format.file_name().to_owned(),
         format: Some(format),
         text: text.to_owned(),
     }]);
-    let Read {
+    let ParsedDump {
         dump,
         sources,
         diagnostics,
         ..
     } = read;
-    let told: Vec<String> = diagnostics
+    let messages: Vec<String> = diagnostics
         .iter()
         .map(|diagnostic| diagnostic.render(&sources, Rendering::default()))
         .collect();
-    assert!(told.is_empty(), "{text}\n{}", told.join("\n"));
+    assert!(messages.is_empty(), "{text}\n{}", messages.join("\n"));
     dump
 }
 
-fn same(format: Format, first: &str, second: &str) {
-    let differences = compare(&read(format, first), &read(format, second));
-    let told: Vec<String> = differences.iter().map(Difference::to_string).collect();
-    assert!(told.is_empty(), "{first}\n{}", told.join("\n"));
+fn assert_same(format: Format, first: &str, second: &str) {
+    let differences = compare(&parse(format, first), &parse(format, second));
+    let messages: Vec<String> = differences.iter().map(Difference::to_string).collect();
+    assert!(messages.is_empty(), "{first}\n{}", messages.join("\n"));
 }
 
-fn rules_come_back(six: &str, kind: &str, rules: &str) {
-    let script = format!("ip{six}tables-{kind}-restore; ip{six}tables-{kind}-save");
+fn assert_rules_round_trip(infix: &str, kind: &str, rules: &str) {
+    let script = format!("ip{infix}tables-{kind}-restore; ip{infix}tables-{kind}-save");
     let counted = script.replace("-restore", "-restore -c") + " -c";
-    let saved = inside(&script, rules);
-    let given = iptables::Dump::parse(rules).expect("the rules");
-    let read = iptables::Dump::parse(&saved).expect("what was saved");
+    let saved = run_in_namespace(&script, rules);
+    let given = iptables::IptablesRules::parse(rules).expect("the rules");
+    let read = iptables::IptablesRules::parse(&saved).expect("what was saved");
     assert_eq!(compare_rules(&given, &read, Order::Strict), [], "{saved}");
     // Loads the rules as svclab renders them, and with counters.
-    let again = inside(&script, &read.to_string());
-    let again = iptables::Dump::parse(&again).expect("what was saved again");
+    let again = run_in_namespace(&script, &read.to_string());
+    let again = iptables::IptablesRules::parse(&again).expect("what was saved again");
     assert_eq!(compare_rules(&read, &again, Order::Strict), []);
-    let counted = inside(&counted, rules);
-    let counted = iptables::Dump::parse(&counted).expect("what was saved with counters");
+    let counted = run_in_namespace(&counted, rules);
+    let counted = iptables::IptablesRules::parse(&counted).expect("what was saved with counters");
     assert_eq!(compare_rules(&read, &counted, Order::Strict), []);
-    let all = |dump: &iptables::Dump| -> Vec<Option<u64>> {
+    let packet_counters = |dump: &iptables::IptablesRules| -> Vec<Option<u64>> {
         let chains = dump.tables.iter().flat_map(|table| &table.chains);
         let rules = chains.flat_map(|chain| &chain.rules);
         rules.map(|rule| rule.packets).collect()
     };
-    assert!(all(&counted).iter().all(Option::is_some));
+    assert!(packet_counters(&counted).iter().all(Option::is_some));
     // ip6tables-nft-restore 1.8.9 does not restore counters.
-    if !(six == "6" && kind == "nft") {
-        assert!(all(&counted).contains(&Some(5)));
+    if !(infix == "6" && kind == "nft") {
+        assert!(packet_counters(&counted).contains(&Some(5)));
     }
 }
 
 #[test]
-fn odd_rules_come_back_from_iptables_nft() {
-    rules_come_back("", "nft", ODD);
+fn rules_odd_restored_by_iptables_nft_are_equal() {
+    assert_rules_round_trip("", "nft", ODD_RULES);
 }
 
 #[test]
-fn odd_rules_come_back_from_iptables_legacy() {
-    rules_come_back("", "legacy", ODD);
+fn rules_odd_restored_by_iptables_legacy_are_equal() {
+    assert_rules_round_trip("", "legacy", ODD_RULES);
 }
 
 #[test]
-fn odd_rules_come_back_from_ip6tables() {
-    let six: String = ODD
+fn rules_odd_restored_by_ip6tables_are_equal() {
+    let six: String = ODD_RULES
         .lines()
         .filter(|line| !line.contains(" -f ") && !line.contains("255.0.255.0"))
         .map(|line| {
@@ -139,33 +139,33 @@ fn odd_rules_come_back_from_ip6tables() {
                 + "\n"
         })
         .collect();
-    rules_come_back("6", "nft", &six);
-    rules_come_back("6", "legacy", &six);
+    assert_rules_round_trip("6", "nft", &six);
+    assert_rules_round_trip("6", "legacy", &six);
 }
 
 #[test]
-fn a_difference_made_by_the_program_is_seen() {
+fn rules_changed_by_iptables_differ() {
     let script =
         "iptables-nft-restore; iptables-nft -A INPUT -s 10.9.9.9 -j DROP; iptables-nft-save";
-    let saved = inside(script, ODD);
-    let given = iptables::Dump::parse(ODD).expect("the rules");
-    let read = iptables::Dump::parse(&saved).expect("what was saved");
-    let told: Vec<String> = compare_rules(&given, &read, Order::Strict)
+    let saved = run_in_namespace(script, ODD_RULES);
+    let given = iptables::IptablesRules::parse(ODD_RULES).expect("the rules");
+    let read = iptables::IptablesRules::parse(&saved).expect("what was saved");
+    let differences: Vec<String> = compare_rules(&given, &read, Order::Strict)
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(told, ["filter INPUT: + -s 10.9.9.9/32 -j DROP"]);
+    assert_eq!(differences, ["filter INPUT: + -s 10.9.9.9/32 -j DROP"]);
 }
 
 /// Matches that not every kernel has, as iptables 1.8.9 printed them.
 #[test]
-fn rules_of_rarer_matches_are_read() {
+fn rules_with_rare_matches_are_parsed() {
     let text = include_str!("../recorded/odd/iptables-save");
-    let format = Format::of_text(text).expect("rules");
-    let dump = read(format, text);
+    let format = Format::detect(text).expect("rules");
+    let dump = parse(format, text);
     let rules = dump.rules.values().next().expect("rules");
     let again = rules.to_string();
-    same(format, text, &again);
+    assert_same(format, text, &again);
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("-A ")).collect();
     let count: usize = rules
         .tables
@@ -177,7 +177,7 @@ fn rules_of_rarer_matches_are_read() {
 }
 
 #[test]
-fn odd_sets_come_back_from_ipset() {
+fn sets_odd_restored_by_ipset_are_equal() {
     let given = "create A hash:ip family inet timeout 600 counters comment\n\
         add A 10.0.0.1 timeout 300 packets 3 bytes 180 comment \"a b 'c\"\n\
         add A 10.0.0.2 timeout 0\n\
@@ -186,16 +186,16 @@ fn odd_sets_come_back_from_ipset() {
         create D hash:ip,port,net family inet\nadd D 10.0.0.1,udp:53,10.0.0.0/8 nomatch\n\
         add D 10.0.0.1,tcp:53,10.0.0.0/8\n\
         create E hash:ip,port,ip family inet maxelem 100\nadd E 10.0.0.1,sctp:9,10.0.0.2\n";
-    let saved = inside("ipset restore; ipset save", given);
-    same(Format::Sets, given, &saved);
-    let again = inside("ipset restore; ipset save", &saved);
-    same(Format::Sets, &saved, &again);
+    let saved = run_in_namespace("ipset restore; ipset save", given);
+    assert_same(Format::Sets, given, &saved);
+    let again = run_in_namespace("ipset restore; ipset save", &saved);
+    assert_same(Format::Sets, &saved, &again);
 }
 
 /// Parses interfaces, routes and rules as `ip` prints them. Routes and rules that are loaded into
 /// another namespace are the same there.
 #[test]
-fn what_ip_prints_is_read() {
+fn ip_output_restored_is_equal() {
     const MAKE: &str = "\
         ip link set lo up; ip link add eth0 type veth peer name p0; ip link set p0 up; ip link set eth0 up; \
         ip addr add 10.0.0.1/24 brd + dev eth0 label eth0:1; ip addr add 10.0.0.2/24 dev eth0; \
@@ -214,43 +214,56 @@ fn what_ip_prints_is_read() {
         ip rule add not to 10.0.0.0/8 iif eth0 oif p0 lookup 200 suppress_prefixlength 0 prio 99; \
         ip rule add blackhole ipproto tcp dport 80 sport 1-5 uidrange 0-5 prio 98; \
         ip rule add from all goto 32766 prio 7; ip -6 rule add from fd00::/8 lookup 5 prio 6; ";
-    let made = |print: &str| inside(&format!("{MAKE}{ROUTES}{print}"), "");
+    let print_after_setup = |print: &str| run_in_namespace(&format!("{MAKE}{ROUTES}{print}"), "");
     for (format, print) in [
         (Format::Links, "ip addr"),
-        (Format::of_name("ip-route").expect("a name"), "ip route"),
         (
-            Format::of_name("ip-route").expect("a name"),
+            Format::from_file_name("ip-route").expect("a name"),
+            "ip route",
+        ),
+        (
+            Format::from_file_name("ip-route").expect("a name"),
             "ip route show table all",
         ),
         (
-            Format::of_name("ip-6-route").expect("a name"),
+            Format::from_file_name("ip-6-route").expect("a name"),
             "ip -6 route",
         ),
-        (Format::of_name("ip-rule").expect("a name"), "ip rule"),
-        (Format::of_name("ip-6-rule").expect("a name"), "ip -6 rule"),
+        (
+            Format::from_file_name("ip-rule").expect("a name"),
+            "ip rule",
+        ),
+        (
+            Format::from_file_name("ip-6-rule").expect("a name"),
+            "ip -6 rule",
+        ),
         (Format::Sysctls, "sysctl -a 2>&1"),
     ] {
-        let (one, other) = (made(print), made(print));
-        let looks = Format::of_text(&one).expect("it is told what it is");
-        assert!(format.may_be(looks), "{print}: {looks}");
+        let (first, second) = (print_after_setup(print), print_after_setup(print));
+        let looks = Format::detect(&first).expect("it is told what it is");
+        assert!(format.is_compatible_with(looks), "{print}: {looks}");
         if format == Format::Links {
             // Link-local addresses are tentative for a moment.
-            let settled = |text: &str| text.replace(" tentative", "");
-            same(format, &settled(&one), &settled(&other));
+            let without_tentative = |text: &str| text.replace(" tentative", "");
+            assert_same(
+                format,
+                &without_tentative(&first),
+                &without_tentative(&second),
+            );
         } else {
-            same(format, &one, &other);
+            assert_same(format, &first, &second);
         }
     }
-    let format = Format::of_name("ip-route").expect("a name");
+    let format = Format::from_file_name("ip-route").expect("a name");
     let script = format!("{MAKE}{ROUTES}ip route del 10.8.0.0/16 tos 0x10; ip route");
     let differences = compare(
-        &read(format, &made("ip route")),
-        &read(format, &inside(&script, "")),
+        &parse(format, &print_after_setup("ip route")),
+        &parse(format, &run_in_namespace(&script, "")),
     );
-    let told: Vec<String> = differences.iter().map(Difference::to_string).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages: Vec<String> = differences.iter().map(Difference::to_string).collect();
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0].contains("- 10.8.0.0/16 tos 0x10 dev eth0"),
-        "{told:?}"
+        messages[0].contains("- 10.8.0.0/16 tos 0x10 dev eth0"),
+        "{messages:?}"
     );
 }

@@ -34,19 +34,19 @@ const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
 const FORBIDDEN: &[Errno] = &[Errno::EPERM];
 
 /// All attempts; each runs in its own process.
-pub const ALL: &[Attempt] = &[
+pub const ATTEMPTS: &[Attempt] = &[
     attempt("read a file of the host's", ABSENT, |target| {
         read(&target.secret)
     }),
     attempt(
         "read it from beyond a root of its own",
         ABSENT,
-        beyond_the_root,
+        escape_chroot,
     ),
     attempt(
         "read it through other processes",
         NOT_FOUND,
-        through_processes,
+        read_through_processes,
     ),
     attempt("read the caller's home", ABSENT, |target| {
         list(&target.home)
@@ -54,13 +54,17 @@ pub const ALL: &[Attempt] = &[
     attempt("read the host's passwords", ABSENT, |_| {
         read(Path::new("/etc/shadow"))
     }),
-    attempt("read the caller's environment", NOT_FOUND, environments),
+    attempt(
+        "read the caller's environment",
+        NOT_FOUND,
+        search_environments,
+    ),
     attempt(
         "find a descriptor that was left open",
         NOT_FOUND,
-        descriptors,
+        search_descriptors,
     ),
-    attempt("open a file by its handle", FORBIDDEN, by_handle),
+    attempt("open a file by its handle", FORBIDDEN, open_by_handle),
     attempt(
         "write a program of root's",
         &[Errno::EACCES, Errno::EROFS],
@@ -72,12 +76,16 @@ pub const ALL: &[Attempt] = &[
         |_| write(Path::new("/proc/1/exe")),
     ),
     attempt("make a file among the programs", SEALED, |_| {
-        make("/usr/svclab-was-here")
+        create_directory("/usr/svclab-was-here")
     }),
     attempt("make a file in its root", SEALED, |_| {
-        make("/svclab-was-here")
+        create_directory("/svclab-was-here")
     }),
-    attempt("write settings that are not a network's", DENIED, settings),
+    attempt(
+        "write settings that are not a network's",
+        DENIED,
+        write_sysctls,
+    ),
     // A kernel without SysRq has no such file.
     attempt("press a magic key", &[Errno::EACCES, Errno::ENOENT], |_| {
         write(Path::new("/proc/sysrq-trigger"))
@@ -87,7 +95,7 @@ pub const ALL: &[Attempt] = &[
     }),
     attempt("make the programs writable", FORBIDDEN, |_| remount()),
     attempt("uncover what is mounted over", FORBIDDEN, |_| {
-        done(umount2("/proc", MntFlags::MNT_DETACH))
+        success(umount2("/proc", MntFlags::MNT_DETACH))
     }),
     attempt(
         "make the programs writable among mounts of its own",
@@ -102,7 +110,7 @@ pub const ALL: &[Attempt] = &[
         &[Errno::EINVAL],
         |_| {
             unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
-            done(umount2("/usr", MntFlags::MNT_DETACH))
+            success(umount2("/usr", MntFlags::MNT_DETACH))
         },
     ),
     attempt("mount what the hardware is", FORBIDDEN, |_| {
@@ -114,7 +122,7 @@ pub const ALL: &[Attempt] = &[
         mount_at("cgroup2", "/tmp")
     }),
     attempt("make a device", FORBIDDEN, |_| {
-        done(mknod(
+        success(mknod(
             "/tmp/disk",
             SFlag::S_IFBLK,
             Mode::S_IRUSR,
@@ -131,16 +139,16 @@ pub const ALL: &[Attempt] = &[
         call(|| unsafe { libc::syscall(libc::SYS_delete_module, c"none".as_ptr(), 0) })
     }),
     attempt("load a program into the kernel", FORBIDDEN, |_| {
-        kernel_program()
+        load_bpf_program()
     }),
     attempt(
         "find what programs in the kernel write to",
         FORBIDDEN,
-        |_| kernel_map(),
+        |_| find_bpf_map(),
     ),
     attempt("set the clock", FORBIDDEN, |_| set_clock()),
     attempt("name the machine", FORBIDDEN, |_| {
-        done(sethostname("svclab"))
+        success(sethostname("svclab"))
     }),
     attempt("restart the machine", FORBIDDEN, |_| {
         // SAFETY: the call only sets the reaction to Ctrl-Alt-Del.
@@ -159,10 +167,10 @@ pub const ALL: &[Attempt] = &[
         },
     ),
     attempt("find the namespace around its processes", FORBIDDEN, |_| {
-        around("/proc/self/ns/pid", NS_GET_PARENT)
+        find_outer_namespace("/proc/self/ns/pid", NS_GET_PARENT)
     }),
     attempt("find who its mounts belong to", FORBIDDEN, |_| {
-        around("/proc/self/ns/mnt", NS_GET_USERNS)
+        find_outer_namespace("/proc/self/ns/mnt", NS_GET_USERNS)
     }),
     attempt(
         "connect to the host",
@@ -182,7 +190,7 @@ pub const ALL: &[Attempt] = &[
         "connect to a socket without a file",
         &[Errno::ECONNREFUSED],
         |target| {
-            let address = SocketAddr::from_abstract_name(&target.nameless)?;
+            let address = SocketAddr::from_abstract_name(&target.abstract_socket)?;
             UnixStream::connect_addr(&address).map(|_| "connected".to_owned())
         },
     ),
@@ -200,7 +208,7 @@ const fn attempt(
     }
 }
 
-fn done<T>(result: nix::Result<T>) -> io::Result<String> {
+fn success<T>(result: nix::Result<T>) -> io::Result<String> {
     result.map(|_| "it was done".to_owned()).map_err(Into::into)
 }
 
@@ -211,7 +219,7 @@ fn call(call: impl FnOnce() -> i64) -> io::Result<String> {
     Ok("it was done".to_owned())
 }
 
-fn nothing() -> io::Error {
+fn not_found() -> io::Error {
     Errno::ENODATA.into()
 }
 
@@ -229,23 +237,29 @@ fn write(path: &Path) -> io::Result<String> {
     opened.map(|_| format!("{} can be written", path.display()))
 }
 
-fn make(path: &str) -> io::Result<String> {
+fn create_directory(path: &str) -> io::Result<String> {
     fs::create_dir(path).map(|()| format!("{path} was made"))
 }
 
-fn mount_at(kind: &str, at: &str) -> io::Result<String> {
+fn mount_at(kind: &str, target: &str) -> io::Result<String> {
     let none = None::<&str>;
-    done(mount(Some(kind), at, Some(kind), MsFlags::empty(), none))
+    success(mount(
+        Some(kind),
+        target,
+        Some(kind),
+        MsFlags::empty(),
+        none,
+    ))
 }
 
 fn remount() -> io::Result<String> {
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
     let none = None::<&str>;
-    done(mount(none, "/usr", none, flags, none))
+    success(mount(none, "/usr", none, flags, none))
 }
 
 /// Leaves a `chroot`: a process that can call `chroot` creates a new root and stays outside of it.
-fn beyond_the_root(target: &Target) -> io::Result<String> {
+fn escape_chroot(target: &Target) -> io::Result<String> {
     fs::create_dir_all("/tmp/root")?;
     chroot("/tmp/root")?;
     for _ in 0..64 {
@@ -256,42 +270,42 @@ fn beyond_the_root(target: &Target) -> io::Result<String> {
 }
 
 fn processes() -> impl Iterator<Item = PathBuf> {
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    all.map(|entry| entry.path()).filter(|path| {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
         path.file_name()
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.parse::<u32>().is_ok())
     })
 }
 
-fn through_processes(target: &Target) -> io::Result<String> {
+fn read_through_processes(target: &Target) -> io::Result<String> {
     let secret = target.secret.strip_prefix("/").unwrap_or(&target.secret);
     for process in processes() {
-        for way in ["root", "cwd", "root/..", "cwd/.."] {
-            let path = process.join(way).join(secret);
+        for link in ["root", "cwd", "root/..", "cwd/.."] {
+            let path = process.join(link).join(secret);
             if fs::read(&path).is_ok() {
                 return read(&path);
             }
         }
     }
-    Err(nothing())
+    Err(not_found())
 }
 
-fn environments(target: &Target) -> io::Result<String> {
+fn search_environments(target: &Target) -> io::Result<String> {
     for process in processes() {
         let environment = fs::read(process.join("environ")).unwrap_or_default();
         if String::from_utf8_lossy(&environment).contains(&target.word) {
             return Ok(format!("{} holds it", process.display()));
         }
     }
-    Err(nothing())
+    Err(not_found())
 }
 
 /// Searches the descriptors of the agent and its programs for files, BPF programs and BPF maps.
-fn descriptors(_: &Target) -> io::Result<String> {
-    let own = std::process::id().to_string();
+fn search_descriptors(_: &Target) -> io::Result<String> {
+    let own_pid = std::process::id().to_string();
     let mut seen = 0;
-    for process in processes().filter(|process| !process.ends_with(&own)) {
+    for process in processes().filter(|process| !process.ends_with(&own_pid)) {
         for entry in fs::read_dir(process.join("fd"))
             .into_iter()
             .flatten()
@@ -320,15 +334,15 @@ fn descriptors(_: &Target) -> io::Result<String> {
     if seen == 0 && !is_closed {
         return Ok("no descriptor could be looked at".to_owned());
     }
-    Err(nothing())
+    Err(not_found())
 }
 
 /// Whether a sysctl outside of `net` belongs to a namespace of the agent, so that a change does not
 /// affect other processes. These are limits of a user namespace (Linux v6.12, `kernel/ucount.c`),
 /// of an IPC namespace (`ipc/ipc_sysctl.c`, `ipc/mq_sysctl.c`) and, from 6.14 on, of a PID
 /// namespace (`kernel/pid.c`).
-fn is_its_own(path: &Path) -> bool {
-    let own = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
+fn is_namespaced_sysctl(path: &Path) -> bool {
+    let prefixes = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
     path.starts_with("/proc/sys/net")
         || path.starts_with("/proc/sys/user")
         || path.starts_with("/proc/sys/fs/mqueue")
@@ -336,7 +350,7 @@ fn is_its_own(path: &Path) -> bool {
             .strip_prefix("/proc/sys/kernel")
             .ok()
             .and_then(Path::to_str)
-            .is_some_and(|name| own.iter().any(|start| name.starts_with(start)))
+            .is_some_and(|name| prefixes.iter().any(|start| name.starts_with(start)))
 }
 
 /// Writes the current value of a sysctl back: any process can open some sysctls for writing, but
@@ -347,13 +361,13 @@ fn write_back(path: &Path) -> io::Result<String> {
     Ok(format!("{} can be written", path.display()))
 }
 
-fn settings(_: &Target) -> io::Result<String> {
+fn write_sysctls(_: &Target) -> io::Result<String> {
     let mut tried = 0;
     let mut directories = vec![PathBuf::from("/proc/sys")];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             let path = entry.path();
-            if is_its_own(&path) {
+            if is_namespaced_sysctl(&path) {
                 continue;
             }
             if path.is_dir() {
@@ -377,7 +391,7 @@ fn settings(_: &Target) -> io::Result<String> {
 
 /// Opens a file by its handle. A process that can read everything can open any file of a file
 /// system in this way.
-fn by_handle(_: &Target) -> io::Result<String> {
+fn open_by_handle(_: &Target) -> io::Result<String> {
     #[repr(C)]
     struct Handle {
         bytes: libc::c_uint,
@@ -418,7 +432,7 @@ fn by_handle(_: &Target) -> io::Result<String> {
     })
 }
 
-fn kernel_program() -> io::Result<String> {
+fn load_bpf_program() -> io::Result<String> {
     // `BPF_PROG_LOAD` of a tracing program without effect: `r0 = 0; exit`.
     let instructions: [u64; 2] = [0xb7, 0x95];
     let mut attributes = [0_u64; 16];
@@ -436,7 +450,7 @@ fn kernel_program() -> io::Result<String> {
     })
 }
 
-fn kernel_map() -> io::Result<String> {
+fn find_bpf_map() -> io::Result<String> {
     // `BPF_MAP_GET_NEXT_ID`, starting with the first ID.
     let mut attributes = [0_u64; 2];
     // SAFETY: the attributes outlive the call.
@@ -467,7 +481,7 @@ fn set_clock() -> io::Result<String> {
 const NS_GET_USERNS: libc::c_ulong = 0xb701;
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 
-fn around(namespace: &str, request: libc::c_ulong) -> io::Result<String> {
+fn find_outer_namespace(namespace: &str, request: libc::c_ulong) -> io::Result<String> {
     let namespace = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_CLOEXEC)

@@ -36,11 +36,11 @@ spec:
     )
 }
 
-const CONNECTS: &str = "  expect:\n  - call: {connected: 1}";
+const EXPECT_CONNECTED: &str = "  expect:\n  - call: {connected: 1}";
 
 /// Command that copies every descriptor of every visible process, writes a forged agent event to
 /// each copy, and stops the process: `pidfd_open`, `pidfd_getfd`, `ptrace`.
-const HOSTILE: &str = r#"perl -e 'for $p (1..300) { next if $p == $$; $f = syscall(434, $p, 0); next if $f < 0; for $d (0..64) { $g = syscall(438, $f, $d, 0); next if $g < 0; open($o, ">&=", $g) or next; for $l (0..9) { $j = "{\"say\":\"gone\",\"lab\":$l}"; syswrite($o, pack("N", length $j) . $j); } } syscall(101, 16, $p, 0, 0); }'"#;
+const HOSTILE_COMMAND: &str = r#"perl -e 'for $p (1..300) { next if $p == $$; $f = syscall(434, $p, 0); next if $f < 0; for $d (0..64) { $g = syscall(438, $f, $d, 0); next if $g < 0; open($o, ">&=", $g) or next; for $l (0..9) { $j = "{\"say\":\"gone\",\"lab\":$l}"; syswrite($o, pack("N", length $j) . $j); } } syscall(101, 16, $p, 0, 0); }'"#;
 
 fn run(directory: &Path, labs: &[(&str, String)]) -> Output {
     run_labs(directory, labs, "2")
@@ -60,7 +60,7 @@ fn run_labs(directory: &Path, labs: &[(&str, String)], jobs: &str) -> Output {
     command.env("NO_COLOR", "1").output().expect("it starts")
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
@@ -68,27 +68,31 @@ fn said(output: &Output) -> String {
 /// A lab that must fail fails, whatever another lab does.
 pub fn honest_lab_fails_beside_a_hostile_one() {
     let directory = tempfile::tempdir().expect("a directory");
-    let hostile = serde_json::to_string(HOSTILE).expect("text");
-    let hostile = lab("hostile", &format!("{{commands: [{hostile}]}}"), CONNECTS);
+    let hostile = serde_json::to_string(HOSTILE_COMMAND).expect("text");
+    let hostile = lab(
+        "hostile",
+        &format!("{{commands: [{hostile}]}}"),
+        EXPECT_CONNECTED,
+    );
     let honest = lab("honest", "{}", "  expect:\n  - call: {refused: 1}");
     let output = run(
         directory.path(),
         &[("hostile", hostile), ("honest", honest)],
     );
-    let said = said(&output);
-    assert!(said.contains("PASS hostile"), "{said}");
-    assert!(said.contains("FAIL honest"), "{said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let text = output_text(&output);
+    assert!(text.contains("PASS hostile"), "{text}");
+    assert!(text.contains("FAIL honest"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
 /// Command that prints a forged server reply with an unused source address to each connecting
 /// client.
-const FORGES: &str = r#"perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalPort => 9999, Listen => 9) or die; exit if fork; open STDOUT, ">/dev/null"; open STDERR, ">/dev/null"; while ($c = $s->accept) { sysread($c, $b, 1); syswrite($c, "pod/default/web 9.9.9.9:1\n"); close $c }'"#;
+const FORGING_COMMAND: &str = r#"perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalPort => 9999, Listen => 9) or die; exit if fork; open STDOUT, ">/dev/null"; open STDERR, ">/dev/null"; while ($c = $s->accept) { sysread($c, $b, 1); syswrite($c, "pod/default/web 9.9.9.9:1\n"); close $c }'"#;
 
 /// The answer of a `byHand` command does not count as an answer of a server.
-pub fn answer_of_a_command_is_not_a_server_s() {
+pub fn command_answer_does_not_count_as_server_answer() {
     let directory = tempfile::tempdir().expect("a directory");
-    let forges = serde_json::to_string(FORGES).expect("text");
+    let forges = serde_json::to_string(FORGING_COMMAND).expect("text");
     let by_hand = format!(
         "{{commands: [{forges}], iptables: [\"*nat\", \"-I OUTPUT -p tcp -d 192.168.2.12 --dport \
          30080 -j REDIRECT --to-ports 9999\"]}}"
@@ -98,30 +102,35 @@ pub fn answer_of_a_command_is_not_a_server_s() {
         directory.path(),
         &[("forged", lab("forged", &by_hand, expect))],
     );
-    let said = said(&output);
-    assert!(said.contains("FAIL forged"), "{said}");
-    assert!(said.contains("seen      reset 1"), "{said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let text = output_text(&output);
+    assert!(text.contains("FAIL forged"), "{text}");
+    assert!(text.contains("seen      reset 1"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
 /// A later case of the same lab file uses the same agent and finds a file that a command left
 /// behind. Cases of other lab files do not.
 pub fn labs_of_different_files_share_no_agent() {
     let directory = tempfile::tempdir().expect("a directory");
-    let typed = |command: &str| {
+    let patch_with_command = |command: &str| {
         let command = serde_json::to_string(command).expect("text");
         format!(
             "{{merge: {{spec: {{nodes: {{node-1: {{byHand: {{commands: [{command}]}}}}}}}}}}, patch: Lab}}"
         )
     };
-    let leaves = typed("touch /tmp/left-behind");
-    let sees = typed("test -e /tmp/left-behind");
-    let axes =
-        format!("  axes:\n    does:\n      leaves: [{leaves}]\n      sees: [{sees}]\n{CONNECTS}");
-    let one = lab("one", "{}", &axes);
-    let other = lab("other", "{commands: [test -e /tmp/left-behind]}", CONNECTS);
-    let text = run_labs(directory.path(), &[("one", one), ("other", other)], "1");
-    let said = said(&text);
+    let leaves = patch_with_command("touch /tmp/left-behind");
+    let sees = patch_with_command("test -e /tmp/left-behind");
+    let axes = format!(
+        "  axes:\n    does:\n      leaves: [{leaves}]\n      sees: [{sees}]\n{EXPECT_CONNECTED}"
+    );
+    let first = lab("one", "{}", &axes);
+    let second = lab(
+        "other",
+        "{commands: [test -e /tmp/left-behind]}",
+        EXPECT_CONNECTED,
+    );
+    let text = run_labs(directory.path(), &[("one", first), ("other", second)], "1");
+    let said = output_text(&text);
     for words in ["PASS one/does=leaves", "PASS one/does=sees", "ERROR other"] {
         assert!(said.contains(words), "{words}\n{said}");
     }
@@ -148,10 +157,10 @@ pub fn commands_beyond_their_limits_are_errors() {
         ),
         case("ends", "sh -c 'sleep 1000 & echo done'"),
     ];
-    let rest = format!("  axes:\n    does:\n{}{CONNECTS}", axes.concat());
+    let rest = format!("  axes:\n    does:\n{}{EXPECT_CONNECTED}", axes.concat());
     let text = lab("limits", "{}", &rest);
     let output = run(directory.path(), &[("limits", text)]);
-    let said = said(&output);
+    let printed = output_text(&output);
     for words in [
         "`sleep 1000` ran for longer than its time limit of 3s on node-1",
         "`yes` printed more than its output limit of 1048576 bytes on node-1",
@@ -163,9 +172,9 @@ pub fn commands_beyond_their_limits_are_errors() {
         "PASS limits/does=ends",
         "1 passed, 0 failed, 4 errors",
     ] {
-        assert!(said.contains(words), "{words}\n{said}");
+        assert!(printed.contains(words), "{words}\n{printed}");
     }
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{printed}");
 }
 
 pub fn limits_out_of_bounds_are_refused() {
@@ -175,14 +184,14 @@ pub fn limits_out_of_bounds_are_refused() {
         ("outputLimit", "0", "give 1 to 67108864 bytes"),
         ("processLimit", "4097", "give 1 to 4096 processes"),
     ] {
-        let text = lab("bounds", &format!("{{{field}: {value}}}"), CONNECTS);
+        let text = lab("bounds", &format!("{{{field}: {value}}}"), EXPECT_CONNECTED);
         let output = run(directory.path(), &[("bounds", text)]);
-        let said = said(&output);
+        let message = output_text(&output);
         assert!(
-            said.contains(&format!("`{field}` is out of bounds")),
-            "{said}"
+            message.contains(&format!("`{field}` is out of bounds")),
+            "{message}"
         );
-        assert!(said.contains(bounds), "{said}");
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(message.contains(bounds), "{message}");
+        assert_eq!(output.status.code(), Some(2), "{message}");
     }
 }

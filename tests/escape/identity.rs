@@ -4,7 +4,7 @@
 use std::fs;
 
 /// Fields of `/proc/PID/status` that describe the privileges of a process.
-const RIGHTS: [&str; 10] = [
+const PRIVILEGE_FIELDS: [&str; 10] = [
     "Uid",
     "Gid",
     "Groups",
@@ -21,9 +21,9 @@ const RIGHTS: [&str; 10] = [
 pub const NAMESPACES: [&str; 7] = ["mnt", "pid", "ipc", "uts", "cgroup", "user", "net"];
 
 /// Returns the privileges of a process, one a line; `process` as in `/proc`.
-pub fn rights(process: &str) -> Vec<String> {
+pub fn privileges(process: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let rights = RIGHTS.iter();
+    let rights = PRIVILEGE_FIELDS.iter();
     let rights = rights.map(|right| {
         let line = status
             .lines()

@@ -25,26 +25,26 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let namespaces = identity::namespaces(&agent);
     enter(&waiting, &agent).expect("a process of its own goes anywhere");
     // Processes that start from here on are inside.
-    each("who it is", || {
-        let own = [
-            identity::rights("thread-self"),
+    run_attempt("who it is", || {
+        let own_identity = [
+            identity::privileges("thread-self"),
             identity::namespaces("thread-self"),
         ];
-        let agent = [identity::rights("1"), namespaces.clone()];
-        if own == agent {
+        let agent = [identity::privileges("1"), namespaces.clone()];
+        if own_identity == agent {
             Err(Errno::ENODATA.into())
         } else {
-            Ok(format!("{own:?} is not {agent:?}"))
+            Ok(format!("{own_identity:?} is not {agent:?}"))
         }
     });
-    for attempt in attempts::ALL {
-        each(attempt.name, || (attempt.act)(&target));
+    for attempt in attempts::ATTEMPTS {
+        run_attempt(attempt.name, || (attempt.act)(&target));
     }
     ExitCode::SUCCESS
 }
 
 /// Runs an attempt in a new process and prints its result.
-fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
+fn run_attempt(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
     std::io::stdout().flush().expect("somebody who listens");
     // SAFETY: this process has one thread.
     match unsafe { fork() }.expect("a process") {
@@ -53,7 +53,7 @@ fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
         }
         ForkResult::Child => {
             // As the agent does before it starts any program.
-            bound();
+            drop_capabilities();
             prctl::set_no_new_privs().expect("that can always be had");
             match act() {
                 Ok(how) => println!("{name}\tout\t{how}"),
@@ -69,7 +69,7 @@ fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
 }
 
 /// Drops the capabilities that programs of labs cannot have from the bounding set.
-fn bound() {
+fn drop_capabilities() {
     // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW.
     for capability in (0..64).filter(|capability| ![10, 12, 13].contains(capability)) {
         // SAFETY: the call takes numbers. Beyond the last capability it has no effect.

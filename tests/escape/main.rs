@@ -29,35 +29,39 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::unistd::pause;
 
-use outside::{Outside, User};
+use outside::{Host, User};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
     match arguments.nth(1).as_deref() {
         Some("intruder") => return intruder::main(arguments),
-        Some(tenants::INSIDE) => return program::inside(),
-        Some(tenants::WAITS) => loop {
+        Some(tenants::RUN_ATTEMPTS) => return program::inside(),
+        Some(tenants::WAIT_FOREVER) => loop {
             pause();
         },
-        Some(programs::OUTSIDE) => return programs::outside(arguments),
+        Some(programs::START_AGENT) => return programs::run_agent(arguments),
         _ => {}
     }
-    let mut trials: Vec<Trial> = outside::users()
+    let mut trials: Vec<Trial> = outside::test_users()
         .into_iter()
         .map(|user| {
-            Trial::test(format!("nothing_gets_out_{}", user.word()), move || {
+            Trial::test(format!("nothing_gets_out_{}", user.name()), move || {
                 try_all(user)
             })
         })
         .collect();
-    trials.extend(programs::standings().into_iter().map(|standing| {
-        let name = format!("program_of_a_lab_reaches_nothing_{}", standing.word());
-        Trial::test(name, move || match programs::reached(standing) {
-            reached if reached.is_empty() => Ok(()),
-            reached => Err(reached.into()),
-        })
-    }));
-    let beside: [(&str, fn()); 5] = [
+    trials.extend(
+        programs::available_privileges()
+            .into_iter()
+            .map(|standing| {
+                let name = format!("program_of_a_lab_reaches_nothing_{}", standing.name());
+                Trial::test(name, move || match programs::find_escapes(standing) {
+                    reached if reached.is_empty() => Ok(()),
+                    reached => Err(reached.into()),
+                })
+            }),
+    );
+    let trials_with_labs: [(&str, fn()); 5] = [
         (
             "labs_of_different_files_share_no_agent",
             beside::labs_of_different_files_share_no_agent,
@@ -67,8 +71,8 @@ fn main() -> ExitCode {
             beside::honest_lab_fails_beside_a_hostile_one,
         ),
         (
-            "answer_of_a_command_is_not_a_server_s",
-            beside::answer_of_a_command_is_not_a_server_s,
+            "command_answer_does_not_count_as_server_answer",
+            beside::command_answer_does_not_count_as_server_answer,
         ),
         (
             "commands_beyond_their_limits_are_errors",
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
             beside::limits_out_of_bounds_are_refused,
         ),
     ];
-    trials.extend(beside.into_iter().map(|(name, test)| {
+    trials.extend(trials_with_labs.into_iter().map(|(name, test)| {
         Trial::test(name, move || {
             test();
             Ok(())
@@ -90,14 +94,17 @@ fn main() -> ExitCode {
 
 /// Checks the agent, runs all attempts once, and returns all unexpected results.
 fn try_all(user: User) -> Result<(), Failed> {
-    let outside = Outside::prepare(user);
-    let said = outside.intrude();
-    let mut wrong: Vec<String> = said
+    let outside = Host::prepare(user);
+    let outcomes = outside.intrude();
+    let mut wrong: Vec<String> = outcomes
         .iter()
         .filter_map(outside::Outcome::complaint)
         .collect();
-    let tried: Vec<&str> = said.iter().map(|outcome| outcome.name.as_str()).collect();
-    for attempt in attempts::ALL {
+    let tried: Vec<&str> = outcomes
+        .iter()
+        .map(|outcome| outcome.name.as_str())
+        .collect();
+    for attempt in attempts::ATTEMPTS {
         if !tried.contains(&attempt.name) {
             wrong.push(format!("{} was not tried", attempt.name));
         }

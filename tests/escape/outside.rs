@@ -19,8 +19,8 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::copied::copied;
-use super::rights::may_ask;
+use super::copied::copy_programs;
+use super::rights::can_trace_drops;
 use super::{attempts, identity, waiting};
 
 /// User that svclab runs as.
@@ -31,7 +31,7 @@ pub enum User {
 }
 
 impl User {
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Root => "as_root",
             Self::Ordinary => "as_an_ordinary_user",
@@ -40,7 +40,7 @@ impl User {
 }
 
 /// Returns the users that the tests can run svclab as.
-pub fn users() -> Vec<User> {
+pub fn test_users() -> Vec<User> {
     if geteuid().is_root() {
         vec![User::Root, User::Ordinary]
     } else {
@@ -54,7 +54,7 @@ pub struct Target {
     pub secret: PathBuf,
     pub home: PathBuf,
     pub socket: PathBuf,
-    pub nameless: String,
+    pub abstract_socket: String,
     pub port: u16,
     pub process: i32,
     pub word: String,
@@ -63,7 +63,7 @@ pub struct Target {
 pub struct Outcome {
     pub name: String,
     is_refused: bool,
-    what: String,
+    detail: String,
 }
 
 impl Outcome {
@@ -72,43 +72,50 @@ impl Outcome {
         Some(Self {
             name: parts.next()?.to_owned(),
             is_refused: parts.next()? == "refused",
-            what: parts.next()?.to_owned(),
+            detail: parts.next()?.to_owned(),
         })
     }
 
     /// Describes an unexpected result; `None` if the attempt met an expected refusal.
     pub fn complaint(&self) -> Option<String> {
-        let due: Vec<String> = match attempts::ALL.iter().find(|a| a.name == self.name) {
+        let expected: Vec<String> = match attempts::ATTEMPTS.iter().find(|a| a.name == self.name) {
             Some(attempt) => attempt.refusals.iter().map(|e| format!("{e:?}")).collect(),
             None => vec![format!("{:?}", Errno::ENODATA)],
         };
-        let is_due = self.is_refused && due.contains(&self.what);
-        (!is_due).then(|| format!("{}: {}, and not {}", self.name, self.what, due.join(" or ")))
+        let is_expected = self.is_refused && expected.contains(&self.detail);
+        (!is_expected).then(|| {
+            format!(
+                "{}: {}, and not {}",
+                self.name,
+                self.detail,
+                expected.join(" or ")
+            )
+        })
     }
 }
 
 /// A run and the targets around it.
-pub struct Outside {
+pub struct Host {
     _directory: TempDir,
     target: Target,
     tcp: TcpListener,
     files: UnixListener,
-    nameless: UnixListener,
+    abstract_socket: UnixListener,
     run: Child,
     waiting: i32,
     agent: i32,
     /// Names of network namespaces before the run.
-    names: Vec<OsString>,
+    namespace_names: Vec<OsString>,
 }
 
-impl Drop for Outside {
+impl Drop for Host {
     fn drop(&mut self) {
         let _ = self.run.kill();
         let _ = self.run.wait();
     }
 }
 
-impl Outside {
+impl Host {
     /// Starts a run, and waits until its lab is built and its probes run.
     pub fn prepare(user: User) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
@@ -124,39 +131,43 @@ impl Outside {
         let files = UnixListener::bind(&socket).expect("a socket");
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).expect("permissions");
         let process = std::process::id();
-        let name = format!("svclab-escape-{process}-{}", user.word());
+        let name = format!("svclab-escape-{process}-{}", user.name());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let nameless = UnixListener::bind_addr(&address).expect("a socket");
+        let abstract_socket = UnixListener::bind_addr(&address).expect("a socket");
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let target = Target {
             secret,
             home,
             socket,
-            nameless: name,
+            abstract_socket: name,
             port: tcp.local_addr().expect("an address").port(),
             process: i32::try_from(process).expect("a small number"),
             word: format!("the-word-{process}"),
         };
-        let names = names();
+        let namespace_names = namespace_names();
         let (run, waiting, agent) = start(user, &directory, &target);
         Self {
             _directory: directory,
             target,
             tcp,
             files,
-            nameless,
+            abstract_socket,
             run,
             waiting,
             agent,
-            names,
+            namespace_names,
         }
     }
 
     /// Returns what is wrong with the user and the namespaces of the agent, as seen from outside.
     pub fn agent(&self, user: User) -> Vec<String> {
         let agent = self.agent.to_string();
-        let (own, its) = (identity::namespaces("self"), identity::namespaces(&agent));
-        let shared = own.iter().zip(&its).filter(|(own, its)| own == its);
+        let (own_namespaces, agent_namespaces) =
+            (identity::namespaces("self"), identity::namespaces(&agent));
+        let shared = own_namespaces
+            .iter()
+            .zip(&agent_namespaces)
+            .filter(|(own, its)| own == its);
         let mut wrong: Vec<String> = shared
             .map(|(own, _)| format!("the agent shares {own}"))
             .collect();
@@ -165,17 +176,17 @@ impl Outside {
             User::Ordinary => geteuid().as_raw()..geteuid().as_raw() + 1,
             User::Root => 61_184..65_519,
         };
-        let rights = identity::rights(&agent);
+        let rights = identity::privileges(&agent);
         for name in ["Uid: ", "Gid: "] {
             let line = rights.iter().find_map(|line| line.strip_prefix(name));
             let numbers = line.unwrap_or_default().split(' ');
-            let numbers: Vec<u32> = numbers.filter_map(|one| one.parse().ok()).collect();
+            let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
             if numbers.len() != 4 || !numbers.iter().all(|one| users.contains(one)) {
                 wrong.push(format!("the agent has {name}{numbers:?}"));
             }
         }
-        if names() != self.names {
-            wrong.push(format!("{:?} are names of namespaces", names()));
+        if namespace_names() != self.namespace_names {
+            wrong.push(format!("{:?} are names of namespaces", namespace_names()));
         }
         wrong
     }
@@ -184,17 +195,17 @@ impl Outside {
     pub fn intrude(&self) -> Vec<Outcome> {
         let target = serde_json::to_string(&self.target).expect("JSON");
         let intruder = std::env::current_exe().expect("this program");
-        let said = Command::new(intruder)
+        let output = Command::new(intruder)
             .arg("intruder")
             .args([self.waiting.to_string(), self.agent.to_string(), target])
             .env_clear()
             .output()
             .expect("an intruder");
-        let text = String::from_utf8_lossy(&said.stdout);
+        let text = String::from_utf8_lossy(&output.stdout);
         assert!(
-            said.status.success(),
+            output.status.success(),
             "{text}{}",
-            String::from_utf8_lossy(&said.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
         text.lines().filter_map(Outcome::parse).collect()
     }
@@ -217,8 +228,8 @@ impl Outside {
                 "file",
             ),
             (
-                self.nameless.set_nonblocking(true),
-                self.nameless.accept().map(drop),
+                self.abstract_socket.set_nonblocking(true),
+                self.abstract_socket.accept().map(drop),
                 "nameless",
             ),
         ];
@@ -238,7 +249,7 @@ impl Outside {
 }
 
 /// Returns the names of the network namespaces of `ip netns`.
-fn names() -> Vec<OsString> {
+fn namespace_names() -> Vec<OsString> {
     let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let mut names: Vec<OsString> = names.map(|name| name.file_name()).collect();
     names.sort();
@@ -247,8 +258,9 @@ fn names() -> Vec<OsString> {
 
 /// Returns the link targets of the descriptors of a process.
 fn descriptors(process: &Child) -> impl Iterator<Item = String> {
-    let all = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("a process");
-    all.flatten()
+    let entries = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("a process");
+    entries
+        .flatten()
         .filter_map(|each| fs::read_link(each.path()).ok())
         .map(|to| to.display().to_string())
 }
@@ -257,7 +269,7 @@ fn descriptors(process: &Child) -> impl Iterator<Item = String> {
 /// agent.
 fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) {
     // Every user can read the copy.
-    let program = copied(directory.path());
+    let program = copy_programs(directory.path());
     let labs = directory.path().join("labs");
     fs::create_dir(&labs).expect("a directory");
     let from = concat!(
@@ -299,7 +311,7 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
     let report = report.display().to_string();
     let run = waiting::start(command, &["--report", &report]);
     let traces = descriptors(&run).any(|to| to.starts_with("anon_inode:bpf"));
-    assert_eq!(traces, user == User::Root && may_ask());
-    let (waiting, agent) = waiting::agent_below(&run).expect("an agent");
+    assert_eq!(traces, user == User::Root && can_trace_drops());
+    let (waiting, agent) = waiting::find_agent(&run).expect("an agent");
     (run, waiting, agent)
 }

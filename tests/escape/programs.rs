@@ -9,20 +9,20 @@ use nix::unistd::geteuid;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_runner::kernel::{Agent, Host, KernelError};
 
-use super::copied::copied;
+use super::copied::copy_programs;
 use super::guests::{block_on, guest};
-use super::program::Whose;
-use super::tenants::{self, are_apart_on_the_machine};
+use super::program::ProgramIdentity;
+use super::tenants::{self, are_isolated_on_host};
 
 /// Argument that makes this program start the agent and run itself in labs.
-pub const OUTSIDE: &str = "program-outside";
+pub const START_AGENT: &str = "program-outside";
 
 /// Last line of the output, printed once all attempts have run.
-const DONE: &str = "that is all";
+const END_OF_OUTPUT: &str = "that is all";
 
 /// Privilege of an agent, which determines how it isolates programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum AgentPrivilege {
     /// Root, in a user namespace.
     Root,
     /// A user without privileges, who has a single user ID.
@@ -33,10 +33,10 @@ pub enum Standing {
     Guest,
 }
 
-impl Standing {
+impl AgentPrivilege {
     const ALL: [Self; 4] = [Self::Root, Self::Ordinary, Self::Machine, Self::Guest];
 
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Root => "as_root",
             Self::Ordinary => "as_an_ordinary_user",
@@ -47,58 +47,76 @@ impl Standing {
 
     /// Returns the check that programs of two labs are isolated. In root's user namespace and in a
     /// guest, programs have the group of root, but not its user.
-    fn are_apart(self) -> fn(&Whose, &Whose) -> bool {
+    fn isolation_check(self) -> fn(&ProgramIdentity, &ProgramIdentity) -> bool {
         match self {
-            Self::Root => |one, other| {
-                let is_due = |whose: &Whose| (1..1024).contains(&whose.user) && whose.group == 0;
-                is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+            Self::Root => |first, second| {
+                let is_expected =
+                    |whose: &ProgramIdentity| (1..1024).contains(&whose.user) && whose.group == 0;
+                is_expected(first)
+                    && is_expected(second)
+                    && first.user != second.user
+                    && first.pid_namespace == second.pid_namespace
             },
-            Self::Ordinary => |one, other| {
-                let is_due = |whose: &Whose| (whose.user, whose.group) == (0, 0);
-                is_due(one) && is_due(other) && one.room != other.room
+            Self::Ordinary => |first, second| {
+                let is_due = |whose: &ProgramIdentity| (whose.user, whose.group) == (0, 0);
+                is_due(first) && is_due(second) && first.pid_namespace != second.pid_namespace
             },
-            Self::Machine => are_apart_on_the_machine,
-            Self::Guest => |one, other| {
-                let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == 0;
-                is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+            Self::Machine => are_isolated_on_host,
+            Self::Guest => |first, second| {
+                let is_due = |whose: &ProgramIdentity| whose.user > 61_184 && whose.group == 0;
+                is_due(first)
+                    && is_due(second)
+                    && first.user != second.user
+                    && first.pid_namespace == second.pid_namespace
             },
         }
     }
 }
 
 /// Starts an agent of that kind, and prints the attempts that succeeded.
-pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+pub fn run_agent(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let mut next = || arguments.next().expect("an argument");
     let (program, word) = (next(), next());
-    let standing = Standing::ALL.into_iter().find(|one| one.word() == word);
-    let standing = standing.expect("one of them");
-    let own = std::env::current_exe().expect("this program");
-    tenants::take_keys();
+    let privilege = AgentPrivilege::ALL
+        .into_iter()
+        .find(|kind| kind.name() == word);
+    let standing = privilege.expect("one of them");
+    let program_path = std::env::current_exe().expect("this program");
+    tenants::join_keyring_with_key();
     let reached = block_on(async {
-        let agent = if standing == Standing::Guest {
-            let guest = guest("6.12").await.with_programs([own.clone()]);
+        let agent = if standing == AgentPrivilege::Guest {
+            let guest = guest("6.12").await.with_programs([program_path.clone()]);
             guest.with_memory(512).start().await
         } else {
-            let host = Host::with_agent(PathBuf::from(program)).with_programs([own.clone()]);
-            let is_machine_s = standing == Standing::Machine;
-            let host = if is_machine_s { host.for_ipvs() } else { host };
+            let host =
+                Host::with_agent(PathBuf::from(program)).with_programs([program_path.clone()]);
+            let is_machine_s = standing == AgentPrivilege::Machine;
+            let host = if is_machine_s {
+                host.with_ipvs_privileges()
+            } else {
+                host
+            };
             host.start().await
         };
         let agent = agent?;
-        let mut reached = tenants::reached(&agent, &own, standing.are_apart()).await?;
-        reached.extend(legacy_tables(&agent, standing).await?);
+        let mut reached =
+            tenants::find_escapes(&agent, &program_path, standing.isolation_check()).await?;
+        reached.extend(check_legacy_tables(&agent, standing).await?);
         Ok::<_, KernelError>(reached)
     });
     for complaint in reached.expect("the agent lives") {
         println!("{complaint}");
     }
-    println!("{DONE}");
+    println!("{END_OF_OUTPUT}");
     ExitCode::SUCCESS
 }
 
 /// Returns what is wrong with the legacy tables that programs read. The kernel's list of tables is
 /// readable for root's group, which only programs in a user namespace or a guest have.
-async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>, KernelError> {
+async fn check_legacy_tables(
+    agent: &Agent,
+    privilege: AgentPrivilege,
+) -> Result<Vec<String>, KernelError> {
     let node = "node-1";
     let plan = Plan {
         namespaces: vec![Namespace {
@@ -113,54 +131,56 @@ async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>,
     let restore = "iptables-legacy-restore";
     let written = session.run(node, restore, &[], &input).await?;
     let save = "iptables-legacy-save";
-    let all = session.run(node, save, &[], "").await?;
-    let one = session.run(node, save, &["-t", "filter"], "").await?;
+    let saved_all = session.run(node, save, &[], "").await?;
+    let saved_filter = session.run(node, save, &["-t", "filter"], "").await?;
     session.end().await?;
-    let is_due = if standing == Standing::Machine {
-        all.stdout.is_empty()
+    let is_due = if privilege == AgentPrivilege::Machine {
+        saved_all.stdout.is_empty()
     } else {
-        all.stdout.contains(rule)
+        saved_all.stdout.contains(rule)
     };
-    if is_due && one.stdout.contains(rule) {
+    if is_due && saved_filter.stdout.contains(rule) {
         return Ok(Vec::new());
     }
-    Ok(vec![format!("legacy tables: {written:?} {all:?} {one:?}")])
+    Ok(vec![format!(
+        "legacy tables: {written:?} {saved_all:?} {saved_filter:?}"
+    )])
 }
 
 /// Returns the kinds of agents that the current user can start.
-pub fn standings() -> Vec<Standing> {
-    let mut standings = vec![Standing::Ordinary, Standing::Guest];
+pub fn available_privileges() -> Vec<AgentPrivilege> {
+    let mut standings = vec![AgentPrivilege::Ordinary, AgentPrivilege::Guest];
     if geteuid().is_root() {
-        standings.extend([Standing::Root, Standing::Machine]);
+        standings.extend([AgentPrivilege::Root, AgentPrivilege::Machine]);
     }
     standings
 }
 
 /// Returns the attempts that succeeded in labs of such an agent.
-pub fn reached(standing: Standing) -> String {
-    let own = std::env::current_exe().expect("this program");
+pub fn find_escapes(privilege: AgentPrivilege) -> String {
+    let program_path = std::env::current_exe().expect("this program");
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = if standing == Standing::Ordinary && geteuid().is_root() {
+    let mut command = if privilege == AgentPrivilege::Ordinary && geteuid().is_root() {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(directory.path(), open).expect("permissions");
         let copy = directory.path().join("escape");
-        let done = Command::new("cp").arg(&own).arg(&copy).status();
+        let done = Command::new("cp").arg(&program_path).arg(&copy).status();
         assert!(done.expect("cp is everywhere").success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]);
         command.arg(copy);
         command
     } else {
-        Command::new(&own)
+        Command::new(&program_path)
     };
     let output = command
-        .arg(OUTSIDE)
-        .arg(copied(directory.path()).with_file_name("svclab-agent"))
-        .arg(standing.word())
+        .arg(START_AGENT)
+        .arg(copy_programs(directory.path()).with_file_name("svclab-agent"))
+        .arg(privilege.name())
         .output()
         .expect("this program starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match text.strip_suffix(&format!("{DONE}\n")) {
+    match text.strip_suffix(&format!("{END_OF_OUTPUT}\n")) {
         Some(reached) => reached.to_owned(),
         None => text + &String::from_utf8_lossy(&output.stderr),
     }

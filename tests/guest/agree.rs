@@ -9,7 +9,7 @@ use svclab_runner::run::Prepared;
 
 use super::cases::cases;
 use super::guests::{AGENT, block_on, guest};
-use super::outcome::{Outcome, watched};
+use super::outcome::{RunOutcome, watched};
 
 /// Number of parallel cases in one guest, the same as of `svclab run`.
 const AT_ONCE: usize = 2;
@@ -20,7 +20,7 @@ const MANY: u32 = 100;
 /// Wait of probes in such cases.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
+async fn run(agent: &Agent, prepared: &Prepared) -> RunOutcome {
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
     let evidence = session.probe().await.expect("evidence");
     let judgement = prepared
@@ -28,11 +28,11 @@ async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
         .expect("the case can be judged")
         .judge(&evidence);
     assert!(judgement.holds(), "{}: {judgement:#?}", prepared.case.id);
-    Outcome::new(prepared, &judgement, &evidence)
+    RunOutcome::new(prepared, &judgement, &evidence)
 }
 
 /// Runs the cases of a lab on both agents and compares the outcomes.
-async fn agree(lab: &str, here: Agent, there: Agent) {
+async fn assert_same_outcomes(lab: &str, here: Agent, there: Agent) {
     let mut prepared = cases(&[lab.to_owned()]);
     assert!(prepared.len() > 1, "{lab}");
     for case in &mut prepared {
@@ -54,52 +54,52 @@ async fn agree(lab: &str, here: Agent, there: Agent) {
 }
 
 /// Returns the lines that only one of two outcomes has.
-fn differences(here: &Outcome, there: &Outcome) -> String {
-    let only = |one: &Outcome, other: &Outcome, mark: char| -> String {
-        let lines = one.0.difference(&other.0);
+fn differences(first: &RunOutcome, second: &RunOutcome) -> String {
+    let only = |left: &RunOutcome, right: &RunOutcome, mark: char| -> String {
+        let lines = left.0.difference(&right.0);
         let marked: Vec<String> = lines.map(|line| format!("{mark} {line}\n")).collect();
         marked.concat()
     };
-    only(here, there, '-') + &only(there, here, '+')
+    only(first, second, '-') + &only(second, first, '+')
 }
 
-fn host_and_guest_agree(lab: &str) {
+fn assert_host_and_guest_agree(lab: &str) {
     block_on(async {
         let host = Host::with_agent(AGENT.into()).start().await;
         let guest = guest("6.12").await.start().await;
-        agree(lab, host.expect("an agent"), guest.expect("a guest")).await;
+        assert_same_outcomes(lab, host.expect("an agent"), guest.expect("a guest")).await;
     });
 }
 
 #[test]
-fn host_and_guest_agree_about_canal_stale_rule() {
-    host_and_guest_agree("canal-stale-rule");
+fn canal_stale_rule_host_and_guest_agree() {
+    assert_host_and_guest_agree("canal-stale-rule");
 }
 
 #[test]
-fn host_and_guest_agree_about_local_ingress() {
-    host_and_guest_agree("local-ingress/mode=iptables");
+fn local_ingress_host_and_guest_agree() {
+    assert_host_and_guest_agree("local-ingress/mode=iptables");
 }
 
-fn kernels_agree(lab: &str) {
+fn assert_guests_agree(lab: &str) {
     block_on(async {
         let older = guest("6.1").await.start().await;
         let newer = guest("6.12").await.start().await;
-        agree(lab, older.expect("a guest"), newer.expect("a guest")).await;
+        assert_same_outcomes(lab, older.expect("a guest"), newer.expect("a guest")).await;
     });
 }
 
 #[test]
-fn both_kernels_agree_about_clb_hairpin() {
-    kernels_agree("clb-hairpin");
+fn clb_hairpin_both_guest_kernels_agree() {
+    assert_guests_agree("clb-hairpin");
 }
 
 #[test]
-fn both_kernels_agree_about_local_ingress_in_ipvs_mode() {
-    kernels_agree("local-ingress/mode=ipvs");
+fn local_ingress_ipvs_mode_both_guest_kernels_agree() {
+    assert_guests_agree("local-ingress/mode=ipvs");
 }
 
 #[test]
-fn both_kernels_agree_about_missing_cluster_cidr() {
-    kernels_agree("missing-cluster-cidr");
+fn missing_cluster_cidr_both_guest_kernels_agree() {
+    assert_guests_agree("missing-cluster-cidr");
 }

@@ -11,26 +11,29 @@ use svclab_runner::kernel::{Agent, KernelError};
 use super::cases::case;
 use super::command::installed;
 use super::guests::{block_on, guest};
-use super::processes::{Held, is_qemu};
+use super::processes::{HeldProcess, is_qemu};
 use super::support::{QUICK, SERIES};
 
 /// Starts a guest. Returns its agent, and QEMU's PID and pidfd.
-async fn with_qemu(series: &str) -> (Agent, Pid, Held) {
-    with_qemu_and(series, Deadlines::default()).await
+async fn start_guest(series: &str) -> (Agent, Pid, HeldProcess) {
+    start_guest_with_deadlines(series, Deadlines::default()).await
 }
 
 /// Starts a guest with these deadlines.
-async fn with_qemu_and(series: &str, deadlines: Deadlines) -> (Agent, Pid, Held) {
+async fn start_guest_with_deadlines(
+    series: &str,
+    deadlines: Deadlines,
+) -> (Agent, Pid, HeldProcess) {
     let guest = guest(series).await.with_deadlines(deadlines);
     let agent = guest.start().await.expect("a guest");
     let process = agent.process().and_then(|id| i32::try_from(id).ok());
     let process = process.expect("a guest is a process");
     assert!(is_qemu(process));
-    (agent, Pid::from_raw(process), Held::new(process))
+    (agent, Pid::from_raw(process), HeldProcess::new(process))
 }
 
 #[test]
-fn a_guest_is_another_kernel_with_this_machine_s_programs() {
+fn guest_runs_own_kernel_with_host_programs() {
     block_on(async {
         for series in SERIES {
             let guest = guest(series).await;
@@ -53,7 +56,7 @@ fn a_guest_is_another_kernel_with_this_machine_s_programs() {
 }
 
 #[test]
-fn many_labs_stand_in_one_guest_one_after_another_and_at_once() {
+fn guest_runs_labs_in_sequence_and_parallel() {
     block_on(async {
         let agent = guest("6.12").await.start().await.expect("a guest");
         let prepared = case(QUICK);
@@ -77,7 +80,7 @@ fn many_labs_stand_in_one_guest_one_after_another_and_at_once() {
 }
 
 #[test]
-fn a_guest_s_clock_is_this_machine_s() {
+fn guest_clock_matches_host_clock() {
     block_on(async {
         let agent = guest("6.1").await.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
@@ -106,7 +109,7 @@ fn a_guest_s_clock_is_this_machine_s() {
 }
 
 #[test]
-fn program_cannot_set_the_guest_s_clock() {
+fn program_in_guest_setting_clock_is_refused() {
     block_on(async {
         let guest = guest("6.12").await.with_programs([installed("date")]);
         let agent = guest.start().await.expect("a guest");
@@ -123,7 +126,7 @@ fn program_cannot_set_the_guest_s_clock() {
 }
 
 #[test]
-fn clones_of_one_snapshot_choose_different_endpoints() {
+fn guests_of_same_snapshot_choose_different_endpoints() {
     // Each connection goes to one of two pods, by a random number.
     let prepared =
         case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24,mode=iptables");
@@ -154,55 +157,55 @@ fn clones_of_one_snapshot_choose_different_endpoints() {
 }
 
 #[test]
-fn a_killed_guest_is_lost_and_that_is_told() {
+fn guest_killed_is_reported_as_lost() {
     block_on(async {
-        let (agent, qemu, held) = with_qemu("6.12").await;
+        let (agent, qemu, held) = start_guest("6.12").await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGKILL).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.how, "QEMU was ended by signal 9");
+        assert_eq!(lost.cause, "QEMU was ended by signal 9");
         assert!(agent.is_lost());
-        held.gone().await;
+        held.wait_for_end_async().await;
     });
 }
 
 #[test]
-fn a_guest_that_says_nothing_is_given_up() {
+fn guest_silent_is_killed_after_deadline() {
     // Longer than a running guest is silent, also on a busy machine.
     let deadlines = Deadlines {
         silence: Duration::from_secs(10),
         ..Deadlines::default()
     };
     block_on(async {
-        let (agent, qemu, held) = with_qemu_and("6.12", deadlines).await;
+        let (agent, qemu, held) = start_guest_with_deadlines("6.12", deadlines).await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGSTOP).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.how, "it has not said anything for 10 s");
+        assert_eq!(lost.cause, "it has not said anything for 10 s");
         // QEMU is killed although it is stopped.
         drop((session, agent));
-        held.gone().await;
+        held.wait_for_end_async().await;
     });
 }
 
 #[test]
-fn a_guest_that_nobody_needs_any_more_ends() {
+fn guest_without_agent_handle_ends() {
     block_on(async {
-        let (agent, _, held) = with_qemu("6.12").await;
+        let (agent, _, held) = start_guest("6.12").await;
         let session = agent.build(case(QUICK).plan).await.expect("a lab");
         drop((session, agent));
-        held.gone().await;
+        held.wait_for_end_async().await;
     });
 }
 
 #[test]
-fn a_guest_that_runs_out_of_memory_says_so() {
+fn guest_out_of_memory_is_reported() {
     block_on(async {
         let agent = guest("6.12").await.start().await.expect("a guest");
         let namespaces = (0..4000).map(|number| Namespace {
@@ -217,13 +220,13 @@ fn a_guest_that_runs_out_of_memory_says_so() {
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.how, "the guest ran out of memory");
+        assert_eq!(lost.cause, "the guest ran out of memory");
         assert_eq!(lost.step.as_deref(), Some("make its namespaces"));
     });
 }
 
 #[test]
-fn a_guest_has_no_way_out() {
+fn guest_has_no_host_devices_or_file_systems() {
     block_on(async {
         let guest = guest("6.12").await;
         let agent = guest
@@ -271,14 +274,14 @@ fn a_guest_has_no_way_out() {
 }
 
 #[test]
-fn a_program_below_tmp_is_where_it_is_on_this_machine() {
+fn guest_program_below_tmp_runs_at_same_path() {
     // The path is constant, because a guest's snapshot depends on the paths of its programs.
     let directory = std::env::temp_dir().join("svclab-guest-tests");
     std::fs::create_dir_all(&directory).expect("a directory");
     let program = directory.join("date");
-    let own = tempfile::NamedTempFile::new_in(&directory).expect("a file");
-    std::fs::copy(installed("date"), own.path()).expect("a copy");
-    own.persist(&program).expect("it is put in its place");
+    let copy = tempfile::NamedTempFile::new_in(&directory).expect("a file");
+    std::fs::copy(installed("date"), copy.path()).expect("a copy");
+    copy.persist(&program).expect("it is put in its place");
     block_on(async {
         let guest = guest("6.12").await.with_programs([program.clone()]);
         let agent = guest.start().await.expect("a guest");

@@ -5,37 +5,40 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::SVCLAB;
-use super::guests::{block_on, guest, shared};
+use super::guests::{block_on, guest, shared_cache};
 
 /// Runs `bisect` on dumps of a write-up that replace a node of a case.
-fn found(case: &str, good: &str, bad: &str) -> Value {
+fn bisect(case: &str, good: &str, bad: &str) -> Value {
     // Fetches the kernel.
     block_on(guest("6.12"));
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("SVCLAB_CACHE", shared().directory())
+        .env("SVCLAB_CACHE", shared_cache().directory())
         .args(["bisect", "--kernel=6.12", "--format=json", "--in", case])
         .args(["--node=node-1", "--good", good, "--bad", bad])
         .output()
         .expect("the command starts");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
-    assert_eq!(told, "");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr_text}");
+    assert_eq!(stderr_text, "");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// Returns each difference of a result: location, text on the good side, text on the bad side.
-fn named(side: &Value) -> Vec<[&str; 3]> {
-    let all = side.as_array().expect("a list");
-    all.iter()
+fn differences(side: &Value) -> Vec<[&str; 3]> {
+    let groups = side.as_array().expect("a list");
+    groups
+        .iter()
         .flat_map(|together| together.as_array().expect("a list"))
-        .map(|one| ["place", "good", "bad"].map(|key| one[key].as_str().unwrap_or("none")))
+        .map(|difference| {
+            ["place", "good", "bad"].map(|key| difference[key].as_str().unwrap_or("none"))
+        })
         .collect()
 }
 
 #[test]
-fn the_rule_that_the_sick_node_of_s4_lacks() {
-    let found = found(
+fn bisect_s4_nodes_finds_missing_masquerade_rule() {
+    let found = bisect(
         "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart",
         "tests/bisect/s4/good.iptables-save",
         "tests/bisect/s4/bad.iptables-save",
@@ -43,16 +46,16 @@ fn the_rule_that_the_sick_node_of_s4_lacks() {
     let rule = "! -s 172.16.128.0/17 -m comment --comment \"Kubernetes service cluster ip + port \
                 for masquerade purpose\" -m set --match-set KUBE-CLUSTER-IP dst,dst -j \
                 KUBE-MARK-MASQ";
-    let one = [["iptables nat KUBE-SERVICES", rule, "none"]];
-    assert_eq!(named(&found["breaks"]), one, "{found:#}");
-    assert_eq!(named(&found["cures"]), one, "{found:#}");
+    let expected = [["iptables nat KUBE-SERVICES", rule, "none"]];
+    assert_eq!(differences(&found["breaks"]), expected, "{found:#}");
+    assert_eq!(differences(&found["cures"]), expected, "{found:#}");
     assert_eq!(found["symptom"]["probe"], "fromNode");
     assert!(found["differences"].as_u64() > Some(10), "{found:#}");
 }
 
 #[test]
-fn the_rule_or_its_entry_by_which_the_nodes_of_s0_differ() {
-    let found = found(
+fn bisect_s0_nodes_finds_rule_and_set_entry() {
+    let found = bisect(
         "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
         "tests/bisect/s0/good",
         "tests/bisect/s0/bad",
@@ -69,8 +72,8 @@ fn the_rule_or_its_entry_by_which_the_nodes_of_s0_differ() {
         ["iptables nat KUBE-LOAD-BALANCER", "none", rule],
     ];
     // Neither the rule alone nor the entry alone causes the return.
-    assert_eq!(named(&found["breaks"]), both, "{found:#}");
-    let cures = named(&found["cures"]);
+    assert_eq!(differences(&found["breaks"]), both, "{found:#}");
+    let cures = differences(&found["cures"]);
     assert!(cures.len() == 1 && both.contains(&cures[0]), "{found:#}");
     // Every second connection fails, in turn.
     assert_eq!(found["symptom"]["by"], "verdict");

@@ -8,40 +8,40 @@ use std::process::Command;
 use std::time::Duration;
 
 use svclab_runner::kernel::KernelError;
-use svclab_runner::kernel::guest::{Cache, Deadlines, SNAPSHOTS, Wanted};
+use svclab_runner::kernel::guest::{Cache, Deadlines, KernelRequest, SNAPSHOTS};
 
-use super::caches::{is_clean, own_cache};
+use super::caches::{assert_clean, new_cache};
 use super::cases::case;
-use super::command::{QEMU, programs, run};
+use super::command::{QEMU, program_directory, run};
 use super::guests::block_on;
-use super::support::{QUICK, guest_in, guest_of, own_kernel};
+use super::support::{QUICK, guest_in, guest_with_program, unpack_kernel};
 
 /// Starts a guest with a new cache, that program as its first process, and that boot timeout.
 /// Returns the error message.
-fn started_with(init: &Path, boot: Duration) -> String {
+fn boot_error(init: &Path, boot: Duration) -> String {
     let deadlines = Deadlines {
         boot,
         ..Deadlines::default()
     };
-    let (_directory, cache) = own_cache("6.12");
-    let wanted = Wanted::Series("6.12".to_owned());
+    let (_directory, cache) = new_cache("6.12");
+    let wanted = KernelRequest::Series("6.12".to_owned());
     let error = block_on(async {
-        let guest = guest_of(&cache, &wanted, init).await;
+        let guest = guest_with_program(&cache, &wanted, init).await;
         let error = guest.with_deadlines(deadlines).start().await;
         error.expect_err("it cannot come up")
     });
-    let KernelError::Guest(guest) = &error else {
+    let KernelError::NoGuest(guest) = &error else {
         panic!("{error:?}")
     };
     assert!(guest.is_loss());
-    is_clean(cache.directory());
+    assert_clean(cache.directory());
     assert_eq!(cache.keys(SNAPSHOTS), [""; 0], "nothing was kept");
     error.to_string()
 }
 
 #[test]
-fn a_panic_at_boot_is_told_in_the_kernel_s_words() {
-    let message = started_with(Path::new("/bin/false"), Deadlines::default().boot);
+fn guest_kernel_panic_at_boot_is_quoted() {
+    let message = boot_error(Path::new("/bin/false"), Deadlines::default().boot);
     let first = message.lines().next().expect("it says something");
     assert!(
         first.contains("did not come up: the guest's kernel panicked: Attempted to kill init!"),
@@ -50,7 +50,7 @@ fn a_panic_at_boot_is_told_in_the_kernel_s_words() {
 }
 
 #[test]
-fn a_hang_at_boot_ends_at_its_deadline() {
+fn guest_hang_at_boot_ends_at_deadline() {
     let directory = tempfile::tempdir().expect("a directory");
     let source = directory.path().join("idle.c");
     let idle = directory.path().join("idle");
@@ -61,7 +61,7 @@ fn a_hang_at_boot_ends_at_its_deadline() {
         .arg(&source)
         .status();
     assert!(compiled.expect("there is a compiler").success());
-    let message = started_with(&idle, Duration::from_secs(20));
+    let message = boot_error(&idle, Duration::from_secs(20));
     assert!(message.contains("was not ready after 20 s"), "{message}");
 }
 
@@ -69,10 +69,10 @@ fn a_hang_at_boot_ends_at_its_deadline() {
 fn snapshot(cache: &Cache) -> PathBuf {
     let keys = cache.keys(SNAPSHOTS);
     assert_eq!(keys.len(), 1, "{keys:?}");
-    cache.place(SNAPSHOTS, &keys[0])
+    cache.entry_directory(SNAPSHOTS, &keys[0])
 }
 
-async fn works(cache: &Cache) {
+async fn assert_guest_works(cache: &Cache) {
     let prepared = case(QUICK);
     let agent = guest_in(cache, "6.12")
         .await
@@ -90,22 +90,22 @@ async fn works(cache: &Cache) {
     );
 }
 
-fn made(file: &Path) -> std::time::SystemTime {
+fn modified(file: &Path) -> std::time::SystemTime {
     fs::metadata(file)
         .and_then(|found| found.modified())
         .expect("the file is there")
 }
 
 #[test]
-fn a_damaged_snapshot_is_made_anew() {
-    let (_directory, cache) = own_cache("6.12");
+fn snapshot_damaged_is_rebuilt() {
+    let (_directory, cache) = new_cache("6.12");
     block_on(async {
-        works(&cache).await;
+        assert_guest_works(&cache).await;
         let kept = snapshot(&cache);
-        let first = made(&kept.join("manifest.json"));
+        let first = modified(&kept.join("manifest.json"));
         // An intact snapshot is used again.
-        works(&cache).await;
-        assert_eq!(made(&snapshot(&cache).join("manifest.json")), first);
+        assert_guest_works(&cache).await;
+        assert_eq!(modified(&snapshot(&cache).join("manifest.json")), first);
         // Overwrites bytes in the memory of the kernel.
         let memory = File::options()
             .write(true)
@@ -114,8 +114,8 @@ fn a_damaged_snapshot_is_made_anew() {
         memory
             .write_all_at(&[0xff; 4096], 0x0100_0000)
             .expect("it is there");
-        works(&cache).await;
-        let second = made(&snapshot(&cache).join("manifest.json"));
+        assert_guest_works(&cache).await;
+        let second = modified(&snapshot(&cache).join("manifest.json"));
         assert!(second > first);
         File::options()
             .write(true)
@@ -123,16 +123,16 @@ fn a_damaged_snapshot_is_made_anew() {
             .expect("it is there")
             .set_len(1000)
             .expect("it is there");
-        works(&cache).await;
-        assert!(made(&snapshot(&cache).join("manifest.json")) > second);
+        assert_guest_works(&cache).await;
+        assert!(modified(&snapshot(&cache).join("manifest.json")) > second);
     });
 }
 
 #[test]
-fn a_snapshot_that_does_not_go_on_is_made_anew() {
-    let (_directory, cache) = own_cache("6.12");
+fn snapshot_that_fails_to_restore_is_rebuilt() {
+    let (_directory, cache) = new_cache("6.12");
     block_on(async {
-        works(&cache).await;
+        assert_guest_works(&cache).await;
         let kept = snapshot(&cache);
         let mut state = File::options()
             .write(true)
@@ -145,7 +145,7 @@ fn a_snapshot_that_does_not_go_on_is_made_anew() {
         let mut manifest: serde_json::Value = serde_json::from_str(&manifest).expect("it is there");
         manifest["files"]["state"] = sha256(&kept.join("state")).into();
         fs::write(kept.join("manifest.json"), manifest.to_string()).expect("it is there");
-        works(&cache).await;
+        assert_guest_works(&cache).await;
     });
 }
 
@@ -155,11 +155,11 @@ fn sha256(file: &Path) -> String {
 }
 
 #[test]
-fn a_user_s_own_kernel_runs_labs() {
-    let (tree, image, release) = own_kernel("6.1", |_| true);
+fn run_kernel_of_user_with_modules_passes() {
+    let (tree, image, release) = unpack_kernel("6.1", |_| true);
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let cache = directory.path().join("cache");
-    let path = programs(&[QEMU], &[]);
+    let path = program_directory(&[QEMU], &[]);
     let image = image.to_string_lossy();
     let ran = |words: &[&str]| {
         let words: Vec<&str> = ["run", QUICK, "--format", "json", "--kernel", &image]

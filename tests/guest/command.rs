@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use super::SVCLAB;
-use super::caches::is_clean;
-use super::processes::{Held, of_session};
+use super::caches::assert_clean;
+use super::processes::{HeldProcess, session_processes};
 
 /// Name of the QEMU program that guests need.
 pub const QEMU: &str = "qemu-system-x86_64";
 
 /// Creates a directory of programs: links to installed programs, and shell scripts.
-pub fn programs(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::TempDir {
+pub fn program_directory(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     for name in real {
         symlink(installed(name), directory.path().join(name)).expect("a link");
@@ -40,11 +40,11 @@ pub fn installed(name: &str) -> PathBuf {
 
 /// Returns the command with this cache and this `PATH`, as leader of a new session.
 pub fn svclab(cache: &Path, path: &Path) -> Command {
-    on_machine(SVCLAB, cache, path)
+    command_on_machine(SVCLAB, cache, path)
 }
 
 /// Returns another program, which starts the command, in the same environment.
-pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
+pub fn command_on_machine(program: &str, cache: &Path, path: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -66,43 +66,43 @@ pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
 }
 
 /// Exit code and output of an ended command.
-pub struct Ended {
+pub struct CommandResult {
     pub code: Option<i32>,
     pub said: String,
 }
 
 /// Runs the command until it ends. Then asserts that no process of the command runs, no lock of the
 /// cache is held, and no entry is incomplete.
-pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> Ended {
+pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> CommandResult {
     let child = svclab(cache, path)
         .args(arguments)
         .spawn()
         .expect("the command starts");
-    ended(child, cache)
+    wait_for_end(child, cache)
 }
 
 /// Waits until a started command ends.
-pub fn ended(child: Child, cache: &Path) -> Ended {
+pub fn wait_for_end(child: Child, cache: &Path) -> CommandResult {
     let session = i32::try_from(child.id()).expect("a process has a small number");
     let output = child.wait_with_output().expect("it ends");
-    let ended = told(&output);
-    assert_eq!(of_session(session), [""; 0], "{}", ended.said);
-    is_clean(cache);
+    let ended = to_result(&output);
+    assert_eq!(session_processes(session), [""; 0], "{}", ended.said);
+    assert_clean(cache);
     ended
 }
 
-fn told(output: &Output) -> Ended {
-    let said = [&output.stdout, &output.stderr]
+fn to_result(output: &Output) -> CommandResult {
+    let text = [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
         .concat();
-    Ended {
+    CommandResult {
         code: output.status.code(),
-        said,
+        said: text,
     }
 }
 
 /// Returns the output without parts that differ between machines and runs.
-pub fn shown(ended: &Ended, cache: &Path) -> String {
+pub fn normalized(ended: &CommandResult, cache: &Path) -> String {
     let mut text = ended
         .said
         .replace(&cache.display().to_string(), "CACHE")
@@ -122,7 +122,7 @@ pub fn shown(ended: &Ended, cache: &Path) -> String {
 }
 
 /// Compares the output with a snapshot.
-macro_rules! assert_said {
+macro_rules! assert_output_snapshot {
     ($ended:expr, $cache:expr) => {
         insta::with_settings!({filters => vec![
             (r"\(\d+\.\d+ s\)", "(TIME)"),
@@ -130,29 +130,29 @@ macro_rules! assert_said {
             (r"\.yaml:\d+", ".yaml:LINE"),
             (r"\d+\.\d+\.\d+[-+]\S*-(amd64|generic)", "RELEASE"),
         ]}, {
-            insta::assert_snapshot!($crate::command::shown(&$ended, $cache));
+            insta::assert_snapshot!($crate::command::normalized(&$ended, $cache));
         })
     };
 }
-pub(crate) use assert_said;
+pub(crate) use assert_output_snapshot;
 
 /// A running command whose debug log is read.
-pub struct Telling {
+pub struct LoggedCommand {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStderr>>,
 }
 
-impl Telling {
+impl LoggedCommand {
     pub fn start(cache: &Path, path: &Path, arguments: &[&str]) -> Self {
         let mut child = svclab(cache, path)
             .args(arguments)
             .env("SVCLAB_LOG", "debug")
             .spawn()
             .expect("the command starts");
-        let errors = child.stderr.take().expect("standard error is a pipe");
+        let stderr = child.stderr.take().expect("standard error is a pipe");
         Self {
             child,
-            lines: BufReader::new(errors).lines(),
+            lines: BufReader::new(stderr).lines(),
         }
     }
 
@@ -162,7 +162,7 @@ impl Telling {
     }
 
     /// Reads the log until a line contains the text. Returns the rest of the line.
-    pub fn until(&mut self, words: &str) -> String {
+    pub fn read_until(&mut self, words: &str) -> String {
         let mut before = Vec::new();
         for line in self.lines.by_ref() {
             let line = line.expect("it says text");
@@ -175,19 +175,19 @@ impl Telling {
     }
 
     /// Waits until the command starts QEMU. Returns QEMU's PID and pidfd.
-    pub fn qemu(&mut self) -> (i32, Held) {
-        let process = self.until("QEMU runs process=");
+    pub fn wait_for_qemu(&mut self) -> (i32, HeldProcess) {
+        let process = self.read_until("QEMU runs process=");
         let process = process.trim().parse().expect("a process is a number");
-        (process, Held::new(process))
+        (process, HeldProcess::new(process))
     }
 
     /// Waits until the command ends.
-    pub fn ended(mut self, cache: &Path) -> Ended {
+    pub fn wait_for_end(mut self, cache: &Path) -> CommandResult {
         // Reads the log to its end, so that the command does not block.
         let lines = self.lines;
         let reading = std::thread::spawn(move || lines.for_each(drop));
         self.child.stderr = None;
-        let ended = ended(self.child, cache);
+        let ended = wait_for_end(self.child, cache);
         reading.join().expect("it reads to the end");
         ended
     }

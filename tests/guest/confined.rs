@@ -14,10 +14,10 @@ use nix::unistd::geteuid;
 use svclab_runner::kernel::guest::Cache;
 
 use super::SVCLAB;
-use super::caches::own_cache;
-use super::command::{QEMU, installed, programs};
-use super::container::contain;
-use super::seen::Seen;
+use super::caches::new_cache;
+use super::command::{QEMU, installed, program_directory};
+use super::container::restrict;
+use super::seen::QemuState;
 use super::support::QUICK;
 
 /// User ID without an account, for an ordinary user and the owner of files.
@@ -59,7 +59,7 @@ impl Caller {
 
 /// Returns the command as that caller starts it. The command inherits a descriptor of a secret
 /// file.
-fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command {
+fn command_as(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command {
     let secret = fs::File::open("/etc/shadow");
     let mut command = Command::new(SVCLAB);
     command
@@ -85,12 +85,12 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
     }
     match caller {
         Caller::Root => {}
-        Caller::Container => contain(&mut command),
+        Caller::Container => restrict(&mut command),
         Caller::Ordinary => {
             command.uid(ORDINARY).gid(ORDINARY);
         }
         Caller::WithoutNamespaces => {
-            contain(&mut command);
+            restrict(&mut command);
             // The filter stays; changing the user drops the capabilities.
             // SAFETY: only system calls are made between fork and exec.
             unsafe {
@@ -107,18 +107,18 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
 }
 
 /// Runs the command as that caller. Returns its exit code and standard output.
-fn told(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> (Option<i32>, String) {
-    let output = command(caller, cache, path, words).output();
+fn run_as(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let output = command_as(caller, cache, path, words).output();
     let output = output.expect("the command starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output.status.code(), said)
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), stdout)
 }
 
 /// Arguments that run a quick case in a guest.
 const RUN: [&str; 4] = ["run", QUICK, "--kernel", "6.12"];
 
 /// Records the state of each QEMU once it runs a guest, until the command ends.
-fn watch(mut child: Child) -> (Vec<Seen>, std::process::Output) {
+fn record_qemu(mut child: Child) -> (Vec<QemuState>, std::process::Output) {
     let mut seen = Vec::new();
     while child.try_wait().expect("the command runs").is_none() {
         for process in children(child.id()) {
@@ -127,7 +127,7 @@ fn watch(mut child: Child) -> (Vec<Seen>, std::process::Output) {
             // QEMU's own filter is the last step of its setup.
             if name.starts_with("qemu") && seccomp.lines().any(|line| line == "Seccomp_filters:\t2")
             {
-                seen.extend(Seen::of(process, child.id()));
+                seen.extend(QemuState::read(process, child.id()));
             }
         }
         std::thread::yield_now();
@@ -150,9 +150,9 @@ fn children(process: u32) -> Vec<i32> {
 }
 
 /// Creates a cache owned by that user, and a directory with the installed QEMU.
-fn prepared(owner: u32) -> (tempfile::TempDir, Cache, tempfile::TempDir, PathBuf) {
-    let (directory, cache) = own_cache("6.12");
-    let path = programs(&[QEMU], &[]);
+fn prepare(owner: u32) -> (tempfile::TempDir, Cache, tempfile::TempDir, PathBuf) {
+    let (directory, cache) = new_cache("6.12");
+    let path = program_directory(&[QEMU], &[]);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open.clone()).expect("permissions");
     fs::set_permissions(path.path(), open).expect("permissions");
@@ -161,68 +161,77 @@ fn prepared(owner: u32) -> (tempfile::TempDir, Cache, tempfile::TempDir, PathBuf
     (directory, cache, path, bin)
 }
 
-fn passes(caller: Caller, cache: &Cache, bin: &Path, words: &[&str]) -> (Vec<Seen>, String) {
-    let child = command(caller, cache.directory(), bin, words).spawn();
-    let (seen, output) = watch(child.expect("the command starts"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{caller:?}: {said}{told}");
+fn run_passing(
+    caller: Caller,
+    cache: &Cache,
+    bin: &Path,
+    words: &[&str],
+) -> (Vec<QemuState>, String) {
+    let child = command_as(caller, cache.directory(), bin, words).spawn();
+    let (seen, output) = record_qemu(child.expect("the command starts"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{caller:?}: {stderr}{stdout}"
+    );
     assert!(!seen.is_empty(), "QEMU was not seen");
-    (seen, format!("{said}{told}"))
+    (seen, format!("{stderr}{stdout}"))
 }
 
-fn is_other_user(seen: &Seen) -> bool {
+fn is_other_user(seen: &QemuState) -> bool {
     let ids = [seen.ids("Uid"), seen.ids("Gid")].concat();
     seen.field("Groups").is_empty() && ids.iter().all(|id| (61_184..65_519).contains(id))
 }
 
 #[test]
-fn qemu_of_root_is_confined() {
+fn qemu_started_by_root_is_confined() {
     assert!(geteuid().is_root(), "this test takes root");
-    let (_directory, cache, _path, bin) = prepared(0);
+    let (_directory, cache, _path, bin) = prepare(0);
     // The first run boots the guest; the second restores the snapshot.
     for _ in 0..2 {
-        let (observations, _) = passes(Caller::Root, &cache, &bin, &RUN);
+        let (observations, _) = run_passing(Caller::Root, &cache, &bin, &RUN);
         for seen in &observations {
             seen.assert_confined();
             assert!(is_other_user(seen), "{}", seen.status);
         }
-        assert!(observations.iter().any(Seen::shares_memory));
+        assert!(observations.iter().any(QemuState::shares_memory));
     }
 }
 
 #[test]
-fn cache_of_another_user_starts_no_qemu() {
+fn cache_of_other_user_is_refused_before_qemu_starts() {
     assert!(geteuid().is_root(), "this test takes root");
-    let (directory, cache, _path, bin) = prepared(0);
+    let (directory, cache, _path, bin) = prepare(0);
     // The script leaves a file if svclab starts it.
     let (qemu, started) = (bin.join(QEMU), directory.path().join("started"));
     fs::remove_file(&qemu).expect("a link");
     fs::write(&qemu, format!("#!/bin/sh\n> {}\n", started.display())).expect("a script");
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("permissions");
-    let ends = |owner: u32, mode: u32, words: &str| {
+    let assert_refused = |owner: u32, mode: u32, words: &str| {
         let cache = cache.directory();
         chown(cache, Some(owner), Some(owner)).expect("an owner");
         fs::set_permissions(cache, fs::Permissions::from_mode(mode)).expect("permissions");
-        let (code, said) = told(Caller::Root, cache, &bin, &RUN);
+        let (code, said) = run_as(Caller::Root, cache, &bin, &RUN);
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains(words), "{said}");
     };
-    ends(
+    assert_refused(
         ORDINARY,
         0o700,
         "belongs to the user 54321, not to the user 0",
     );
-    ends(0, 0o777, "may be written by others");
+    assert_refused(0, 0o777, "may be written by others");
     assert!(!started.exists(), "QEMU was started");
 }
 
 #[test]
-fn qemu_of_ordinary_user_is_confined() {
+fn qemu_started_by_ordinary_user_is_confined() {
     assert!(geteuid().is_root(), "this test takes root");
-    let (_directory, cache, _path, bin) = prepared(ORDINARY);
+    let (_directory, cache, _path, bin) = prepare(ORDINARY);
     for _ in 0..2 {
-        for seen in passes(Caller::Ordinary, &cache, &bin, &RUN).0 {
+        for seen in run_passing(Caller::Ordinary, &cache, &bin, &RUN).0 {
             seen.assert_confined();
             assert_eq!(seen.ids("Uid"), [ORDINARY; 4]);
             // As the owner of the cache it could open the file again to write.
@@ -235,9 +244,9 @@ fn qemu_of_ordinary_user_is_confined() {
 fn run_without_namespaces_passes_in_unprivileged_guest() {
     assert!(geteuid().is_root(), "this test takes root");
     for caller in [Caller::Container, Caller::WithoutNamespaces] {
-        let (_directory, cache, _path, bin) = prepared(caller.user());
+        let (_directory, cache, _path, bin) = prepare(caller.user());
         for _ in 0..2 {
-            let (seen, said) = passes(caller, &cache, &bin, &["run", QUICK]);
+            let (seen, said) = run_passing(caller, &cache, &bin, &["run", QUICK]);
             for seen in seen {
                 seen.assert_unprivileged();
                 match caller.user() {
@@ -255,10 +264,10 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
         }
         // `--kernel host` rules out a guest.
         let words = ["run", QUICK, "--kernel", "host"];
-        let (code, said) = told(caller, cache.directory(), &bin, &words);
+        let (code, said) = run_as(caller, cache.directory(), &bin, &words);
         assert_eq!(code, Some(3), "{caller:?}: {said}");
         // The report of `doctor` agrees with the run.
-        let (code, said) = told(caller, cache.directory(), &bin, &["doctor"]);
+        let (code, said) = run_as(caller, cache.directory(), &bin, &["doctor"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("This machine can run every lab."), "{said}");
         let refused = "QEMU runs as a user without privileges, but this machine refuses it: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
@@ -267,12 +276,12 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
 }
 
 #[test]
-fn guest_missing_where_no_agent_starts_names_both_reasons() {
+fn run_without_guest_and_host_agent_names_both_reasons() {
     assert!(geteuid().is_root(), "this test takes root");
-    let (_directory, cache) = own_cache("6.12");
-    let path = programs(&[], &[]);
+    let (_directory, cache) = new_cache("6.12");
+    let path = program_directory(&[], &[]);
     let words = ["run", QUICK];
-    let (code, said) = told(Caller::Container, cache.directory(), path.path(), &words);
+    let (code, said) = run_as(Caller::Container, cache.directory(), path.path(), &words);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("no user namespace"), "{said}");
     assert!(
@@ -282,8 +291,8 @@ fn guest_missing_where_no_agent_starts_names_both_reasons() {
 }
 
 #[test]
-fn qemu_of_root_that_may_not_change_its_user_is_refused() {
-    let (_directory, cache, _path, bin) = prepared(0);
+fn qemu_root_without_setuid_is_refused() {
+    let (_directory, cache, _path, bin) = prepare(0);
     let output = Command::new(installed("setpriv"))
         .arg("--bounding-set=-setuid")
         .arg(SVCLAB)
@@ -293,18 +302,18 @@ fn qemu_of_root_that_may_not_change_its_user_is_refused() {
         .env("PATH", bin)
         .output()
         .expect("setpriv(1) runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{stdout}");
     let refused = "QEMU is not started, because it cannot become a user without privileges: permission denied";
-    assert!(said.contains(refused), "{said}");
+    assert!(stdout.contains(refused), "{stdout}");
     assert!(
-        said.contains("CAP_SETUID, CAP_SETGID and CAP_KILL"),
-        "{said}"
+        stdout.contains("CAP_SETUID, CAP_SETGID and CAP_KILL"),
+        "{stdout}"
     );
 }
 
 /// Compiles the program that tries to reach the targets in the macros.
-fn intruder(at: &Path, macros: &[(&str, String)]) {
+fn compile_intruder(directory: &Path, macros: &[(&str, String)]) {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest/intruder.c");
     let compiled = Command::new("cc")
         .args(
@@ -313,7 +322,7 @@ fn intruder(at: &Path, macros: &[(&str, String)]) {
                 .map(|(name, value)| format!("-D{name}={value}")),
         )
         .arg("-o")
-        .args([at.join(QEMU).as_path(), Path::new(source)])
+        .args([directory.join(QEMU).as_path(), Path::new(source)])
         .status();
     assert!(compiled.expect("there is a compiler").success());
 }
@@ -344,7 +353,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
         Caller::WithoutNamespaces,
     ] {
         let user = caller.user();
-        let (directory, cache, path, bin) = prepared(user);
+        let (directory, cache, path, bin) = prepare(user);
         fs::remove_file(bin.join(QEMU)).expect("a link");
         // Files and a socket that only the caller can reach.
         let place = directory.path().join("place");
@@ -357,7 +366,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
         let victim = Victim(victim.expect("sleep(1) starts"));
         let process = victim.0.id();
         let text = |path: &Path| format!("\"{}\"", path.display());
-        intruder(
+        compile_intruder(
             &bin,
             &[
                 ("SECRET", text(&secret)),
@@ -367,9 +376,9 @@ fn program_in_place_of_qemu_reaches_nothing() {
                 ("VICTIM", process.to_string()),
             ],
         );
-        let (code, said) = told(caller, cache.directory(), &bin, &RUN);
-        assert_eq!(code, Some(5), "{caller:?}: {said}");
-        let tried = said.split_once("tried ").map_or("", |(_, rest)| rest);
+        let (code, stdout) = run_as(caller, cache.directory(), &bin, &RUN);
+        assert_eq!(code, Some(5), "{caller:?}: {stdout}");
+        let tried = stdout.split_once("tried ").map_or("", |(_, rest)| rest);
         let tried = tried.lines().next().unwrap_or_default();
         let tried: Vec<(&str, i32)> = tried
             .split_whitespace()
@@ -378,7 +387,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
                 Some((name, error.parse().ok()?))
             })
             .collect();
-        assert_eq!(tried.len(), 24, "{caller:?}: {said}");
+        assert_eq!(tried.len(), 24, "{caller:?}: {stdout}");
         for (name, error) in tried {
             if name == "descriptors" {
                 assert_eq!(error, 0, "{caller:?}: strange descriptors");
@@ -394,7 +403,10 @@ fn program_in_place_of_qemu_reaches_nothing() {
                 Errno::EINVAL,
             ];
             let is_refused = refusals.iter().any(|errno| *errno as i32 == error);
-            assert!(is_refused, "{caller:?}: {name} ended with {error}: {said}");
+            assert!(
+                is_refused,
+                "{caller:?}: {name} ended with {error}: {stdout}"
+            );
         }
         drop((listener, path));
     }

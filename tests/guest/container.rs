@@ -56,8 +56,8 @@ const REFUSED: &[c_long] = &[
 const NAMESPACES: u32 = 0x7E02_0000;
 
 /// Restricts a command like such a container. The calling process must be root.
-pub fn contain(command: &mut Command) {
-    let filter = filter();
+pub fn restrict(command: &mut Command) {
+    let filter = syscall_filter();
     // SAFETY: only system calls are made between fork and exec.
     unsafe {
         command.pre_exec(move || {
@@ -86,7 +86,7 @@ pub fn contain(command: &mut Command) {
     }
 }
 
-fn filter() -> Vec<libc::sock_filter> {
+fn syscall_filter() -> Vec<libc::sock_filter> {
     let code = |parts: u32| u16::try_from(parts).expect("16 bits");
     let line = |parts, k, jt, jf| libc::sock_filter {
         code: code(parts),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::SVCLAB;
 
 /// Runs `explain` and returns the connections of a probe.
-fn connections(case: &str, probe: &str) -> Vec<Value> {
+fn explain_connections(case: &str, probe: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args([
@@ -20,29 +20,29 @@ fn connections(case: &str, probe: &str) -> Vec<Value> {
         ])
         .output()
         .expect("the command starts");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr_text}");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let connections = &document["cases"][0]["connections"];
     connections.as_array().expect("connections").clone()
 }
 
-fn conclusion(connection: &Value) -> String {
-    let said = connection["conclusion"].as_array().expect("sentences");
-    let said: Vec<&str> = said.iter().filter_map(Value::as_str).collect();
-    said.join("\n")
+fn conclusion_text(connection: &Value) -> String {
+    let sentences = connection["conclusion"].as_array().expect("sentences");
+    let sentences: Vec<&str> = sentences.iter().filter_map(Value::as_str).collect();
+    sentences.join("\n")
 }
 
 #[test]
-fn the_hairpin_names_its_rule_its_entry_and_who_never_saw_the_reply() {
+fn explain_hairpin_names_rule_entry_and_missed_reply() {
     let case = "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
-    let connections = connections(case, "call");
-    let (lost, well): (Vec<_>, Vec<_>) = connections
+    let connections = explain_connections(case, "call");
+    let (lost, connected): (Vec<_>, Vec<_>) = connections
         .iter()
         .partition(|connection| connection["verdict"] == "timeout");
-    assert_eq!((lost.len(), well.len()), (4, 4));
+    assert_eq!((lost.len(), connected.len()), (4, 4));
     for connection in lost {
-        let said = conclusion(connection);
+        let conclusion_of_lost = conclusion_text(connection);
         for words in [
             "SYN reached pod/default/nginx-a at 172.17.1.10:443",
             "SYN-ACK reached pod/default/client from 172.18.1.10:30443 (node-1), which it never \
@@ -51,22 +51,28 @@ fn the_hairpin_names_its_rule_its_entry_and_who_never_saw_the_reply() {
             "--match-set KUBE-NODE-PORT-LOCAL-TCP dst -j RETURN`, by the entry \
              KUBE-NODE-PORT-LOCAL-TCP 30443",
         ] {
-            assert!(said.contains(words), "{words}: {said}");
+            assert!(
+                conclusion_of_lost.contains(words),
+                "{words}: {conclusion_of_lost}"
+            );
         }
     }
 }
 
 #[test]
-fn a_node_without_cluster_cidr_keeps_its_source_and_nothing_brings_the_answer_back() {
+fn explain_missing_cluster_cidr_names_unrouted_reply() {
     let case = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
-    let connections = connections(case, "fromNode");
-    let said = conclusion(&connections[0]);
+    let connections = explain_connections(case, "fromNode");
+    let conclusion_of_call = conclusion_text(&connections[0]);
     for words in [
         "SYN reached apiserver-1 at 10.19.9.120:6443",
         "was refused in fabric with ICMP net unreachable: no route",
         "node-1 kept its source 10.20.0.1: no rule marked it for masquerading",
     ] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(
+            conclusion_of_call.contains(words),
+            "{words}: {conclusion_of_call}"
+        );
     }
 }
 
@@ -74,13 +80,13 @@ fn a_node_without_cluster_cidr_keeps_its_source_and_nothing_brings_the_answer_ba
 /// before and after the mark, then filter OUTPUT and nat POSTROUTING with the mark, and the
 /// masquerading rule.
 #[test]
-fn the_stages_of_the_write_up_s_log_come_in_its_order() {
+fn explain_missing_cidr_hop_matches_follow_logged_order() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart";
-    let connections = connections(case, "fromNode");
+    let connections = explain_connections(case, "fromNode");
     let hop = &connections[0]["flights"][0]["hops"][0];
     assert_eq!(hop["namespace"], "node-1");
-    let met = hop["met"].as_array().expect("steps");
-    let stages: Vec<(&str, &str, u64, &str)> = met
+    let matches = hop["met"].as_array().expect("steps");
+    let stages: Vec<(&str, &str, u64, &str)> = matches
         .iter()
         .map(|step| {
             let text = |of: &'static str| step[of].as_str().unwrap_or_default();
@@ -103,6 +109,6 @@ fn the_stages_of_the_write_up_s_log_come_in_its_order() {
         ("nat", "POSTROUTING", 0x4000, real),
         ("nat", "KUBE-POSTROUTING", 0x4000, real),
     ] {
-        assert!(rest.any(|own| *own == stage), "{stage:?}: {stages:?}");
+        assert!(rest.any(|found| *found == stage), "{stage:?}: {stages:?}");
     }
 }

@@ -7,14 +7,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab_runner::kernel::guest::SNAPSHOTS;
 
-use super::caches::own_cache;
-use super::command::{QEMU, Telling, assert_said, programs, run};
+use super::caches::new_cache;
+use super::command::{LoggedCommand, QEMU, assert_output_snapshot, program_directory, run};
 use super::guests::{AGENT, block_on};
-use super::support::{QUICK, guest_in, guest_of, own_kernel};
-use svclab_runner::kernel::guest::{Cache, Wanted};
+use super::support::{QUICK, guest_in, guest_with_program, unpack_kernel};
+use svclab_runner::kernel::guest::{Cache, KernelRequest};
 
 /// Arguments of a run whose probes wait for packets that never arrive.
-const WAITING: [&str; 6] = [
+const WAITING_RUN: [&str; 6] = [
     "run",
     "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
     "--kernel",
@@ -24,78 +24,78 @@ const WAITING: [&str; 6] = [
 ];
 
 #[test]
-fn a_killed_run_leaves_the_other_its_cache_and_nothing_running() {
-    let (_directory, cache) = own_cache("6.12");
-    let path = programs(&[QEMU], &[]);
+fn run_killed_while_other_waits_lets_other_pass() {
+    let (_directory, cache) = new_cache("6.12");
+    let path = program_directory(&[QEMU], &[]);
     let start = || {
-        Telling::start(
+        LoggedCommand::start(
             cache.directory(),
             path.path(),
             &["run", QUICK, "--kernel", "6.12"],
         )
     };
     let mut first = start();
-    let (_, qemu) = first.qemu();
+    let (_, qemu) = first.wait_for_qemu();
     let mut second = start();
-    second.until("waiting for it");
+    second.read_until("waiting for it");
     first.kill();
-    qemu.is_gone();
-    let ended = second.ended(cache.directory());
+    qemu.wait_for_end();
+    let ended = second.wait_for_end(cache.directory());
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert_eq!(cache.keys(SNAPSHOTS).len(), 1);
 }
 
 #[test]
-fn ctrl_c_ends_guests_too() {
-    let (_directory, cache) = own_cache("6.12");
-    let path = programs(&[QEMU], &[]);
-    let mut booting = Telling::start(cache.directory(), path.path(), &WAITING);
-    let (_, qemu) = booting.qemu();
+fn run_ctrl_c_ends_guests() {
+    let (_directory, cache) = new_cache("6.12");
+    let path = program_directory(&[QEMU], &[]);
+    let mut booting = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
+    let (_, qemu) = booting.wait_for_qemu();
     kill(Pid::from_raw(booting.id()), Signal::SIGINT).expect("it runs");
-    let ended = booting.ended(cache.directory());
+    let ended = booting.wait_for_end(cache.directory());
     assert_eq!(ended.code, Some(130), "{}", ended.said);
-    qemu.is_gone();
+    qemu.wait_for_end();
     // The same while the probes run.
-    let mut probing = Telling::start(cache.directory(), path.path(), &WAITING);
-    probing.until("run its probes");
+    let mut probing = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
+    probing.read_until("run its probes");
     kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("it runs");
-    let ended = probing.ended(cache.directory());
+    let ended = probing.wait_for_end(cache.directory());
     assert_eq!(ended.code, Some(130), "{}", ended.said);
 }
 
 #[test]
-fn a_guest_that_is_lost_under_way_is_told() {
-    let (_directory, cache) = own_cache("6.12");
+fn guest_killed_or_stopped_during_run_is_reported() {
+    let (_directory, cache) = new_cache("6.12");
     block_on(async { drop(guest_in(&cache, "6.12").await.start().await) });
-    let path = programs(&[QEMU], &[]);
+    let path = program_directory(&[QEMU], &[]);
     let lost_by = |signal| {
-        let mut run = Telling::start(cache.directory(), path.path(), &WAITING);
-        let (process, qemu) = run.qemu();
-        run.until("run its probes");
+        let mut run = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
+        let (process, qemu) = run.wait_for_qemu();
+        run.read_until("run its probes");
         kill(Pid::from_raw(process), signal).expect("it runs");
-        let ended = run.ended(cache.directory());
-        qemu.is_gone();
+        let ended = run.wait_for_end(cache.directory());
+        qemu.wait_for_end();
         assert_eq!(ended.code, Some(5), "{}", ended.said);
         ended
     };
-    assert_said!(lost_by(Signal::SIGKILL), cache.directory());
+    assert_output_snapshot!(lost_by(Signal::SIGKILL), cache.directory());
     // A stopped guest sends nothing any more.
-    assert_said!(lost_by(Signal::SIGSTOP), cache.directory());
+    assert_output_snapshot!(lost_by(Signal::SIGSTOP), cache.directory());
 }
 
 #[test]
-fn kernels_are_listed_and_removed_with_their_snapshots() {
-    let (_directory, cache) = own_cache("6.12");
-    let path = programs(&[QEMU], &[]);
+fn kernel_list_and_rm_include_snapshots() {
+    let (_directory, cache) = new_cache("6.12");
+    let path = program_directory(&[QEMU], &[]);
     let kernel = |words: &[&str], code: i32| {
         let words: Vec<&str> = ["kernel"].iter().chain(words).copied().collect();
         let ended = run(cache.directory(), path.path(), &words);
         assert_eq!(ended.code, Some(code), "{}", ended.said);
         ended
     };
-    let said = kernel(&["path", "6.12"], 0).said;
-    assert!(Path::new(said.trim()).is_file(), "{said}");
-    assert_said!(kernel(&["path"], 0), cache.directory());
+    let kernel_path = kernel(&["path", "6.12"], 0).said;
+    assert!(Path::new(kernel_path.trim()).is_file(), "{kernel_path}");
+    assert_output_snapshot!(kernel(&["path"], 0), cache.directory());
     let kept = kernel(&["list"], 0).said;
     assert!(
         kept.contains(" kept, ") && kept.contains(" linux-image-6.12."),
@@ -105,25 +105,25 @@ fn kernels_are_listed_and_removed_with_their_snapshots() {
     block_on(async { drop(guest_in(&cache, "6.12").await.start().await) });
     let kept = kernel(&["list"], 0).said;
     assert!(kept.contains(", 1 snapshot "), "{kept}");
-    assert_said!(kernel(&["rm", "6.7"], 3), cache.directory());
-    assert_said!(kernel(&["rm", "6.12"], 0), cache.directory());
+    assert_output_snapshot!(kernel(&["rm", "6.7"], 3), cache.directory());
+    assert_output_snapshot!(kernel(&["rm", "6.12"], 0), cache.directory());
     assert_eq!(cache.keys("kernels"), [""; 0]);
     assert_eq!(cache.keys(SNAPSHOTS), [""; 0]);
-    assert_said!(kernel(&["path", "6.12"], 3), cache.directory());
-    assert_said!(kernel(&["rm", "6.12"], 3), cache.directory());
+    assert_output_snapshot!(kernel(&["path", "6.12"], 3), cache.directory());
+    assert_output_snapshot!(kernel(&["rm", "6.12"], 3), cache.directory());
     // The cache has no kernel, and apt is missing.
-    assert_said!(kernel(&["list"], 3), cache.directory());
-    assert_said!(kernel(&["fetch", "6.12"], 3), cache.directory());
+    assert_output_snapshot!(kernel(&["list"], 3), cache.directory());
+    assert_output_snapshot!(kernel(&["fetch", "6.12"], 3), cache.directory());
 }
 
 /// Creates an apt with one kernel, the 6.12 kernel of the distribution.
-fn apt() -> (tempfile::TempDir, tempfile::TempDir) {
-    let (tree, _, release) = own_kernel("6.12", |_| true);
+fn fake_apt() -> (tempfile::TempDir, tempfile::TempDir) {
+    let (tree, _, release) = unpack_kernel("6.12", |_| true);
     let show = format!(
         "case $1 in pkgnames) echo linux-image-{release};; *) case $* in *linux-image-{release}) echo Version: 1;; esac;; esac"
     );
     let unpack = format!("cp -r {0}/boot {0}/lib \"$3\"", tree.path().display());
-    let path = programs(
+    let path = program_directory(
         &[QEMU, "cp", "touch"],
         &[
             ("apt-cache", &show),
@@ -135,10 +135,10 @@ fn apt() -> (tempfile::TempDir, tempfile::TempDir) {
 }
 
 #[test]
-fn kernels_are_fetched_once_and_again_when_they_are_damaged() {
+fn kernel_damaged_is_fetched_again() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let cache = Cache::open(directory.path().join("cache")).expect("a cache");
-    let (_tree, path) = apt();
+    let (_tree, path) = fake_apt();
     let kernel = |words: &[&str]| {
         let ended = run(cache.directory(), path.path(), words);
         assert_eq!(ended.code, Some(0), "{}", ended.said);
@@ -168,28 +168,28 @@ fn kernels_are_fetched_once_and_again_when_they_are_damaged() {
 }
 
 #[test]
-fn another_svclab_makes_a_snapshot_of_its_own_and_old_ones_are_removed() {
-    let (directory, cache) = own_cache("6.12");
-    let wanted = Wanted::Series("6.12".to_owned());
-    let mut seen = Vec::new();
+fn snapshot_per_build_is_created_and_old_ones_removed() {
+    let (directory, cache) = new_cache("6.12");
+    let wanted = KernelRequest::Series("6.12".to_owned());
+    let mut snapshots = Vec::new();
     for build in 0..5 {
         // Each copy of the program has another byte, so it counts as another build.
         let program = directory.path().join(format!("svclab-{build}"));
         let mut bytes = fs::read(AGENT).expect("the program");
         let greeting = b"svclab agent: ";
-        let at = bytes
+        let position = bytes
             .windows(greeting.len())
             .position(|window| window == greeting)
             .expect("it says who it is");
-        bytes[at] = b'0' + build;
+        bytes[position] = b'0' + build;
         fs::write(&program, bytes).expect("it can be written");
         block_on(async {
-            let guest = guest_of(&cache, &wanted, &program).await;
+            let guest = guest_with_program(&cache, &wanted, &program).await;
             drop(guest.start().await.expect("a guest"));
         });
         let keys = cache.keys(SNAPSHOTS);
-        assert!(keys.iter().any(|key| !seen.contains(key)), "{keys:?}");
-        seen.extend(keys.iter().cloned());
+        assert!(keys.iter().any(|key| !snapshots.contains(key)), "{keys:?}");
+        snapshots.extend(keys.iter().cloned());
         assert!(keys.len() <= 3, "{keys:?}");
     }
     assert_eq!(cache.keys(SNAPSHOTS).len(), 3);

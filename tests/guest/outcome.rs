@@ -31,19 +31,19 @@ const COUNTERS: [&str; 9] = [
 
 /// Number of occurrences, as far as two runs must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Often {
+pub enum Occurrences {
     /// Exact number, which the plan alone determines.
     Exactly(u64),
     /// At least once: timing or chance affects the number.
-    Ever,
+    AtLeastOnce,
     Never,
 }
 
-impl fmt::Display for Often {
+impl fmt::Display for Occurrences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exactly(times) => write!(f, "× {times}"),
-            Self::Ever => f.write_str("at least once"),
+            Self::AtLeastOnce => f.write_str("at least once"),
             Self::Never => f.write_str("never"),
         }
     }
@@ -51,32 +51,32 @@ impl fmt::Display for Often {
 
 /// Outcome of a run, one statement a line.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Outcome(pub BTreeSet<String>);
+pub struct RunOutcome(pub BTreeSet<String>);
 
 /// Adds full evidence of packets, counters and rules to the plan.
 pub fn watched(mut prepared: Prepared) -> Prepared {
-    let all: Vec<String> = prepared
+    let namespaces: Vec<String> = prepared
         .plan
         .namespaces
         .iter()
         .map(|namespace| namespace.name.clone())
         .collect();
     prepared.plan.watch = Watch {
-        packets: all.clone(),
-        counters: all.clone(),
-        rules: all,
+        packets: namespaces.clone(),
+        counters: namespaces.clone(),
+        rules: namespaces,
         // Other evidence stays as the case requests it.
         ..prepared.plan.watch
     };
     prepared
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Describes one run of a case.
     pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &Evidence) -> Self {
         assert_eq!(evidence.packets_left_out, 0, "{}", prepared.case.id);
         let plan = &prepared.plan;
-        let ground = Ground::of(plan, evidence);
+        let ground = RunContext::from_evidence(plan, evidence);
         let mut lines = BTreeSet::new();
         for check in judgement.checks() {
             lines.insert(format!(
@@ -90,70 +90,76 @@ impl Outcome {
                 claim.id, claim.verdict, claim.part
             ));
         }
-        lines.extend(verdicts(prepared, judgement));
-        lines.extend(evidence.attempts.iter().map(|each| ground.tried(each)));
-        lines.extend(ground.packets(evidence));
-        lines.extend(counters(evidence));
-        lines.extend(ground.rules(evidence));
+        lines.extend(describe_verdicts(prepared, judgement));
+        lines.extend(
+            evidence
+                .attempts
+                .iter()
+                .map(|each| ground.describe_attempt(each)),
+        );
+        lines.extend(ground.describe_packets(evidence));
+        lines.extend(describe_counters(evidence));
+        lines.extend(ground.describe_rules(evidence));
         Self(lines)
     }
 }
 
 /// Counts the attempts of each probe by verdict; without the number where chance decides.
-fn verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
-    let mut all = Vec::new();
+fn describe_verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
+    let mut lines = Vec::new();
     for probe in &judgement.probes {
         let row = &prepared.case.expected().expected.probes[&probe.name];
         for (verdict, count) in &probe.observed.verdicts {
             let exact = row.verdicts().iter().any(|(name, expected)| {
-                *name == verdict.word()
+                *name == verdict.name()
                     && expected.is_some_and(|range| range.max() == Some(range.min()))
             });
-            let often = if exact {
-                Often::Exactly(u64::from(*count))
+            let occurrences = if exact {
+                Occurrences::Exactly(u64::from(*count))
             } else {
-                Often::Ever
+                Occurrences::AtLeastOnce
             };
-            all.push(format!("probe {}: {verdict} {often}", probe.name));
+            lines.push(format!("probe {}: {verdict} {occurrences}", probe.name));
         }
     }
-    all
+    lines
 }
 
 /// Lists the counters of each namespace that grew.
-fn counters(evidence: &Evidence) -> Vec<String> {
-    let mut all = Vec::new();
+fn describe_counters(evidence: &Evidence) -> Vec<String> {
+    let mut lines = Vec::new();
     for (namespace, grown) in &evidence.counters {
         for counter in COUNTERS.iter().filter(|name| grown.contains_key(**name)) {
-            all.push(format!("counter {namespace} {counter} grew"));
+            lines.push(format!("counter {namespace} {counter} grew"));
         }
     }
-    all
+    lines
 }
 
 /// Properties of a run that determine how exactly it can be compared.
-struct Ground {
+struct RunContext {
     /// Whether rules choose endpoints at random.
     random: bool,
     /// Whether load balancers send health checks during the run.
-    asking: bool,
+    health_checks: bool,
     /// Whether every request got a reply. Otherwise the number of retransmissions depends on time.
-    answered: bool,
+    all_answered: bool,
     /// Ports of servers; a kernel picked all others.
-    known: BTreeSet<u16>,
+    server_ports: BTreeSet<u16>,
     /// Addresses of servers.
-    serving: BTreeSet<IpAddr>,
+    server_addresses: BTreeSet<IpAddr>,
     /// Addresses from which load balancers send health checks.
-    askers: BTreeSet<IpAddr>,
+    health_check_sources: BTreeSet<IpAddr>,
     /// Addresses of probe sources that are neither servers nor nodes.
-    callers: BTreeSet<IpAddr>,
+    probe_sources: BTreeSet<IpAddr>,
 }
 
-impl Ground {
-    fn of(plan: &Plan, evidence: &Evidence) -> Self {
-        let mut known: BTreeSet<u16> = plan.servers.iter().map(|server| server.port).collect();
-        known.extend(plan.probes.iter().map(|probe| probe.to.port));
-        known.insert(VXLAN);
+impl RunContext {
+    fn from_evidence(plan: &Plan, evidence: &Evidence) -> Self {
+        let mut server_ports: BTreeSet<u16> =
+            plan.servers.iter().map(|server| server.port).collect();
+        server_ports.extend(plan.probes.iter().map(|probe| probe.to.port));
+        server_ports.insert(VXLAN);
         let pods: BTreeSet<&str> = plan
             .servers
             .iter()
@@ -182,15 +188,15 @@ impl Ground {
                 .any(|rules| {
                     rules.v4.contains("-m statistic") || rules.v6.contains("-m statistic")
                 }),
-            asking: !plan.health.is_empty(),
-            answered: evidence
+            health_checks: !plan.health.is_empty(),
+            all_answered: evidence
                 .attempts
                 .iter()
                 .all(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent)),
-            known,
-            serving: addresses(&pods),
-            callers: addresses(&callers),
-            askers: plan
+            server_ports,
+            server_addresses: addresses(&pods),
+            probe_sources: addresses(&callers),
+            health_check_sources: plan
                 .namespaces
                 .iter()
                 .filter(|namespace| {
@@ -206,7 +212,7 @@ impl Ground {
     }
 
     /// Describes an attempt. Omits its number if chance decides between the attempts of a probe.
-    fn tried(&self, attempt: &Attempt) -> String {
+    fn describe_attempt(&self, attempt: &Attempt) -> String {
         let number = (!self.random).then_some(attempt.number);
         format!(
             "exchange {} {number:?}: {} endpoint {:?} seen {:?} from {:?} error {:?}",
@@ -220,30 +226,30 @@ impl Ground {
     }
 
     /// Describes the packets of each connection, without the number of transmissions.
-    fn packets(&self, evidence: &Evidence) -> Vec<String> {
-        let mut seen: BTreeMap<String, (bool, BTreeSet<String>)> = BTreeMap::new();
+    fn describe_packets(&self, evidence: &Evidence) -> Vec<String> {
+        let mut connections: BTreeMap<String, (bool, BTreeSet<String>)> = BTreeMap::new();
         for packet in &evidence.packets {
-            let Some(frame) = Frame::read(&packet.bytes) else {
+            let Some(frame) = Frame::from_ethernet(&packet.bytes) else {
                 continue;
             };
-            let carried = carried(&frame);
-            let kind = kind(carried);
+            let carried = innermost(&frame);
+            let kind = packet_kind(carried);
             // The last packets of a connection may arrive after the capture ends. Packets of no
             // kind are the kernel's own.
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
                 continue;
             }
-            if self.may_be_asked(carried) || self.may_be_chance(carried, kind) {
+            if self.may_be_health_check(carried) || self.is_random_reply(carried, kind) {
                 continue;
             }
-            let way = match packet.direction {
+            let direction = match packet.direction {
                 Direction::In => "in",
                 Direction::Out => "out",
             };
-            let place = format!("{}/{} {way}", packet.namespace, packet.interface);
-            let (_, flows) = seen
-                .entry(format!("{place} {}", self.shape(&frame)))
-                .or_insert_with(|| (self.is_exact(carried, kind), BTreeSet::new()));
+            let place = format!("{}/{} {direction}", packet.namespace, packet.interface);
+            let (_, flows) = connections
+                .entry(format!("{place} {}", self.describe_packet(&frame)))
+                .or_insert_with(|| (self.has_exact_count(carried, kind), BTreeSet::new()));
             flows.insert(format!(
                 "{} {} {:?}",
                 carried.source, carried.destination, carried.ports
@@ -251,51 +257,54 @@ impl Ground {
         }
         let often = |(exact, flows): (bool, BTreeSet<String>)| {
             if exact {
-                Often::Exactly(flows.len() as u64)
+                Occurrences::Exactly(flows.len() as u64)
             } else {
-                Often::Ever
+                Occurrences::AtLeastOnce
             }
         };
-        seen.into_iter()
+        connections
+            .into_iter()
             .map(|(shape, seen)| format!("packet {shape} {}", often(seen)))
             .collect()
     }
 
     /// Whether the packet is a reply of an endpoint chosen at random. Replies to a client on the
     /// same bridge take another path than replies to other clients.
-    fn may_be_chance(&self, frame: &Frame, kind: PacketKind) -> bool {
-        let chosen =
-            self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
-        self.random && chosen && kind != PacketKind::Syn
+    fn is_random_reply(&self, frame: &Frame, kind: PacketKind) -> bool {
+        let has_server_address = self.server_addresses.contains(&frame.source)
+            || self.server_addresses.contains(&frame.destination);
+        self.random && has_server_address && kind != PacketKind::Syn
     }
 
     /// Whether the packet may belong to a health check; the number of these depends on time. Such a
     /// packet has an address of the balancer. If masqueraded on its way, the packet instead has the
     /// address of a server and not of a probe source.
-    fn may_be_asked(&self, frame: &Frame) -> bool {
+    fn may_be_health_check(&self, frame: &Frame) -> bool {
         let ends = [frame.source, frame.destination];
         let any_of = |set: &BTreeSet<IpAddr>| ends.iter().any(|end| set.contains(end));
-        self.asking && (any_of(&self.askers) || (any_of(&self.serving) && !any_of(&self.callers)))
+        self.health_checks
+            && (any_of(&self.health_check_sources)
+                || (any_of(&self.server_addresses) && !any_of(&self.probe_sources)))
     }
 
     /// Whether the plan alone determines the number of connections with such a packet. This holds
     /// for handshakes. A reset or an error may answer a retransmission, so its number varies.
-    fn is_exact(&self, frame: &Frame, kind: PacketKind) -> bool {
+    fn has_exact_count(&self, frame: &Frame, kind: PacketKind) -> bool {
         // Chance affects packets once the first packet is rewritten, and then also the replies.
         let handshake = match kind {
             PacketKind::Syn => true,
             PacketKind::SynAck => !self.random,
             _ => false,
         };
-        let chosen =
-            self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
-        handshake && !(self.random && chosen)
+        let has_server_address = self.server_addresses.contains(&frame.source)
+            || self.server_addresses.contains(&frame.destination);
+        handshake && !(self.random && has_server_address)
     }
 
     /// Describes a packet without freely chosen values.
-    fn shape(&self, frame: &Frame) -> String {
+    fn describe_packet(&self, frame: &Frame) -> String {
         let port = |port: u16| {
-            if self.known.contains(&port) {
+            if self.server_ports.contains(&port) {
                 port.to_string()
             } else {
                 "any".to_owned()
@@ -307,67 +316,67 @@ impl Ground {
         let inner = frame
             .inner
             .as_deref()
-            .map(|inner| self.shape(inner))
+            .map(|inner| self.describe_packet(inner))
             .unwrap_or_default();
         format!(
             "{}:{from} > {}:{to} {} [{inner}]",
             frame.source,
             frame.destination,
-            kind(frame)
+            packet_kind(frame)
         )
     }
 
     /// Lists the rules of each namespace with the number of their matches.
-    fn rules(&self, evidence: &Evidence) -> Vec<String> {
-        let mut all = Vec::new();
+    fn describe_rules(&self, evidence: &Evidence) -> Vec<String> {
+        let mut lines_of_rules = Vec::new();
         for saved in &evidence.rules {
             let mut table = "";
             let lines = saved.text.lines().filter(|line| !line.starts_with('#'));
-            for (at, line) in lines.enumerate() {
+            for (number, line) in lines.enumerate() {
                 table = line.strip_prefix('*').unwrap_or(table);
-                let (line, often) = self.rule(table, line);
-                all.push(format!(
-                    "rule {} ip{} {:?} {table} {at:04}: {line} {often}",
+                let (line, often) = self.parse_rule(table, line);
+                lines_of_rules.push(format!(
+                    "rule {} ip{} {:?} {table} {number:04}: {line} {often}",
                     saved.namespace, saved.ip, saved.backend
                 ));
             }
         }
-        all
+        lines_of_rules
     }
 
     /// Parses `[PACKETS:BYTES] -A CHAIN …` or `:CHAIN POLICY [PACKETS:BYTES]`. Returns the line
     /// without counters, and the number of packets.
-    fn rule(&self, table: &str, line: &str) -> (String, Often) {
+    fn parse_rule(&self, table: &str, line: &str) -> (String, Occurrences) {
         let Some((before, rest)) = line.split_once('[') else {
-            return (line.to_owned(), Often::Never);
+            return (line.to_owned(), Occurrences::Never);
         };
         let Some((counted, after)) = rest.split_once(']') else {
-            return (line.to_owned(), Often::Never);
+            return (line.to_owned(), Occurrences::Never);
         };
         let packets = counted.split(':').next().and_then(|text| text.parse().ok());
         let Some(packets) = packets else {
-            return (line.to_owned(), Often::Never);
+            return (line.to_owned(), Occurrences::Never);
         };
         // The nat table matches only the first packet of a connection.
-        let exact = table == "nat" && self.answered && !self.asking && !self.random;
-        let often = match packets {
-            0 => Often::Never,
-            packets if exact => Often::Exactly(packets),
-            _ => Often::Ever,
+        let exact = table == "nat" && self.all_answered && !self.health_checks && !self.random;
+        let occurrences = match packets {
+            0 => Occurrences::Never,
+            packets if exact => Occurrences::Exactly(packets),
+            _ => Occurrences::AtLeastOnce,
         };
-        (format!("{before}{after}"), often)
+        (format!("{before}{after}"), occurrences)
     }
 }
 
 /// Returns the innermost packet of a tunnel, or the packet itself.
-fn carried(frame: &Frame) -> &Frame {
-    frame.inner.as_deref().map_or(frame, carried)
+fn innermost(frame: &Frame) -> &Frame {
+    frame.inner.as_deref().map_or(frame, innermost)
 }
 
-fn kind(frame: &Frame) -> PacketKind {
-    PacketKind::WORDS
+fn packet_kind(frame: &Frame) -> PacketKind {
+    PacketKind::NAMES
         .iter()
         .map(|(_, kind)| *kind)
-        .find(|kind| frame.is(*kind))
+        .find(|kind| frame.has_kind(*kind))
         .unwrap_or(PacketKind::Any)
 }

@@ -10,12 +10,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd as _;
 
 /// Maximum time until a killed process has ended, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+const MAX_END_TIME: Duration = Duration::from_secs(20);
 
 /// A process held by a pidfd, so that its PID is not reused unnoticed.
-pub struct Held(pub OwnedFd);
+pub struct HeldProcess(pub OwnedFd);
 
-impl Held {
+impl HeldProcess {
     /// Opens the pidfd of a running process.
     pub fn new(process: i32) -> Self {
         // SAFETY: the call takes only numbers and returns a new descriptor.
@@ -28,11 +28,11 @@ impl Held {
     }
 
     /// Waits until the process has ended.
-    pub fn is_gone(&self) {
-        let within = PollTimeout::try_from(SOON).expect("a short wait");
+    pub fn wait_for_end(&self) {
+        let timeout = PollTimeout::try_from(MAX_END_TIME).expect("a short wait");
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         loop {
-            match poll(&mut polled, within) {
+            match poll(&mut polled, timeout) {
                 Ok(1) => return,
                 Ok(_) => panic!("it is left behind"),
                 Err(Errno::EINTR) => {}
@@ -42,29 +42,30 @@ impl Held {
     }
 
     /// Waits asynchronously until the process has ended.
-    pub async fn gone(self) {
+    pub async fn wait_for_end_async(self) {
         // SAFETY: the descriptor is open until the wait is over.
         let ended = unsafe { tokio::io::unix::AsyncFd::register(self.0) };
         let ended = ended.map_err(std::io::Error::from).expect("a runtime");
-        let within = tokio::time::timeout(SOON, ended.readable()).await;
+        let within = tokio::time::timeout(MAX_END_TIME, ended.readable()).await;
         drop(within.expect("it is left behind").expect("a runtime"));
     }
 }
 
 /// Returns the PIDs and names of the running processes of a session.
-pub fn of_session(session: i32) -> Vec<String> {
-    let all = fs::read_dir("/proc").expect("there are processes");
-    all.filter_map(|entry| {
-        let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
-        // `PID (NAME) STATE PARENT GROUP SESSION …`; a name may contain any character.
-        let (name, rest) = stat.rsplit_once(") ")?;
-        let mut rest = rest.split(' ');
-        let state = rest.next()?;
-        let own: i32 = rest.nth(2)?.parse().ok()?;
-        // A zombie does not run.
-        (own == session && state != "Z" && state != "X").then(|| name.to_owned())
-    })
-    .collect()
+pub fn session_processes(session: i32) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("there are processes");
+    entries
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            // `PID (NAME) STATE PARENT GROUP SESSION …`; a name may contain any character.
+            let (name, rest) = stat.rsplit_once(") ")?;
+            let mut rest = rest.split(' ');
+            let state = rest.next()?;
+            let session_of_process: i32 = rest.nth(2)?.parse().ok()?;
+            // A zombie does not run.
+            (session_of_process == session && state != "Z" && state != "X").then(|| name.to_owned())
+        })
+        .collect()
 }
 
 /// Whether a process is QEMU, starting or running.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::{Command, Output, Stdio};
 
 use super::SVCLAB;
-use super::guests::{block_on, guest, shared};
+use super::guests::{block_on, guest, shared_cache};
 use super::standing_labs::Runtime;
 
 /// Programs of collect-node that a guest has only on request.
@@ -18,19 +18,19 @@ fn svclab() -> Command {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("NO_COLOR", "1")
         .env("SVCLAB_KERNEL", "6.12")
-        .env("SVCLAB_CACHE", shared().directory());
+        .env("SVCLAB_CACHE", shared_cache().directory());
     command
 }
 
-fn ends_well(output: Output) -> Vec<u8> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+fn success_output(output: Output) -> Vec<u8> {
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr_text}");
     output.stdout
 }
 
 /// Returns the line with the verdict of each connection.
-fn verdicts(output: Output) -> Vec<String> {
-    let text = String::from_utf8(ends_well(output)).expect("text");
+fn verdict_lines(output: Output) -> Vec<String> {
+    let text = String::from_utf8(success_output(output)).expect("text");
     let first = |line: &&str| {
         let mut words = line.split(' ');
         words.next().is_some_and(|probe| !probe.is_empty())
@@ -40,39 +40,39 @@ fn verdicts(output: Output) -> Vec<String> {
 }
 
 #[test]
-fn a_node_in_ipvs_mode_behaves_as_the_one_it_was_collected_in() {
+fn replay_ipvs_node_gives_same_verdicts() {
     block_on(guest("6.12"));
     let directory = tempfile::tempdir().expect("a directory");
     for cidr in ["missing", "right"] {
         let case =
             format!("missing-cluster-cidr/clusterCIDR={cidr},byHand=nothing,apiserver=apart");
-        let runtime = Runtime::of(svclab);
+        let runtime = Runtime::new(svclab);
         let paths = PROGRAMS.map(|program| format!("/usr/bin/{program}"));
         let mut arguments = vec!["up", "--detach", &case];
         arguments.extend(paths.iter().flat_map(|path| ["--program", path]));
-        ends_well(runtime.run(&arguments));
+        success_output(runtime.run(&arguments));
         let script = File::open("scripts/collect-node").expect("the script");
         let collecting = ["exec", "node-1", "--", "sh", "-s", "--", "-o", "-"];
         let tarball = runtime
             .svclab(&collecting)
             .stdin(Stdio::from(script))
             .output();
-        let tarball = ends_well(tarball.expect("the command starts"));
-        ends_well(runtime.run(&["down", "--all"]));
+        let tarball = success_output(tarball.expect("the command starts"));
+        success_output(runtime.run(&["down", "--all"]));
         let file = directory.path().join(format!("{cidr}.tar.gz"));
         std::fs::write(&file, tarball).expect("it can be written");
         let file = file.display().to_string();
-        let lab = verdicts(runtime.run(&["explain", &case]));
+        let lab = verdict_lines(runtime.run(&["explain", &case]));
         let replayed = runtime.run(&["replay", &file, "--objects", &case]);
-        let told = String::from_utf8_lossy(&replayed.stdout).into_owned();
-        assert!(told.contains("virtual servers\n"), "{told}");
-        assert_eq!(verdicts(replayed), lab);
+        let report = String::from_utf8_lossy(&replayed.stdout).into_owned();
+        assert!(report.contains("virtual servers\n"), "{report}");
+        assert_eq!(verdict_lines(replayed), lab);
         // The two cases differ in the result of the node's own connection.
-        let own = if cidr == "right" {
+        let expected = if cidr == "right" {
             "connected"
         } else {
             "timeout"
         };
-        assert_eq!(lab[0], format!("fromNode #1: {own}"));
+        assert_eq!(lab[0], format!("fromNode #1: {expected}"));
     }
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::caches::own_cache;
-use super::command::{Ended, assert_said, run};
+use super::caches::new_cache;
+use super::command::{CommandResult, assert_output_snapshot, run};
 
 /// Writes a lab with this number of pods on one node. Returns the path.
-fn lab(directory: &Path, pods: usize) -> String {
+fn write_lab(directory: &Path, pods: usize) -> String {
     let mut text = "apiVersion: svclab/v1
 kind: Lab
 metadata: {name: large}
@@ -45,10 +45,10 @@ status: {{podIP: {address}, podIPs: [{{ip: {address}}}]}}
     file.to_str().expect("text").to_owned()
 }
 
-fn tried(pods: usize) -> (Ended, tempfile::TempDir) {
+fn run_lab_with_pods(pods: usize) -> (CommandResult, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a directory");
-    let lab = lab(directory.path(), pods);
-    let (_directory, cache) = own_cache("6.12");
+    let lab = write_lab(directory.path(), pods);
+    let (_directory, cache) = new_cache("6.12");
     let path = std::env::var_os("PATH").expect("there is a PATH");
     let arguments = ["run", &lab, "--kernel", "6.12"];
     (run(cache.directory(), path.as_ref(), &arguments), directory)
@@ -56,14 +56,14 @@ fn tried(pods: usize) -> (Ended, tempfile::TempDir) {
 
 /// The stated limit is sufficient.
 #[test]
-fn a_lab_that_just_fits_stands() {
-    let (ended, _) = tried(280);
+fn lab_within_guest_memory_passes() {
+    let (ended, _) = run_lab_with_pods(280);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
 }
 
 #[test]
-fn a_lab_that_does_not_fit_is_not_begun() {
-    let (ended, directory) = tried(330);
+fn lab_above_guest_memory_is_refused() {
+    let (ended, directory) = run_lab_with_pods(330);
     assert_eq!(ended.code, Some(3), "{}", ended.said);
-    assert_said!(ended, directory.path());
+    assert_output_snapshot!(ended, directory.path());
 }

@@ -6,7 +6,7 @@ use std::fs;
 use nix::libc::{O_ACCMODE, O_RDONLY};
 
 /// State of a QEMU process while it runs a guest.
-pub struct Seen {
+pub struct QemuState {
     pub status: String,
     descriptors: BTreeSet<String>,
     root: BTreeSet<String>,
@@ -19,9 +19,9 @@ pub struct Seen {
 /// Namespaces that QEMU must not share with svclab.
 const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
-impl Seen {
+impl QemuState {
     /// Reads the state of a process; `None` if the process has ended.
-    pub fn of(process: i32, beside: u32) -> Option<Self> {
+    pub fn read(process: i32, other_process: u32) -> Option<Self> {
         let file = |name: &str| {
             let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
             Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -48,14 +48,15 @@ impl Seen {
         let root = root.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let namespace =
             |process: &str, kind: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
-        let apart = NAMESPACES.into_iter().filter(|kind| {
-            let own = namespace(&process.to_string(), kind);
-            own.is_some() && own != namespace(&beside.to_string(), kind)
+        let separate = NAMESPACES.into_iter().filter(|kind| {
+            let namespace_of_qemu = namespace(&process.to_string(), kind);
+            namespace_of_qemu.is_some()
+                && namespace_of_qemu != namespace(&other_process.to_string(), kind)
         });
         Some(Self {
             descriptors: descriptors.collect(),
             root: root.collect(),
-            namespaces: apart.collect(),
+            namespaces: separate.collect(),
             mounts: file("mountinfo")?,
             environment: file("environ")?,
             interfaces: file("net/dev")?.lines().skip(2).count(),

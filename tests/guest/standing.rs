@@ -8,8 +8,8 @@ use nix::unistd::Pid;
 
 use super::SVCLAB;
 use super::by_hand::{self, CONNECTS, UNFILTERED};
-use super::guests::{block_on, guest, shared};
-use super::processes::{Held, of_session};
+use super::guests::{block_on, guest, shared_cache};
+use super::processes::{HeldProcess, session_processes};
 use super::standing_labs::Runtime;
 
 fn svclab() -> Command {
@@ -18,34 +18,34 @@ fn svclab() -> Command {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("NO_COLOR", "1")
         .env("SVCLAB_KERNEL", "6.12")
-        .env("SVCLAB_CACHE", shared().directory());
+        .env("SVCLAB_CACHE", shared_cache().directory());
     command
 }
 
-fn standing() -> Runtime {
-    standing_as(CONNECTS)
+fn start_lab() -> Runtime {
+    start_lab_of(CONNECTS)
 }
 
-fn standing_as(case: &str) -> Runtime {
+fn start_lab_of(case: &str) -> Runtime {
     // Fetches the kernel.
     block_on(guest("6.12"));
-    let runtime = Runtime::of(svclab);
+    let runtime = Runtime::new(svclab);
     runtime.up(case);
     runtime
 }
 
 #[test]
-fn programs_probes_and_captures_work_as_on_this_host() {
-    let runtime = standing();
-    let about = runtime.about();
-    assert_eq!(about["guest"], true);
+fn guest_lab_exec_probe_and_capture_work_as_on_host() {
+    let runtime = start_lab();
+    let info = runtime.lab_info();
+    assert_eq!(info["guest"], true);
     assert!(
-        about["kernel"]
+        info["kernel"]
             .as_str()
             .is_some_and(|kernel| kernel.starts_with("6.12."))
     );
     // Tests streams, exit code and large data.
-    let much = vec![b'x'; 1_000_000];
+    let large_input = vec![b'x'; 1_000_000];
     let mut child = runtime
         .svclab(&[
             "exec",
@@ -59,12 +59,12 @@ fn programs_probes_and_captures_work_as_on_this_host() {
         .spawn()
         .expect("the command starts");
     let mut stdin = child.stdin.take().expect("a pipe");
-    let input = much.clone();
+    let input = large_input.clone();
     let feeding = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().expect("an end");
     feeding.join().expect("it ends").expect("it is read");
     assert_eq!(output.status.code(), Some(7), "{:?}", output.stderr);
-    assert!(output.stdout == much && output.stderr == b"wrong\n");
+    assert!(output.stdout == large_input && output.stderr == b"wrong\n");
     // The guest's kernel runs, and diagnostic programs are available.
     for program in ["ip", "ss", "sysctl", "iptables-nft-save", "tcpdump"] {
         let asks = [
@@ -117,19 +117,19 @@ fn programs_probes_and_captures_work_as_on_this_host() {
         .lines()
         .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
         .count();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(said, format!("{packets} packets\n"));
+    let stderr_text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(stderr_text, format!("{packets} packets\n"));
     assert!(packets > 20, "{packets}");
 
-    let holder = Held::new(runtime.holder());
+    let holder = HeldProcess::new(runtime.daemon_pid());
     assert_eq!(runtime.run(&["down"]).status.code(), Some(0));
-    holder.is_gone();
+    holder.wait_for_end();
     assert_eq!(runtime.files(), ["lock"]);
 }
 
 /// Compares text with a snapshot, without suffixes that a compiler adds to names of kernel
 /// functions.
-macro_rules! assert_said {
+macro_rules! assert_text_snapshot {
     ($said:expr) => {
         insta::with_settings!({filters => vec![
             (r"\.(constprop|isra|part|cold)[.\d]*", ""),
@@ -140,17 +140,17 @@ macro_rules! assert_said {
 }
 
 #[test]
-fn what_somebody_did_is_named_with_the_kernel_s_reasons() {
-    let runtime = standing();
-    assert_said!(by_hand::rules(&runtime));
-    assert_said!(by_hand::routes(&runtime));
+fn explain_manual_changes_in_guest_names_drop_reasons() {
+    let runtime = start_lab();
+    assert_text_snapshot!(by_hand::rules(&runtime));
+    assert_text_snapshot!(by_hand::routes(&runtime));
     // Counters of a host do not show these drops.
-    assert_said!(by_hand::uncounted(&runtime));
+    assert_text_snapshot!(by_hand::uncounted(&runtime));
     // The lab's own probe, in the current state.
     let output = runtime.run(&["explain", "--standing", "--format=json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let case = &told["cases"][0];
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let case = &document["cases"][0];
     assert!(
         case["kernel"]
             .as_str()
@@ -160,29 +160,29 @@ fn what_somebody_did_is_named_with_the_kernel_s_reasons() {
 }
 
 #[test]
-fn settings_are_named_with_the_kernel_s_reasons() {
-    assert_said!(by_hand::settings(&standing_as(UNFILTERED)));
+fn explain_manual_sysctls_in_guest_names_drop_reasons() {
+    assert_text_snapshot!(by_hand::settings(&start_lab_of(UNFILTERED)));
 }
 
 #[test]
-fn a_holder_that_is_killed_takes_its_guest_with_it() {
-    let runtime = standing();
-    let holder = runtime.holder();
-    let running = of_session(holder);
+fn daemon_killed_ends_guest() {
+    let runtime = start_lab();
+    let holder = runtime.daemon_pid();
+    let running = session_processes(holder);
     assert!(
         running.iter().any(|name| name.contains("qemu")),
         "{running:?}"
     );
     let exec = runtime.start(&["exec", "node-1", "--", "sleep", "600"]);
-    let held = Held::new(holder);
+    let held = HeldProcess::new(holder);
     kill(Pid::from_raw(holder), Signal::SIGKILL).expect("it runs");
-    held.is_gone();
+    held.wait_for_end();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !of_session(holder).is_empty() {
+    while !session_processes(holder).is_empty() {
         assert!(
             std::time::Instant::now() < deadline,
             "{:?}",
-            of_session(holder)
+            session_processes(holder)
         );
         std::thread::yield_now();
     }

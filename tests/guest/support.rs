@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 
 use super::guests::{AGENT, block_on, guest};
 
@@ -15,11 +15,16 @@ pub const QUICK: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=pass
 
 /// Creates a guest of a kernel series from another cache.
 pub async fn guest_in(cache: &Cache, series: &str) -> Guest {
-    guest_of(cache, &Wanted::Series(series.to_owned()), Path::new(AGENT)).await
+    guest_with_program(
+        cache,
+        &KernelRequest::Series(series.to_owned()),
+        Path::new(AGENT),
+    )
+    .await
 }
 
 /// Creates a guest with that kernel and that first program.
-pub async fn guest_of(cache: &Cache, wanted: &Wanted, program: &Path) -> Guest {
+pub async fn guest_with_program(cache: &Cache, wanted: &KernelRequest, program: &Path) -> Guest {
     Guest::with_agent(cache.clone(), wanted, program.to_owned())
         .await
         .expect("a kernel")
@@ -27,12 +32,12 @@ pub async fn guest_of(cache: &Cache, wanted: &Wanted, program: &Path) -> Guest {
 
 /// Unpacks a kernel of the distribution like a package, with the modules that `wanted` selects.
 /// Returns its directory, the path of the kernel, and its release.
-pub fn own_kernel(
+pub fn unpack_kernel(
     series: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> (tempfile::TempDir, PathBuf, String) {
     let kernel = block_on(guest(series)).kernel().clone();
-    let release = kernel.about.release.clone();
+    let release = kernel.metadata.release.clone();
     let directory = tempfile::tempdir().expect("a directory");
     let boot = directory.path().join("boot");
     let image = boot.join(format!("vmlinuz-{release}"));

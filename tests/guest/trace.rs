@@ -1,6 +1,6 @@
 //! Tests the trace and drop evidence of each guest kernel, as on the host.
 
-use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::Backend;
 
 use super::guests::{block_on, guest};
@@ -11,14 +11,14 @@ use super::{dropped, traced};
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn both_kernels_tell_every_step_through_either_iptables() {
+fn trace_every_guest_kernel_reports_all_rules() {
     for series in SERIES {
         block_on(async {
             let agent = guest(series).await.start().await.expect("a guest");
             for backend in [Backend::Nft, Backend::Legacy] {
                 let mut session = agent.build(traced::plan(backend)).await.expect("a lab");
                 let evidence = session.probe().await.expect("evidence");
-                traced::check(&evidence, backend);
+                traced::check_trace(&evidence, backend);
                 check_drops(&evidence, backend);
             }
         });
@@ -26,7 +26,7 @@ fn both_kernels_tell_every_step_through_either_iptables() {
 }
 
 #[test]
-fn both_kernels_tell_of_all_that_they_drop() {
+fn drops_every_guest_kernel_reports_all() {
     for series in SERIES {
         block_on(async {
             let agent = guest(series).await.start().await.expect("a guest");
@@ -35,7 +35,7 @@ fn both_kernels_tell_of_all_that_they_drop() {
                     let plan = dropped::plan(backend, 1, short);
                     let mut session = agent.build(plan).await.expect("a lab");
                     let evidence = session.probe().await.expect("evidence");
-                    dropped::check(&evidence, 1, short);
+                    dropped::check_drops(&evidence, 1, short);
                 }
             }
         });
@@ -44,31 +44,31 @@ fn both_kernels_tell_of_all_that_they_drop() {
 
 /// Checks the drops of that plan, as the kernel reports them.
 fn check_drops(evidence: &Evidence, backend: Backend) {
-    let Drops::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
-    let mut said = Vec::new();
+    let mut drops = Vec::new();
     for each in dropped.iter().filter(|each| !each.packet.is_empty()) {
         let version = each.packet[0] >> 4;
         if traced::port(version, &each.packet) == 9999 {
-            let at = (each.namespace.as_str(), each.interface.as_deref());
-            said.push((version, at, each.reason.as_str()));
+            let location = (each.namespace.as_str(), each.interface.as_deref());
+            drops.push((version, location, each.reason.as_str()));
             // The drop has the same clock as the packets: the packet was received just before.
             let header = if version == 4 { 20 } else { 40 };
-            let came = evidence.packets.iter().find(|packet| {
+            let received = evidence.packets.iter().find(|packet| {
                 let behind = packet.bytes.get(14 + header..);
                 packet.interface == "client" && behind == Some(&each.packet[header..])
             });
-            let came = came.expect("it is captured, too").time;
+            let came = received.expect("it is captured, too").time;
             assert!(came.abs_diff(each.time) < SECOND, "{came} {each:?}");
             // Newer kernels report `nf_tables` drops in `nft_do_chain`, where the drop is decided.
-            let place = each.place.as_deref();
-            let nft = backend == Backend::Nft && place == Some("nft_do_chain");
-            assert!(nft || place == Some("nf_hook_slow"), "{each:?}");
+            let function = each.place.as_deref();
+            let nft = backend == Backend::Nft && function == Some("nft_do_chain");
+            assert!(nft || function == Some("nf_hook_slow"), "{each:?}");
         }
     }
     // The rule that drops, and the rule that rejects.
-    let one = |version| (version, ("router", Some("client")), "NETFILTER_DROP");
-    assert_eq!(said, [one(4), one(6)], "{dropped:#?}");
+    let expected = |version| (version, ("router", Some("client")), "NETFILTER_DROP");
+    assert_eq!(drops, [expected(4), expected(6)], "{dropped:#?}");
 }

@@ -7,45 +7,45 @@ use serde_json::Value;
 use super::SVCLAB;
 
 /// Runs `why` on a case and returns a finding for each kernel.
-fn found(kernel: &str, case: &str) -> Vec<Value> {
+fn findings(kernel: &str, case: &str) -> Vec<Value> {
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["why", "--format=json", "--kernel", kernel, case])
         .output()
         .expect("the command starts");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr_text}");
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     document["cases"].as_array().expect("cases").clone()
 }
 
 /// Returns the descriptions of the fixes of a probe.
-fn cures(finding: &Value) -> Vec<&str> {
+fn fixes(finding: &Value) -> Vec<&str> {
     let changes = finding["wrong"][0]["cures"].as_array().expect("cures");
     let words = changes.iter().map(|cure| &cure["changes"][0]["words"]);
     words.map(|words| words.as_str().expect("words")).collect()
 }
 
 #[test]
-fn each_kernel_says_the_same_of_the_stale_rule() {
+fn why_stale_rule_every_kernel_has_same_fixes() {
     let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
-    let found = found("all", case);
+    let found = findings("all", case);
     let kernels: Vec<&str> = found
         .iter()
         .map(|finding| finding["kernel"].as_str().expect("a release"))
         .collect();
     assert!(kernels.len() >= 3, "{kernels:?}");
     for finding in &found {
-        assert_eq!(cures(finding), cures(&found[0]), "{kernels:?}");
+        assert_eq!(fixes(finding), fixes(&found[0]), "{kernels:?}");
     }
-    assert_eq!(cures(&found[0]).len(), 4);
+    assert_eq!(fixes(&found[0]).len(), 4);
 }
 
 /// In S4, the operator flushes the rules. Of the rules that come back, two matter.
 #[test]
-fn of_rules_that_were_flushed_those_that_matter_are_told() {
+fn why_flushed_rules_names_two_that_matter() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=flushed,apiserver=apart";
-    let found = found("6.12", case);
+    let found = findings("6.12", case);
     for wrong in found[0]["wrong"].as_array().expect("probes") {
         let cures = wrong["cures"].as_array().expect("cures");
         assert_eq!(cures.len(), 1, "{wrong}");

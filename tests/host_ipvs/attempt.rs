@@ -15,17 +15,17 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, Uid, chroot, setuid};
 use serde::{Deserialize, Serialize};
-use svclab_agent::contain::{Standing, contain};
+use svclab_agent::contain::{AgentPrivilege, contain};
 
 /// Argument that makes this program run the attempts.
-pub const WORD: &str = "attempt-to-escape";
+pub const RUN_ATTEMPTS: &str = "attempt-to-escape";
 
 /// Argument that makes this program print its own privileges, as a program that an agent has
 /// started.
-pub const CHILD: &str = "say-what-you-may";
+pub const PRINT_PRIVILEGES: &str = "say-what-you-may";
 
 /// A sysctl outside of the network namespace.
-pub const SETTING: &str = "/proc/sys/vm/swappiness";
+pub const SYSCTL: &str = "/proc/sys/vm/swappiness";
 
 /// Results of the attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,21 +40,21 @@ pub struct Attempts {
 
 /// Enters the environment of an agent, runs the attempts, and prints the results. `outside` is the
 /// PID of a process outside.
-pub fn main(standing: &str, outside: &str) -> ! {
-    let standing = match standing {
-        "machine" => Standing::Machine,
-        _ => Standing::Contained,
+pub fn main(privilege: &str, outside: &str) -> ! {
+    let standing = match privilege {
+        "machine" => AgentPrivilege::Host,
+        _ => AgentPrivilege::Contained,
     };
-    let said = match contain(standing, &[]) {
-        Ok(()) => serde_json::to_string(&attempt(standing, outside)),
+    let json = match contain(standing, &[]) {
+        Ok(()) => serde_json::to_string(&run_attempts(standing, outside)),
         Err(failure) => serde_json::to_string(&failure.message),
     };
-    println!("{}", said.expect("it is text"));
+    println!("{}", json.expect("it is text"));
     exit(0)
 }
 
 /// Prints the privileges of this process.
-pub fn child() -> ! {
+pub fn print_privileges() -> ! {
     let status = serde_json::to_string(&status()).expect("it is text");
     println!("{status}");
     exit(0)
@@ -64,40 +64,40 @@ pub fn child() -> ! {
     clippy::too_many_lines,
     reason = "a list of attempts, each of a few lines, is read from its top to its end"
 )]
-fn attempt(standing: Standing, outside: &str) -> Attempts {
+fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
     let outside: i32 = outside.parse().expect("a process");
     let own_mounts = File::open("/proc/self/ns/mnt").expect("its own namespace");
     let module = memfd_create(c"module", MFdFlags::empty()).expect("a file");
     let none: Option<&str> = None;
     let writing = |path: &str| OpenOptions::new().write(true).open(path);
-    let mut came_to = BTreeMap::new();
-    let mut tried = |what: &str, done: io::Result<()>| {
+    let mut results = BTreeMap::new();
+    let mut record = |attempt_name: &str, done: io::Result<()>| {
         let word = match done {
             Ok(()) => "done".to_owned(),
             Err(error) => format!("{:?}", Errno::from_raw(error.raw_os_error().unwrap_or(0))),
         };
-        came_to.insert(what.to_owned(), word);
+        results.insert(attempt_name.to_owned(), word);
     };
     let nix = |done: nix::Result<()>| done.map_err(io::Error::from);
-    tried("make a file in /usr", fs::write("/usr/svclab-was-here", ""));
-    tried(
+    record("make a file in /usr", fs::write("/usr/svclab-was-here", ""));
+    record(
         "write a file of root's",
         writing("/etc/ld.so.cache").map(drop),
     );
-    tried("write a setting", fs::write(SETTING, "1"));
-    tried(
+    record("write a setting", fs::write(SYSCTL, "1"));
+    record(
         "write a setting of the kernel's",
         fs::write("/proc/sys/kernel/core_pattern", "|/tmp/x"),
     );
-    tried(
+    record(
         "load a module",
         nix(finit_module(&module, c"", ModuleInitFlags::empty())),
     );
-    tried(
+    record(
         "end a process outside",
         nix(kill(Pid::from_raw(outside), None)),
     );
-    tried(
+    record(
         "mount",
         nix(mount(
             Some("x"),
@@ -107,7 +107,7 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
             none,
         )),
     );
-    tried(
+    record(
         "mount all devices",
         nix(mount(
             Some("x"),
@@ -117,7 +117,7 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
             none,
         )),
     );
-    tried(
+    record(
         "mount anew, to be written",
         nix(mount(
             none,
@@ -127,67 +127,70 @@ fn attempt(standing: Standing, outside: &str) -> Attempts {
             none,
         )),
     );
-    tried(
+    record(
         "unmount what hides settings",
         nix(umount2("/proc/sys", MntFlags::MNT_DETACH)),
     );
-    tried("mount by the newer calls", {
+    record("mount by the newer calls", {
         // SAFETY: the call reads a text that ends in a zero byte.
         let made = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    tried("mount by the second set of calls", {
+    record("mount by the second set of calls", {
         let number = libc::SYS_mount | 0x4000_0000;
         let null = std::ptr::null::<libc::c_char>();
-        let (name, at) = (c"tmpfs".as_ptr(), c"/tmp".as_ptr());
+        let (name, target) = (c"tmpfs".as_ptr(), c"/tmp".as_ptr());
         // SAFETY: the call reads texts that end in a zero byte.
-        let made = unsafe { libc::syscall(number, name, at, name, 0, null) };
+        let made = unsafe { libc::syscall(number, name, target, name, 0, null) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    if standing == Standing::Machine {
+    if privilege == AgentPrivilege::Host {
         // Root of a user namespace already has these capabilities, and every user can create user
         // namespaces.
-        tried("change its root", nix(chroot("/tmp")));
-        tried("become root", nix(setuid(Uid::from_raw(0))));
-        tried(
+        record("change its root", nix(chroot("/tmp")));
+        record("become root", nix(setuid(Uid::from_raw(0))));
+        record(
             "make namespaces of users and mounts",
             nix(unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)),
         );
     }
-    tried(
+    record(
         "enter a namespace of mounts",
         nix(setns(&own_mounts, CloneFlags::CLONE_NEWNS)),
     );
-    tried(
+    record(
         "enter a namespace of any kind",
         nix(setns(&own_mounts, CloneFlags::empty())),
     );
-    tried("open a file by its handle", {
+    record("open a file by its handle", {
         let handle = [0_u64; 4];
-        let at = own_mounts.as_raw_fd();
+        let mount_fd = own_mounts.as_raw_fd();
         // SAFETY: the handle states a length of 0 bytes.
-        let made = unsafe { libc::syscall(libc::SYS_open_by_handle_at, at, handle.as_ptr(), 0) };
+        let made =
+            unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount_fd, handle.as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    tried("load a program of the kernel's own", {
+    record("load a program of the kernel's own", {
         let attributes = [0_u64; 16];
         let size = size_of_val(&attributes);
         // SAFETY: the attributes have the stated size.
         let made = unsafe { libc::syscall(libc::SYS_bpf, 5, attributes.as_ptr(), size) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    tried(
+    record(
         "make a network namespace",
         nix(unshare(CloneFlags::CLONE_NEWNET)),
     );
-    tried(
+    record(
         "write a setting of that",
         fs::write("/proc/sys/net/ipv4/ip_forward", "1"),
     );
-    let started = Command::new("/proc/self/exe").arg(CHILD).output();
+    let started = Command::new("/proc/self/exe")
+        .arg(PRINT_PRIVILEGES)
+        .output();
     let started = started.expect("a program starts");
     Attempts {
-        came_to,
+        came_to: results,
         own: status(),
         child: serde_json::from_slice(&started.stdout).expect("what it may"),
     }

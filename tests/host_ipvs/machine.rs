@@ -14,13 +14,13 @@ use nix::sys::reboot::{RebootMode, reboot};
 use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use svclab_model::evidence::Drops;
+use svclab_model::evidence::DropEvidence;
 use svclab_report::doctor::Document;
 use svclab_runner::kernel::Host;
-use svclab_runner::kernel::doctor::Way;
-use svclab_runner::results::{Outcome, Results};
+use svclab_runner::kernel::doctor::Availability;
+use svclab_runner::results::{CaseStatus, Results};
 
-use super::attempt::{Attempts, SETTING, WORD};
+use super::attempt::{Attempts, RUN_ATTEMPTS, SYSCTL};
 use super::tenants;
 
 /// Program name under which this program acts as `svclab`.
@@ -31,7 +31,7 @@ pub const AGENT: &str = "/proc/self/exe";
 
 /// File with the modules that the kernel requested. The kernel's helper programs and this program
 /// both see this path.
-const ASKED: &str = "/etc/modules-asked-for";
+const REQUESTED_MODULES: &str = "/etc/modules-asked-for";
 
 /// Path of this program in the guest.
 const INIT: &str = "/init";
@@ -39,7 +39,7 @@ const INIT: &str = "/init";
 /// Name of the lab that runs in the guest.
 pub const LAB: &str = "clb-hairpin";
 
-const TEXT: &str = include_str!("../../topologies/clb-hairpin.yaml");
+const LAB_TEXT: &str = include_str!("../../topologies/clb-hairpin.yaml");
 
 /// Cases of the lab that run.
 const CASES: [&str; 2] = [
@@ -49,15 +49,15 @@ const CASES: [&str; 2] = [
 
 /// All results, as one short line: only the end of the console output is kept.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Said {
+pub struct GuestReport {
     /// Result of `svclab run --kernel host`: exit code, and outcome, kernel and error of each case.
-    pub run: (Option<i32>, Vec<(Outcome, String, String)>),
+    pub run: (Option<i32>, Vec<(CaseStatus, String, String)>),
     /// For each case: `seen` if its drops were recorded, else the reason.
     pub drops: Vec<String>,
     /// Exit code and output of the run as a user without privileges.
     pub refused: (Option<i32>, String),
     /// Result of `svclab doctor` for IPVS on this host.
-    pub doctor: Option<Way>,
+    pub doctor: Option<Availability>,
     /// Results of the escape attempts from an agent for IPVS.
     pub attempts: Option<Attempts>,
     /// Exit code and output of a run before the required modules are loaded.
@@ -71,29 +71,29 @@ pub struct Said {
 }
 
 /// Runs the whole life of the guest.
-pub fn live() -> ! {
-    prepare();
+pub fn run_as_init() -> ! {
+    set_up_host();
     let lab = PathBuf::from("/tmp").join(LAB).with_extension("yaml");
-    fs::write(&lab, TEXT).expect("a lab's file");
-    let [one, two] = CASES.map(|case| format!("{}/{case}", lab.display()));
+    fs::write(&lab, LAB_TEXT).expect("a lab's file");
+    let [first, second] = CASES.map(|case| format!("{}/{case}", lab.display()));
     // The kernel starts this program for every missing module.
     fs::write("/proc/sys/kernel/modprobe", INIT).expect("a setting");
-    let unloaded = svclab(&["run", &one, "--kernel", "host"], 0);
-    let asked = || fs::read_to_string(ASKED).unwrap_or_default();
-    let asked_by_run = asked();
+    let unloaded = svclab(&["run", &first, "--kernel", "host"], 0);
+    let requested = || fs::read_to_string(REQUESTED_MODULES).unwrap_or_default();
+    let asked_by_run = requested();
     // No module provides this file system.
     let none = None::<&str>;
     let kind = Some("svclab-none");
     let _ = mount(none, "/tmp", kind, MsFlags::empty(), none);
-    let asked = [asked_by_run, asked()];
+    let asked = [asked_by_run, requested()];
     load_modules();
-    let setting = || fs::read_to_string(SETTING).expect("a setting");
-    let before = setting();
+    let read_sysctl = || fs::read_to_string(SYSCTL).expect("a setting");
+    let before = read_sysctl();
     // One case at a time: the guest is slow and has one processor.
     let json = ["--kernel", "host", "--jobs", "1", "--format", "json"];
     let report = ["--report", "/tmp/report"];
-    let ran = svclab(&[&["run", &one, &two][..], &json, &report].concat(), 0);
-    let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
+    let ran = svclab(&[&["run", &first, &second][..], &json, &report].concat(), 0);
+    let refused = svclab(&["run", &first, "--kernel", "host"], 1000);
     let doctor = svclab(&["doctor", "--format", "json"], 0);
     // The highest PID: low PIDs also exist in the agent's PID namespace.
     let processes = fs::read_dir("/proc").expect("processes").flatten();
@@ -102,7 +102,7 @@ pub fn live() -> ! {
         .max();
     let outside = outside.expect("a process").to_string();
     let attempted = Command::new("/proc/self/exe")
-        .args([WORD, "machine", &outside])
+        .args([RUN_ATTEMPTS, "machine", &outside])
         .output()
         .expect("this program starts");
     for output in [&ran, &doctor, &attempted] {
@@ -112,7 +112,7 @@ pub fn live() -> ! {
     let results: Option<Results> = serde_json::from_slice(&ran.stdout).ok();
     let doctor: Option<Document> = serde_json::from_slice(&doctor.stdout).ok();
     let findings = doctor.map(|document| document.diagnosis.findings);
-    let said = Said {
+    let guest_report = GuestReport {
         run: (
             ran.status.code(),
             results
@@ -127,7 +127,7 @@ pub fn live() -> ! {
                 })
                 .collect(),
         ),
-        drops: CASES.iter().map(|case| how_drops_are_known(case)).collect(),
+        drops: CASES.iter().map(|case| drop_status(case)).collect(),
         refused: (
             refused.status.code(),
             String::from_utf8_lossy(&refused.stdout).into_owned(),
@@ -138,38 +138,41 @@ pub fn live() -> ! {
             .find(|found| found.feature == "IPVS")
             .map(|found| found.host),
         attempts: serde_json::from_slice(&attempted.stdout).ok(),
-        reached: programs_reach(),
+        reached: find_escapes(),
         unloaded: (
             unloaded.status.code(),
             String::from_utf8_lossy(&unloaded.stdout).into_owned(),
         ),
         asked,
-        setting: [before, setting()],
+        setting: [before, read_sysctl()],
     };
-    println!("{}", serde_json::to_string(&said).expect("it is text"));
+    println!(
+        "{}",
+        serde_json::to_string(&guest_report).expect("it is text")
+    );
     let _ = reboot(RebootMode::RB_POWER_OFF);
     std::process::exit(0)
 }
 
 /// Returns the escape attempts that succeeded in programs of an agent with privileges of the
 /// initial user namespace. This program is the agent and its labs' programs.
-fn programs_reach() -> Vec<String> {
-    tenants::take_keys();
-    let own = PathBuf::from(INIT);
-    let host = Host::with_agent(own.clone()).with_programs([own.clone()]);
+fn find_escapes() -> Vec<String> {
+    tenants::join_keyring_with_key();
+    let program = PathBuf::from(INIT);
+    let host = Host::with_agent(program.clone()).with_programs([program.clone()]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     let reached = runtime.block_on(async {
-        let agent = host.for_ipvs().start().await?;
-        tenants::reached(&agent, &own, tenants::are_apart_on_the_machine).await
+        let agent = host.with_ipvs_privileges().start().await?;
+        tenants::find_escapes(&agent, &program, tenants::are_isolated_on_host).await
     });
     reached.unwrap_or_else(|error| vec![error.to_string()])
 }
 
 /// Returns `seen` if drops of packets were recorded, else the reason.
-fn how_drops_are_known(case: &str) -> String {
+fn drop_status(case: &str) -> String {
     let evidence = format!("/tmp/report/{LAB}/{case}/evidence.json");
     let Ok(text) = fs::read(&evidence) else {
         return format!("there is no {evidence}");
@@ -177,7 +180,9 @@ fn how_drops_are_known(case: &str) -> String {
     let document: Option<Value> = serde_json::from_slice(&text).ok();
     let drops = document.map(|document| document["evidence"]["drops"].clone());
     match drops.map(serde_json::from_value) {
-        Some(Ok(Drops::Watched { lost: 0, dropped })) if !dropped.is_empty() => "seen".to_owned(),
+        Some(Ok(DropEvidence::Watched { lost: 0, dropped })) if !dropped.is_empty() => {
+            "seen".to_owned()
+        }
         other => format!("{other:?}"),
     }
 }
@@ -197,13 +202,13 @@ fn svclab(words: &[&str], user: u32) -> Output {
 }
 
 /// Sets up a kernel with an initramfs like a host.
-fn prepare() {
+fn set_up_host() {
     let none: Option<&str> = None;
     // The root must be a mount, as on hosts: `pivot_root(2)` accepts no initramfs root.
     fs::create_dir_all("/root-of-host").expect("a directory");
-    let must = |what: &str, done: nix::Result<()>| {
+    let must = |action: &str, done: nix::Result<()>| {
         if let Err(errno) = done {
-            println!("cannot {what}: {errno}");
+            println!("cannot {action}: {errno}");
             let _ = reboot(RebootMode::RB_POWER_OFF);
         }
     };
@@ -213,7 +218,7 @@ fn prepare() {
     must("go there", chdir(root));
     must("move it", mount(Some("."), "/", none, to, none));
     must("make it the root", chroot("."));
-    for (kind, at) in [
+    for (kind, target) in [
         ("proc", "/proc"),
         ("sysfs", "/sys"),
         ("devtmpfs", "/dev"),
@@ -221,8 +226,8 @@ fn prepare() {
         ("tmpfs", "/tmp"),
     ] {
         must(
-            at,
-            mount(Some(kind), at, Some(kind), MsFlags::empty(), none),
+            target,
+            mount(Some(kind), target, Some(kind), MsFlags::empty(), none),
         );
     }
     // A user without privileges also creates a directory there.
@@ -232,8 +237,11 @@ fn prepare() {
 
 /// Records that the kernel requested a module, and loads none.
 pub fn modprobe(module: &str) -> ! {
-    let asked = OpenOptions::new().create(true).append(true).open(ASKED);
-    let noted = asked.and_then(|mut asked| writeln!(asked, "{module}"));
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(REQUESTED_MODULES);
+    let noted = file.and_then(|mut asked| writeln!(asked, "{module}"));
     std::process::exit(i32::from(noted.is_err()) + 1)
 }
 

@@ -24,13 +24,13 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         // Started by svclab, or as svclab.
-        [_, svclab_agent::INIT] => machine::live(),
+        [_, svclab_agent::INIT] => machine::run_as_init(),
         [_, "-q", "--", module] => machine::modprobe(module),
         [machine::SVCLAB, ..] => return svclab::cli::main(),
-        [_, attempt::WORD, standing, outside] => attempt::main(standing, outside),
-        [_, attempt::CHILD] => attempt::child(),
-        [_, tenants::INSIDE] => return program::inside(),
-        [_, tenants::WAITS] => loop {
+        [_, attempt::RUN_ATTEMPTS, standing, outside] => attempt::main(standing, outside),
+        [_, attempt::PRINT_PRIVILEGES] => attempt::print_privileges(),
+        [_, tenants::RUN_ATTEMPTS] => return program::inside(),
+        [_, tenants::WAIT_FOREVER] => loop {
             nix::unistd::pause();
         },
         // All agents are started by this path.
@@ -38,19 +38,19 @@ fn main() -> ExitCode {
         _ => {}
     }
     let mut tests = vec![
-        Trial::test("a_contained_agent_reaches_nothing_of_the_machine", || {
-            trials::a_contained_agent_reaches_nothing_of_the_machine();
+        Trial::test("contained_agent_escape_attempts_are_refused", || {
+            trials::contained_agent_escape_attempts_are_refused();
             Ok(())
         }),
-        Trial::test("an_agent_for_ipvs_reaches_nothing_of_the_machine", || {
-            trials::an_agent_for_ipvs_reaches_nothing_of_the_machine();
+        Trial::test("agent_for_ipvs_escape_attempts_are_refused", || {
+            trials::agent_for_ipvs_escape_attempts_are_refused();
             Ok(())
         }),
     ];
     // This test boots a guest, which only the full test run does.
     if full::ordinary_or_full(false, true) {
-        tests.push(Trial::test("a_host_with_ipvs_runs_what_needs_it", || {
-            trials::a_host_with_ipvs_runs_what_needs_it();
+        tests.push(Trial::test("host_with_ipvs_runs_labs_with_ipvs", || {
+            trials::host_with_ipvs_runs_labs_with_ipvs();
             Ok(())
         }));
     }

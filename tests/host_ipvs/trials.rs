@@ -6,15 +6,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use svclab_runner::kernel::KernelError;
-use svclab_runner::kernel::doctor::Health;
-use svclab_runner::kernel::guest::{Cache, Deadlines, Guest, GuestError, Wanted};
-use svclab_runner::results::Outcome;
+use svclab_runner::kernel::doctor::CheckStatus;
+use svclab_runner::kernel::guest::{Cache, Deadlines, Guest, GuestError, KernelRequest};
+use svclab_runner::results::CaseStatus;
 
-use super::attempt::{Attempts, SETTING, WORD};
-use super::machine::Said;
+use super::attempt::{Attempts, RUN_ATTEMPTS, SYSCTL};
+use super::machine::GuestReport;
 
 /// Attempts that must fail with every agent.
-const ANYWHERE: [&str; 9] = [
+const ALWAYS_REFUSED: [&str; 9] = [
     "make a file in /usr",
     "write a file of root's",
     "write a setting",
@@ -42,13 +42,13 @@ const FILTERED: [&str; 12] = [
     "load a module",
 ];
 
-fn attempted(standing: &str) -> String {
-    let before = fs::read_to_string(SETTING).expect("a setting");
+fn run_attempts(privilege: &str) -> String {
+    let before = fs::read_to_string(SYSCTL).expect("a setting");
     let output = Command::new(std::env::current_exe().expect("this program"))
-        .args([WORD, standing, &std::process::id().to_string()])
+        .args([RUN_ATTEMPTS, privilege, &std::process::id().to_string()])
         .output()
         .expect("this program starts");
-    assert_eq!(fs::read_to_string(SETTING).expect("a setting"), before);
+    assert_eq!(fs::read_to_string(SYSCTL).expect("a setting"), before);
     assert!(!Path::new("/usr/svclab-was-here").exists());
     String::from_utf8(output.stdout).expect("text")
 }
@@ -60,30 +60,30 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root() && namespace.ino() == 0xEFFF_FFFD
 }
 
-pub fn a_contained_agent_reaches_nothing_of_the_machine() {
-    let said = attempted("contained");
-    let attempts: Attempts = serde_json::from_str(&said).expect(&said);
-    reaches_nothing(&attempts);
+pub fn contained_agent_escape_attempts_are_refused() {
+    let output = run_attempts("contained");
+    let attempts: Attempts = serde_json::from_str(&output).expect(&output);
+    assert_refused(&attempts);
     assert_eq!(attempts.own["NoNewPrivs"], "1");
 }
 
-pub fn an_agent_for_ipvs_reaches_nothing_of_the_machine() {
-    let said = attempted("machine");
+pub fn agent_for_ipvs_escape_attempts_are_refused() {
+    let output = run_attempts("machine");
     if !is_root() {
-        assert!(said.contains("takes the machine's own root"), "{said}");
+        assert!(output.contains("takes the machine's own root"), "{output}");
         return;
     }
-    let attempts: Attempts = serde_json::from_str(&said).expect(&said);
-    reaches_nothing(&attempts);
-    is_small(&attempts);
+    let attempts: Attempts = serde_json::from_str(&output).expect(&output);
+    assert_refused(&attempts);
+    assert_minimal_privileges(&attempts);
 }
 
-fn reaches_nothing(attempts: &Attempts) {
-    for what in ANYWHERE {
-        let came_to = attempts.came_to[what].as_str();
+fn assert_refused(attempts: &Attempts) {
+    for attempt in ALWAYS_REFUSED {
+        let came_to = attempts.came_to[attempt].as_str();
         // A kernel without module support returns ENOSYS.
         let refusals = ["EPERM", "EACCES", "EROFS", "ENOSYS"];
-        assert!(refusals.contains(&came_to), "{what}: {came_to}");
+        assert!(refusals.contains(&came_to), "{attempt}: {came_to}");
     }
     assert_eq!(attempts.came_to["end a process outside"], "ESRCH");
     // Actions that labs need.
@@ -93,9 +93,9 @@ fn reaches_nothing(attempts: &Attempts) {
 
 /// Asserts that the agent keeps only the documented capabilities of root, and its programs only the
 /// three for networks.
-fn is_small(attempts: &Attempts) {
-    for what in FILTERED {
-        assert_eq!(attempts.came_to[what], "EPERM", "{what}");
+fn assert_minimal_privileges(attempts: &Attempts) {
+    for attempt in FILTERED {
+        assert_eq!(attempts.came_to[attempt], "EPERM", "{attempt}");
     }
     assert_eq!(attempts.came_to["become root"], "EPERM");
     let bits = |numbers: &[u32]| {
@@ -117,41 +117,41 @@ fn is_small(attempts: &Attempts) {
     }
 }
 
-pub fn a_host_with_ipvs_runs_what_needs_it() {
-    let said = in_a_guest();
-    let (code, results) = said.run;
+pub fn host_with_ipvs_runs_labs_with_ipvs() {
+    let report = run_in_guest();
+    let (code, results) = report.run;
     assert_eq!(results.len(), 2);
     for (result, kernel, error) in &results {
-        assert_eq!(*result, Outcome::Pass, "{error}");
+        assert_eq!(*result, CaseStatus::Pass, "{error}");
         assert!(kernel.starts_with("6.12."), "{kernel}");
     }
     assert_eq!(code, Some(0));
     // The drops are traced by an agent without its own user namespace.
-    assert_eq!(said.drops, ["seen", "seen"]);
-    let (code, words) = said.refused;
+    assert_eq!(report.drops, ["seen", "seen"]);
+    let (code, words) = report.refused;
     assert_eq!(code, Some(3), "{words}");
     assert!(
         words.contains("takes the machine's own root, and svclab runs without root"),
         "{words}"
     );
-    let ipvs = said.doctor.expect("a diagnosis");
-    assert_eq!(ipvs.state, Health::Works, "{ipvs:?}");
-    let attempts = said.attempts.expect("attempts");
-    reaches_nothing(&attempts);
-    is_small(&attempts);
-    assert_eq!(said.reached, [""; 0]);
-    let (code, words) = said.unloaded;
+    let ipvs = report.doctor.expect("a diagnosis");
+    assert_eq!(ipvs.state, CheckStatus::Works, "{ipvs:?}");
+    let attempts = report.attempts.expect("attempts");
+    assert_refused(&attempts);
+    assert_minimal_privileges(&attempts);
+    assert_eq!(report.reached, [""; 0]);
+    let (code, words) = report.unloaded;
     assert_eq!(code, Some(3), "{words}");
     assert!(words.contains("modprobe"), "{words}");
-    assert_eq!(said.asked, ["", "fs-svclab-none\n"]);
-    assert_eq!(said.setting[0], said.setting[1]);
+    assert_eq!(report.asked, ["", "fs-svclab-none\n"]);
+    assert_eq!(report.setting[0], report.setting[1]);
 }
 
 /// Boots a guest with this program as its first process, and returns its report.
-fn in_a_guest() -> Said {
+fn run_in_guest() -> GuestReport {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     let cache = Cache::open(directory).expect("a cache");
-    let wanted = Wanted::Series("6.12".to_owned());
+    let wanted = KernelRequest::Series("6.12".to_owned());
     let deadlines = Deadlines {
         boot: Duration::from_mins(3),
         ..Deadlines::default()
@@ -166,12 +166,12 @@ fn in_a_guest() -> Said {
         let guest = guest.expect("a kernel").with_deadlines(deadlines);
         guest.start().await.expect_err("it is no agent")
     });
-    let KernelError::Guest(error) = &error else {
+    let KernelError::NoGuest(error) = &error else {
         panic!("{error}")
     };
-    let GuestError::Died { said, .. } = &**error else {
+    let GuestError::Ended { said: console, .. } = &**error else {
         panic!("{error}")
     };
-    let line = said.lines().find(|line| line.starts_with('{'));
-    serde_json::from_str(line.expect(said)).expect(said)
+    let line = console.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(line.expect(console)).expect(console)
 }

@@ -11,10 +11,13 @@ use svclab_runner::run::Prepared;
 
 use super::cases::case;
 use super::guests::block_on;
-use super::programs::{ipvs, says, with_ipvsadm};
+use super::programs::{guest_with_ipvsadm, run_program, save_virtual_servers};
 
 /// Returns the number of each verdict of a probe, and the endpoints that answered.
-fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTreeSet<&'a str>) {
+fn results_of_probe<'a>(
+    evidence: &'a Evidence,
+    probe: &str,
+) -> (BTreeMap<Verdict, usize>, BTreeSet<&'a str>) {
     let mut verdicts = BTreeMap::new();
     let mut endpoints = BTreeSet::new();
     for attempt in evidence.attempts.iter().filter(|each| each.probe == probe) {
@@ -25,13 +28,13 @@ fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTr
 }
 
 /// Prepares a case of the lab of load balancers.
-fn balancer(kind: &str) -> Prepared {
+fn prepare_balancer_case(kind: &str) -> Prepared {
     case(&format!("tests/ipvs/balancer.yaml/kind={kind}"))
 }
 
 /// Builds the lab of a case and probes it. Asserts that the case passes.
-async fn standing(prepared: &Prepared) -> (Session, Evidence) {
-    let agent = with_ipvsadm().await;
+async fn build_and_probe(prepared: &Prepared) -> (Session, Evidence) {
+    let agent = guest_with_ipvsadm().await;
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
     let evidence = probe(&mut session).await;
     let judgement = prepared
@@ -55,7 +58,7 @@ async fn probe(session: &mut Session) -> Evidence {
 }
 
 #[test]
-fn replies_of_two_services_with_one_endpoint_reach_their_own_connections() {
+fn ipvs_two_services_one_endpoint_replies_match() {
     // IPVS looks up the connection of a reply without its service.
     block_on(async {
         let mut prepared = case(
@@ -72,60 +75,73 @@ fn replies_of_two_services_with_one_endpoint_reach_their_own_connections() {
             link: None,
             optional: false,
         });
-        standing(&prepared).await;
+        build_and_probe(&prepared).await;
     });
 }
 
 #[test]
-fn a_verdict_hangs_on_the_balancer_s_service() {
+fn balancer_virtual_servers_deleted_connections_are_refused() {
     block_on(async {
         let prepared = case(
             "clb-hairpin/policy=Cluster,ingress=otherNode,balancer=internal,rpFilter=0,byHand=nothing",
         );
-        let agent = with_ipvsadm().await;
+        let agent = guest_with_ipvsadm().await;
         let mut session = agent.build(prepared.plan).await.expect("a lab");
-        let all = |verdict| BTreeMap::from([(verdict, 8)]);
+        let all_with = |verdict| BTreeMap::from([(verdict, 8)]);
         let evidence = probe(&mut session).await;
         assert_eq!(
-            of(&evidence, "call"),
+            results_of_probe(&evidence, "call"),
             (
-                all(Verdict::Connected),
+                all_with(Verdict::Connected),
                 BTreeSet::from(["pod/default/nginx-b"])
             )
         );
-        let saved = says(&mut session, "fabric", "ipvsadm", &["-S", "-n"], "").await;
+        let saved = run_program(&mut session, "fabric", "ipvsadm", &["-S", "-n"], "").await;
 
         // Without the virtual server, the address belongs to the router, on which no server
         // listens.
-        says(&mut session, "fabric", "ipvsadm", &["-C"], "").await;
+        run_program(&mut session, "fabric", "ipvsadm", &["-C"], "").await;
         let evidence = probe(&mut session).await;
-        let nobody = (all(Verdict::Refused), BTreeSet::new());
-        assert_eq!(of(&evidence, "call"), nobody);
-        assert_eq!(of(&evidence, "other"), nobody);
+        let expected_refusals = (all_with(Verdict::Refused), BTreeSet::new());
+        assert_eq!(results_of_probe(&evidence, "call"), expected_refusals);
+        assert_eq!(results_of_probe(&evidence, "other"), expected_refusals);
 
-        says(&mut session, "fabric", "ipvsadm", &["-R"], &saved).await;
+        run_program(&mut session, "fabric", "ipvsadm", &["-R"], &saved).await;
         let evidence = probe(&mut session).await;
-        assert_eq!(of(&evidence, "call").0, all(Verdict::Connected));
-        assert_eq!(of(&evidence, "other").0, all(Verdict::Connected));
+        assert_eq!(
+            results_of_probe(&evidence, "call").0,
+            all_with(Verdict::Connected)
+        );
+        assert_eq!(
+            results_of_probe(&evidence, "other").0,
+            all_with(Verdict::Connected)
+        );
     });
 }
 
 /// Waits until the balancer of the fabric has detected the wanted state of its backends. On a busy
 /// machine the balancer may report other states before.
-async fn turned(session: &mut Session, well: &mut BTreeMap<&str, bool>, wanted: [bool; 2]) {
-    while !well.values().eq(&wanted) {
-        let turn = session.turned().await.expect("the balancer notices");
+async fn wait_for_health(
+    session: &mut Session,
+    health: &mut BTreeMap<&str, bool>,
+    wanted: [bool; 2],
+) {
+    while !health.values().eq(&wanted) {
+        let turn = session
+            .next_health_change()
+            .await
+            .expect("the balancer notices");
         assert_eq!(turn.namespace, "fabric");
         let backend = turn.backend.to_string();
-        let known = well.get_mut(backend.as_str());
+        let known = health.get_mut(backend.as_str());
         *known.expect("it is behind the balancer") = turn.well;
     }
 }
 
 #[test]
-fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
+fn balancer_ingress_pod_killed_node_is_removed() {
     block_on(async {
-        let (mut session, _) = standing(&balancer("plain")).await;
+        let (mut session, _) = build_and_probe(&prepare_balancer_case("plain")).await;
         let weight = |lines: &[String], node: &str| {
             let line = lines
                 .iter()
@@ -133,7 +149,7 @@ fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
                 .unwrap_or_else(|| panic!("{node} is behind the balancer: {lines:?}"));
             line.rsplit(' ').next().map(str::to_owned)
         };
-        let before = ipvs(&mut session, "fabric").await;
+        let before = save_virtual_servers(&mut session, "fabric").await;
         assert_eq!(weight(&before, "192.168.1.11:30080").as_deref(), Some("1"));
         assert_eq!(weight(&before, "192.168.2.12:30080").as_deref(), Some("1"));
 
@@ -142,13 +158,13 @@ fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
             .stop("pod/default/web-a")
             .await
             .expect("it is served");
-        turned(&mut session, &mut well, [false, true]).await;
-        let after = ipvs(&mut session, "fabric").await;
+        wait_for_health(&mut session, &mut well, [false, true]).await;
+        let after = save_virtual_servers(&mut session, "fabric").await;
         assert_eq!(weight(&after, "192.168.1.11:30080").as_deref(), Some("0"));
         assert_eq!(weight(&after, "192.168.2.12:30080").as_deref(), Some("1"));
         let evidence = probe(&mut session).await;
         assert_eq!(
-            of(&evidence, "call"),
+            results_of_probe(&evidence, "call"),
             (
                 BTreeMap::from([(Verdict::Connected, 8)]),
                 BTreeSet::from(["pod/default/web-b"])
@@ -160,19 +176,19 @@ fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
             .stop("pod/default/web-b")
             .await
             .expect("it is served");
-        turned(&mut session, &mut well, [false, false]).await;
+        wait_for_health(&mut session, &mut well, [false, false]).await;
         let evidence = probe(&mut session).await;
         assert_eq!(
-            of(&evidence, "call"),
+            results_of_probe(&evidence, "call"),
             (BTreeMap::from([(Verdict::Timeout, 8)]), BTreeSet::new())
         );
     });
 }
 
 #[test]
-fn a_server_that_is_not_there_cannot_be_stopped() {
+fn session_stop_unknown_server_returns_error() {
     block_on(async {
-        let agent = with_ipvsadm().await;
+        let agent = guest_with_ipvsadm().await;
         let mut session = agent
             .build(svclab_model::plan::Plan::default())
             .await
@@ -193,36 +209,36 @@ fn a_server_that_is_not_there_cannot_be_stopped() {
 }
 
 #[test]
-fn a_balancer_that_refuses_does_when_nobody_is_left() {
+fn balancer_refuse_mode_without_backends_refuses() {
     block_on(async {
-        let (mut session, _) = standing(&balancer("refuses")).await;
+        let (mut session, _) = build_and_probe(&prepare_balancer_case("refuses")).await;
         let mut well = BTreeMap::from([("192.168.1.11:30080", true), ("192.168.2.12:30080", true)]);
         for pod in ["pod/default/web-a", "pod/default/web-b"] {
             session.stop(pod).await.expect("it is served");
         }
-        turned(&mut session, &mut well, [false, false]).await;
+        wait_for_health(&mut session, &mut well, [false, false]).await;
         let evidence = probe(&mut session).await;
         assert_eq!(
-            of(&evidence, "call"),
+            results_of_probe(&evidence, "call"),
             (BTreeMap::from([(Verdict::Refused, 8)]), BTreeSet::new())
         );
     });
 }
 
 #[test]
-fn a_balancer_answers_on_all_its_addresses() {
+fn balancer_with_two_addresses_answers_on_both() {
     block_on(async {
-        let mut prepared = balancer("twoAddresses");
+        let mut prepared = prepare_balancer_case("twoAddresses");
         let mut second = prepared.plan.probes[0].clone();
         "second".clone_into(&mut second.name);
         second.to.address = "198.51.100.11".parse().expect("an address");
         prepared.plan.probes.push(second);
-        let agent = with_ipvsadm().await;
+        let agent = guest_with_ipvsadm().await;
         let mut session = agent.build(prepared.plan).await.expect("a lab");
         let evidence = probe(&mut session).await;
         for name in ["call", "second"] {
             assert_eq!(
-                of(&evidence, name),
+                results_of_probe(&evidence, name),
                 (
                     BTreeMap::from([(Verdict::Connected, 8)]),
                     BTreeSet::from(["pod/default/web-a", "pod/default/web-b"])
@@ -234,13 +250,13 @@ fn a_balancer_answers_on_all_its_addresses() {
 }
 
 #[test]
-fn a_balancer_that_masquerades_is_who_the_pods_see() {
+fn balancer_masquerading_pods_see_its_address() {
     block_on(async {
-        let prepared = balancer("masquerades");
-        let (_session, evidence) = standing(&prepared).await;
+        let prepared = prepare_balancer_case("masquerades");
+        let (_session, evidence) = build_and_probe(&prepared).await;
         // The router's addresses on the links to the nodes.
         let fabric = prepared.plan.namespace("fabric").expect("a router");
-        let own: BTreeSet<String> = fabric
+        let router_addresses: BTreeSet<String> = fabric
             .links
             .iter()
             .filter(|link| link.name.starts_with("node-"))
@@ -250,15 +266,15 @@ fn a_balancer_that_masquerades_is_who_the_pods_see() {
                     .map(|address| address.ip().to_string())
             })
             .collect();
-        assert_eq!(own.len(), 2, "{own:?}");
-        assert_eq!(sources(&evidence, "call"), own);
+        assert_eq!(router_addresses.len(), 2, "{router_addresses:?}");
+        assert_eq!(sources(&evidence, "call"), router_addresses);
     });
 }
 
 #[test]
-fn a_balancer_on_layer_7_tries_the_next_after_a_while() {
+fn balancer_layer_7_silent_backend_retries_next() {
     block_on(async {
-        let (_session, evidence) = standing(&balancer("retries")).await;
+        let (_session, evidence) = build_and_probe(&prepare_balancer_case("retries")).await;
         // Every second connection first goes to the node that does not answer.
         let waited = evidence
             .attempts

@@ -6,9 +6,9 @@ use svclab_model::plan::{Namespace, Plan};
 use svclab_ruleset::tool::Format;
 
 use super::guests::block_on;
-use super::programs::{says, with_ipvsadm};
+use super::programs::{guest_with_ipvsadm, run_program};
 
-const GIVEN: &str = "\
+const SERVERS: &str = "\
 -A -t 10.96.0.1:80 -s sh -b sh-port,sh-fallback -p 300 -M 255.255.255.0
 -a -t 10.96.0.1:80 -r 10.0.1.5:80 -i -w 3 --tun-type gue --tun-port 6080 --tun-nocsum
 -a -t 10.96.0.1:80 -r 10.0.1.6:80 -i -w 1 --tun-type ipip
@@ -24,10 +24,10 @@ const GIVEN: &str = "\
 -a -f 6 -6 -r [fd00:1::1]:0 -g -w 1
 ";
 
-fn read(text: &str) -> NodeDump {
-    let read = NodeDump::read(vec![File {
+fn parse(text: &str) -> NodeDump {
+    let read = NodeDump::parse(vec![File {
         name: "ipvsadm-Sn".to_owned(),
-        format: Some(Format::Servers),
+        format: Some(Format::VirtualServers),
         text: text.to_owned(),
     }]);
     assert!(
@@ -39,7 +39,7 @@ fn read(text: &str) -> NodeDump {
 }
 
 #[test]
-fn what_ipvsadm_saves_is_read_and_comes_back() {
+fn ipvsadm_output_restored_is_equal() {
     let namespace = |name: &str| Namespace {
         name: name.to_owned(),
         ..Namespace::default()
@@ -49,18 +49,18 @@ fn what_ipvsadm_saves_is_read_and_comes_back() {
         ..Plan::default()
     };
     block_on(async {
-        let agent = with_ipvsadm().await;
+        let agent = guest_with_ipvsadm().await;
         let mut session = agent.build(plan).await.expect("a lab");
-        let mut texts = vec![GIVEN.to_owned()];
+        let mut texts = vec![SERVERS.to_owned()];
         for namespace in ["first", "second"] {
             let given = texts.last().cloned().unwrap_or_default();
-            says(&mut session, namespace, "ipvsadm", &["-R"], &given).await;
-            texts.push(says(&mut session, namespace, "ipvsadm", &["-S", "-n"], "").await);
+            run_program(&mut session, namespace, "ipvsadm", &["-R"], &given).await;
+            texts.push(run_program(&mut session, namespace, "ipvsadm", &["-S", "-n"], "").await);
         }
         let [given, first, second] = &texts[..] else {
             panic!("three texts");
         };
-        let differences = compare(&read(given), &read(first));
+        let differences = compare(&parse(given), &parse(first));
         assert!(differences.is_empty(), "{differences:?}\n{first}");
         assert_eq!(first, second);
     });

@@ -3,16 +3,16 @@
 use std::net::SocketAddr;
 
 use svclab_model::plan::{Namespace, Plan};
-use svclab_planner::print::{Stage, steps};
+use svclab_planner::print::{BuildPhase, steps};
 use svclab_ruleset::ipvs::{
-    Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, Virtual, VirtualServer,
+    Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, VirtualServer, VirtualServerKey,
 };
 
 use super::cases::case;
 use super::guests::block_on;
-use super::programs::{ipvs, says, sorted, with_ipvsadm};
+use super::programs::{guest_with_ipvsadm, run_program, save_virtual_servers, sorted_lines};
 
-fn real(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
+fn real_server(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
     RealServer {
         to: to.parse().expect("an address and a port"),
         weight,
@@ -20,16 +20,16 @@ fn real(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
     }
 }
 
-fn by_address(
+fn server_by_address(
     protocol: Transport,
-    at: &str,
+    address: &str,
     scheduler: &str,
     persistence: Option<u32>,
     servers: Vec<RealServer>,
 ) -> VirtualServer {
-    let at: SocketAddr = at.parse().expect("an address and a port");
+    let at: SocketAddr = address.parse().expect("an address and a port");
     VirtualServer {
-        takes: Virtual::Address {
+        takes: VirtualServerKey::Address {
             protocol,
             address: at.ip(),
             port: at.port(),
@@ -41,9 +41,9 @@ fn by_address(
     }
 }
 
-fn by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> VirtualServer {
+fn server_by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> VirtualServer {
     VirtualServer {
-        takes: Virtual::FwMark { mark, v6 },
+        takes: VirtualServerKey::FwMark { mark, v6 },
         scheduler: scheduler.to_owned(),
         persistence: None,
         flags: SchedulerFlags::default(),
@@ -52,72 +52,72 @@ fn by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> Vi
 }
 
 /// Returns every kind of virtual server, real server and scheduler.
-fn every_kind() -> Vec<VirtualServer> {
+fn every_kind_of_server() -> Vec<VirtualServer> {
     use Forwarding::{Masquerade, Route, Tunnel};
     use Transport::{Sctp, Tcp, Udp};
     let mut servers = vec![
-        by_address(
+        server_by_address(
             Tcp,
             "10.96.0.1:443",
             "rr",
             Some(10800),
             vec![
-                real("10.0.1.2:6443", 1, Masquerade),
-                real("10.0.2.2:6443", 7, Masquerade),
-                real("10.0.3.2:6443", 0, Masquerade),
+                real_server("10.0.1.2:6443", 1, Masquerade),
+                real_server("10.0.2.2:6443", 7, Masquerade),
+                real_server("10.0.3.2:6443", 0, Masquerade),
             ],
         ),
-        by_address(
+        server_by_address(
             Udp,
             "10.96.0.10:53",
             "wrr",
             None,
-            vec![real("10.0.1.3:5353", 3, Masquerade)],
+            vec![real_server("10.0.1.3:5353", 3, Masquerade)],
         ),
-        by_address(
+        server_by_address(
             Sctp,
             "10.96.0.11:38412",
             "wlc",
             Some(60),
-            vec![real("10.0.1.4:38412", 1, Masquerade)],
+            vec![real_server("10.0.1.4:38412", 1, Masquerade)],
         ),
         // Real servers with forwarding by route or tunnel have the port of the virtual server.
-        by_address(
+        server_by_address(
             Tcp,
             "10.96.0.12:80",
             "sh",
             None,
             vec![
-                real("10.0.1.5:80", 1, Route),
-                real("10.0.2.5:80", 1, Tunnel),
+                real_server("10.0.1.5:80", 1, Route),
+                real_server("10.0.2.5:80", 1, Tunnel),
             ],
         ),
-        by_address(
+        server_by_address(
             Tcp,
             "[fd00:96::1]:443",
             "lc",
             Some(300),
             vec![
-                real("[fd00:1::2]:6443", 1, Masquerade),
-                real("[fd00:2::2]:6443", 2, Masquerade),
+                real_server("[fd00:1::2]:6443", 1, Masquerade),
+                real_server("[fd00:2::2]:6443", 2, Masquerade),
             ],
         ),
-        by_address(Udp, "[fd00:96::1]:443", "rr", None, Vec::new()),
-        by_mark(
+        server_by_address(Udp, "[fd00:96::1]:443", "rr", None, Vec::new()),
+        server_by_mark(
             100,
             false,
             "rr",
             vec![
-                real("10.0.1.1:30443", 1, Masquerade),
-                real("10.0.2.1:30443", 0, Masquerade),
+                real_server("10.0.1.1:30443", 1, Masquerade),
+                real_server("10.0.2.1:30443", 0, Masquerade),
             ],
         ),
-        by_mark(101, false, "rr", Vec::new()),
-        by_mark(
+        server_by_mark(101, false, "rr", Vec::new()),
+        server_by_mark(
             0x7fff_0001,
             true,
             "wrr",
-            vec![real("[fd00:1::1]:30443", 1, Masquerade)],
+            vec![real_server("[fd00:1::1]:30443", 1, Masquerade)],
         ),
     ];
     // Every scheduler in the documentation of kube-proxy.
@@ -125,24 +125,24 @@ fn every_kind() -> Vec<VirtualServer> {
         "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh",
     ];
     for (scheduler, port) in schedulers.into_iter().zip(1000..) {
-        servers.push(by_address(
+        servers.push(server_by_address(
             Tcp,
             &format!("10.96.0.20:{port}"),
             scheduler,
             None,
-            vec![real("10.0.1.6:8080", 1, Masquerade)],
+            vec![real_server("10.0.1.6:8080", 1, Masquerade)],
         ));
     }
     // Flags of the hashing schedulers: one, the other, and both.
     for (scheduler, port) in [("sh", 2000), ("mh", 2010)] {
         for (fallback, hashed) in [(true, false), (false, true), (true, true)] {
             let port = port + u16::from(fallback) + 2 * u16::from(hashed);
-            let mut server = by_address(
+            let mut server = server_by_address(
                 Tcp,
                 &format!("10.96.0.20:{port}"),
                 scheduler,
                 (port % 2 == 0).then_some(60),
-                vec![real("10.0.1.6:8080", 1, Masquerade)],
+                vec![real_server("10.0.1.6:8080", 1, Masquerade)],
             );
             server.flags = SchedulerFlags {
                 fallback,
@@ -160,7 +160,7 @@ fn plan() -> Plan {
         namespaces: vec![
             Namespace {
                 name: "written".to_owned(),
-                ipvs: every_kind(),
+                ipvs: every_kind_of_server(),
                 ipvs_timeouts: Some(Timeouts {
                     tcp: 1234,
                     tcp_fin: 0,
@@ -178,39 +178,48 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn ipvsadm_reads_back_every_kind_of_server() {
+fn ipvs_every_kind_of_server_is_read_back_by_ipvsadm() {
     block_on(async {
-        let agent = with_ipvsadm().await;
+        let agent = guest_with_ipvsadm().await;
         let plan = plan();
         let mut session = agent.build(plan.clone()).await.expect("a lab");
-        let written: String = every_kind().iter().map(ToString::to_string).collect();
-        assert_eq!(ipvs(&mut session, "written").await, sorted(&written));
-        assert_eq!(ipvs(&mut session, "empty").await, [""; 0]);
+        let written: String = every_kind_of_server()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            save_virtual_servers(&mut session, "written").await,
+            sorted_lines(&written)
+        );
+        assert_eq!(save_virtual_servers(&mut session, "empty").await, [""; 0]);
 
         // Default timeouts of the kernel (Linux v6.12, `net/netfilter/ipvs/ip_vs_proto_tcp.c`,
         // `ip_vs_proto_udp.c`).
         let times = ["-L", "--timeout"];
-        let told = says(&mut session, "written", "ipvsadm", &times, "").await;
-        assert_eq!(told.trim(), "Timeout (tcp tcpfin udp): 1234 120 56");
-        let untold = says(&mut session, "empty", "ipvsadm", &times, "").await;
-        assert_eq!(untold.trim(), "Timeout (tcp tcpfin udp): 900 120 300");
+        let configured = run_program(&mut session, "written", "ipvsadm", &times, "").await;
+        assert_eq!(configured.trim(), "Timeout (tcp tcpfin udp): 1234 120 56");
+        let defaults = run_program(&mut session, "empty", "ipvsadm", &times, "").await;
+        assert_eq!(defaults.trim(), "Timeout (tcp tcpfin udp): 900 120 300");
 
         // The output of `svclab plan` creates the same virtual servers.
         let printed = steps(&plan);
         let step = printed
             .iter()
-            .find(|step| step.stage == Stage::VirtualServers)
+            .find(|step| step.stage == BuildPhase::VirtualServers)
             .expect("virtual servers are printed");
         assert_eq!(step.command, ["ipvsadm", "-R"]);
-        says(&mut session, "empty", "ipvsadm", &["-R"], &step.text).await;
-        assert_eq!(ipvs(&mut session, "empty").await, sorted(&written));
-        let read = says(&mut session, "empty", "ipvsadm", &times, "").await;
-        assert_eq!(read, told);
+        run_program(&mut session, "empty", "ipvsadm", &["-R"], &step.text).await;
+        assert_eq!(
+            save_virtual_servers(&mut session, "empty").await,
+            sorted_lines(&written)
+        );
+        let read = run_program(&mut session, "empty", "ipvsadm", &times, "").await;
+        assert_eq!(read, configured);
     });
 }
 
 #[test]
-fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
+fn ipvs_servers_of_cases_match_plan() {
     // A node that connects to itself through kube-ipvs0, and a balancer with firewall marks. Both
     // cases also pass.
     for name in [
@@ -219,14 +228,14 @@ fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
     ] {
         block_on(async {
             let prepared = case(name);
-            let agent = with_ipvsadm().await;
+            let agent = guest_with_ipvsadm().await;
             let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
-            let mut looked_at = 0;
+            let mut checked = 0;
             for namespace in &prepared.plan.namespaces {
                 let planned: String = namespace.ipvs.iter().map(ToString::to_string).collect();
-                let read = ipvs(&mut session, &namespace.name).await;
-                assert_eq!(read, sorted(&planned), "{name}: {}", namespace.name);
-                looked_at += usize::from(!read.is_empty());
+                let read = save_virtual_servers(&mut session, &namespace.name).await;
+                assert_eq!(read, sorted_lines(&planned), "{name}: {}", namespace.name);
+                checked += usize::from(!read.is_empty());
                 let Some(holder) = namespace
                     .links
                     .iter()
@@ -234,7 +243,7 @@ fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
                 else {
                     continue;
                 };
-                let shown = says(
+                let shown = run_program(
                     &mut session,
                     &namespace.name,
                     "ip",
@@ -251,11 +260,11 @@ fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
                 assert!(!held.is_empty());
                 assert_eq!(held, planned, "{shown}");
                 let link = ["-oneline", "link", "show", "kube-ipvs0"];
-                let link = says(&mut session, &namespace.name, "ip", &link, "").await;
+                let link = run_program(&mut session, &namespace.name, "ip", &link, "").await;
                 assert!(link.contains("<BROADCAST,NOARP>"), "{link}");
                 assert!(link.contains(" state DOWN "), "{link}");
             }
-            assert!(looked_at >= 2, "{name}");
+            assert!(checked >= 2, "{name}");
             let evidence = session.probe().await.expect("evidence");
             let judgement = prepared
                 .judge()

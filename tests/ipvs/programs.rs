@@ -16,7 +16,7 @@ fn installed(name: &str) -> PathBuf {
 }
 
 /// Starts a guest with `ipvsadm` and `ip`.
-pub async fn with_ipvsadm() -> Agent {
+pub async fn guest_with_ipvsadm() -> Agent {
     guest("6.12")
         .await
         .with_programs(["ipvsadm", "ip"].map(installed))
@@ -26,7 +26,7 @@ pub async fn with_ipvsadm() -> Agent {
 }
 
 /// Runs a program in a namespace of a lab. Returns its standard output.
-pub async fn says(
+pub async fn run_program(
     session: &mut Session,
     namespace: &str,
     program: &str,
@@ -44,13 +44,13 @@ pub async fn says(
 /// Returns the sorted lines of `ipvsadm -S -n` in a namespace: the kernel lists virtual servers in
 /// arbitrary order. From 1.30 on, `ipvsadm` prints the type of tunnels, which is `ipip` for those
 /// of older versions; the type is removed.
-pub async fn ipvs(session: &mut Session, namespace: &str) -> Vec<String> {
-    let said = says(session, namespace, "ipvsadm", &["-S", "-n"], "").await;
-    sorted(&said.replace(" --tun-type ipip\n", "\n"))
+pub async fn save_virtual_servers(session: &mut Session, namespace: &str) -> Vec<String> {
+    let output = run_program(session, namespace, "ipvsadm", &["-S", "-n"], "").await;
+    sorted_lines(&output.replace(" --tun-type ipip\n", "\n"))
 }
 
 /// Returns the sorted lines of a text.
-pub fn sorted(text: &str) -> Vec<String> {
+pub fn sorted_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::{Plan, Probe};
 use svclab_ruleset::ipvs::{
-    Forwarding, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
+    Forwarding, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
 };
 
 use super::guests::{block_on, guest};
 
 /// Addresses of virtual servers and their real servers, for IPv4 and IPv6.
-const SERVED: [(&str, &str); 2] = [
+const VIRTUAL_SERVERS: [(&str, &str); 2] = [
     ("10.96.0.1:80", "10.0.2.2:8080"),
     ("[fd00:96::1]:80", "[fd00:2::2]:8080"),
 ];
@@ -26,7 +26,7 @@ fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     plan.watch.trace = vec!["router".to_owned(), "host/client".to_owned()];
     let probe = plan.probes.remove(0);
-    plan.probes = SERVED
+    plan.probes = VIRTUAL_SERVERS
         .iter()
         .map(|(served, _)| {
             let mut probe = Probe {
@@ -44,10 +44,10 @@ fn plan() -> Plan {
         }
         router.iptables = None;
         router.ipset.clear();
-        for (served, by) in SERVED {
+        for (served, by) in VIRTUAL_SERVERS {
             router.links[0].addresses.push(socket(served).ip().into());
             router.ipvs.push(VirtualServer {
-                takes: Virtual::Address {
+                takes: VirtualServerKey::Address {
                     protocol: Transport::Tcp,
                     address: socket(served).ip(),
                     port: socket(served).port(),
@@ -67,7 +67,7 @@ fn plan() -> Plan {
 }
 
 #[test]
-fn a_traced_namespace_tells_whom_ipvs_chose() {
+fn ipvs_traced_namespace_records_chosen_real_servers() {
     block_on(async {
         let agent = guest("6.12").await.start().await.expect("a guest");
         let mut session = agent.build(plan()).await.expect("a lab");
@@ -75,19 +75,19 @@ fn a_traced_namespace_tells_whom_ipvs_chose() {
         for attempt in &evidence.attempts {
             assert_eq!(attempt.verdict, Verdict::Connected, "{attempt:?}");
         }
-        let seen: BTreeSet<SocketAddr> = evidence
+        let sources: BTreeSet<SocketAddr> = evidence
             .attempts
             .iter()
             .filter_map(|attempt| attempt.seen_source)
             .collect();
-        assert_eq!(seen.len(), 4, "{:#?}", evidence.attempts);
+        assert_eq!(sources.len(), 4, "{:#?}", evidence.attempts);
         let clients: BTreeSet<SocketAddr> =
             evidence.balanced.iter().map(|each| each.client).collect();
-        assert_eq!(clients, seen);
+        assert_eq!(clients, sources);
         assert_eq!(evidence.balanced.len(), 4, "{:#?}", evidence.balanced);
         for each in &evidence.balanced {
             assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
-            let (server, real) = SERVED[usize::from(each.client.is_ipv6())];
+            let (server, real) = VIRTUAL_SERVERS[usize::from(each.client.is_ipv6())];
             assert_eq!(each.server, socket(server));
             assert_eq!(each.real, socket(real));
         }

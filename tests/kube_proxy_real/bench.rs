@@ -31,11 +31,11 @@ const PROXY: &str = "kube-proxy";
 
 /// Maximum time until kube-proxy has written the marker. Without KVM, a sync in a guest takes some
 /// seconds.
-const DEADLINE: Duration = Duration::from_mins(2);
+const MAX_MARKER_WAIT: Duration = Duration::from_mins(2);
 
 /// Time for which an unexpected state with its marker is read again, before a second marker is
 /// sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_UNEXPECTED_TIME: Duration = Duration::from_secs(5);
 
 /// Returns the pause between two reads of the rules. kube-proxy sends no event when it has written.
 /// In a guest without KVM a sync takes seconds, and reading slows it down.
@@ -44,14 +44,14 @@ fn pause(mode: Mode) -> Duration {
 }
 
 /// A node with a running kube-proxy.
-pub struct Bench {
+pub struct ProxyNode {
     session: Session,
     binary: String,
     proxy: KubeProxy,
     marker: Marker,
 }
 
-impl Bench {
+impl ProxyNode {
     /// Starts a kube-proxy on a new node of the agent's kernel. The flags come from `proxy`, and
     /// the API server serves the objects of `first`.
     pub async fn start(
@@ -63,7 +63,11 @@ impl Bench {
         let mut session = agent.build(node()).await?;
         let marker = Marker::default();
         session
-            .serve(NODE, plan::API, first.with(&marker)?.values()?)
+            .serve(
+                NODE,
+                plan::API_ADDRESS,
+                first.with_marker(&marker)?.values()?,
+            )
             .await?;
         let mut bench = Self {
             session,
@@ -72,7 +76,7 @@ impl Bench {
             marker,
         };
         if proxy.mode != Mode::Ipvs {
-            bench.says("sh", &["-c", LINK_LEGACY]).await?;
+            bench.run_program("sh", &["-c", LINK_LEGACY]).await?;
         }
         bench.start_proxy().await?;
         Ok(bench)
@@ -82,7 +86,7 @@ impl Bench {
     /// cannot send as many rules at once as kube-proxy passes to it.
     async fn start_proxy(&mut self) -> Result<(), Failed> {
         if self.proxy.mode == Mode::Ipvs {
-            let words = arguments(&self.proxy);
+            let words = proxy_arguments(&self.proxy);
             self.session
                 .start(NODE, PROXY, &self.binary, &words)
                 .await?;
@@ -90,7 +94,7 @@ impl Bench {
         }
         let path = format!("PATH={LEGACY}:/usr/sbin:/usr/bin:/sbin:/bin");
         let mut words = vec![path, self.binary.clone()];
-        words.extend(arguments(&self.proxy));
+        words.extend(proxy_arguments(&self.proxy));
         self.session.start(NODE, PROXY, "env", &words).await?;
         Ok(())
     }
@@ -98,9 +102,9 @@ impl Bench {
     /// Kills the kube-proxy, changes the objects, and starts another on the same node.
     pub async fn restart(&mut self, next: &Cluster) -> Result<(), Failed> {
         self.session.stop(PROXY).await?;
-        let marked = next.with(&self.marker)?;
+        let marked = next.with_marker(&self.marker)?;
         self.session
-            .serve(NODE, plan::API, marked.values()?)
+            .serve(NODE, plan::API_ADDRESS, marked.values()?)
             .await?;
         self.start_proxy().await
     }
@@ -113,28 +117,29 @@ impl Bench {
     /// unexpected state with the marker is read again for a while, and then a second marker is
     /// served. Once that one is written, all earlier work is finished, and remaining differences
     /// are real.
-    pub async fn agrees(&mut self, cluster: &Cluster) -> Result<(), Failed> {
-        let marked = cluster.with(&self.marker)?;
-        let reading = self.written(&marked, PATIENCE).await?;
-        self.marker.next();
+    pub async fn check_objects(&mut self, cluster: &Cluster) -> Result<(), Failed> {
+        let marked = cluster.with_marker(&self.marker)?;
+        let reading = self.serve_and_read(&marked, MAX_UNEXPECTED_TIME).await?;
+        self.marker.advance();
         if reading.is_none() {
             return Ok(());
         }
-        let marked = cluster.with(&self.marker)?;
-        let reading = self.written(&marked, Duration::ZERO).await?;
-        self.marker.next();
+        let marked = cluster.with_marker(&self.marker)?;
+        let reading = self.serve_and_read(&marked, Duration::ZERO).await?;
+        self.marker.advance();
         // The second marker itself may be partly written.
         let Some(texts) = reading else {
             return Ok(());
         };
-        let Some(told) = differences::but_for_marker(&self.proxy, &marked, &texts)? else {
+        let Some(differences) = differences::compare_without_marker(&self.proxy, &marked, &texts)?
+        else {
             return Ok(());
         };
-        let words = arguments(&self.proxy).join(" ");
+        let words = proxy_arguments(&self.proxy).join(" ");
         let objects = serde_json::to_string(&cluster.values()?)?;
         Err(format!(
             "a kube-proxy {} with {words} and the generated rules differ, - only the kube-proxy's, \
-             + only generated:\n{told}\nobjects: {objects}",
+             + only generated:\n{differences}\nobjects: {objects}",
             self.proxy.version
         )
         .into())
@@ -142,18 +147,18 @@ impl Bench {
 
     /// Serves these objects and reads the state until it is as expected, or until `patience` has
     /// passed since the marker was written. Returns the last state that was not as expected.
-    async fn written(
+    async fn serve_and_read(
         &mut self,
         marked: &Cluster,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Option<Texts>, Failed> {
         self.session
-            .serve(NODE, plan::API, marked.values()?)
+            .serve(NODE, plan::API_ADDRESS, marked.values()?)
             .await?;
         let begun = Instant::now();
-        while !self.marker_came().await? {
-            if let Some(why) = self.gone(begun).await? {
-                return Err(why.into());
+        while !self.has_marker().await? {
+            if let Some(reason) = self.stop_reason(begun).await? {
+                return Err(reason.into());
             }
             tokio::time::sleep(pause(self.proxy.mode)).await;
         }
@@ -163,7 +168,7 @@ impl Bench {
             if differences::of(&self.proxy, marked, &texts)?.is_none() {
                 return Ok(None);
             }
-            if self.proxy.mode != Mode::Ipvs || came.elapsed() >= patience {
+            if self.proxy.mode != Mode::Ipvs || came.elapsed() >= max_wait {
                 return Ok(Some(texts));
             }
             tokio::time::sleep(pause(self.proxy.mode)).await;
@@ -171,10 +176,12 @@ impl Bench {
     }
 
     /// Whether the kube-proxy has written the marker.
-    async fn marker_came(&mut self) -> Result<bool, Failed> {
+    async fn has_marker(&mut self) -> Result<bool, Failed> {
         if self.proxy.mode != Mode::Ipvs {
-            let rules = self.says("iptables-legacy-save", &["-t", "nat"]).await?;
-            return Ok(self.marker.is_in(&rules));
+            let rules = self
+                .run_program("iptables-legacy-save", &["-t", "nat"])
+                .await?;
+            return Ok(self.marker.is_in_rules(&rules));
         }
         // Starting a program in a guest is slow and takes time from the kube-proxy, so this reads
         // evidence. The last action of a sync unbinds unneeded addresses, such as that of the
@@ -189,27 +196,27 @@ impl Bench {
         if bound != BTreeSet::from([self.marker.address()]) {
             return Ok(false);
         }
-        let servers = self.says("ipvsadm", &["-S", "-n"]).await?;
-        Ok(self.marker.is_among(&servers))
+        let servers = self.run_program("ipvsadm", &["-S", "-n"]).await?;
+        Ok(self.marker.is_in_virtual_servers(&servers))
     }
 
     /// Returns why waiting is useless; `None` if the kube-proxy may still write.
-    async fn gone(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
+    async fn stop_reason(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
         let running = self.session.look(PROXY).await?;
-        let last_words = || {
+        let log_end = || {
             let lines: Vec<&str> = running.said.lines().collect();
             lines[lines.len().saturating_sub(20)..].join("\n")
         };
         if let Some(ended) = &running.ended {
-            return Ok(Some(format!("kube-proxy: {ended}:\n{}", last_words())));
+            return Ok(Some(format!("kube-proxy: {ended}:\n{}", log_end())));
         }
-        if begun.elapsed() > DEADLINE {
-            let seconds = DEADLINE.as_secs();
-            let why = format!(
+        if begun.elapsed() > MAX_MARKER_WAIT {
+            let seconds = MAX_MARKER_WAIT.as_secs();
+            let reason = format!(
                 "kube-proxy wrote no marker within {seconds} s:\n{}",
-                last_words()
+                log_end()
             );
-            return Ok(Some(why));
+            return Ok(Some(reason));
         }
         Ok(None)
     }
@@ -217,19 +224,19 @@ impl Bench {
     async fn read(&mut self) -> Result<Texts, Failed> {
         if self.proxy.mode != Mode::Ipvs {
             return Ok(Texts {
-                rules: self.says("iptables-legacy-save", &[]).await?,
+                rules: self.run_program("iptables-legacy-save", &[]).await?,
                 ..Texts::default()
             });
         }
         Ok(Texts {
-            rules: self.says("iptables-save", &[]).await?,
-            sets: self.says("ipset", &["save"]).await?,
-            servers: self.says("ipvsadm", &["-S", "-n"]).await?,
-            addresses: self.says("ip", &["addr"]).await?,
+            rules: self.run_program("iptables-save", &[]).await?,
+            sets: self.run_program("ipset", &["save"]).await?,
+            servers: self.run_program("ipvsadm", &["-S", "-n"]).await?,
+            addresses: self.run_program("ip", &["addr"]).await?,
         })
     }
 
-    async fn says(&mut self, program: &str, arguments: &[&str]) -> Result<String, Failed> {
+    async fn run_program(&mut self, program: &str, arguments: &[&str]) -> Result<String, Failed> {
         let finished = self.session.run(NODE, program, arguments, "").await?;
         if finished.success {
             Ok(finished.stdout)
@@ -241,15 +248,15 @@ impl Bench {
 
 /// Returns a plan with a node and the peer of its link.
 fn node() -> Plan {
-    let end = |name: &str, other: &str, address: &str| Namespace {
+    let end = |name: &str, peer_namespace: &str, address: &str| Namespace {
         name: name.to_owned(),
         links: vec![Link {
             name: "eth0".to_owned(),
             kind: LinkKind::Veth {
-                namespace: other.to_owned(),
+                namespace: peer_namespace.to_owned(),
                 peer: "eth0".to_owned(),
             },
-            mac: Mac::of(name, "eth0"),
+            mac: Mac::from_names(name, "eth0"),
             addresses: address.parse().into_iter().collect(),
             bridge: None,
             hairpin: false,
@@ -273,23 +280,23 @@ fn node() -> Plan {
 }
 
 /// Returns the flags of the kube-proxy for `proxy`.
-fn arguments(proxy: &KubeProxy) -> Vec<String> {
-    flags(proxy, NODE, plan::API)
+fn proxy_arguments(proxy: &KubeProxy) -> Vec<String> {
+    flags(proxy, NODE, plan::API_ADDRESS)
 }
 
 /// Returns the path of the kube-proxy that `scripts/test --full` builds.
 pub fn binary() -> Result<PathBuf, Failed> {
-    kept(crate::VERSION)
+    cached_binary(crate::VERSION)
 }
 
 /// Returns the path of the kube-proxy with `patches/NAME.patch`, which `scripts/test --full`
 /// builds.
 pub fn patched(name: &str) -> Result<PathBuf, Failed> {
-    kept(&format!("{}+{name}", crate::VERSION))
+    cached_binary(&format!("{}+{name}", crate::VERSION))
 }
 
-fn kept(file: &str) -> Result<PathBuf, Failed> {
-    let cache = svclab_runner::kernel::guest::locate(
+fn cached_binary(file: &str) -> Result<PathBuf, Failed> {
+    let cache = svclab_runner::kernel::guest::find_directory(
         |name| std::env::var_os(name),
         nix::unistd::geteuid().is_root(),
     )?;
@@ -304,6 +311,6 @@ fn kept(file: &str) -> Result<PathBuf, Failed> {
 }
 
 /// Converts an object to JSON for the API server.
-pub fn value(object: &impl serde::Serialize) -> Result<Value, Failed> {
+pub fn to_value(object: &impl serde::Serialize) -> Result<Value, Failed> {
     Ok(serde_json::to_value(object)?)
 }

@@ -6,7 +6,7 @@ use libtest_mimic::Failed;
 use serde_json::{Value, json};
 use svclab_rules::kube_proxy::Objects;
 
-use crate::bench::{ADDRESS, value};
+use crate::bench::{ADDRESS, to_value};
 use crate::marker::Marker;
 use crate::recordings;
 
@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Returns two nodes without other objects.
-    pub fn of_nodes() -> Result<Self, Failed> {
+    pub fn with_two_nodes() -> Result<Self, Failed> {
         let node = |name: &str, address: &str| {
             serde_json::from_value(json!({
                 "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     /// Returns the cluster with a marker added.
-    pub fn with(&self, marker: &Marker) -> Result<Self, Failed> {
+    pub fn with_marker(&self, marker: &Marker) -> Result<Self, Failed> {
         let mut cluster = self.clone();
         marker.add(&mut cluster)?;
         Ok(cluster)
@@ -54,9 +54,9 @@ impl Cluster {
 
     /// Returns the objects as JSON for the API server.
     pub fn values(&self) -> Result<Vec<Value>, Failed> {
-        let nodes = self.nodes.iter().map(value);
-        let services = self.services.iter().map(value);
-        let slices = self.slices.iter().map(value);
+        let nodes = self.nodes.iter().map(to_value);
+        let services = self.services.iter().map(to_value);
+        let slices = self.slices.iter().map(to_value);
         nodes.chain(services).chain(slices).collect()
     }
 

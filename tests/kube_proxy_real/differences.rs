@@ -8,8 +8,8 @@ use libtest_mimic::Failed;
 use svclab_dump::compare::iptables::{Order, compare};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
-use svclab_ruleset::iptables::Dump;
-use svclab_ruleset::iptables::script::Script;
+use svclab_ruleset::iptables::IptablesRules;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 use crate::bench::ADDRESS;
 use crate::cluster::Cluster;
@@ -32,90 +32,99 @@ pub struct Texts {
 /// Compares `texts` with the generated state of a cluster. Returns the differences; `None` if
 /// equal.
 pub fn of(proxy: &KubeProxy, cluster: &Cluster, texts: &Texts) -> Result<Option<String>, Failed> {
-    look(proxy, cluster, texts, |_| true)
+    compare_lines(proxy, cluster, texts, |_| true)
 }
 
 /// Compares without the lines of a marker that ipvs mode has outside of rules.
-pub fn but_for_marker(
+pub fn compare_without_marker(
     proxy: &KubeProxy,
     cluster: &Cluster,
     texts: &Texts,
 ) -> Result<Option<String>, Failed> {
-    look(proxy, cluster, texts, |line| !marker::names(line))
+    compare_lines(proxy, cluster, texts, |line| !marker::is_marker_line(line))
 }
 
-fn look(
+fn compare_lines(
     proxy: &KubeProxy,
     cluster: &Cluster,
     texts: &Texts,
-    counts: impl Fn(&str) -> bool,
+    is_compared: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, Failed> {
-    let own: Vec<IpAddr> = vec!["127.0.0.1".parse()?, ADDRESS.parse()?];
-    let objects = cluster.objects(&own);
-    let mut told = Vec::new();
+    let interface_addresses: Vec<IpAddr> = vec!["127.0.0.1".parse()?, ADDRESS.parse()?];
+    let objects = cluster.objects(&interface_addresses);
+    let mut messages = Vec::new();
     if proxy.mode == Mode::Iptables {
         let generated = rules(proxy, &objects, Family::V4)?;
-        of_rules(&texts.rules, &generated.script, &mut told)?;
-        return Ok((!told.is_empty()).then(|| told.join("\n")));
+        compare_rules(&texts.rules, &generated.script, &mut messages)?;
+        return Ok((!messages.is_empty()).then(|| messages.join("\n")));
     }
     let generated = ipvs_rules(proxy, &objects, Family::V4)?;
-    of_rules(&texts.rules, &generated.script, &mut told)?;
+    compare_rules(&texts.rules, &generated.script, &mut messages)?;
     let counting = |text: &str| -> String {
-        let lines: Vec<&str> = text.lines().filter(|line| counts(line)).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| is_compared(line)).collect();
         lines.join("\n")
     };
-    let sets = |text: &str| sets(&counting(text));
-    of_maps(
+    let sets = |text: &str| parse_sets(&counting(text));
+    compare_maps(
         &sets(&texts.sets)?,
         &sets(&generated.sets.to_string())?,
-        &mut told,
+        &mut messages,
     );
     let servers = |text: &str| lines(&counting(text));
     let generated_servers: String = generated.servers.iter().map(ToString::to_string).collect();
-    of_sets(
+    compare_sets(
         &servers(&texts.servers),
         &servers(&generated_servers),
-        &mut told,
+        &mut messages,
     );
     let bound = generated.bound.iter().map(ToString::to_string);
-    of_sets(
-        &addresses(&counting(&texts.addresses))?,
-        &bound.filter(|address| counts(address)).collect(),
-        &mut told,
+    compare_sets(
+        &parse_dummy_addresses(&counting(&texts.addresses))?,
+        &bound.filter(|address| is_compared(address)).collect(),
+        &mut messages,
     );
-    Ok((!told.is_empty()).then(|| told.join("\n")))
+    Ok((!messages.is_empty()).then(|| messages.join("\n")))
 }
 
-fn of_rules(written: &str, generated: &Script, told: &mut Vec<String>) -> Result<(), Failed> {
-    let (written, generated) = (Dump::parse(written)?, Dump::of_script(generated)?);
+fn compare_rules(
+    written: &str,
+    generated: &IptablesScript,
+    messages: &mut Vec<String>,
+) -> Result<(), Failed> {
+    let (written, generated) = (
+        IptablesRules::parse(written)?,
+        IptablesRules::from_script(generated)?,
+    );
     let differences = compare(&written, &generated, Order::ServicesInAnyOrder);
-    told.extend(differences.iter().map(ToString::to_string));
+    messages.extend(differences.iter().map(ToString::to_string));
     Ok(())
 }
 
-fn of_sets<T: Ord + Display>(
+fn compare_sets<T: Ord + Display>(
     written: &BTreeSet<T>,
     generated: &BTreeSet<T>,
     told: &mut Vec<String>,
 ) {
-    let only = |these: &BTreeSet<T>, those: &BTreeSet<T>, sign: char| -> Vec<String> {
-        let lines = these.difference(those);
+    let only = |first: &BTreeSet<T>, second: &BTreeSet<T>, sign: char| -> Vec<String> {
+        let lines = first.difference(second);
         lines.map(|line| format!("{sign} {line}")).collect()
     };
     told.extend(only(written, generated, '-'));
     told.extend(only(generated, written, '+'));
 }
 
-fn of_maps<T: PartialEq + Debug>(
+fn compare_maps<T: PartialEq + Debug>(
     written: &BTreeMap<String, T>,
     generated: &BTreeMap<String, T>,
     told: &mut Vec<String>,
 ) {
     let names: BTreeSet<_> = written.keys().chain(generated.keys()).collect();
     for name in names {
-        let (one, other) = (written.get(name), generated.get(name));
-        if one != other {
-            told.push(format!("- set {name}: {one:?}\n+ set {name}: {other:?}"));
+        let (in_written, in_generated) = (written.get(name), generated.get(name));
+        if in_written != in_generated {
+            told.push(format!(
+                "- set {name}: {in_written:?}\n+ set {name}: {in_generated:?}"
+            ));
         }
     }
 }
@@ -125,7 +134,7 @@ type Sets = BTreeMap<String, (Vec<String>, BTreeSet<String>)>;
 
 /// Parses the output of `ipset save`. Ignores the hash's random start and bucket size, which newer
 /// versions of the tool print.
-fn sets(text: &str) -> Result<Sets, Failed> {
+fn parse_sets(text: &str) -> Result<Sets, Failed> {
     let mut sets = Sets::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -156,7 +165,7 @@ fn lines(text: &str) -> BTreeSet<String> {
 }
 
 /// Returns the addresses of the dummy interface.
-fn addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
+fn parse_dummy_addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
     let mut lines = text
         .lines()
         .skip_while(|line| !line.contains(&format!(" {DUMMY}:")));

@@ -41,12 +41,12 @@ const DEFAULT_AFFINITY: u32 = 10_800;
 #[derive(Debug, Clone)]
 pub struct Case {
     flags: Flags,
-    sets: Vec<Set>,
+    sets: Vec<ServiceSet>,
 }
 
 /// Services at one time.
 #[derive(Debug, Clone)]
-struct Set {
+struct ServiceSet {
     /// Whether the kube-proxy is killed and restarted before.
     restart: bool,
     services: Vec<Service>,
@@ -105,32 +105,32 @@ enum Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum External {
     Routed,
-    NodesOwn,
+    NodeAddress,
 }
 
 #[derive(Debug, Clone)]
 struct Slice {
     endpoints: Vec<Endpoint>,
     /// Whether the endpoints serve a named port on another number than other slices.
-    elsewhere: bool,
+    on_other_port: bool,
     /// Whether the slice lacks the service's first port.
     lacks_first: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Endpoint {
-    place: Place,
+    location: EndpointLocation,
     number: u8,
     ready: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Here,
-    Elsewhere,
-    HostHere,
-    HostElsewhere,
-    Nowhere,
+enum EndpointLocation {
+    OnNode,
+    OnOtherNode,
+    HostOfNode,
+    HostOfOtherNode,
+    WithoutNode,
 }
 
 /// Generates any case of a mode.
@@ -139,7 +139,7 @@ pub fn cases(mode: Mode) -> impl Strategy<Value = Case> {
     // guest without KVM.
     let restart = prop::bool::weighted(if mode == Mode::Ipvs { 0.7 } else { 0.0 });
     let services = prop::collection::vec(service(), 1..=8);
-    let set = (restart, services).prop_map(|(restart, services)| Set { restart, services });
+    let set = (restart, services).prop_map(|(restart, services)| ServiceSet { restart, services });
     (flags(mode), prop::collection::vec(set, 1..=4)).prop_map(|(flags, sets)| Case { flags, sets })
 }
 
@@ -182,7 +182,7 @@ fn service() -> impl Strategy<Value = Service> {
         1 => Just(Protocol::Sctp),
     ];
     let affinity = prop::option::weighted(0.3, prop_oneof![Just(DEFAULT_AFFINITY), 1_u32..=86_400]);
-    let external = prop_oneof![3 => Just(External::Routed), 1 => Just(External::NodesOwn)];
+    let external = prop_oneof![3 => Just(External::Routed), 1 => Just(External::NodeAddress)];
     let ranges = prop_oneof![
         2 => Just(Vec::new()),
         1 => subsequence(RANGES.to_vec(), 1..=3),
@@ -224,11 +224,11 @@ fn service() -> impl Strategy<Value = Service> {
 
 fn slice() -> impl Strategy<Value = Slice> {
     let place = prop_oneof![
-        4 => Just(Place::Here),
-        4 => Just(Place::Elsewhere),
-        1 => Just(Place::HostHere),
-        1 => Just(Place::HostElsewhere),
-        1 => Just(Place::Nowhere),
+        4 => Just(EndpointLocation::OnNode),
+        4 => Just(EndpointLocation::OnOtherNode),
+        1 => Just(EndpointLocation::HostOfNode),
+        1 => Just(EndpointLocation::HostOfOtherNode),
+        1 => Just(EndpointLocation::WithoutNode),
     ];
     let ready = prop_oneof![
         4 => Just(Some(true)),
@@ -236,7 +236,7 @@ fn slice() -> impl Strategy<Value = Slice> {
         1 => Just(None),
     ];
     let endpoint = (place, 1_u8..=6, ready).prop_map(|(place, number, ready)| Endpoint {
-        place,
+        location: place,
         number,
         ready,
     });
@@ -247,7 +247,7 @@ fn slice() -> impl Strategy<Value = Slice> {
     )
         .prop_map(|(endpoints, elsewhere, lacks_first)| Slice {
             endpoints,
-            elsewhere,
+            on_other_port: elsewhere,
             lacks_first,
         })
 }
@@ -282,14 +282,14 @@ impl Case {
 fn cluster(services: &[Service], mode: Mode) -> Result<Cluster, Failed> {
     let node_ports = services.iter().any(Service::has_node_ports);
     // See the module documentation of this test.
-    let own = !(mode == Mode::Ipvs && node_ports);
-    let mut cluster = Cluster::of_nodes()?;
-    for (at, service) in services.iter().enumerate() {
-        cluster
-            .services
-            .push(serde_json::from_value(service.object(at, own))?);
+    let allows_node_address = !(mode == Mode::Ipvs && node_ports);
+    let mut cluster = Cluster::with_two_nodes()?;
+    for (index, service) in services.iter().enumerate() {
+        cluster.services.push(serde_json::from_value(
+            service.to_object(index, allows_node_address),
+        )?);
         for (number, slice) in service.slices.iter().enumerate() {
-            let object = service.slice(at, number, slice);
+            let object = service.slice(index, number, slice);
             cluster.slices.push(serde_json::from_value(object)?);
         }
     }
@@ -324,14 +324,14 @@ impl Service {
         }
     }
 
-    fn port_number(&self, at: usize, port: usize) -> usize {
+    fn port_number(&self, index: usize, port: usize) -> usize {
         let protocols: BTreeSet<_> = self.ports.iter().map(|port| port.name()).collect();
-        let one = self.one_number && protocols.len() == self.ports.len();
-        1000 * (at + 1) + if one { 0 } else { port }
+        let has_one_number = self.one_number && protocols.len() == self.ports.len();
+        1000 * (index + 1) + if has_one_number { 0 } else { port }
     }
 
     /// Renders the service at that index of its set.
-    fn object(&self, at: usize, own: bool) -> Value {
+    fn to_object(&self, index: usize, allows_node_address: bool) -> Value {
         let ports: Vec<Value> = self
             .ports
             .iter()
@@ -339,7 +339,7 @@ impl Service {
             .map(|(port, protocol)| {
                 let mut object = json!({
                     "protocol": protocol.name(),
-                    "port": self.port_number(at, port),
+                    "port": self.port_number(index, port),
                     "targetPort": 8080 + port,
                 });
                 let name = self.port_name(port);
@@ -347,15 +347,15 @@ impl Service {
                     object["name"] = json!(name);
                 }
                 if self.has_node_ports() {
-                    object["nodePort"] = json!(30_000 + 100 * at + port);
+                    object["nodePort"] = json!(30_000 + 100 * index + port);
                 }
                 object
             })
             .collect();
         let mut spec = json!({"ports": ports, "sessionAffinity": "None"});
-        let mut metadata = json!({"name": format!("svc-{at}"), "namespace": "default"});
+        let mut metadata = json!({"name": format!("svc-{index}"), "namespace": "default"});
         let mut status = json!({});
-        let address = json!(format!("10.96.1.{}", at + 1));
+        let address = json!(format!("10.96.1.{}", index + 1));
         match self.kind {
             Kind::ExternalName => {
                 spec["type"] = json!("ExternalName");
@@ -388,7 +388,7 @@ impl Service {
                     spec["loadBalancerSourceRanges"] = json!(self.ranges);
                 }
                 let ingress = (0..self.ingress)
-                    .map(|number| json!({"ip": format!("198.51.100.{}", 10 * at + number + 1)}));
+                    .map(|number| json!({"ip": format!("198.51.100.{}", 10 * index + number + 1)}));
                 let ingress: Vec<Value> = ingress.collect();
                 status = json!({"loadBalancer": {"ingress": ingress}});
             }
@@ -397,7 +397,7 @@ impl Service {
             let policy = if self.local { "Local" } else { "Cluster" };
             spec["externalTrafficPolicy"] = json!(policy);
             if self.local && self.kind == Kind::LoadBalancer {
-                spec["healthCheckNodePort"] = json!(32_000 + at);
+                spec["healthCheckNodePort"] = json!(32_000 + index);
             }
         }
         if let Some(seconds) = self.affinity {
@@ -409,8 +409,8 @@ impl Service {
             .iter()
             .enumerate()
             .map(|(number, external)| match external {
-                External::NodesOwn if own => ADDRESS.to_owned(),
-                _ => format!("203.0.113.{}", 10 * at + number + 1),
+                External::NodeAddress if allows_node_address => ADDRESS.to_owned(),
+                _ => format!("203.0.113.{}", 10 * index + number + 1),
             })
             .collect();
         if !external.is_empty() {
@@ -420,8 +420,8 @@ impl Service {
     }
 
     /// Renders one of the endpoint slices.
-    fn slice(&self, at: usize, number: usize, slice: &Slice) -> Value {
-        let base = if slice.elsewhere { 9080 } else { 8080 };
+    fn slice(&self, index: usize, number: usize, slice: &Slice) -> Value {
+        let base = if slice.on_other_port { 9080 } else { 8080 };
         let ports: Vec<Value> = self
             .ports
             .iter()
@@ -439,14 +439,14 @@ impl Service {
         let endpoints: Vec<Value> = slice
             .endpoints
             .iter()
-            .filter(|endpoint| seen.insert(endpoint.address(slice.elsewhere)))
-            .map(|endpoint| endpoint.object(slice.elsewhere))
+            .filter(|endpoint| seen.insert(endpoint.address(slice.on_other_port)))
+            .map(|endpoint| endpoint.object(slice.on_other_port))
             .collect();
         json!({
             "metadata": {
-                "name": format!("svc-{at}-{number}"),
+                "name": format!("svc-{index}-{number}"),
                 "namespace": "default",
-                "labels": {"kubernetes.io/service-name": format!("svc-{at}")},
+                "labels": {"kubernetes.io/service-name": format!("svc-{index}")},
             },
             "addressType": "IPv4",
             "ports": ports,
@@ -459,24 +459,28 @@ impl Endpoint {
     /// Returns the address; endpoints that serve elsewhere are other pods.
     fn address(self, elsewhere: bool) -> String {
         let number = self.number + if elsewhere { 100 } else { 0 };
-        match self.place {
-            Place::Here => format!("10.244.1.{number}"),
-            Place::Elsewhere => format!("10.244.2.{number}"),
-            Place::Nowhere => format!("172.31.0.{number}"),
+        match self.location {
+            EndpointLocation::OnNode => format!("10.244.1.{number}"),
+            EndpointLocation::OnOtherNode => format!("10.244.2.{number}"),
+            EndpointLocation::WithoutNode => format!("172.31.0.{number}"),
             // Each node has one address, so another pod serves elsewhere.
-            Place::HostHere if !elsewhere => ADDRESS.to_owned(),
-            Place::HostHere => "10.244.1.200".to_owned(),
-            Place::HostElsewhere if !elsewhere => "192.168.50.11".to_owned(),
-            Place::HostElsewhere => "10.244.2.200".to_owned(),
+            EndpointLocation::HostOfNode if !elsewhere => ADDRESS.to_owned(),
+            EndpointLocation::HostOfNode => "10.244.1.200".to_owned(),
+            EndpointLocation::HostOfOtherNode if !elsewhere => "192.168.50.11".to_owned(),
+            EndpointLocation::HostOfOtherNode => "10.244.2.200".to_owned(),
         }
     }
 
     fn object(self, elsewhere: bool) -> Value {
         let mut object = json!({"addresses": [self.address(elsewhere)]});
-        match self.place {
-            Place::Here | Place::HostHere => object["nodeName"] = json!(NODE),
-            Place::Elsewhere | Place::HostElsewhere => object["nodeName"] = json!("node-b"),
-            Place::Nowhere => {}
+        match self.location {
+            EndpointLocation::OnNode | EndpointLocation::HostOfNode => {
+                object["nodeName"] = json!(NODE)
+            }
+            EndpointLocation::OnOtherNode | EndpointLocation::HostOfOtherNode => {
+                object["nodeName"] = json!("node-b")
+            }
+            EndpointLocation::WithoutNode => {}
         }
         if let Some(ready) = self.ready {
             object["conditions"] = json!({"ready": ready});

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use svclab_runner::kernel::Host;
-use svclab_runner::run::{Prepared, Wishes, choose, prepare};
+use svclab_runner::run::{PrepareOptions, Prepared, prepare, select_labs};
 
 use crate::{bench, guests};
 
@@ -19,27 +19,33 @@ const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 
 /// Returns one trial for each case, and trials of failures.
 pub fn trials() -> Vec<Trial> {
-    let cases = prepared().expect("the cases can be prepared");
+    let cases = prepare_cases().expect("the cases can be prepared");
     let mut trials: Vec<Trial> = cases
         .into_iter()
         .map(|case| {
             let id = case.case.id;
-            Trial::test(format!("labs::{id}"), move || comes_out(&id))
+            Trial::test(format!("labs::{id}"), move || check_case_passes(&id))
         })
         .collect();
-    trials.push(Trial::test(format!("labs::{STEPPED}"), stepped));
-    trials.push(Trial::test("labs::a_flag_that_it_rejects", rejects));
-    trials.push(Trial::test("labs::it_is_killed_during_a_run", is_killed));
+    trials.push(Trial::test(format!("labs::{STEPPED}"), check_steps));
+    trials.push(Trial::test(
+        "labs::a_flag_that_it_rejects",
+        check_unknown_flag,
+    ));
+    trials.push(Trial::test(
+        "labs::it_is_killed_during_a_run",
+        check_killed_proxy,
+    ));
     trials
 }
 
 /// Prepares the cases with the real kube-proxy on their nodes.
-fn prepared() -> Result<Vec<Prepared>, Failed> {
+fn prepare_cases() -> Result<Vec<Prepared>, Failed> {
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let labs = choose(&[CASES.to_owned()], &topologies)?;
-    let wishes = Wishes {
+    let labs = select_labs(&[CASES.to_owned()], &topologies)?;
+    let wishes = PrepareOptions {
         kube_proxy: Some(bench::binary()?),
-        ..Wishes::from(Duration::from_secs(3))
+        ..PrepareOptions::from(Duration::from_secs(3))
     };
     let lab = labs.first().ok_or("the lab is not there")?;
     let cases = lab.scenario.cases().iter();
@@ -51,7 +57,7 @@ fn prepared() -> Result<Vec<Prepared>, Failed> {
         .collect()
 }
 
-fn svclab(arguments: &[&str]) -> Result<Output, Failed> {
+fn run_svclab(arguments: &[&str]) -> Result<Output, Failed> {
     let binary = bench::binary()?.display().to_string();
     let output = Command::new(crate::SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -63,24 +69,24 @@ fn svclab(arguments: &[&str]) -> Result<Output, Failed> {
     Ok(output)
 }
 
-fn comes_out(case: &str) -> Result<(), Failed> {
-    let output = svclab(&[case])?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    if output.status.success() && !told.contains("API server refused") {
+fn check_case_passes(case: &str) -> Result<(), Failed> {
+    let output = run_svclab(&[case])?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && !printed.contains("API server refused") {
         return Ok(());
     }
-    Err(Failed::from(told))
+    Err(Failed::from(printed))
 }
 
 /// kube-proxy receives the changes and changes its rules itself, including the deletion of
 /// conntrack entries. The results contain the delay of traffic for each step.
-fn stepped() -> Result<(), Failed> {
-    let output = svclab(&[STEPPED, "--format", "json"])?;
-    let told = String::from_utf8_lossy(&output.stdout);
+fn check_steps() -> Result<(), Failed> {
+    let output = run_svclab(&[STEPPED, "--format", "json"])?;
+    let printed = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        return Err(Failed::from(told));
+        return Err(Failed::from(printed));
     }
-    let results: serde_json::Value = serde_json::from_str(&told)?;
+    let results: serde_json::Value = serde_json::from_str(&printed)?;
     let steps = results["cases"][0]["steps"].as_array();
     let moved: Vec<(&str, Option<u64>)> = steps
         .into_iter()
@@ -93,12 +99,12 @@ fn stepped() -> Result<(), Failed> {
     if is_told {
         Ok(())
     } else {
-        Err(Failed::from(told))
+        Err(Failed::from(printed))
     }
 }
 
 /// Checks that the error contains kube-proxy's own message.
-fn rejects() -> Result<(), Failed> {
+fn check_unknown_flag() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/local-ingress.yaml");
     let text = std::fs::read_to_string(lab)?;
@@ -106,17 +112,17 @@ fn rejects() -> Result<(), Failed> {
     let path = directory.path().join("local-ingress.yaml");
     std::fs::write(&path, changed)?;
     let case = "policy=Cluster,clusterCIDR=set,version=v1.20,mode=iptables";
-    let output = svclab(&[&format!("{}/{case}", path.display())])?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    if output.status.code() == Some(2) && told.contains("unknown flag: --no-such-flag") {
+    let output = run_svclab(&[&format!("{}/{case}", path.display())])?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(2) && printed.contains("unknown flag: --no-such-flag") {
         return Ok(());
     }
-    Err(Failed::from(told))
+    Err(Failed::from(printed))
 }
 
 /// kube-proxy ends while the lab runs: the probe returns an error that names it, and no verdict.
-fn is_killed() -> Result<(), Failed> {
-    let case = prepared()?
+fn check_killed_proxy() -> Result<(), Failed> {
+    let case = prepare_cases()?
         .into_iter()
         .find(|case| case.case.id.contains("mode=iptables"))
         .ok_or("there is no such case")?;

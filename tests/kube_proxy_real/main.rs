@@ -59,7 +59,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
 use svclab_runner::kernel::{Agent, Host};
 
-use bench::Bench;
+use bench::ProxyNode;
 use cluster::Cluster;
 
 /// Path of the program under test.
@@ -72,7 +72,7 @@ pub const VERSION: &str = "v1.20.2";
 const PARTS: u32 = 2;
 
 /// Memory of a guest with a kube-proxy in MiB.
-const MEMORY: u32 = 512;
+const GUEST_MEMORY_MIB: u32 = 512;
 
 /// Objects and flags of the recordings.
 const RECORDED: [(&str, &str); 9] = [
@@ -92,12 +92,14 @@ fn main() -> ExitCode {
     for mode in [Mode::Iptables, Mode::Ipvs] {
         for (objects, flags) in RECORDED {
             let name = format!("recorded::{mode}::{objects}::{flags}");
-            trials.push(Trial::test(name, move || recorded(mode, objects, flags)));
+            trials.push(Trial::test(name, move || {
+                check_recorded(mode, objects, flags)
+            }));
         }
         for part in 0..PARTS {
             let name = format!("random::{mode}::{part}");
             trials.push(Trial::test(name, move || {
-                random::try_all(mode, part, PARTS)
+                random::run_random_cases(mode, part, PARTS)
             }));
         }
     }
@@ -108,7 +110,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> {
+fn check_recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> {
     let mut proxy = KubeProxy::new(VERSION.parse()?);
     proxy.mode = mode;
     match flags {
@@ -118,14 +120,14 @@ fn recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> {
     }
     let cluster = Cluster::recorded(objects)?;
     guests::block_on(async {
-        let (agent, binary) = agent(mode).await?;
-        let mut bench = Bench::start(&agent, &binary, &proxy, &cluster).await?;
-        bench.agrees(&cluster).await
+        let (agent, binary) = start_agent(mode).await?;
+        let mut bench = ProxyNode::start(&agent, &binary, &proxy, &cluster).await?;
+        bench.check_objects(&cluster).await
     })
 }
 
 /// Starts an agent on a kernel for that mode. Returns it with the path of kube-proxy there.
-async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
+async fn start_agent(mode: Mode) -> Result<(Agent, String), Failed> {
     let binary = bench::binary()?;
     let path = binary.to_string_lossy().into_owned();
     let agent = if mode == Mode::Ipvs {
@@ -148,7 +150,7 @@ async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
         guest
             .with_programs(programs)
             .with_programs([binary])
-            .with_memory(MEMORY)
+            .with_memory(GUEST_MEMORY_MIB)
             .start()
             .await?
     } else {

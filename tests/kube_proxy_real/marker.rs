@@ -14,26 +14,26 @@ const ENDPOINT: &str = "198.18.0.1";
 /// in order, and endpoints in order.
 #[derive(Debug, Default)]
 pub struct Marker {
-    turn: u16,
+    number: u16,
 }
 
 impl Marker {
     /// Changes the marker to a new one.
-    pub fn next(&mut self) {
-        self.turn += 1;
+    pub fn advance(&mut self) {
+        self.number += 1;
     }
 
     fn port(&self) -> u16 {
-        10_000 + self.turn
+        10_000 + self.number
     }
 
     /// Returns the address of the marker's service.
     pub fn address(&self) -> String {
-        format!("{SERVICES}{}", self.turn + 1)
+        format!("{SERVICES}{}", self.number + 1)
     }
 
     fn name(&self) -> String {
-        format!("marker-{}", self.turn)
+        format!("marker-{}", self.number)
     }
 
     /// Adds the marker to a cluster.
@@ -62,7 +62,7 @@ impl Marker {
     }
 
     /// Whether rules contain the marker.
-    pub fn is_in(&self, rules: &str) -> bool {
+    pub fn is_in_rules(&self, rules: &str) -> bool {
         let port = self.port();
         let service = format!("-d {}/32 -p tcp ", self.address());
         let service_port = format!("--dport {port} -j KUBE-SVC");
@@ -72,7 +72,7 @@ impl Marker {
     }
 
     /// Whether virtual servers contain the marker.
-    pub fn is_among(&self, servers: &str) -> bool {
+    pub fn is_in_virtual_servers(&self, servers: &str) -> bool {
         let port = self.port();
         let service = self.address();
         let server = format!("-a -t {service}:{port} -r {ENDPOINT}:{port} ");
@@ -86,6 +86,6 @@ pub fn is_marker(address: &str) -> bool {
 }
 
 /// Whether a line of sets, virtual servers or addresses belongs to a marker.
-pub fn names(line: &str) -> bool {
+pub fn is_marker_line(line: &str) -> bool {
     line.contains(SERVICES) || line.contains(&format!("{ENDPOINT}:"))
 }

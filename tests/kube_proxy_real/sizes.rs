@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use svclab_experiment::run::verify::version_of;
+use svclab_experiment::run::verify::read_version;
 use svclab_rules::kube_proxy::{Mode, Version};
 
 use crate::{bench, guests, verify};
@@ -38,7 +38,7 @@ impl Writer {
 
 /// Tool that loads the rules into the kernel.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum RuleFormat {
     Nft,
     Legacy,
     Nftables,
@@ -47,32 +47,39 @@ enum Way {
 /// Returns one trial for each writer, tool and size.
 pub fn trials() -> Vec<Trial> {
     let mut writers = Vec::new();
-    let own = bench::binary().expect("the real kube-proxy is there");
-    for program in [own].into_iter().chain(verify::further()) {
-        let found = guests::block_on(version_of(&program, verify::host()));
+    let default_proxy = bench::binary().expect("the real kube-proxy is there");
+    for program in [default_proxy]
+        .into_iter()
+        .chain(verify::other_kube_proxies())
+    {
+        let found = guests::block_on(read_version(&program, verify::new_host()));
         let version = found.expect("it says its version").version;
         writers.extend([Writer::Generated(version), Writer::Real(program, version)]);
     }
-    if verify::further().next().is_none() {
+    if verify::other_kube_proxies().next().is_none() {
         writers.push(Writer::Generated("v1.36".parse().expect("a version")));
     }
     let mut trials = Vec::new();
     for writer in writers {
-        for way in [Way::Nft, Way::Legacy, Way::Nftables] {
-            if matches!(way, Way::Nftables) && writer.version().number() < verify::NFTABLES {
+        for way in [RuleFormat::Nft, RuleFormat::Legacy, RuleFormat::Nftables] {
+            if matches!(way, RuleFormat::Nftables)
+                && writer.version().minor_number() < verify::FIRST_NFTABLES_MINOR
+            {
                 continue;
             }
             for size in SIZES {
                 let writer = writer.clone();
                 let name = format!("sizes::{size} services: {way:?}: {}", writer.name());
-                trials.push(Trial::test(name, move || comes_out(&writer, way, size)));
+                trials.push(Trial::test(name, move || {
+                    check_lab_passes(&writer, way, size)
+                }));
             }
         }
     }
     trials
 }
 
-fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
+fn check_lab_passes(writer: &Writer, way: RuleFormat, size: usize) -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("sizes.yaml");
     std::fs::write(&path, lab(writer.version(), way, size)?)?;
@@ -87,8 +94,8 @@ fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
         command.args(["--kube-proxy-timeout", "10m"]);
     }
     let output = command.output()?;
-    let told = [output.stdout, output.stderr].concat();
-    let told = String::from_utf8_lossy(&told).into_owned();
+    let output_bytes = [output.stdout, output.stderr].concat();
+    let told = String::from_utf8_lossy(&output_bytes).into_owned();
     if output.status.success() {
         eprintln!("{told}");
         return Ok(());
@@ -98,14 +105,14 @@ fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
 
 /// Returns a lab with two nodes and that many services with two pods, one of which is deleted.
 /// Probes connect to the first and the last service, and to a node port, before and after.
-fn lab(version: Version, way: Way, size: usize) -> Result<String, std::fmt::Error> {
+fn lab(version: Version, way: RuleFormat, size: usize) -> Result<String, std::fmt::Error> {
     let mode = match way {
-        Way::Nftables => Mode::Nftables,
-        Way::Nft | Way::Legacy => Mode::Iptables,
+        RuleFormat::Nftables => Mode::Nftables,
+        RuleFormat::Nft | RuleFormat::Legacy => Mode::Iptables,
     };
     let tool = match way {
-        Way::Legacy => "legacy",
-        Way::Nft | Way::Nftables => "nft",
+        RuleFormat::Legacy => "legacy",
+        RuleFormat::Nft | RuleFormat::Nftables => "nft",
     };
     let last = size - 1;
     let mut text = format!(
@@ -155,16 +162,16 @@ spec:
              status: {{podIP: 10.244.{node}.{last}}}"
         )?;
     }
-    for at in 0..size {
-        let (high, low) = (100 + at / 250, 1 + at % 250);
-        let port = if at == last {
+    for index in 0..size {
+        let (high, low) = (100 + index / 250, 1 + index % 250);
+        let port = if index == last {
             "type: NodePort, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]"
         } else {
             "ports: [{port: 80, targetPort: 8080}]"
         };
         writeln!(
             text,
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{at}, namespace: default}}\n\
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{index}, namespace: default}}\n\
              spec: {{clusterIP: 10.96.{high}.{low}, selector: {{app: web}}, {port}}}"
         )?;
     }

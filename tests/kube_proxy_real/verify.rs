@@ -15,12 +15,12 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
-use svclab_experiment::run::verify::{Pairs, Side, pairs, verify, version_of};
-use svclab_experiment::verify::{Times, Verification};
-use svclab_model::plan::{CommandLimits, Typed};
+use svclab_experiment::run::verify::{PreparedPairs, Side, pairs, read_version, verify};
+use svclab_experiment::verify::{OutcomeCount, Verification};
+use svclab_model::plan::{CommandLimits, NodeCommand};
 use svclab_rules::kube_proxy::Mode;
-use svclab_runner::kernel::{Choice, Host};
-use svclab_runner::run::{Options, choose};
+use svclab_runner::kernel::{Host, KernelChoice};
+use svclab_runner::run::{RunOptions, select_labs};
 use tokio::sync::mpsc;
 
 use crate::{VERSION, bench, guests};
@@ -30,10 +30,10 @@ struct Fault {
     name: &'static str,
     case: &'static str,
     node: &'static str,
-    typed: &'static [&'static str],
-    changes: &'static str,
+    command: &'static [&'static str],
+    probe: &'static str,
     /// Whether all versions write the affected rules alike.
-    general: bool,
+    affects_all_versions: bool,
 }
 
 const LOCAL: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=iptables";
@@ -42,7 +42,7 @@ const CIDR: &str = "policy=Local,clusterCIDR=set,version=v1.20,mode=iptables";
 const IPVS: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=ipvs";
 
 /// Command that edits the nat rules of a node with a sed expression.
-macro_rules! edited {
+macro_rules! sed_nat_rules {
     ($expression:literal) => {
         &[
             "sh",
@@ -61,87 +61,87 @@ const FAULTS: [Fault; 13] = [
         name: "nothing is masqueraded",
         case: CLUSTER,
         node: "node-2",
-        typed: &["iptables-nft", "-t", "nat", "-F", "KUBE-POSTROUTING"],
-        changes: "outside",
-        general: true,
+        command: &["iptables-nft", "-t", "nat", "-F", "KUBE-POSTROUTING"],
+        probe: "outside",
+        affects_all_versions: true,
     },
     Fault {
         name: "an endpoint is stale",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("s/--to-destination 10.180.2.10:/--to-destination 10.180.2.99:/"),
-        changes: "outside",
-        general: true,
+        command: sed_nat_rules!("s/--to-destination 10.180.2.10:/--to-destination 10.180.2.99:/"),
+        probe: "outside",
+        affects_all_versions: true,
     },
     Fault {
         name: "an endpoint is missing",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("/--mode random/d"),
-        changes: "outside",
-        general: true,
+        command: sed_nat_rules!("/--mode random/d"),
+        probe: "outside",
+        affects_all_versions: true,
     },
     Fault {
         name: "an endpoint's port is wrong",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("s/\\(--to-destination 10.180.2.10\\):80/\\1:81/"),
-        changes: "outside",
-        general: true,
+        command: sed_nat_rules!("s/\\(--to-destination 10.180.2.10\\):80/\\1:81/"),
+        probe: "outside",
+        affects_all_versions: true,
     },
     Fault {
         name: "an external address is passed by",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("/-d 192.168.99.11\\/32/d"),
-        changes: "outsideToExternal",
-        general: true,
+        command: sed_nat_rules!("/-d 192.168.99.11\\/32/d"),
+        probe: "outsideToExternal",
+        affects_all_versions: true,
     },
     Fault {
         name: "a balancer's address is passed by",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("/-d 1.2.3.4\\/32/d"),
-        changes: "outside",
-        general: true,
+        command: sed_nat_rules!("/-d 1.2.3.4\\/32/d"),
+        probe: "outside",
+        affects_all_versions: true,
     },
     Fault {
         name: "what comes from outside is not marked",
         case: CLUSTER,
         node: "node-2",
-        typed: edited!("/-A KUBE-FW-.*-j KUBE-MARK-MASQ/d"),
-        changes: "outside",
-        general: false,
+        command: sed_nat_rules!("/-A KUBE-FW-.*-j KUBE-MARK-MASQ/d"),
+        probe: "outside",
+        affects_all_versions: false,
     },
     Fault {
         name: "all that has a local endpoint is dropped",
         case: LOCAL,
         node: "node-2",
-        typed: edited!("s/\\(-A KUBE-XLB-.*\\)-j KUBE-SEP-.*/\\1-j KUBE-MARK-DROP/"),
-        changes: "outside",
-        general: false,
+        command: sed_nat_rules!("s/\\(-A KUBE-XLB-.*\\)-j KUBE-SEP-.*/\\1-j KUBE-MARK-DROP/"),
+        probe: "outside",
+        affects_all_versions: false,
     },
     Fault {
         name: "a node's own calls are not sent to all endpoints",
         case: LOCAL,
         node: "node-1",
-        typed: edited!("/-A KUBE-XLB-.*--src-type LOCAL/d"),
-        changes: "nodeWithout",
-        general: false,
+        command: sed_nat_rules!("/-A KUBE-XLB-.*--src-type LOCAL/d"),
+        probe: "nodeWithout",
+        affects_all_versions: false,
     },
     Fault {
         name: "pods are not known by their network",
         case: CIDR,
         node: "node-1",
-        typed: edited!("/-A KUBE-XLB-.*-s 10.0.0.0\\/8/d"),
-        changes: "apart",
-        general: false,
+        command: sed_nat_rules!("/-A KUBE-XLB-.*-s 10.0.0.0\\/8/d"),
+        probe: "apart",
+        affects_all_versions: false,
     },
     Fault {
         name: "the virtual server of a cluster IP has an entry too many",
         case: IPVS,
         node: "node-1",
-        typed: &[
+        command: &[
             "ipvsadm",
             "-a",
             "-t",
@@ -150,14 +150,14 @@ const FAULTS: [Fault; 13] = [
             "10.180.9.99:80",
             "-m",
         ],
-        changes: "podToClusterIP",
-        general: true,
+        probe: "podToClusterIP",
+        affects_all_versions: true,
     },
     Fault {
         name: "a real server is missing",
         case: IPVS,
         node: "node-1",
-        typed: &[
+        command: &[
             "ipvsadm",
             "-d",
             "-t",
@@ -165,14 +165,14 @@ const FAULTS: [Fault; 13] = [
             "-r",
             "10.180.2.10:80",
         ],
-        changes: "podToClusterIP",
-        general: true,
+        probe: "podToClusterIP",
+        affects_all_versions: true,
     },
     Fault {
         name: "an address is not bound",
         case: IPVS,
         node: "node-2",
-        typed: &[
+        command: &[
             "ip",
             "address",
             "del",
@@ -180,46 +180,53 @@ const FAULTS: [Fault; 13] = [
             "dev",
             "kube-ipvs0",
         ],
-        changes: "outsideToExternal",
-        general: true,
+        probe: "outsideToExternal",
+        affects_all_versions: true,
     },
 ];
 
 /// Returns, for each program, one trial for each fault, and trials without faults.
 pub fn trials() -> Vec<Trial> {
-    let own = bench::binary().expect("the real kube-proxy is there");
-    let mut trials = trials_of(&own, VERSION, &[Mode::Iptables, Mode::Ipvs], |_| true);
+    let default_proxy = bench::binary().expect("the real kube-proxy is there");
+    let mut trials = trials_of(
+        &default_proxy,
+        VERSION,
+        &[Mode::Iptables, Mode::Ipvs],
+        |_| true,
+    );
     trials.push(Trial::test(
         "verify::steps: its own version is silent",
-        steps_are_silent,
+        check_steps_without_difference,
     ));
     trials.push(Trial::test(
         "verify::steps: v1.21 leaves flows with who terminates",
-        a_step_is_found,
+        check_step_difference_is_found,
     ));
-    trials.extend(repeated());
+    trials.extend(repeated_trials());
     trials.push(Trial::test(
         "verify::restore-fails: it is an error in ten of ten runs",
-        a_failed_restore_is_an_error,
+        check_failed_restore_is_error,
     ));
-    for program in further() {
-        let version = guests::block_on(version_of(&program, host()))
+    for program in other_kube_proxies() {
+        let version = guests::block_on(read_version(&program, new_host()))
             .expect("it says its version")
             .version;
-        let all = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
-        let modes = if version.number() < NFTABLES {
-            &all[..2]
+        let all_modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
+        let modes = if version.minor_number() < FIRST_NFTABLES_MINOR {
+            &all_modes[..2]
         } else {
-            &all
+            &all_modes
         };
         let name = format!("{} ({version})", program.display());
-        trials.extend(trials_of(&program, &name, modes, |fault| fault.general));
+        trials.extend(trials_of(&program, &name, modes, |fault| {
+            fault.affects_all_versions
+        }));
     }
     trials
 }
 
 /// Returns the kube-proxies in `SVCLAB_KUBE_PROXY`.
-pub fn further() -> impl Iterator<Item = PathBuf> {
+pub fn other_kube_proxies() -> impl Iterator<Item = PathBuf> {
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
     let paths: Vec<PathBuf> = std::env::split_paths(&further).collect();
     paths
@@ -228,7 +235,7 @@ pub fn further() -> impl Iterator<Item = PathBuf> {
 }
 
 /// First minor release with nftables mode.
-pub const NFTABLES: u8 = 29;
+pub const FIRST_NFTABLES_MINOR: u8 = 29;
 
 fn trials_of(
     program: &Path,
@@ -239,37 +246,37 @@ fn trials_of(
     let silent = modes.iter().map(|mode| {
         let (program, mode) = (program.to_owned(), *mode);
         let name = format!("verify::{name}: {mode} mode is silent");
-        Trial::test(name, move || silent(&program, mode))
+        Trial::test(name, move || check_no_difference(&program, mode))
     });
     let faults = FAULTS.iter().filter(|fault| wanted(fault)).map(|fault| {
         let program = program.to_owned();
         let name = format!("verify::{name}: {}", fault.name);
-        Trial::test(name, move || is_found(&program, fault))
+        Trial::test(name, move || check_fault_is_found(&program, fault))
     });
     silent.chain(faults).collect()
 }
 
-pub fn host() -> Host {
+pub fn new_host() -> Host {
     Host::with_agent(guests::AGENT.into())
 }
 
 /// Compares cases with the real kube-proxy with the rules of a version, by default its own.
 /// `change` can modify the pairs before.
-fn compared(
+fn compare_cases(
     binary: &Path,
     against: Option<&str>,
     names: &[String],
     modes: &[Mode],
-    change: impl Fn(&mut Pairs),
+    change: impl Fn(&mut PreparedPairs),
 ) -> Result<Verification, Failed> {
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let mut labs = choose(names, &topologies)?;
+    let mut labs = select_labs(names, &topologies)?;
     let table = topologies.join("conformance");
     if names.is_empty() && table.is_dir() {
-        labs.extend(choose(&[], &table)?);
+        labs.extend(select_labs(&[], &table)?);
     }
     guests::block_on(async {
-        let program = version_of(binary, host()).await?;
+        let program = read_version(binary, new_host()).await?;
         let version = match against {
             Some(version) => version.parse()?,
             None => program.version,
@@ -278,22 +285,22 @@ fn compared(
         let new = Side::Program(program);
         let mut found = pairs(&labs, &against, &new, modes, false);
         change(&mut found);
-        Ok(verified(found, &against, &new).await)
+        Ok(run_verify(found, &against, &new).await)
     })
 }
 
-async fn verified(found: Pairs, against: &Side, new: &Side) -> Verification {
-    let options = Options {
-        kernels: Choice::Auto,
+async fn run_verify(found: PreparedPairs, against: &Side, new: &Side) -> Verification {
+    let options = RunOptions {
+        kernels: KernelChoice::Auto,
         agent: Some(guests::AGENT.into()),
         jobs: 4,
         agents: 2,
         keep: false,
-        see: false,
+        with_evidence: false,
         notice: None,
     };
-    let (tell, _) = mpsc::unbounded_channel();
-    verify(found, against, new, &options, &tell, pending()).await
+    let (sender, _) = mpsc::unbounded_channel();
+    verify(found, against, new, &options, &sender, pending()).await
 }
 
 /// Cases with services with and without session affinity, and the number of comparisons. A guest is
@@ -310,14 +317,19 @@ const BALANCED: (&str, usize) = (
 );
 
 /// Whether a comparison shows the expected change.
-type Finds = fn(&Verification) -> bool;
+type IsExpected = fn(&Verification) -> bool;
 
 /// Returns one trial for each comparison of the kube-proxy with itself or with a patched one.
-fn repeated() -> Vec<Trial> {
-    let silent: Finds =
+fn repeated_trials() -> Vec<Trial> {
+    let silent: IsExpected =
         |found| found.exit_code() == 0 && found.changed.is_empty() && found.shares.is_empty();
-    let loses_affinity: Finds = |found| {
-        let changed = |flow: &&str| found.changed.iter().any(|own| own.flow.probe == **flow);
+    let loses_affinity: IsExpected = |found| {
+        let changed = |flow: &&str| {
+            found
+                .changed
+                .iter()
+                .any(|change| change.flow.probe == **flow)
+        };
         [
             "podToClusterIP",
             "nodeToClusterIP",
@@ -328,12 +340,12 @@ fn repeated() -> Vec<Trial> {
         .all(changed)
             && !changed(&"podToPlain")
     };
-    let shares: Finds = |found| !found.shares.is_empty();
-    let both: Finds = |found| {
+    let shares: IsExpected = |found| !found.shares.is_empty();
+    let both: IsExpected = |found| {
         let services: Vec<&str> = found
             .shares
             .iter()
-            .map(|own| own.service.as_str())
+            .map(|share| share.service.as_str())
             .collect();
         services == ["service/default/plain:80", "service/default/sticky:80"]
     };
@@ -352,47 +364,47 @@ fn repeated() -> Vec<Trial> {
         (1..=times).map(move |time| {
             let name = patch.unwrap_or("itself");
             let name = format!("verify::{VERSION} and {name}: {case}: {time} of {times}");
-            Trial::test(name, move || of_one_release(patch, case, finds))
+            Trial::test(name, move || compare_same_release(patch, case, finds))
         })
     })
     .collect()
 }
 
 /// Compares the kube-proxy with itself, or with a patched one.
-fn of_one_release(patch: Option<&str>, case: &str, finds: Finds) -> Result<(), Failed> {
+fn compare_same_release(patch: Option<&str>, case: &str, finds: IsExpected) -> Result<(), Failed> {
     let against = bench::binary()?;
     let new = patch.map_or_else(bench::binary, bench::patched)?;
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let labs = choose(&[case.to_owned()], &topologies)?;
+    let labs = select_labs(&[case.to_owned()], &topologies)?;
     let verification = guests::block_on(async {
-        let against = Side::Program(version_of(&against, host()).await?);
-        let new = Side::Program(version_of(&new, host()).await?);
+        let against = Side::Program(read_version(&against, new_host()).await?);
+        let new = Side::Program(read_version(&new, new_host()).await?);
         let found = pairs(&labs, &against, &new, &[], false);
-        Ok::<_, Failed>(verified(found, &against, &new).await)
+        Ok::<_, Failed>(run_verify(found, &against, &new).await)
     })?;
     if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {
         return Ok(());
     }
-    Err(svclab_report::verify::human(&verification, false, false).into())
+    Err(svclab_report::verify::render_text(&verification, false, false).into())
 }
 
-fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {
-    let verification = compared(program, None, &[], &[mode], |_| {})?;
-    let told = svclab_report::verify::human(&verification, false, false);
+fn check_no_difference(program: &Path, mode: Mode) -> Result<(), Failed> {
+    let verification = compare_cases(program, None, &[], &[mode], |_| {})?;
+    let report = svclab_report::verify::render_text(&verification, false, false);
     if verification.exit_code() == 0 && verification.flows > 0 {
-        eprintln!("{mode}: {told}");
+        eprintln!("{mode}: {report}");
         return Ok(());
     }
-    Err(told.into())
+    Err(report.into())
 }
 
-fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
+fn check_fault_is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     let case = format!("local-ingress/{}", fault.case);
-    let verification = compared(program, None, &[case], &[], |found| {
+    let verification = compare_cases(program, None, &[case], &[], |found| {
         for pair in &mut found.pairs {
-            pair.new.plan.typed.push(Typed {
+            pair.new.plan.typed.push(NodeCommand {
                 namespace: fault.node.to_owned(),
-                command: fault.typed.iter().map(|&word| word.to_owned()).collect(),
+                command: fault.command.iter().map(|&word| word.to_owned()).collect(),
                 input: String::new(),
                 limits: CommandLimits::default(),
             });
@@ -403,21 +415,21 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
         .iter()
         .map(|changed| changed.flow.probe.as_str())
         .collect();
-    if verification.exit_code() == 1 && changed.contains(fault.changes) {
+    if verification.exit_code() == 1 && changed.contains(fault.probe) {
         return Ok(());
     }
-    Err(svclab_report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::render_text(&verification, true, false).into())
 }
 
 /// The patched kube-proxy never writes its rules, and none of its syncs succeeds. The unpatched one
 /// shows no difference in as many runs.
-fn a_failed_restore_is_an_error() -> Result<(), Failed> {
+fn check_failed_restore_is_error() -> Result<(), Failed> {
     let (whole, broken) = (bench::binary()?, bench::patched("restore-fails")?);
     let names = [CLUSTER, IPVS].map(|case| format!("local-ingress/{case}"));
     for run in 0..10 {
         // A guest takes seconds to boot.
         let names = if run == 0 { &names[..] } else { &names[..1] };
-        let verification = compared(&broken, None, names, &[], |_| {})?;
+        let verification = compare_cases(&broken, None, names, &[], |_| {})?;
         let is_error = |failed: &svclab_experiment::verify::Failed| {
             failed.error.message.contains("it cannot write its rules")
                 && failed
@@ -429,32 +441,32 @@ fn a_failed_restore_is_an_error() -> Result<(), Failed> {
             || !verification.failed.iter().all(is_error)
             || verification.exit_code() == 0
         {
-            return Err(svclab_report::verify::human(&verification, true, false).into());
+            return Err(svclab_report::verify::render_text(&verification, true, false).into());
         }
-        let verification = compared(&whole, None, names, &[], |_| {})?;
+        let verification = compare_cases(&whole, None, names, &[], |_| {})?;
         if verification.exit_code() != 0 || verification.flows == 0 {
-            return Err(svclab_report::verify::human(&verification, true, false).into());
+            return Err(svclab_report::verify::render_text(&verification, true, false).into());
         }
     }
     Ok(())
 }
 
 /// A case whose services change.
-const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
+const CASE_WITH_STEPS: &str = "service-changes/version=v1.20.2,mode=iptables";
 
 /// Number of flows: probes before the first step, probes of its steps, and probes open across
 /// steps.
-const FLOWS: usize = 18;
+const FLOW_COUNT: usize = 18;
 
-fn steps_are_silent() -> Result<(), Failed> {
+fn check_steps_without_difference() -> Result<(), Failed> {
     let binary = bench::binary()?;
-    let verification = compared(&binary, None, &[STEPPED.to_owned()], &[], |_| {})?;
+    let verification = compare_cases(&binary, None, &[CASE_WITH_STEPS.to_owned()], &[], |_| {})?;
     // Traffic moves five times on either side, which is reported.
-    let seen = [&verification.against, &verification.new]
+    let moved_flows = [&verification.against, &verification.new]
         .map(|side| side.moving.map_or(0, |moving| moving.flows));
-    let is_whole = verification.flows == FLOWS
+    let is_whole = verification.flows == FLOW_COUNT
         && verification.not_compared.is_empty()
-        && seen == [5, 5]
+        && moved_flows == [5, 5]
         && verification
             .moved
             .iter()
@@ -462,35 +474,37 @@ fn steps_are_silent() -> Result<(), Failed> {
     if verification.exit_code() == 0 && is_whole {
         return Ok(());
     }
-    Err(svclab_report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::render_text(&verification, true, false).into())
 }
 
 /// v1.20.2 deletes the conntrack entries of UDP flows to an endpoint that is no longer ready; v1.21
 /// does not (kubernetes v1.21.2, `pkg/proxy/endpoints.go`, `detectStaleConnections`). There, open
 /// flows continue to a terminating endpoint, and nothing else differs.
-fn a_step_is_found() -> Result<(), Failed> {
+fn check_step_difference_is_found() -> Result<(), Failed> {
     let binary = bench::binary()?;
-    let names = [STEPPED.to_owned()];
-    let verification = compared(&binary, Some("v1.21"), &names, &[], |_| {})?;
+    let names = [CASE_WITH_STEPS.to_owned()];
+    let verification = compare_cases(&binary, Some("v1.21"), &names, &[], |_| {})?;
     let changed: Vec<(Option<&str>, &str)> = verification
         .changed
         .iter()
         .map(|changed| (changed.flow.step.as_deref(), changed.flow.probe.as_str()))
         .collect();
-    let stays = |times: &[Times]| {
+    let stays = |times: &[OutcomeCount]| {
         let answered = times.iter().filter_map(|times| {
             let outcome = &times.outcome;
             (outcome.at_first.is_none()).then_some(outcome.endpoint.as_deref()?)
         });
         answered.map(str::to_owned).collect::<BTreeSet<String>>()
     };
-    let is_so = verification.changed.iter().all(|changed| {
+    let is_expected = verification.changed.iter().all(|changed| {
         stays(&changed.against).len() == 2
             && stays(&changed.new) == BTreeSet::from(["pod/default/web-b".to_owned()])
     });
-    if changed == [(Some("oneLeaves"), "askAsOneLeaves")] && is_so && verification.exit_code() == 1
+    if changed == [(Some("oneLeaves"), "askAsOneLeaves")]
+        && is_expected
+        && verification.exit_code() == 1
     {
         return Ok(());
     }
-    Err(svclab_report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::render_text(&verification, true, false).into())
 }

@@ -21,11 +21,11 @@ use svclab_diagnostic::Rendering;
 use svclab_dump::compare::iptables::Order;
 use svclab_dump::{Difference, File, NodeDump};
 use svclab_rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
-use svclab_ruleset::iptables::Dump;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::IptablesRules;
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::tool::Format;
 
-use namespace::Flavour;
+use namespace::IptablesBackend;
 use recordings::Recording;
 
 fn main() -> ExitCode {
@@ -37,12 +37,14 @@ fn main() -> ExitCode {
     for recording in recordings::all() {
         let name = recording.name();
         let known = recording.clone();
-        trials.push(Trial::test(format!("text::{name}"), move || text(&known)));
-        for flavour in [Flavour::Nft, Flavour::Legacy] {
+        trials.push(Trial::test(format!("text::{name}"), move || {
+            compare_text(&known)
+        }));
+        for flavour in [IptablesBackend::Nft, IptablesBackend::Legacy] {
             let known = recording.clone();
             trials.push(Trial::test(
                 format!("kernel::{flavour}::{name}"),
-                move || kernel(&known, flavour),
+                move || compare_in_kernel(&known, flavour),
             ));
         }
     }
@@ -50,13 +52,17 @@ fn main() -> ExitCode {
     trials.extend(nftables::trials());
     trials.extend(mutations::trials());
     for name in ["only-local-external-ips", "non-local-external-ips"] {
-        trials.push(Trial::test(format!("golden::{name}"), move || golden(name)));
+        trials.push(Trial::test(format!("golden::{name}"), move || {
+            compare_golden(name)
+        }));
     }
     for version in 9..=36 {
         for family in [Family::V4, Family::V6] {
-            for flavour in [Flavour::Nft, Flavour::Legacy] {
+            for flavour in [IptablesBackend::Nft, IptablesBackend::Legacy] {
                 let name = format!("loads::{flavour}::v1.{version}::{family}");
-                trials.push(Trial::test(name, move || loads(version, family, flavour)));
+                trials.push(Trial::test(name, move || {
+                    check_loads(version, family, flavour)
+                }));
             }
         }
     }
@@ -64,85 +70,92 @@ fn main() -> ExitCode {
 }
 
 /// Parses the files of a dump, all of which must be valid.
-fn dump(files: &[(Format, &str)]) -> Result<NodeDump, Failed> {
+fn parse_dump(files: &[(Format, &str)]) -> Result<NodeDump, Failed> {
     let files = files.iter().map(|(format, text)| File {
         name: format.file_name().to_owned(),
         format: Some(*format),
         text: (*text).to_owned(),
     });
-    let read = NodeDump::read(files.collect());
-    if read.is_whole() {
+    let read = NodeDump::parse(files.collect());
+    if read.has_no_errors() {
         return Ok(read.dump);
     }
-    let told = read.diagnostics.iter();
-    let told: Vec<String> = told
+    let diagnostics = read.diagnostics.iter();
+    let rendered: Vec<String> = diagnostics
         .map(|diagnostic| diagnostic.render(&read.sources, Rendering::default()))
         .collect();
-    Err(told.join("\n").into())
+    Err(rendered.join("\n").into())
 }
 
 /// Generates the script for the objects and flags of a recording, after the chains that existed
 /// before the recording.
-fn written(recording: &Recording) -> Result<Rules, Failed> {
+fn generate(recording: &Recording) -> Result<Rules, Failed> {
     let cluster = recordings::recorded_cluster(&recording.objects)?;
     let objects = cluster.objects("node-a");
     let written = rules(&recording.proxy()?, &objects, recording.family)?;
-    let mut script = Script::new();
-    if recording.mark_drop_was_there() {
+    let mut script = IptablesScript::new();
+    if recording.had_mark_drop() {
         script.table(Table::Nat).chain(chains::MARK_DROP);
     }
     script.append(written.script);
     Ok(Rules { script, ..written })
 }
 
-fn same(expected: &Dump, found: &Dump) -> Result<(), Failed> {
-    same_in_order(expected, found, Order::ServicesInAnyOrder)
+fn assert_same(expected: &IptablesRules, found: &IptablesRules) -> Result<(), Failed> {
+    assert_same_in_order(expected, found, Order::ServicesInAnyOrder)
 }
 
-fn same_in_order(expected: &Dump, found: &Dump, order: Order) -> Result<(), Failed> {
-    told(&svclab_dump::compare::iptables::compare(
+fn assert_same_in_order(
+    expected: &IptablesRules,
+    found: &IptablesRules,
+    order: Order,
+) -> Result<(), Failed> {
+    report_differences(&svclab_dump::compare::iptables::compare(
         expected, found, order,
     ))
 }
 
 /// Returns an error with the differences, as `svclab diff` finds them, if there are any.
-fn none(differences: &[Difference]) -> Result<(), Failed> {
-    told(differences)
+fn assert_no_differences(differences: &[Difference]) -> Result<(), Failed> {
+    report_differences(differences)
 }
 
-fn told(differences: &[impl ToString]) -> Result<(), Failed> {
+fn report_differences(differences: &[impl ToString]) -> Result<(), Failed> {
     if differences.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = differences.iter().map(ToString::to_string).collect();
     Err(format!(
         "{} differences, - only expected, + only found:\n{}",
-        told.len(),
-        told.join("\n")
+        messages.len(),
+        messages.join("\n")
     )
     .into())
 }
 
-fn text(recording: &Recording) -> Result<(), Failed> {
-    let found = Dump::of_script(&written(recording)?.script)?;
-    same(&Dump::parse(&recording.text()?)?, &found)
+fn compare_text(recording: &Recording) -> Result<(), Failed> {
+    let found = IptablesRules::from_script(&generate(recording)?.script)?;
+    assert_same(&IptablesRules::parse(&recording.text()?)?, &found)
 }
 
-fn kernel(recording: &Recording, flavour: Flavour) -> Result<(), Failed> {
-    let written = written(recording)?;
+fn compare_in_kernel(recording: &Recording, flavour: IptablesBackend) -> Result<(), Failed> {
+    let written = generate(recording)?;
     let saved = namespace::load(&written, recording.family, flavour)?;
     let recorded = recording.text()?;
-    same(&Dump::parse(&recorded)?, &Dump::parse(&saved)?)?;
-    if flavour == Flavour::Nft {
+    assert_same(
+        &IptablesRules::parse(&recorded)?,
+        &IptablesRules::parse(&saved)?,
+    )?;
+    if flavour == IptablesBackend::Nft {
         // The recordings were made with this backend.
-        same_lines(&recorded, &saved)?;
+        assert_same_lines(&recorded, &saved)?;
     }
     Ok(())
 }
 
 /// Compares the sorted lines of two dumps of the same iptables program, so that the spelling
 /// counts, too.
-fn same_lines(expected: &str, found: &str) -> Result<(), Failed> {
+fn assert_same_lines(expected: &str, found: &str) -> Result<(), Failed> {
     let lines = |text: &str| -> Vec<String> {
         let mut lines: Vec<String> = text
             .lines()
@@ -163,56 +176,59 @@ fn same_lines(expected: &str, found: &str) -> Result<(), Failed> {
         let absent = these.iter().filter(|line| !those.contains(line));
         absent.map(|line| format!("{sign} {line}")).collect()
     };
-    let mut told = only(&expected, &found, '-');
-    told.extend(only(&found, &expected, '+'));
-    Err(format!("lines differ:\n{}", told.join("\n")).into())
+    let mut messages = only(&expected, &found, '-');
+    messages.extend(only(&found, &expected, '+'));
+    Err(format!("lines differ:\n{}", messages.join("\n")).into())
 }
 
 /// Compares with the restored rules that kube-proxy's own tests expect. These do not contain the
 /// chains that kube-proxy creates by other means, nor the jumps to its chains.
-fn golden(name: &str) -> Result<(), Failed> {
+fn compare_golden(name: &str) -> Result<(), Failed> {
     let (text, cluster) = recordings::golden(name)?;
     let mut proxy = KubeProxy::new("v1.24".parse()?);
     proxy.cluster_cidr = Some("10.0.0.0/8".parse()?);
     proxy.random_fully = false;
     let written = rules(&proxy, &cluster.objects("test-hostname"), Family::V4)?;
 
-    let restored = |mut dump: Dump| {
+    let restored_chains = |mut dump: IptablesRules| {
         for table in &mut dump.tables {
             table.chains.retain(|chain| {
-                let apart = [chains::CANARY, chains::MARK_DROP];
-                chain.policy.is_none() && !apart.contains(&chain.name.as_str())
+                let created_apart = [chains::CANARY, chains::MARK_DROP];
+                chain.policy.is_none() && !created_apart.contains(&chain.name.as_str())
             });
         }
         dump
     };
-    let expected = Dump::parse(&text)?;
-    same(&expected, &restored(Dump::of_script(&written.script)?))?;
-    for flavour in [Flavour::Nft, Flavour::Legacy] {
+    let expected = IptablesRules::parse(&text)?;
+    assert_same(
+        &expected,
+        &restored_chains(IptablesRules::from_script(&written.script)?),
+    )?;
+    for flavour in [IptablesBackend::Nft, IptablesBackend::Legacy] {
         let theirs = namespace::load_text(&text, Family::V4, flavour)?;
         let ours = namespace::load(&written, Family::V4, flavour)?;
-        let (theirs, ours) = (Dump::parse(&theirs)?, Dump::parse(&ours)?);
-        same(&restored(theirs), &restored(ours))?;
+        let (theirs, ours) = (IptablesRules::parse(&theirs)?, IptablesRules::parse(&ours)?);
+        assert_same(&restored_chains(theirs), &restored_chains(ours))?;
     }
     Ok(())
 }
 
 /// Loads the rules of any version for a cluster with every kind of object, and compares what the
 /// kernel reads back.
-fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
+fn check_loads(minor: u8, family: Family, flavour: IptablesBackend) -> Result<(), Failed> {
     let cluster = recordings::recorded_cluster("everything")?;
-    let mut proxy = KubeProxy::new(Version::minor(minor)?);
+    let mut proxy = KubeProxy::new(Version::from_minor(minor)?);
     proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
     proxy.masquerade_bit = 15;
     let written = rules(&proxy, &cluster.objects("node-a"), family)?;
-    let mut script = Script::new();
+    let mut script = IptablesScript::new();
     script.table(Table::Nat).chain(chains::MARK_DROP);
     script.append(written.script);
     let written = Rules { script, ..written };
     let saved = namespace::load(&written, family, flavour)?;
-    same_in_order(
-        &Dump::of_script(&written.script)?,
-        &Dump::parse(&saved)?,
+    assert_same_in_order(
+        &IptablesRules::from_script(&written.script)?,
+        &IptablesRules::parse(&saved)?,
         Order::Strict,
     )
 }

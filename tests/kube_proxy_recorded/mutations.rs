@@ -9,10 +9,10 @@ use libtest_mimic::{Failed, Trial};
 use svclab_dump::{File, NodeDump, compare};
 use svclab_ruleset::tool::Format;
 
-use crate::{dump, recordings};
+use crate::{parse_dump, recordings};
 
 /// An ordinary run tries one of this many changes; a prime, so that the kinds of changes alternate.
-const ONE_OF: usize = 311;
+const CHANGES_PER_TRIAL: usize = 311;
 
 pub fn trials() -> Vec<Trial> {
     recordings::files()
@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum Mutation {
     Drop,
     Duplicate,
     SwapWithNext,
@@ -39,41 +39,41 @@ fn mutate(path: &Path) -> Result<(), Failed> {
     let format = recordings::format_of(path).ok_or("no dump")?;
     let text = std::fs::read_to_string(path)?;
     let lines: Vec<&str> = text.lines().collect();
-    let known = dump(&[(format, &text)])?;
-    let every = if std::env::var_os("SVCLAB_FULL").is_some() {
+    let known = parse_dump(&[(format, &text)])?;
+    let step = if std::env::var_os("SVCLAB_FULL").is_some() {
         1
     } else {
-        ONE_OF
+        CHANGES_PER_TRIAL
     };
     // The text length offsets the count, so that the files get different changes.
     let mut count = text.len();
     let mut failures = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
+    for (index, line) in lines.iter().enumerate() {
         let words = line.split_ascii_whitespace().count();
-        let changes = [Change::Drop, Change::Duplicate, Change::SwapWithNext]
+        let changes = [Mutation::Drop, Mutation::Duplicate, Mutation::SwapWithNext]
             .into_iter()
-            .chain((0..words).map(Change::Word));
+            .chain((0..words).map(Mutation::Word));
         for mutation in changes {
             count += 1;
-            if count % every != 0 {
+            if count % step != 0 {
                 continue;
             }
-            let Some(mutated) = changed(&lines, at, mutation) else {
+            let Some(mutated) = apply_mutation(&lines, index, mutation) else {
                 continue;
             };
-            let noise = noise(format, &lines, at, mutation, &mutated);
-            match (notices(format, &known, &mutated), noise) {
+            let noise = noise(format, &lines, index, mutation, &mutated);
+            match (reports_difference(format, &known, &mutated), noise) {
                 (true, None) | (false, Some(_)) => {}
                 (false, None) => {
                     failures.push(format!(
                         "not noticed: {mutation:?} of line {}: {line}",
-                        at + 1
+                        index + 1
                     ));
                 }
                 (true, Some(noise)) => {
                     failures.push(format!(
                         "noticed, though {noise}: {mutation:?} of line {}: {line}",
-                        at + 1
+                        index + 1
                     ));
                 }
             }
@@ -86,36 +86,36 @@ fn mutate(path: &Path) -> Result<(), Failed> {
 }
 
 /// Whether `svclab diff` would exit with another code than 0.
-fn notices(format: Format, known: &NodeDump, changed: &[String]) -> bool {
-    let read = NodeDump::read(vec![File {
+fn reports_difference(format: Format, known: &NodeDump, changed: &[String]) -> bool {
+    let read = NodeDump::parse(vec![File {
         name: "changed".to_owned(),
         format: Some(format),
         text: changed.join("\n") + "\n",
     }]);
-    !read.is_whole() || !compare(known, &read.dump).is_empty()
+    !read.has_no_errors() || !compare(known, &read.dump).is_empty()
 }
 
 /// Returns the lines after a change; `None` if the change has no effect.
-fn changed(lines: &[&str], at: usize, change: Change) -> Option<Vec<String>> {
+fn apply_mutation(lines: &[&str], index: usize, change: Mutation) -> Option<Vec<String>> {
     let mut changed: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
     match change {
-        Change::Drop => {
-            changed.remove(at);
+        Mutation::Drop => {
+            changed.remove(index);
         }
-        Change::Duplicate => changed.insert(at, lines[at].to_owned()),
-        Change::SwapWithNext => {
-            if lines.get(at + 1)? == &lines[at] {
+        Mutation::Duplicate => changed.insert(index, lines[index].to_owned()),
+        Mutation::SwapWithNext => {
+            if lines.get(index + 1)? == &lines[index] {
                 return None;
             }
-            changed.swap(at, at + 1);
+            changed.swap(index, index + 1);
         }
-        Change::Word(n) => changed[at] = with_other_word(lines[at], n)?,
+        Mutation::Word(n) => changed[index] = change_word(lines[index], n)?,
     }
     Some(changed)
 }
 
 /// Returns the line with the last letter or digit of its `n`th word changed.
-fn with_other_word(line: &str, n: usize) -> Option<String> {
+fn change_word(line: &str, n: usize) -> Option<String> {
     let word = line.split_ascii_whitespace().nth(n)?;
     let start = word.as_ptr() as usize - line.as_ptr() as usize;
     let place = word.rfind(|c: char| c.is_ascii_alphanumeric());
@@ -125,7 +125,7 @@ fn with_other_word(line: &str, n: usize) -> Option<String> {
                 b'9' => '0',
                 b'z' => 'a',
                 b'Z' => 'A',
-                other => char::from(other + 1),
+                next_char => char::from(next_char + 1),
             };
             (place, new)
         }
@@ -140,48 +140,49 @@ fn with_other_word(line: &str, n: usize) -> Option<String> {
 fn noise(
     format: Format,
     lines: &[&str],
-    at: usize,
-    change: Change,
+    index: usize,
+    change: Mutation,
     changed: &[String],
 ) -> Option<&'static str> {
     match format {
-        Format::Rules(..) => noise_of_rules(lines, at, change, changed),
-        Format::Sets => noise_of_sets(lines, at, change, changed),
-        Format::Nft => noise_of_nft(lines, at, change),
-        Format::Servers => noise_of_servers(lines, at, change),
-        Format::Links => noise_of_links(lines, at, change),
+        Format::Rules(..) => noise_of_rules(lines, index, change, changed),
+        Format::Sets => noise_of_sets(lines, index, change, changed),
+        Format::Nft => noise_of_nft(lines, index, change),
+        Format::VirtualServers => noise_of_servers(lines, index, change),
+        Format::Links => noise_of_links(lines, index, change),
         _ => None,
     }
 }
 
 fn noise_of_rules(
     lines: &[&str],
-    at: usize,
-    change: Change,
+    index: usize,
+    change: Mutation,
     changed: &[String],
 ) -> Option<&'static str> {
-    let line = lines[at];
+    let line = lines[index];
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     match change {
-        Change::Word(2) if line.starts_with(':') => Some("counters count packets"),
-        Change::Word(n) if n > 0 && words[n - 1] == "--probability" => {
+        Mutation::Word(2) if line.starts_with(':') => Some("counters count packets"),
+        Mutation::Word(n) if n > 0 && words[n - 1] == "--probability" => {
             // The kernel stores a 32-bit number of units of 2^-31.
-            let kept = |line: &str| -> Option<u32> {
+            let kernel_value = |line: &str| -> Option<u32> {
                 let word = line.split_ascii_whitespace().nth(n)?;
                 let bits = word.parse::<f64>().ok()? * f64::from(1_u32 << 31);
                 format!("{bits:.0}").parse().ok()
             };
-            (kept(line) == kept(&changed[at])).then_some("the kernel keeps 31 bits")
+            (kernel_value(line) == kernel_value(&changed[index]))
+                .then_some("the kernel keeps 31 bits")
         }
-        Change::Drop if line.starts_with(':') && words[1] == "ACCEPT" => {
-            let table = &lines[at..];
+        Mutation::Drop if line.starts_with(':') && words[1] == "ACCEPT" => {
+            let table = &lines[index..];
             let table = table.iter().take_while(|line| **line != "COMMIT");
-            let own = format!("-A {} ", &words[0][1..]);
-            let is_used = table.into_iter().any(|line| line.starts_with(&own));
+            let rule_prefix = format!("-A {} ", &words[0][1..]);
+            let is_used = table.into_iter().any(|line| line.starts_with(&rule_prefix));
             (!is_used).then_some("a built-in chain without rules is printed or not")
         }
-        Change::SwapWithNext => {
-            let next = *lines.get(at + 1)?;
+        Mutation::SwapWithNext => {
+            let next = *lines.get(index + 1)?;
             match (line.as_bytes()[0], next.as_bytes()[0]) {
                 (b':', b':') => Some("chains are declared in any order"),
                 (b':', b'-') => {
@@ -189,7 +190,7 @@ fn noise_of_rules(
                     let used = next.starts_with(&format!("-A {name} "));
                     (!used).then_some("a chain may be declared after rules of others")
                 }
-                (b'-', b'-') => noise_of_neighbours(line, next),
+                (b'-', b'-') => noise_of_swapped_rules(line, next),
                 _ => None,
             }
         }
@@ -198,7 +199,7 @@ fn noise_of_rules(
 }
 
 /// Returns why swapping two rules is noise.
-fn noise_of_neighbours(line: &str, next: &str) -> Option<&'static str> {
+fn noise_of_swapped_rules(line: &str, next: &str) -> Option<&'static str> {
     let chain = |rule: &str| rule.split(' ').nth(1).unwrap_or_default().to_owned();
     if chain(line) != chain(next) {
         return Some("they are of different chains");
@@ -215,57 +216,58 @@ fn noise_of_neighbours(line: &str, next: &str) -> Option<&'static str> {
         name.contains('/').then(|| name.to_owned())
     };
     if lists.contains(&chain(line).as_str())
-        && let (Some(one), Some(other)) = (service(line), service(next))
+        && let (Some(first_service), Some(second_service)) = (service(line), service(next))
     {
-        return (one != other).then_some("kube-proxy lists services in any order");
+        return (first_service != second_service)
+            .then_some("kube-proxy lists services in any order");
     }
     (chain(line) == "KUBE-IPVS-OUT-FILTER").then_some("kube-proxy lists services in any order")
 }
 
 fn noise_of_sets(
     lines: &[&str],
-    at: usize,
-    change: Change,
+    index: usize,
+    change: Mutation,
     changed: &[String],
 ) -> Option<&'static str> {
-    let words: Vec<&str> = lines[at].split_ascii_whitespace().collect();
+    let words: Vec<&str> = lines[index].split_ascii_whitespace().collect();
     match change {
-        Change::Word(n)
+        Mutation::Word(n)
             if n > 0 && ["hashsize", "initval", "bucketsize"].contains(&words[n - 1]) =>
         {
-            let word = changed[at].split_ascii_whitespace().nth(n)?;
+            let word = changed[index].split_ascii_whitespace().nth(n)?;
             let hex = word.strip_prefix("0x");
             let is_number = hex.map_or(word.parse::<u32>().is_ok(), |digits| {
                 u32::from_str_radix(digits, 16).is_ok()
             });
             is_number.then_some("the kernel or the program picks it")
         }
-        Change::SwapWithNext => {
-            let next: Vec<&str> = lines.get(at + 1)?.split_ascii_whitespace().collect();
-            let own = words[0] == "create" && next[0] == "add" && words[1] == next[1];
-            (!own).then_some("sets and their entries have no order")
+        Mutation::SwapWithNext => {
+            let next: Vec<&str> = lines.get(index + 1)?.split_ascii_whitespace().collect();
+            let is_set_with_entry = words[0] == "create" && next[0] == "add" && words[1] == next[1];
+            (!is_set_with_entry).then_some("sets and their entries have no order")
         }
         _ => None,
     }
 }
 
-fn noise_of_nft(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
-    let line = lines[at].trim();
-    let next = lines.get(at + 1).map_or("", |line| line.trim());
+fn noise_of_nft(lines: &[&str], index: usize, change: Mutation) -> Option<&'static str> {
+    let line = lines[index].trim();
+    let next = lines.get(index + 1).map_or("", |line| line.trim());
     match change {
-        Change::Word(_) => None,
+        Mutation::Word(_) => None,
         _ if line.is_empty() => Some("blank lines are nothing"),
-        Change::Drop => (line == "size 65535").then_some("the kernel gives it to such sets"),
-        Change::Duplicate => None,
-        Change::SwapWithNext if next.is_empty() => Some("blank lines are nothing"),
-        Change::SwapWithNext if line == next => Some("blanks before a line are nothing"),
-        Change::SwapWithNext => {
-            let opened = lines[..at].iter().rev().map(|line| line.trim());
-            let within = opened.clone().find(|line| {
+        Mutation::Drop => (line == "size 65535").then_some("the kernel gives it to such sets"),
+        Mutation::Duplicate => None,
+        Mutation::SwapWithNext if next.is_empty() => Some("blank lines are nothing"),
+        Mutation::SwapWithNext if line == next => Some("blanks before a line are nothing"),
+        Mutation::SwapWithNext => {
+            let opened = lines[..index].iter().rev().map(|line| line.trim());
+            let enclosing_block = opened.clone().find(|line| {
                 let begins = ["table ", "set ", "map ", "chain "];
                 begins.iter().any(|begins| line.starts_with(begins)) && line.ends_with('{')
             })?;
-            let both = |is: fn(&str) -> bool| is(line) && is(next);
+            let both_lines = |is: fn(&str) -> bool| is(line) && is(next);
             let whole = |line: &str| {
                 let begins = [
                     "type ",
@@ -280,42 +282,46 @@ fn noise_of_nft(lines: &[&str], at: usize, change: Change) -> Option<&'static st
             let entry = |line: &str| line.ends_with(',') && !line.starts_with("elements");
             let about = |line: &str| line.starts_with("comment \"") || line.starts_with("type ");
             let braces = |line: &str| line.ends_with('{') || line == "}";
-            if within.starts_with("chain ") {
+            if enclosing_block.starts_with("chain ") {
                 let property = (about(line) || about(next)) && !braces(line) && !braces(next);
                 return property.then_some("what a chain is stands anywhere in it");
             }
-            if within.starts_with("table ") {
+            if enclosing_block.starts_with("table ") {
                 return None;
             }
-            if both(whole) {
+            if both_lines(whole) {
                 return Some("what a set is stands in any order");
             }
-            both(entry).then_some("entries come in any order")
+            both_lines(entry).then_some("entries come in any order")
         }
     }
 }
 
-fn noise_of_servers(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
-    let Change::SwapWithNext = change else {
+fn noise_of_servers(lines: &[&str], index: usize, change: Mutation) -> Option<&'static str> {
+    let Mutation::SwapWithNext = change else {
         return None;
     };
-    let (line, next) = (lines[at], lines.get(at + 1)?);
-    let about = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
-    let own = line.starts_with("-A") && next.starts_with("-a") && about(line) == about(next);
-    (!own).then_some("ipvsadm sorts what it prints")
+    let (line, next) = (lines[index], lines.get(index + 1)?);
+    let virtual_server = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
+    let is_server_with_backend = line.starts_with("-A")
+        && next.starts_with("-a")
+        && virtual_server(line) == virtual_server(next);
+    (!is_server_with_backend).then_some("ipvsadm sorts what it prints")
 }
 
-fn noise_of_links(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
-    let words: Vec<&str> = lines[at].split_ascii_whitespace().collect();
+fn noise_of_links(lines: &[&str], index: usize, change: Mutation) -> Option<&'static str> {
+    let words: Vec<&str> = lines[index].split_ascii_whitespace().collect();
     match change {
-        Change::Word(0) if words[0].ends_with(':') => Some("interfaces are numbered as they come"),
-        Change::Word(3) if words[0].starts_with("link/") => Some("it is the link layer's"),
-        Change::Word(1) if words[0].starts_with("link/") => {
+        Mutation::Word(0) if words[0].ends_with(':') => {
+            Some("interfaces are numbered as they come")
+        }
+        Mutation::Word(3) if words[0].starts_with("link/") => Some("it is the link layer's"),
+        Mutation::Word(1) if words[0].starts_with("link/") => {
             // No link-local address is derived from this address.
-            let rest = lines[at + 1..].iter();
-            let mut own = rest.take_while(|line| line.starts_with(' '));
-            let made = own.any(|line| line.contains("inet6 fe80::"));
-            (!made).then_some("it is the link layer's")
+            let rest = lines[index + 1..].iter();
+            let mut lines_of_interface = rest.take_while(|line| line.starts_with(' '));
+            let has_derived_address = lines_of_interface.any(|line| line.contains("inet6 fe80::"));
+            (!has_derived_address).then_some("it is the link layer's")
         }
         _ => None,
     }

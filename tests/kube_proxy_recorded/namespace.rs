@@ -13,12 +13,12 @@ use svclab_rules::kube_proxy::{Family, Rules};
 
 /// The two iptables backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum IptablesBackend {
     Nft,
     Legacy,
 }
 
-impl fmt::Display for Flavour {
+impl fmt::Display for IptablesBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nft => "nft",
@@ -45,16 +45,16 @@ pub fn become_root() -> std::io::Result<()> {
 }
 
 /// Loads the rules in a new network namespace. Returns the output of `iptables-save`.
-pub fn load(written: &Rules, family: Family, flavour: Flavour) -> Result<String, Failed> {
+pub fn load(written: &Rules, family: Family, flavour: IptablesBackend) -> Result<String, Failed> {
     let text = written.script.to_string();
     let accounting = written.accounting.clone();
-    in_thread(move || inside(&text, &accounting, family, flavour))
+    in_thread(move || load_in_new_namespace(&text, &accounting, family, flavour))
 }
 
 /// Loads a text in a new network namespace. Returns the output of `iptables-save`.
-pub fn load_text(text: &str, family: Family, flavour: Flavour) -> Result<String, Failed> {
+pub fn load_text(text: &str, family: Family, flavour: IptablesBackend) -> Result<String, Failed> {
     let text = text.to_owned();
-    in_thread(move || inside(&text, &[], family, flavour))
+    in_thread(move || load_in_new_namespace(&text, &[], family, flavour))
 }
 
 /// Loads sets and then rules in a new network namespace. Returns the output of `iptables-save` and
@@ -63,14 +63,14 @@ pub fn load_sets(
     script: &str,
     sets: &str,
     family: Family,
-    flavour: Flavour,
+    flavour: IptablesBackend,
 ) -> Result<(String, String), Failed> {
     let (script, sets) = (script.to_owned(), sets.to_owned());
     in_thread(move || {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
         let nowhere = Path::new("/dev/null");
         run("ipset", &["restore"], &sets, nowhere)?;
-        let rules = restored(&script, family, flavour)?;
+        let rules = restore_and_save(&script, family, flavour)?;
         let sets = run("ipset", &["save"], "", nowhere)?;
         Ok((rules, sets))
     })
@@ -101,29 +101,33 @@ fn in_thread<T: Send + 'static>(
     }
 }
 
-fn inside(
+fn load_in_new_namespace(
     text: &str,
     accounting: &[&str],
     family: Family,
-    flavour: Flavour,
+    flavour: IptablesBackend,
 ) -> Result<String, String> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
     for name in accounting {
-        account(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
+        create_nfacct_object(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
     }
-    restored(text, family, flavour)
+    restore_and_save(text, family, flavour)
 }
 
 /// Restores `text` in this thread's namespace and returns the output of `iptables-save`.
-fn restored(text: &str, family: Family, flavour: Flavour) -> Result<String, String> {
+fn restore_and_save(
+    text: &str,
+    family: Family,
+    flavour: IptablesBackend,
+) -> Result<String, String> {
     // With a common lock file, all namespaces would wait for each other.
     let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
     let lock = folder.path().join("xtables.lock");
-    let six = match family {
+    let infix = match family {
         Family::V4 => "",
         Family::V6 => "6",
     };
-    let tool = |verb: &str| format!("ip{six}tables-{flavour}-{verb}");
+    let tool = |verb: &str| format!("ip{infix}tables-{flavour}-{verb}");
     run(&tool("restore"), &["--noflush"], text, &lock)?;
     let saved = run(&tool("save"), &[], "", &lock)?;
     Ok(saved)
@@ -146,19 +150,19 @@ fn run(program: &str, arguments: &[&str], input: &str, lock: &Path) -> Result<St
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let numbered: Vec<String> = input
             .lines()
             .enumerate()
             .map(|(i, line)| format!("{:4} {line}", i + 1))
             .collect();
-        Err(format!("{program}: {said}\n{}", numbered.join("\n")))
+        Err(format!("{program}: {stderr}\n{}", numbered.join("\n")))
     }
 }
 
 /// Creates an nfacct object, as kube-proxy does before its rules use the object:
 /// `NFNL_MSG_ACCT_NEW` of `linux/netfilter/nfnetlink_acct.h`.
-fn account(name: &str) -> std::io::Result<()> {
+fn create_nfacct_object(name: &str) -> std::io::Result<()> {
     const NETLINK_NETFILTER: isize = 12;
     const NFNL_SUBSYS_ACCT: u8 = 7;
     const NFNL_MSG_ACCT_NEW: u8 = 0;

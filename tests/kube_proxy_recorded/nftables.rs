@@ -7,7 +7,7 @@ use svclab_ruleset::nft;
 use svclab_ruleset::nft::Ruleset;
 
 use crate::recordings::{self, Cluster, NftablesRecording};
-use crate::{namespace, none};
+use crate::{assert_no_differences, namespace};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -15,17 +15,17 @@ pub fn trials() -> Vec<Trial> {
         let name = recording.name();
         let known = recording.clone();
         trials.push(Trial::test(format!("nftables::text::{name}"), move || {
-            text(&known)
+            compare_text(&known)
         }));
         trials.push(Trial::test(
             format!("nftables::kernel::{name}"),
-            move || kernel(&recording),
+            move || compare_in_kernel(&recording),
         ));
     }
     for version in 29..=36 {
         for objects in ["everything", "e_all"] {
             let name = format!("nftables::loads::v1.{version}::{objects}");
-            trials.push(Trial::test(name, move || loads(version, objects)));
+            trials.push(Trial::test(name, move || check_loads(version, objects)));
         }
     }
     trials
@@ -33,7 +33,7 @@ pub fn trials() -> Vec<Trial> {
 
 /// Returns the objects of a recording. The API server of the v1.36.2 recordings also served the
 /// network of cluster IPs.
-fn cluster(objects: &str) -> Result<Cluster, Failed> {
+fn recorded_cluster(objects: &str) -> Result<Cluster, Failed> {
     let mut cluster = recordings::recorded_cluster(objects)?;
     cluster.service_cidrs = vec![serde_json::from_value(json!({
         "metadata": {"name": "kubernetes"},
@@ -43,7 +43,7 @@ fn cluster(objects: &str) -> Result<Cluster, Failed> {
 }
 
 /// Generates both tables of a kube-proxy.
-fn written(proxy: &KubeProxy, cluster: &Cluster) -> Result<Ruleset, Failed> {
+fn generate(proxy: &KubeProxy, cluster: &Cluster) -> Result<Ruleset, Failed> {
     let objects = cluster.objects("node-a");
     let table = |family| nftables_rules(proxy, &objects, family);
     Ok(Ruleset {
@@ -51,51 +51,51 @@ fn written(proxy: &KubeProxy, cluster: &Cluster) -> Result<Ruleset, Failed> {
     })
 }
 
-fn parsed(text: &str) -> Result<Ruleset, Failed> {
+fn parse(text: &str) -> Result<Ruleset, Failed> {
     nft::parse(text).map_err(|problems| format!("{problems:?}").into())
 }
 
 /// Asserts that the generated ruleset equals the recorded one, and that parsing its text gives the
 /// same ruleset.
-fn text(recording: &NftablesRecording) -> Result<(), Failed> {
-    let cluster = cluster(&recording.objects)?;
-    let written = written(&recording.proxy()?, &cluster)?;
-    none(&svclab_dump::compare::nft::compare(
-        &parsed(&recording.text()?)?,
+fn compare_text(recording: &NftablesRecording) -> Result<(), Failed> {
+    let cluster = recorded_cluster(&recording.objects)?;
+    let written = generate(&recording.proxy()?, &cluster)?;
+    assert_no_differences(&svclab_dump::compare::nft::compare(
+        &parse(&recording.text()?)?,
         &written,
     ))?;
-    none(&svclab_dump::compare::nft::compare(
+    assert_no_differences(&svclab_dump::compare::nft::compare(
         &written,
-        &parsed(&written.to_string())?,
+        &parse(&written.to_string())?,
     ))
 }
 
-fn kernel(recording: &NftablesRecording) -> Result<(), Failed> {
-    let cluster = cluster(&recording.objects)?;
-    let written = written(&recording.proxy()?, &cluster)?;
+fn compare_in_kernel(recording: &NftablesRecording) -> Result<(), Failed> {
+    let cluster = recorded_cluster(&recording.objects)?;
+    let written = generate(&recording.proxy()?, &cluster)?;
     let listed = namespace::load_nft(&written.to_string())?;
     let recorded = recording.text()?;
-    none(&svclab_dump::compare::nft::compare(
-        &parsed(&recorded)?,
-        &parsed(&listed)?,
+    assert_no_differences(&svclab_dump::compare::nft::compare(
+        &parse(&recorded)?,
+        &parse(&listed)?,
     ))?;
     // The same version of nft listed both.
-    crate::same_lines(&lines(&recorded), &lines(&listed))
+    crate::assert_same_lines(&one_entry_per_line(&recorded), &one_entry_per_line(&listed))
 }
 
 /// Returns the listing with one entry a line, because entries have arbitrary order.
-fn lines(listing: &str) -> String {
+fn one_entry_per_line(listing: &str) -> String {
     let mut lines = Vec::new();
-    let mut within = false;
+    let mut is_in_elements = false;
     for line in listing.lines() {
         let line = line.trim();
-        within |= line.starts_with("elements = { ");
-        if within {
+        is_in_elements |= line.starts_with("elements = { ");
+        if is_in_elements {
             let ends = line.ends_with(" }");
             let entries = line.trim_start_matches("elements = { ");
             let entries = entries.trim_end_matches(" }").trim_end_matches(',');
             lines.extend(entries.split(", ").map(str::to_owned));
-            within = !ends;
+            is_in_elements = !ends;
         } else {
             lines.push(line.to_owned());
         }
@@ -105,17 +105,17 @@ fn lines(listing: &str) -> String {
 
 /// Loads the rules of any version for a cluster with every kind of object, and compares what the
 /// kernel lists.
-fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
-    let cluster = cluster(objects)?;
-    for ips in [Vec::new(), vec!["0.0.0.0/0".to_owned()]] {
-        let mut proxy = KubeProxy::new(Version::minor(minor)?);
+fn check_loads(minor: u8, objects: &str) -> Result<(), Failed> {
+    let cluster = recorded_cluster(objects)?;
+    for node_port_addresses in [Vec::new(), vec!["0.0.0.0/0".to_owned()]] {
+        let mut proxy = KubeProxy::new(Version::from_minor(minor)?);
         proxy.mode = Mode::Nftables;
         proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
         proxy.masquerade_bit = 15;
-        for ip in ips {
+        for ip in node_port_addresses {
             proxy.node_port_addresses.push(ip.try_into()?);
         }
-        let written = written(&proxy, &cluster)?;
+        let written = generate(&proxy, &cluster)?;
         let listed = namespace::load_nft(&written.to_string());
         if minor == 29 && objects == "everything" {
             // The address of a load balancer is in its own source ranges. These are two overlapping
@@ -129,9 +129,9 @@ fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
             }
             continue;
         }
-        none(&svclab_dump::compare::nft::compare(
+        assert_no_differences(&svclab_dump::compare::nft::compare(
             &written,
-            &parsed(&listed?)?,
+            &parse(&listed?)?,
         ))?;
     }
     Ok(())

@@ -28,7 +28,7 @@ pub struct Recording {
 
 /// Returns all recordings of iptables mode.
 pub fn all() -> Vec<Recording> {
-    let mut all = Vec::new();
+    let mut recordings = Vec::new();
     for version in entries(&home()) {
         let name = version
             .file_name()
@@ -45,9 +45,14 @@ pub fn all() -> Vec<Recording> {
                 .to_string_lossy()
                 .into_owned();
             let parts: Vec<&str> = file.split('.').collect();
-            if let [objects, flags, what @ ("iptables-save" | "ip6tables-save")] = parts[..] {
-                all.push(Recording {
-                    family: if what == "iptables-save" {
+            if let [
+                objects,
+                flags,
+                program @ ("iptables-save" | "ip6tables-save"),
+            ] = parts[..]
+            {
+                recordings.push(Recording {
+                    family: if program == "iptables-save" {
                         Family::V4
                     } else {
                         Family::V6
@@ -60,8 +65,8 @@ pub fn all() -> Vec<Recording> {
             }
         }
     }
-    assert!(all.len() >= 63, "recordings are missing");
-    all
+    assert!(recordings.len() >= 63, "recordings are missing");
+    recordings
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -95,7 +100,7 @@ impl Recording {
     }
 
     /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place of a kubelet.
-    pub fn mark_drop_was_there(&self) -> bool {
+    pub fn had_mark_drop(&self) -> bool {
         ["v1.14.0", "v1.18.2"].contains(&self.version.as_str())
     }
 }
@@ -115,7 +120,7 @@ pub fn files() -> Vec<PathBuf> {
 
 /// Returns the format of a recorded file, by its name.
 pub fn format_of(path: &Path) -> Option<Format> {
-    Format::of_name(path.file_name()?.to_str()?)
+    Format::from_file_name(path.file_name()?.to_str()?)
 }
 
 /// Returns the kube-proxy that ran with `flags`.
@@ -141,14 +146,14 @@ pub struct IpvsRecording {
 
 /// Returns all recordings of ipvs mode.
 pub fn all_ipvs() -> Vec<IpvsRecording> {
-    let mut all = Vec::new();
+    let mut recordings = Vec::new();
     for version in entries(&home()) {
         let name = version.file_name().unwrap_or_default().to_string_lossy();
         for path in entries(&version.join("ipvs")) {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let parts: Vec<&str> = file.split('.').collect();
             if let [objects, flags, "iptables-save"] = parts[..] {
-                all.push(IpvsRecording {
+                recordings.push(IpvsRecording {
                     version: name.clone().into_owned(),
                     objects: objects.to_owned(),
                     flags: flags.to_owned(),
@@ -157,8 +162,11 @@ pub fn all_ipvs() -> Vec<IpvsRecording> {
             }
         }
     }
-    assert!(all.len() >= 48, "recordings of ipvs mode are missing");
-    all
+    assert!(
+        recordings.len() >= 48,
+        "recordings of ipvs mode are missing"
+    );
+    recordings
 }
 
 impl IpvsRecording {
@@ -167,8 +175,8 @@ impl IpvsRecording {
     }
 
     /// Returns the recorded output of a program.
-    pub fn text(&self, what: &str) -> Result<String, Failed> {
-        let file = format!("{}.{}.{what}", self.objects, self.flags);
+    pub fn text(&self, program: &str) -> Result<String, Failed> {
+        let file = format!("{}.{}.{program}", self.objects, self.flags);
         let path = self.folder.join(file);
         fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()).into())
     }
@@ -191,14 +199,14 @@ pub struct NftablesRecording {
 
 /// Returns all recordings of nftables mode.
 pub fn all_nftables() -> Vec<NftablesRecording> {
-    let mut all = Vec::new();
+    let mut recordings = Vec::new();
     for version in entries(&home()) {
         let name = version.file_name().unwrap_or_default().to_string_lossy();
         for path in entries(&version.join("nftables")) {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             let parts: Vec<&str> = file.split('.').collect();
             if let [objects, flags, "nft"] = parts[..] {
-                all.push(NftablesRecording {
+                recordings.push(NftablesRecording {
                     version: name.clone().into_owned(),
                     objects: objects.to_owned(),
                     flags: flags.to_owned(),
@@ -207,8 +215,11 @@ pub fn all_nftables() -> Vec<NftablesRecording> {
             }
         }
     }
-    assert!(all.len() >= 18, "recordings of nftables mode are missing");
-    all
+    assert!(
+        recordings.len() >= 18,
+        "recordings of nftables mode are missing"
+    );
+    recordings
 }
 
 impl NftablesRecording {
@@ -256,17 +267,17 @@ impl Cluster {
 
 /// Reads the objects of the recordings called `name`.
 pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
-    cluster(&home().join("objects").join(format!("{name}.json")))
+    read_cluster(&home().join("objects").join(format!("{name}.json")))
 }
 
 /// Reads a ruleset that kube-proxy's own tests expect, and its objects.
 pub fn golden(name: &str) -> Result<(String, Cluster), Failed> {
     let folder = home().join("golden");
     let text = fs::read_to_string(folder.join(format!("{name}.iptables-restore")))?;
-    Ok((text, cluster(&folder.join(format!("{name}.json")))?))
+    Ok((text, read_cluster(&folder.join(format!("{name}.json")))?))
 }
 
-fn cluster(path: &Path) -> Result<Cluster, Failed> {
+fn read_cluster(path: &Path) -> Result<Cluster, Failed> {
     let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut list: Value = serde_json::from_str(&text)?;
     let mut cluster = Cluster::default();

@@ -28,80 +28,83 @@ struct Cause {
 #[derive(Debug, Clone, Copy)]
 enum Undo {
     /// Removes a line from the rules of a namespace.
-    Without {
-        of: &'static str,
+    WithoutLine {
+        namespace: &'static str,
         line: &'static str,
     },
     /// Adds a line at the end of a table of a namespace.
-    With {
-        of: &'static str,
+    WithLine {
+        namespace: &'static str,
         table: &'static str,
         line: &'static str,
     },
     /// Removes some words from a line.
-    Weaken {
-        of: &'static str,
+    WithoutWords {
+        namespace: &'static str,
         line: &'static str,
         words: &'static str,
     },
     /// Removes an entry from a set or map of kube-proxy's own nftables table.
     WithoutEntry {
-        of: &'static str,
+        namespace: &'static str,
         set: &'static str,
         key: &'static str,
     },
     /// Appends a rule to a chain of kube-proxy's own nftables table.
     WithRule {
-        of: &'static str,
+        namespace: &'static str,
         chain: &'static str,
         rule: &'static str,
     },
     /// Removes a real server from all virtual servers of the namespace.
-    WithoutBackend { of: &'static str, to: &'static str },
+    WithoutBackend {
+        namespace: &'static str,
+        to: &'static str,
+    },
     /// Sets a sysctl on these nodes; a cluster sets it on all.
-    Set {
-        of: &'static [&'static str],
+    WithSysctl {
+        namespaces: &'static [&'static str],
         key: &'static str,
         value: &'static str,
     },
 }
 
 /// The rule of an earlier flannel, which prevents masquerading of packets to the other node's pods.
-const SURPLUS: Undo = Undo::Without {
-    of: "node-1",
+const REMOVE_SURPLUS_RULE: Undo = Undo::WithoutLine {
+    namespace: "node-1",
     line: "-A POSTROUTING ! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN",
 };
 
-const PRESENT: (&str, &[&str]) = ("stale", &["present", "missed", "respelled"]);
+const STALE_RULE_PRESENT: (&str, &[&str]) = ("stale", &["present", "missed", "respelled"]);
 
 /// Marks packets that do not come from pods, as a kube-proxy with the pod network does. Without the
 /// pod network, kube-proxy also leaves its set of cluster IPs empty, so the rule names their
 /// network.
-const MARK_WHAT_IS_NO_PODS: Undo = Undo::With {
-    of: "node-1",
+const MARK_NON_POD_SOURCES: Undo = Undo::WithLine {
+    namespace: "node-1",
     table: "nat",
     line: "-I KUBE-SERVICES ! -s 11.0.0.0/16 -d 10.20.0.0/16 -j KUBE-MARK-MASQ",
 };
 
 /// The rule by which Local exempts packets to a balancer's address from the mark, in ipvs mode.
-const SPARED_THE_MARK: Undo = Undo::Without {
-    of: "node-1",
+const REMOVE_LOCAL_RETURN: Undo = Undo::WithoutLine {
+    namespace: "node-1",
     line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip + port \
            with externalTrafficPolicy=local\" -m set --match-set KUBE-LOAD-BALANCER-LOCAL dst,dst \
            -j RETURN",
 };
 
 /// First half of a balancer that forwards from its own address: masquerades the forwarded packets.
-const MASQUERADED_BY_THE_BALANCER: Undo = Undo::With {
-    of: "fabric",
+const MASQUERADE_ON_BALANCER: Undo = Undo::WithLine {
+    namespace: "fabric",
     table: "nat",
     line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
 };
 
 /// Second half: conntrack tracks the packets that IPVS forwards; otherwise the kernel does not
 /// masquerade them.
-const CONNECTIONS_OF_IPVS_KNOWN: Undo = Undo::Set {
-    of: &["fabric"],
+const TRACK_IPVS_CONNECTIONS: Undo = Undo::WithSysctl {
+    namespaces: &["fabric"],
     key: "net.ipv4.vs.conntrack",
     value: "1",
 };
@@ -111,32 +114,44 @@ const CAUSES: &[Cause] = &[
     // unless both nodes and underlay are strict.
     Cause {
         lab: "canal-stale-rule",
-        when: &[PRESENT, ("rpFilter", &["1"])],
+        when: &[STALE_RULE_PRESENT, ("rpFilter", &["1"])],
         probes: &["call"],
-        undo: &[SURPLUS],
+        undo: &[REMOVE_SURPLUS_RULE],
     },
     Cause {
         lab: "canal-stale-rule",
-        when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
+        when: &[
+            STALE_RULE_PRESENT,
+            ("rpFilter", &["0", "2"]),
+            ("underlay", &["drops"]),
+        ],
         probes: &["call"],
-        undo: &[SURPLUS],
+        undo: &[REMOVE_SURPLUS_RULE],
     },
     Cause {
         lab: "canal-stale-rule",
-        when: &[PRESENT, ("rpFilter", &["1"]), ("underlay", &["passes"])],
+        when: &[
+            STALE_RULE_PRESENT,
+            ("rpFilter", &["1"]),
+            ("underlay", &["passes"]),
+        ],
         probes: &["call"],
-        undo: &[Undo::Set {
-            of: &["node-1", "node-2"],
+        undo: &[Undo::WithSysctl {
+            namespaces: &["node-1", "node-2"],
             key: "net.ipv4.conf.all.rp_filter",
             value: "0",
         }],
     },
     Cause {
         lab: "canal-stale-rule",
-        when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
+        when: &[
+            STALE_RULE_PRESENT,
+            ("rpFilter", &["0", "2"]),
+            ("underlay", &["drops"]),
+        ],
         probes: &["call"],
-        undo: &[Undo::Without {
-            of: "fabric",
+        undo: &[Undo::WithoutLine {
+            namespace: "fabric",
             line: "-A SOURCE-node-2 -m comment --comment \"source check of node-2\" -j DROP",
         }],
     },
@@ -149,8 +164,8 @@ const CAUSES: &[Cause] = &[
             ("mode", &["iptables"]),
         ],
         probes: &["apart"],
-        undo: &[Undo::Without {
-            of: "node-1",
+        undo: &[Undo::WithoutLine {
+            namespace: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/nginx:http has no local \
                    endpoints\" -m tcp -p tcp -d 1.2.3.4 --dport 80 -j DROP",
         }],
@@ -164,8 +179,8 @@ const CAUSES: &[Cause] = &[
             ("mode", &["iptables"]),
         ],
         probes: &["podToExternal"],
-        undo: &[Undo::Without {
-            of: "node-1",
+        undo: &[Undo::WithoutLine {
+            namespace: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/svc1:p80 has no local \
                    endpoints\" -m tcp -p tcp -d 192.168.99.11 --dport 80 -j DROP",
         }],
@@ -177,7 +192,7 @@ const CAUSES: &[Cause] = &[
         when: &[("policy", &["Local"]), ("mode", &["nftables"])],
         probes: &["apart", "nodeWithout"],
         undo: &[Undo::WithoutEntry {
-            of: "node-1",
+            namespace: "node-1",
             set: "no-endpoint-services",
             key: "1.2.3.4 . tcp . 80",
         }],
@@ -187,7 +202,7 @@ const CAUSES: &[Cause] = &[
         when: &[("policy", &["Local"]), ("mode", &["nftables"])],
         probes: &["podToExternal", "nodeToExternal"],
         undo: &[Undo::WithoutEntry {
-            of: "node-1",
+            namespace: "node-1",
             set: "no-endpoint-services",
             key: "192.168.99.11 . tcp . 80",
         }],
@@ -196,8 +211,8 @@ const CAUSES: &[Cause] = &[
         lab: "local-ingress",
         when: &[("policy", &["Local"]), ("version", &["v1.14"])],
         probes: &["nodeWithout"],
-        undo: &[Undo::Without {
-            of: "node-1",
+        undo: &[Undo::WithoutLine {
+            namespace: "node-1",
             line: "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked \
                    packets\" -m mark --mark 0x00008000/0x00008000 -j DROP",
         }],
@@ -212,8 +227,8 @@ const CAUSES: &[Cause] = &[
             ("version", &["v1.20"]),
         ],
         probes: &["podToExternal"],
-        undo: &[Undo::Weaken {
-            of: "node-1",
+        undo: &[Undo::WithoutWords {
+            namespace: "node-1",
             line: "-A KUBE-SERVICES -m comment --comment \"ns1/svc1:p80 external IP\" -m tcp -p tcp \
                    -d 192.168.99.11 --dport 80 -m physdev ! --physdev-is-in -m addrtype ! \
                    --src-type LOCAL -j KUBE-XLB-XPGD46QRK7WJZT7O",
@@ -228,8 +243,8 @@ const CAUSES: &[Cause] = &[
             ("version", &["v1.20"]),
         ],
         probes: &["podToExternal"],
-        undo: &[Undo::Without {
-            of: "node-2",
+        undo: &[Undo::WithoutLine {
+            namespace: "node-2",
             line: "-A KUBE-XLB-XPGD46QRK7WJZT7O -m comment --comment \"Redirect pods trying to \
                    reach external loadbalancer VIP to clusterIP\" -s 10.0.0.0/8 -j \
                    KUBE-SVC-XPGD46QRK7WJZT7O",
@@ -240,14 +255,14 @@ const CAUSES: &[Cause] = &[
         lab: "local-ingress",
         when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
         probes: &["nodeWithout"],
-        undo: &[SPARED_THE_MARK],
+        undo: &[REMOVE_LOCAL_RETURN],
     },
     Cause {
         lab: "local-ingress",
         when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
         probes: &["nodeToExternal"],
-        undo: &[Undo::With {
-            of: "node-1",
+        undo: &[Undo::WithLine {
+            namespace: "node-1",
             table: "nat",
             line: "-I KUBE-SERVICES -m set --match-set KUBE-EXTERNAL-IP-LOCAL dst,dst -j \
                    KUBE-MARK-MASQ",
@@ -259,13 +274,13 @@ const CAUSES: &[Cause] = &[
         when: &[("mode", &["iptables"])],
         probes: &["outsideToLocal", "podToLocal"],
         undo: &[
-            Undo::With {
-                of: "node-a",
+            Undo::WithLine {
+                namespace: "node-a",
                 table: "nat",
                 line: "-A KUBE-EXT-CKNT3XJEPRBDUPB5 -j KUBE-MARK-MASQ",
             },
-            Undo::With {
-                of: "node-a",
+            Undo::WithLine {
+                namespace: "node-a",
                 table: "nat",
                 line: "-A KUBE-EXT-CKNT3XJEPRBDUPB5 -j KUBE-SVC-CKNT3XJEPRBDUPB5",
             },
@@ -277,12 +292,12 @@ const CAUSES: &[Cause] = &[
         probes: &["outsideToLocal", "podToLocal"],
         undo: &[
             Undo::WithRule {
-                of: "node-a",
+                namespace: "node-a",
                 chain: "external-DTMMQG6G-default/apart/tcp/p",
                 rule: "mark set mark or 0x00004000",
             },
             Undo::WithRule {
-                of: "node-a",
+                namespace: "node-a",
                 chain: "external-DTMMQG6G-default/apart/tcp/p",
                 rule: "goto service-DTMMQG6G-default/apart/tcp/p",
             },
@@ -292,8 +307,8 @@ const CAUSES: &[Cause] = &[
         lab: "service-paths",
         when: &[("mode", &["ipvs"])],
         probes: &["outsideToLocal", "nodeToLocal"],
-        undo: &[Undo::Without {
-            of: "node-a",
+        undo: &[Undo::WithoutLine {
+            namespace: "node-a",
             line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer \
                    ip + port with externalTrafficPolicy=local\" -m set --match-set \
                    KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
@@ -308,7 +323,7 @@ const CAUSES: &[Cause] = &[
             ("balancer", &["internal"]),
         ],
         probes: &["call"],
-        undo: &[SPARED_THE_MARK],
+        undo: &[REMOVE_LOCAL_RETURN],
     },
     // With a single backend, masquerading on the node only makes the backend unavailable to the
     // client. A balancer that forwards from its own address fixes the loop.
@@ -320,7 +335,7 @@ const CAUSES: &[Cause] = &[
             ("balancer", &["internal"]),
         ],
         probes: &["call"],
-        undo: &[MASQUERADED_BY_THE_BALANCER, CONNECTIONS_OF_IPVS_KNOWN],
+        undo: &[MASQUERADE_ON_BALANCER, TRACK_IPVS_CONNECTIONS],
     },
     // With or without health check, a backend without an endpoint does not answer.
     Cause {
@@ -328,7 +343,7 @@ const CAUSES: &[Cause] = &[
         when: &[("balancer", &["unchecked"])],
         probes: &["call"],
         undo: &[Undo::WithoutBackend {
-            of: "fabric",
+            namespace: "fabric",
             to: "172.18.1.10:30443",
         }],
     },
@@ -339,21 +354,21 @@ const CAUSES: &[Cause] = &[
         when: &[("balancer", &["singleDrops"])],
         probes: &["call"],
         undo: &[
-            Undo::Without {
-                of: "fabric",
+            Undo::WithoutLine {
+                namespace: "fabric",
                 line: "-A PREROUTING -s 172.18.1.10 -d 172.18.96.4 -p tcp --dport 443 -j MARK \
                        --set-mark 101",
             },
-            MASQUERADED_BY_THE_BALANCER,
-            CONNECTIONS_OF_IPVS_KNOWN,
+            MASQUERADE_ON_BALANCER,
+            TRACK_IPVS_CONNECTIONS,
         ],
     },
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["blocked"])],
         probes: &["call"],
-        undo: &[Undo::Without {
-            of: "internet",
+        undo: &[Undo::WithoutLine {
+            namespace: "internet",
             line: "-A SG-clb -m comment --comment \"security group of clb\" -j DROP",
         }],
     },
@@ -364,72 +379,74 @@ const CAUSES: &[Cause] = &[
             ("byHand", &["nothing"]),
         ],
         probes: &["fromNode", "fromHostPod"],
-        undo: &[MARK_WHAT_IS_NO_PODS],
+        undo: &[MARK_NON_POD_SOURCES],
     },
     Cause {
         lab: "missing-cluster-cidr",
         when: &[("clusterCIDR", &["missing", "service"])],
         probes: &["other"],
-        undo: &[MARK_WHAT_IS_NO_PODS],
+        undo: &[MARK_NON_POD_SOURCES],
     },
     Cause {
         lab: "missing-cluster-cidr",
         when: &[("byHand", &["flushed"])],
         probes: &["fromNode", "fromHostPod", "other"],
-        undo: FLUSHES,
+        undo: REMOVE_FLUSHES,
     },
 ];
 
 /// Commands that an operator typed.
-const FLUSHES: &[Undo] = &[
-    Undo::Without {
-        of: "node-1",
+const REMOVE_FLUSHES: &[Undo] = &[
+    Undo::WithoutLine {
+        namespace: "node-1",
         line: "-F KUBE-SERVICES",
     },
-    Undo::Without {
-        of: "node-1",
+    Undo::WithoutLine {
+        namespace: "node-1",
         line: "-F KUBE-POSTROUTING",
     },
 ];
 
 /// An ordinary run tries one of this many causes in guests, which are slower; the full run tries
 /// all.
-const EVERY_OF_A_GUEST: usize = 4;
+const GUEST_TRIAL_STEP: usize = 4;
 
 /// Returns one trial for each cause of each case, and a trial that every probe with a timeout has a
 /// cause.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut without = Vec::new();
-    let every_of_a_guest = ordinary_or_full(EVERY_OF_A_GUEST, 1);
-    let mut asked = 0;
+    let mut probes_without_cause = Vec::new();
+    let every_of_a_guest = ordinary_or_full(GUEST_TRIAL_STEP, 1);
+    let mut considered = 0;
     for prepared in cases {
-        for probe in timing_out(prepared) {
-            let named: Vec<&Cause> = CAUSES
+        for probe in timed_out_probes(prepared) {
+            let causes: Vec<&Cause> = CAUSES
                 .iter()
                 .filter(|cause| {
-                    cause.probes.contains(&probe.as_str()) && cause.is_in(&prepared.case)
+                    cause.probes.contains(&probe.as_str()) && cause.applies_to(&prepared.case)
                 })
                 .collect();
-            if named.is_empty() {
-                without.push(format!("{}: {probe}", prepared.case.id));
+            if causes.is_empty() {
+                probes_without_cause.push(format!("{}: {probe}", prepared.case.id));
             }
-            for cause in named {
-                asked += 1;
-                if guests::needs_guest(&prepared.plan) && asked % every_of_a_guest != 0 {
+            for cause in causes {
+                considered += 1;
+                if guests::needs_guest(&prepared.plan) && considered % every_of_a_guest != 0 {
                     continue;
                 }
                 let (prepared, probe) = (prepared.clone(), probe.clone());
                 let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.name());
-                trials.push(Trial::test(name, move || try_it(&prepared, &probe, cause)));
+                trials.push(Trial::test(name, move || {
+                    check_cause(&prepared, &probe, cause)
+                }));
             }
         }
     }
     trials.push(Trial::test("cause/of every timeout", move || {
-        if without.is_empty() {
+        if probes_without_cause.is_empty() {
             Ok(())
         } else {
-            Err(format!("no cause is named for\n{}", without.join("\n")).into())
+            Err(format!("no cause is named for\n{}", probes_without_cause.join("\n")).into())
         }
     }));
     trials
@@ -437,7 +454,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
 
 /// Returns the probes for which a case expects timeouts. Excludes probes after steps: there the
 /// step is the cause, and the lab states the result of the same probe before.
-fn timing_out(prepared: &Prepared) -> Vec<String> {
+fn timed_out_probes(prepared: &Prepared) -> Vec<String> {
     let probes = &prepared.case.expected().expected.probes;
     probes
         .iter()
@@ -453,7 +470,7 @@ impl Cause {
         names.join("; ")
     }
 
-    fn is_in(&self, case: &Case) -> bool {
+    fn applies_to(&self, case: &Case) -> bool {
         case.lab == self.lab
             && self.when.iter().all(|(axis, values)| {
                 case.values
@@ -466,22 +483,49 @@ impl Cause {
 impl Undo {
     fn name(self) -> String {
         match self {
-            Self::Without { of, line } => format!("{of} without `{line}`"),
-            Self::With { of, table, line } => format!("{of} with `{line}` in {table}"),
-            Self::WithoutEntry { of, set, key } => format!("{of} without {key} in {set}"),
-            Self::WithRule { of, chain, rule } => format!("{of} with `{rule}` in {chain}"),
-            Self::WithoutBackend { of, to } => format!("{of} without the backend {to}"),
-            Self::Weaken { of, line, words } => format!("{of}, `{line}` without `{words}`"),
-            Self::Set { of, key, value } => format!("{} with {key} = {value}", of.join(", ")),
+            Self::WithoutLine {
+                namespace: of,
+                line,
+            } => format!("{of} without `{line}`"),
+            Self::WithLine {
+                namespace: of,
+                table,
+                line,
+            } => format!("{of} with `{line}` in {table}"),
+            Self::WithoutEntry {
+                namespace: of,
+                set,
+                key,
+            } => format!("{of} without {key} in {set}"),
+            Self::WithRule {
+                namespace: of,
+                chain,
+                rule,
+            } => format!("{of} with `{rule}` in {chain}"),
+            Self::WithoutBackend { namespace: of, to } => format!("{of} without the backend {to}"),
+            Self::WithoutWords {
+                namespace: of,
+                line,
+                words,
+            } => format!("{of}, `{line}` without `{words}`"),
+            Self::WithSysctl {
+                namespaces: of,
+                key,
+                value,
+            } => format!("{} with {key} = {value}", of.join(", ")),
         }
     }
 
     /// Applies the change to a plan.
     fn on(self, plan: &mut Plan) -> Result<(), Failed> {
         match self {
-            Self::Set { of, key, value } => {
+            Self::WithSysctl {
+                namespaces: of,
+                key,
+                value,
+            } => {
                 for name in of {
-                    let setting = namespace(plan, name)?
+                    let setting = find_namespace(plan, name)?
                         .sysctls
                         .iter_mut()
                         .find(|setting| setting.key == key && setting.value != value)
@@ -490,9 +534,20 @@ impl Undo {
                 }
                 Ok(())
             }
-            Self::Without { of, line } => replace(namespace(plan, of)?, line, None),
-            Self::With { of, table, line } => add(namespace(plan, of)?, table, line),
-            Self::WithoutEntry { of, set, key } => own_table(namespace(plan, of)?, |table| {
+            Self::WithoutLine {
+                namespace: of,
+                line,
+            } => replace_line(find_namespace(plan, of)?, line, None),
+            Self::WithLine {
+                namespace: of,
+                table,
+                line,
+            } => append_line(find_namespace(plan, of)?, table, line),
+            Self::WithoutEntry {
+                namespace: of,
+                set,
+                key,
+            } => change_kube_proxy_table(find_namespace(plan, of)?, |table| {
                 let mut sets = table.sets.iter_mut();
                 let Some(set) = sets.find(|known| known.name == set) else {
                     return false;
@@ -501,13 +556,17 @@ impl Undo {
                 set.elements.retain(|element| element.key != key);
                 set.elements.len() + 1 == before
             }),
-            Self::WithRule { of, chain, rule } => own_table(namespace(plan, of)?, |table| {
+            Self::WithRule {
+                namespace: of,
+                chain,
+                rule,
+            } => change_kube_proxy_table(find_namespace(plan, of)?, |table| {
                 let mut chains = table.chains.iter_mut();
                 let found = chains.find(|known| known.name == chain);
-                found.map(|chain| chain.rule(rule)).is_some()
+                found.map(|chain| chain.push_rule(rule)).is_some()
             }),
-            Self::WithoutBackend { of, to } => {
-                let servers = &mut namespace(plan, of)?.ipvs;
+            Self::WithoutBackend { namespace: of, to } => {
+                let servers = &mut find_namespace(plan, of)?.ipvs;
                 let count = |servers: &[VirtualServer]| -> usize {
                     servers.iter().map(|server| server.servers.len()).sum()
                 };
@@ -520,8 +579,12 @@ impl Undo {
                 }
                 Ok(())
             }
-            Self::Weaken { of, line, words } => replace(
-                namespace(plan, of)?,
+            Self::WithoutWords {
+                namespace: of,
+                line,
+                words,
+            } => replace_line(
+                find_namespace(plan, of)?,
                 line,
                 Some(&line.replacen(words, "", 1)),
             ),
@@ -530,7 +593,7 @@ impl Undo {
 }
 
 /// Changes kube-proxy's own IPv4 table.
-fn own_table(
+fn change_kube_proxy_table(
     namespace: &mut Namespace,
     change: impl FnOnce(&mut Table) -> bool,
 ) -> Result<(), Failed> {
@@ -543,29 +606,38 @@ fn own_table(
     Ok(())
 }
 
-fn namespace<'a>(plan: &'a mut Plan, name: &str) -> Result<&'a mut Namespace, Failed> {
+fn find_namespace<'a>(plan: &'a mut Plan, name: &str) -> Result<&'a mut Namespace, Failed> {
     let mut namespaces = plan.namespaces.iter_mut();
     let found = namespaces.find(|namespace| namespace.name == name);
     Ok(found.ok_or(format!("the plan has no {name}"))?)
 }
 
 /// Replaces or removes the only line that equals `line`.
-fn replace(namespace: &mut Namespace, line: &str, by: Option<&str>) -> Result<(), Failed> {
+fn replace_line(
+    namespace: &mut Namespace,
+    line: &str,
+    replacement: Option<&str>,
+) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("there are no rules")?;
-    let (there, rest): (Vec<&str>, Vec<&str>) = rules.lines().partition(|own| *own == line);
-    if there.len() != 1 || by == Some(line) {
-        return Err(format!("{} lines read `{line}`:\n{}", there.len(), rest.join("\n")).into());
+    let (matching, rest): (Vec<&str>, Vec<&str>) = rules.lines().partition(|rule| *rule == line);
+    if matching.len() != 1 || replacement == Some(line) {
+        return Err(format!(
+            "{} lines read `{line}`:\n{}",
+            matching.len(),
+            rest.join("\n")
+        )
+        .into());
     }
     let lines = rules
         .lines()
-        .filter_map(|own| if own == line { by } else { Some(own) });
+        .filter_map(|own| if own == line { replacement } else { Some(own) });
     *rules = lines.flat_map(|line| [line, "\n"]).collect();
     Ok(())
 }
 
 /// Appends a line to a table.
-fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
+fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
     let rules = rules.ok_or("there are no rules")?;
     let table = format!("*{table}\n");
@@ -581,7 +653,7 @@ fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed>
 }
 
 /// Asserts that the probe times out in the original plan, and connects in the changed one.
-fn try_it(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Failed> {
+fn check_cause(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
     plan.probes.retain(|probe| probe.name == asked);
     let mut changed = plan.clone();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
-use svclab_model::evidence::{Evidence, HeldLink};
+use svclab_model::evidence::{Evidence, LinkState};
 use svclab_model::plan::{Delta, Plan, Watch};
 use svclab_ruleset::nft;
 use svclab_ruleset::nft::Table;
@@ -15,33 +15,33 @@ use super::full::ordinary_or_full;
 use super::guests;
 
 /// An ordinary run tries one of this many cases on the host; the full run tries all.
-const EVERY_OF_THE_HOST: usize = 3;
+const HOST_CASE_STEP: usize = 3;
 
 /// An ordinary run tries one of this many cases in guests, which are slower.
-const EVERY_OF_A_GUEST: usize = 8;
+const GUEST_CASE_STEP: usize = 8;
 
 /// Returns one trial for each case. The trial changes the previous case of the lab into this one,
 /// or checks the error if no change is possible.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let mut reached = 0;
-    for (at, (from, to)) in cases.iter().zip(cases.iter().cycle().skip(1)).enumerate() {
+    let mut checked = 0;
+    for (index, (from, to)) in cases.iter().zip(cases.iter().cycle().skip(1)).enumerate() {
         let ordinary = if guests::needs_guest(&to.plan) {
-            EVERY_OF_A_GUEST
+            GUEST_CASE_STEP
         } else {
-            EVERY_OF_THE_HOST
+            HOST_CASE_STEP
         };
         let every = ordinary_or_full(ordinary, 1);
-        if from.case.lab != to.case.lab || at % every != 0 {
+        if from.case.lab != to.case.lab || index % every != 0 {
             continue;
         }
         if !to.steps.is_empty() {
             trials.extend(steps(to));
             continue;
         }
-        match svclab_planner::delta::between(&from.plan, &to.plan) {
+        match svclab_planner::delta::diff(&from.plan, &to.plan) {
             Ok(delta) => {
-                reached += 1;
+                checked += 1;
                 let (from, to) = (from.plan.clone(), to.clone());
                 let name = format!("change/into {}", to.case.id);
                 trials.push(Trial::test(name, move || change(&from, &to, &delta)));
@@ -64,7 +64,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             }
         }
     }
-    assert!(reached > 10, "{reached} cases are reached by a change");
+    assert!(checked > 10, "{checked} cases are reached by a change");
     trials
 }
 
@@ -126,7 +126,7 @@ struct State {
 }
 
 /// Queries that run in each namespace on the host, which has the programs.
-const ASKED: [(&str, &[&str]); 4] = [
+const QUERIES: [(&str, &[&str]); 4] = [
     ("addresses", &["ip", "-o", "address"]),
     ("routes", &["ip", "route", "show", "table", "all"]),
     ("neighbours", &["ip", "neighbour"]),
@@ -185,39 +185,45 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
     let mut texts = BTreeMap::new();
     if !guests::needs_guest(plan) {
         for namespace in &plan.namespaces {
-            for (what, command) in ASKED {
+            for (query, command) in QUERIES {
                 let finished = session
                     .run(&namespace.name, command[0], &command[1..], "")
                     .await?;
-                let mut lines: Vec<String> = finished.stdout.lines().map(timeless).collect();
+                let mut lines: Vec<String> =
+                    finished.stdout.lines().map(without_varying_words).collect();
                 assert!(
-                    !lines.is_empty() || what == "neighbours",
-                    "{what}: {finished:?}"
+                    !lines.is_empty() || query == "neighbours",
+                    "{query}: {finished:?}"
                 );
                 lines.sort();
-                texts.insert((namespace.name.clone(), what), lines);
+                texts.insert((namespace.name.clone(), query), lines);
             }
         }
     }
     let evidence = session.probe().await?;
     let rules = evidence.rules.iter().map(|saved| {
         let key = (saved.namespace.clone(), saved.ip);
-        (key, chains(&saved.text))
+        (key, parse_chains(&saved.text))
     });
     let held = &evidence.held;
     let state = State {
         rules: rules.collect(),
         sets: held
             .iter()
-            .map(|(name, held)| (name.clone(), sets(&held.sets)))
+            .map(|(name, held)| (name.clone(), sorted_sets(&held.sets)))
             .collect(),
         tables: held
             .iter()
-            .flat_map(|(name, held)| tables(name, &held.nft))
+            .flat_map(|(name, held)| nftables_tables(name, &held.nft))
             .collect(),
         ipvs: held
             .iter()
-            .map(|(name, held)| (name.clone(), services(&format!("{:?}", held.ipvs))))
+            .map(|(name, held)| {
+                (
+                    name.clone(),
+                    sorted_virtual_servers(&format!("{:?}", held.ipvs)),
+                )
+            })
             .collect(),
         links: held
             .iter()
@@ -229,14 +235,14 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
 }
 
 /// Removes time-dependent words: the kernel reports a missing carrier with a delay.
-fn timeless(line: &str) -> String {
+fn without_varying_words(line: &str) -> String {
     line.split_whitespace()
         .filter(|word| !["REACHABLE", "STALE", "DELAY", "PERMANENT", "linkdown"].contains(word))
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-fn chains(saved: &str) -> BTreeMap<String, Vec<String>> {
+fn parse_chains(saved: &str) -> BTreeMap<String, Vec<String>> {
     let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut table = "";
     for line in saved.lines() {
@@ -262,7 +268,7 @@ fn chains(saved: &str) -> BTreeMap<String, Vec<String>> {
     chains
 }
 
-fn sets(saved: &str) -> Vec<String> {
+fn sorted_sets(saved: &str) -> Vec<String> {
     let mut lines: Vec<String> = saved
         .lines()
         .map(|line| line.split(" initval ").next().unwrap_or(line).to_owned())
@@ -272,35 +278,37 @@ fn sets(saved: &str) -> Vec<String> {
 }
 
 /// Returns the tables of nftables itself, which no iptables manages.
-fn tables(namespace: &str, listed: &str) -> Vec<((String, String), Table)> {
-    let own = nft::tables(listed).filter(|(name, _)| name.ends_with(" kube-proxy"));
-    own.map(|(name, text)| {
-        let mut ruleset = nft::parse(text).expect("nft lists what can be read");
-        let mut table = ruleset.tables.remove(0);
-        // Elements have hash order, and their line numbers depend on it.
-        for set in &mut table.sets {
-            set.line = 0;
-            set.elements.sort_by(|one, other| one.key.cmp(&other.key));
-            set.elements.iter_mut().for_each(|element| element.line = 0);
-        }
-        table.line = 0;
-        for chain in &mut table.chains {
-            chain.line = 0;
-            chain.rules.iter_mut().for_each(|rule| rule.line = 0);
-        }
-        ((namespace.to_owned(), name.to_owned()), table)
-    })
-    .collect()
+fn nftables_tables(namespace: &str, listed: &str) -> Vec<((String, String), Table)> {
+    let listed_tables = nft::tables(listed).filter(|(name, _)| name.ends_with(" kube-proxy"));
+    listed_tables
+        .map(|(name, text)| {
+            let mut ruleset = nft::parse(text).expect("nft lists what can be read");
+            let mut table = ruleset.tables.remove(0);
+            // Elements have hash order, and their line numbers depend on it.
+            for set in &mut table.sets {
+                set.line = 0;
+                set.elements
+                    .sort_by(|first, second| first.key.cmp(&second.key));
+                set.elements.iter_mut().for_each(|element| element.line = 0);
+            }
+            table.line = 0;
+            for chain in &mut table.chains {
+                chain.line = 0;
+                chain.rules.iter_mut().for_each(|rule| rule.line = 0);
+            }
+            ((namespace.to_owned(), name.to_owned()), table)
+        })
+        .collect()
 }
 
 /// Sorts the virtual servers, whose order has no meaning.
-fn services(text: &str) -> String {
+fn sorted_virtual_servers(text: &str) -> String {
     let mut pieces: Vec<&str> = text.split("VirtualServer").collect();
     pieces.sort_unstable();
     pieces.concat().replace("}, ", "}").replace("}]", "}")
 }
 
-fn links(links: &[HeldLink]) -> String {
+fn links(links: &[LinkState]) -> String {
     format!("{links:#?}")
 }
 

@@ -12,17 +12,17 @@ use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
 use svclab_scenario::wire::WireExpectation;
 
 /// A count that no evidence reaches.
-const NEVER: u32 = 1_000_000;
+const UNREACHABLE_COUNT: u32 = 1_000_000;
 
 /// A row with one inverted expectation, and the name that the failure must contain.
 struct Flip {
     row: Row,
-    speaks_of: String,
+    failing_name: String,
 }
 
 /// Inverts every expectation of a case in turn.
-pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(), Failed> {
-    let flips = flips(prepared.case.expected(), prepared);
+pub fn check_every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(), Failed> {
+    let flips = all_flips(prepared.case.expected(), prepared);
     if flips.is_empty() {
         return Err("the case expects nothing".into());
     }
@@ -33,14 +33,14 @@ pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(),
         if judgement.holds() {
             return Err(format!(
                 "turned round, and still as expected: {}\n{:#?}",
-                flip.speaks_of, flip.row.expected
+                flip.failing_name, flip.row.expected
             )
             .into());
         }
-        if !names(&judgement, &flip.speaks_of) {
+        if !has_failure(&judgement, &flip.failing_name) {
             return Err(format!(
                 "the failure does not speak of {}: {judgement:#?}",
-                flip.speaks_of
+                flip.failing_name
             )
             .into());
         }
@@ -49,12 +49,12 @@ pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(),
 }
 
 /// Whether the failures include the inverted expectation, with expected and observed values.
-fn names(judgement: &Judgement, what: &str) -> bool {
+fn has_failure(judgement: &Judgement, name: &str) -> bool {
     let probes = judgement.probes.iter().filter(|probe| !probe.holds);
     let checks = judgement.checks().filter(|check| !check.holds);
     let steps = judgement.steps.iter().filter(|step| !step.holds);
     let steps = steps.map(|step| (step.name.clone(), step.expected.is_some()));
-    let told: Vec<(String, bool)> = probes
+    let failures: Vec<(String, bool)> = probes
         .map(|probe| (probe.name.clone(), probe.expected.is_some()))
         .chain(checks.map(|check| {
             (
@@ -64,30 +64,30 @@ fn names(judgement: &Judgement, what: &str) -> bool {
         }))
         .chain(steps)
         .collect();
-    told.iter().any(|(on, both)| on == what && *both)
+    failures.iter().any(|(on, both)| on == name && *both)
 }
 
 /// Function that inverts an expectation, given the name that the failure must contain.
-type Turn<'a> = dyn FnMut(&str, &dyn Fn(&mut Expected)) + 'a;
+type Invert<'a> = dyn FnMut(&str, &dyn Fn(&mut Expected)) + 'a;
 
-fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
+fn all_flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     let mut flips = Vec::new();
     let mut flip = |speaks_of: &str, change: &dyn Fn(&mut Expected)| {
         let mut row = row.clone();
         change(&mut row.expected);
         flips.push(Flip {
             row,
-            speaks_of: speaks_of.to_owned(),
+            failing_name: speaks_of.to_owned(),
         });
     };
     for (name, probe) in &row.expected.probes {
-        of_probe(name, probe, &mut flip);
+        flip_probe(name, probe, &mut flip);
     }
-    for (at, wire) in row.expected.wire.iter().enumerate() {
-        of_wire(at, wire, &mut flip);
+    for (index, wire) in row.expected.wire.iter().enumerate() {
+        flip_wire(index, wire, &mut flip);
     }
-    of_rules(&row.expected, &mut flip);
-    of_held(&row.expected, &mut flip);
+    flip_counters_and_rules(&row.expected, &mut flip);
+    flip_kernel_state(&row.expected, &mut flip);
     for name in row.expected.steps.keys() {
         flip(name, &|expected| {
             let step = expected.steps.get_mut(name).expect("the step is there");
@@ -105,7 +105,7 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     flips
 }
 
-fn of_probe(name: &str, probe: &ProbeExpectation, flip: &mut Turn<'_>) {
+fn flip_probe(name: &str, probe: &ProbeExpectation, flip: &mut Invert<'_>) {
     let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
         flip(name, &|expected| {
             change(expected.probes.get_mut(name).expect("the probe is there"));
@@ -113,7 +113,7 @@ fn of_probe(name: &str, probe: &ProbeExpectation, flip: &mut Turn<'_>) {
     };
     for verdict in 0..probe.verdicts().len() {
         if probe.verdicts()[verdict].1.is_some() {
-            on_probe(&|probe| *verdicts(probe)[verdict] = Some(Count::exactly(NEVER)));
+            on_probe(&|probe| *verdicts(probe)[verdict] = Some(Count::exactly(UNREACHABLE_COUNT)));
         }
     }
     if probe.endpoints.is_some() {
@@ -127,50 +127,50 @@ fn of_probe(name: &str, probe: &ProbeExpectation, flip: &mut Turn<'_>) {
         });
     }
     if let Some(port) = probe.source_port {
-        let other = match port {
+        let inverted_port = match port {
             SourcePort::Kept => SourcePort::Changed,
             SourcePort::Changed => SourcePort::Kept,
         };
-        on_probe(&|probe| probe.source_port = Some(other));
+        on_probe(&|probe| probe.source_port = Some(inverted_port));
     }
 }
 
-fn of_wire(at: usize, wire: &WireExpectation, flip: &mut Turn<'_>) {
+fn flip_wire(index: usize, wire: &WireExpectation, flip: &mut Invert<'_>) {
     let expected_none = wire.count.contains(0);
-    let other = if expected_none {
+    let inverted = if expected_none {
         Count::at_least(1)
     } else {
         Count::exactly(0)
     };
     flip(&wire.on.to_string(), &|expected| {
-        expected.wire[at].count = other;
+        expected.wire[index].count = inverted;
     });
     if wire.mss.is_some() && !expected_none {
         flip(&wire.on.to_string(), &|expected| {
-            expected.wire[at].mss = Some(1);
+            expected.wire[index].mss = Some(1);
         });
     }
     if wire.window.is_some() && !expected_none {
         flip(&wire.on.to_string(), &|expected| {
-            expected.wire[at].window = Some(1);
+            expected.wire[index].window = Some(1);
         });
     }
     if wire.resent.is_some() {
         flip(&wire.on.to_string(), &|expected| {
-            expected.wire[at].resent = Some(vec![Duration::from_millis(100)]);
+            expected.wire[index].resent = Some(vec![Duration::from_millis(100)]);
         });
     }
 }
 
-fn of_rules(row: &Expected, flip: &mut Turn<'_>) {
+fn flip_counters_and_rules(row: &Expected, flip: &mut Invert<'_>) {
     for at in 0..row.counters.len() {
         flip(&row.counters[at].on, &|expected| {
-            expected.counters[at].grows = Count::exactly(NEVER);
+            expected.counters[at].grows = Count::exactly(UNREACHABLE_COUNT);
         });
     }
     for at in 0..row.rules.len() {
         flip(&row.rules[at].on, &|expected| {
-            expected.rules[at].hits = Count::exactly(NEVER);
+            expected.rules[at].hits = Count::exactly(UNREACHABLE_COUNT);
         });
     }
     for at in 0..row.chains.len() {
@@ -184,7 +184,7 @@ fn of_rules(row: &Expected, flip: &mut Turn<'_>) {
     }
 }
 
-fn of_held(row: &Expected, flip: &mut Turn<'_>) {
+fn flip_kernel_state(row: &Expected, flip: &mut Invert<'_>) {
     for at in 0..row.sets.len() {
         flip(&row.sets[at].on, &|expected| {
             "hash:mac".clone_into(&mut expected.sets[at].kind);

@@ -30,10 +30,10 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let prepared = cases.iter().find(|prepared| prepared.case.id == CASE);
     let prepared = prepared.expect("there is such a case").clone();
     let name = format!("forget/{CASE}");
-    vec![Trial::test(name, move || forgets(&prepared))]
+    vec![Trial::test(name, move || check_reset(&prepared))]
 }
 
-fn forgets(prepared: &Prepared) -> Result<(), Failed> {
+fn check_reset(prepared: &Prepared) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
     plan.probes.retain(|probe| probe.name == "podToLocal");
     for namespace in &mut plan.namespaces {

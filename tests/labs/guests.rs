@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{LinkKind, Plan};
-use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Kernel, KernelError};
 use svclab_runner::run::Prepared;
 use tokio::runtime::{Builder, Handle};
@@ -26,12 +26,12 @@ pub fn needs_guest(plan: &Plan) -> bool {
 /// Runs a function with an agent that can build the plan.
 pub fn with_agent_for<T>(
     plan: &Plan,
-    doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
+    work: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
 ) -> Result<T, String> {
     if needs_guest(plan) {
-        in_guest(doing)
+        in_guest(work)
     } else {
-        stage::with_agent(doing)
+        stage::with_agent(work)
     }
 }
 
@@ -48,16 +48,16 @@ struct Guests {
     kernel: OnceCell<Result<Kernel, String>>,
     agents: Vec<OnceCell<Result<Agent, String>>>,
     /// Numbers of the free places.
-    free: Mutex<Vec<usize>>,
+    free_places: Mutex<Vec<usize>>,
     places: Semaphore,
     /// Ends the thread.
-    over: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+    shutdown: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 
 static GUESTS: OnceLock<Guests> = OnceLock::new();
 
 /// Number of parallel labs in a guest, as in `svclab run`.
-const IN_EACH: usize = 2;
+const LABS_PER_GUEST: usize = 2;
 
 impl Guests {
     fn new() -> Self {
@@ -74,27 +74,32 @@ impl Guests {
             // A closed channel also ends the thread.
             let _ = runtime.block_on(ended);
         });
-        let many = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             handle: handle.recv().expect("the thread sends it first"),
             kernel: OnceCell::new(),
-            agents: (0..many).map(|_| OnceCell::new()).collect(),
-            free: Mutex::new((0..many).cycle().take(many * IN_EACH).collect()),
-            places: Semaphore::new(many * IN_EACH),
-            over: Mutex::new(Some((over, thread))),
+            agents: (0..processors).map(|_| OnceCell::new()).collect(),
+            free_places: Mutex::new(
+                (0..processors)
+                    .cycle()
+                    .take(processors * LABS_PER_GUEST)
+                    .collect(),
+            ),
+            places: Semaphore::new(processors * LABS_PER_GUEST),
+            shutdown: Mutex::new(Some((over, thread))),
         }
     }
 
-    async fn agent(&self, at: usize) -> Result<Agent, String> {
+    async fn agent(&self, index: usize) -> Result<Agent, String> {
         let kernel = self.kernel.get_or_init(|| async {
-            let cache = Cache::of_environment().map_err(|error| error.to_string())?;
+            let cache = Cache::from_environment().map_err(|error| error.to_string())?;
             let program = PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent"));
-            let guest = Guest::with_agent(cache, &Wanted::Newest, program).await;
+            let guest = Guest::with_agent(cache, &KernelRequest::Newest, program).await;
             let guest = guest.map_err(|error| error.to_string())?;
             Ok(Kernel::Guest(Box::new(guest)))
         });
         let kernel = kernel.await.clone()?;
-        let agent = self.agents[at].get_or_init(|| async {
+        let agent = self.agents[index].get_or_init(|| async {
             // QEMU lives as long as the thread that started it.
             let start = self.handle.spawn(async move { kernel.start().await });
             let agent = start.await.expect("it does not panic");
@@ -108,26 +113,31 @@ fn in_guest<T>(doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>) -> Resu
     let guests = GUESTS.get_or_init(Guests::new);
     guests.handle.block_on(async {
         let place = guests.places.acquire().await.expect("nobody closes it");
-        let at = free(guests).pop().expect("there are as many as places");
-        let done = match guests.agent(at).await {
+        let index = lock_free_places(guests)
+            .pop()
+            .expect("there are as many as places");
+        let done = match guests.agent(index).await {
             Ok(agent) => doing(agent).await.map_err(|error| error.to_string()),
             Err(error) => Err(error),
         };
-        free(guests).insert(0, at);
+        lock_free_places(guests).insert(0, index);
         drop(place);
         done
     })
 }
 
-fn free(guests: &Guests) -> MutexGuard<'_, Vec<usize>> {
-    guests.free.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_free_places(guests: &Guests) -> MutexGuard<'_, Vec<usize>> {
+    guests
+        .free_places
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the guests, if any were started: a static is never dropped.
-pub fn end() {
+pub fn stop_guests() {
     let over = GUESTS
         .get()
-        .and_then(|guests| guests.over.lock().ok()?.take());
+        .and_then(|guests| guests.shutdown.lock().ok()?.take());
     if let Some((over, thread)) = over {
         let _ = over.send(());
         drop(thread.join());

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         )
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    guests::end();
+    guests::stop_guests();
     conclusion.exit_code()
 }
 
@@ -57,6 +57,6 @@ fn trial(prepared: Prepared) -> Trial {
         if !judgement.holds() {
             return Err(Failed::from(format!("{judgement:#?}")));
         }
-        flip::every_expectation(&prepared, &evidence)
+        flip::check_every_expectation(&prepared, &evidence)
     })
 }

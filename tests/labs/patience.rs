@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab_runner::run::{choose, prepare};
+use svclab_runner::run::{prepare, select_labs};
 
 use super::{flip, guests, stage};
 
@@ -11,33 +11,33 @@ use super::{flip, guests, stage};
 const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
 
 /// Long enough for three retransmissions, after 1, 2 and 4 s.
-const LONG: Duration = Duration::from_secs(8);
+const LONG_WAIT: Duration = Duration::from_secs(8);
 
 pub fn trials() -> Vec<Trial> {
-    let name = format!("patience/{CASE}: {} s", LONG.as_secs());
-    vec![Trial::test(name, wait)]
+    let name = format!("patience/{CASE}: {} s", LONG_WAIT.as_secs());
+    vec![Trial::test(name, check_long_wait)]
 }
 
-fn wait() -> Result<(), Failed> {
-    let labs = choose(&[CASE.to_owned()], &stage::topologies())?;
+fn check_long_wait() -> Result<(), Failed> {
+    let labs = select_labs(&[CASE.to_owned()], &stage::topologies())?;
     let lab = labs.first().ok_or("the lab is not there")?;
     let case = lab.scenario.cases().iter().find(|case| case.id == CASE);
     let case = case.ok_or("the case is not there")?;
-    let prepared = prepare(lab, case, LONG).map_err(|problems| format!("{problems:?}"))?;
+    let prepared = prepare(lab, case, LONG_WAIT).map_err(|problems| format!("{problems:?}"))?;
     let evidence = guests::run(&prepared)?;
     let judge = prepared
         .judge()
         .map_err(|problems| format!("{problems:?}"))?;
     let judgement = judge.judge(&evidence);
-    let again = judgement
+    let retransmission_check = judgement
         .wire
         .iter()
         .find(|check| check.expected.contains("again after 1 s, 2 s, 4 s"))
         .ok_or("nothing is expected to be sent again")?;
-    let pauses = again.observed.split(", ").count();
+    let intervals = retransmission_check.observed.split(", ").count();
     // A busy guest waits longer than 8 s by its kernel's clock, which adds a retransmission.
-    if !judgement.holds() || pauses < 3 {
+    if !judgement.holds() || intervals < 3 {
         return Err(format!("{judgement:#?}").into());
     }
-    flip::every_expectation(&prepared, &evidence)
+    flip::check_every_expectation(&prepared, &evidence)
 }

@@ -43,15 +43,15 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                 .unwrap_or_else(|| panic!("there is a case {id}"))
                 .clone();
             let name = format!("repeat/{id}: {times} times {verdict}");
-            Trial::test(name, move || repeat(&prepared, *verdict, times))
+            Trial::test(name, move || check_repetitions(&prepared, *verdict, times))
         })
         .collect()
 }
 
-fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Failed> {
-    let busy = Busy::everywhere();
-    let all = std::thread::scope(|scope| {
-        let each = || several(prepared, times / AGENTS);
+fn check_repetitions(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Failed> {
+    let busy = BusyThreads::shared();
+    let results = std::thread::scope(|scope| {
+        let each = || run_repetitions(prepared, times / AGENTS);
         let agents: Vec<_> = (0..AGENTS).map(|_| scope.spawn(each)).collect();
         agents
             .into_iter()
@@ -59,12 +59,12 @@ fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Fai
             .collect::<Result<Vec<_>, _>>()
     });
     drop(busy);
-    let all = all?.concat();
-    assert_eq!(all.len(), times);
+    let evidences = results?.concat();
+    assert_eq!(evidences.len(), times);
     let judge = prepared
         .judge()
         .map_err(|problems| format!("{problems:?}"))?;
-    for (number, evidence) in all.iter().enumerate() {
+    for (number, evidence) in evidences.iter().enumerate() {
         let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
         if verdicts != [verdict] {
             return Err(format!("repetition {number}: {:#?}", evidence.attempts).into());
@@ -78,7 +78,7 @@ fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Fai
 }
 
 /// Returns the evidence of several repetitions in one agent.
-fn several(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
+fn run_repetitions(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
     stage::with_agent(async |agent| {
         futures_util::stream::iter(0..times)
             .map(|_| async {
@@ -92,27 +92,27 @@ fn several(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
 }
 
 /// Busy threads, one for each processor, which run until this value is dropped.
-struct Busy {
-    enough: Arc<AtomicBool>,
+struct BusyThreads {
+    is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Busy {
+impl BusyThreads {
     /// Returns the running busy threads, or starts them.
-    fn everywhere() -> Arc<Self> {
-        static ALREADY: Mutex<Weak<Busy>> = Mutex::new(Weak::new());
-        let mut already = ALREADY.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy = already.upgrade().unwrap_or_else(|| Arc::new(Self::start()));
-        *already = Arc::downgrade(&busy);
+    fn shared() -> Arc<Self> {
+        static RUNNING: Mutex<Weak<BusyThreads>> = Mutex::new(Weak::new());
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = running.upgrade().unwrap_or_else(|| Arc::new(Self::start()));
+        *running = Arc::downgrade(&busy);
         busy
     }
 
     fn start() -> Self {
-        let enough = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::new(AtomicBool::new(false));
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = (0..processors)
             .map(|_| {
-                let enough = Arc::clone(&enough);
+                let enough = Arc::clone(&is_over);
                 std::thread::spawn(move || {
                     while !enough.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
@@ -120,13 +120,13 @@ impl Busy {
                 })
             })
             .collect();
-        Self { enough, threads }
+        Self { is_over, threads }
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
-        self.enough.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }

@@ -26,15 +26,15 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                 .find(|prepared| prepared.case.id == *id)
                 .unwrap_or_else(|| panic!("there is a case {id}"))
                 .clone();
-            Trial::test(format!("settings/{id}"), move || compare(&prepared))
+            Trial::test(format!("settings/{id}"), move || check_sysctls(&prepared))
         })
         .collect()
 }
 
 /// Group IDs in the agent's user namespace differ from those here.
-const NUMBERED: &str = "net.ipv4.ping_group_range";
+const GROUP_RANGE: &str = "net.ipv4.ping_group_range";
 
-fn compare(prepared: &Prepared) -> Result<(), Failed> {
+fn check_sysctls(prepared: &Prepared) -> Result<(), Failed> {
     let differences = stage::with_agent(async |agent| {
         let session = agent.build(prepared.plan.clone()).await?;
         let differences: Vec<String> = prepared
@@ -60,29 +60,29 @@ fn compare(prepared: &Prepared) -> Result<(), Failed> {
 fn differences(namespace: &Namespace, enter: &str) -> Vec<String> {
     let command = enter.replace("COMMAND", "cat");
     let mut words = command.split(' ');
-    let there: Vec<(&Sysctl, String)> = namespace
+    let sysctls: Vec<(&Sysctl, String)> = namespace
         .sysctls
         .iter()
-        .filter(|setting| setting.key != NUMBERED)
-        .map(|setting| (setting, path(&setting.key)))
+        .filter(|setting| setting.key != GROUP_RANGE)
+        .map(|setting| (setting, sysctl_path(&setting.key)))
         .collect();
     let mut cat = Command::new(words.next().expect("a program"));
     // `/proc/sys/net` shows the sysctls of the reading process's network namespace.
     let read = cat
         .args(words)
         .args(["-s", "--"])
-        .args(there.iter().map(|(_, path)| path))
+        .args(sysctls.iter().map(|(_, path)| path))
         .output()
         .expect("nsenter can be started");
-    let said = String::from_utf8_lossy(&read.stderr);
+    let stderr = String::from_utf8_lossy(&read.stderr);
     let mut values = String::from_utf8_lossy(&read.stdout)
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect::<Vec<_>>()
         .into_iter();
     let mut differences = Vec::new();
-    for (setting, path) in there {
-        let found = if said.contains(&format!("{path}: No such file")) {
+    for (setting, path) in sysctls {
+        let found = if stderr.contains(&format!("{path}: No such file")) {
             setting.optional.then(|| setting.value.clone())
         } else {
             values.next()
@@ -94,7 +94,7 @@ fn differences(namespace: &Namespace, enter: &str) -> Vec<String> {
     differences
 }
 
-fn path(key: &str) -> String {
+fn sysctl_path(key: &str) -> String {
     let swapped = key.chars().map(|letter| match letter {
         '.' => '/',
         '/' => '.',

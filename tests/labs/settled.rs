@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
 use svclab_model::evidence::{Attempt, Evidence, Verdict};
-use svclab_model::plan::{Patience, Probe};
-use svclab_runner::run::{Prepared, choose, prepare};
+use svclab_model::plan::{MaxWait, Probe};
+use svclab_runner::run::{Prepared, prepare, select_labs};
 
 use super::full::ordinary_or_full;
 use super::{guests, stage};
 
 /// Long wait, with three retransmissions of a SYN.
-const LONG: Duration = Duration::from_secs(8);
+const LONG_WAIT: Duration = Duration::from_secs(8);
 
 /// Returns one trial for each case that expects settled timeouts. An ordinary run selects a few, on
 /// this host and in guests.
 pub fn trials() -> Vec<Trial> {
-    let labs = choose(&[], &stage::topologies()).expect("the labs are well-formed");
+    let labs = select_labs(&[], &stage::topologies()).expect("the labs are well-formed");
     let mut cases = Vec::new();
     for lab in &labs {
         for case in lab.scenario.cases() {
-            let of = |patience: Patience| {
+            let prepare_with = |patience: MaxWait| {
                 prepare(lab, case, patience).expect("every case can be prepared")
             };
-            let settled = of(Patience::SETTLED);
-            if tried(&settled).any(|probe| probe.settle) {
-                cases.push((settled, of(LONG.into())));
+            let settled = prepare_with(MaxWait::SETTLED);
+            if all_probes(&settled).any(|probe| probe.settle) {
+                cases.push((settled, prepare_with(LONG_WAIT.into())));
             }
         }
     }
@@ -36,14 +36,14 @@ pub fn trials() -> Vec<Trial> {
         .step_by(ordinary_or_full(6, 1))
         .map(|(settled, waiting)| {
             let name = format!("settled/{}", settled.case.id);
-            Trial::test(name, move || agree(&settled, &waiting))
+            Trial::test(name, move || check_same_verdicts(&settled, &waiting))
         })
         .collect()
 }
 
-fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
+fn check_same_verdicts(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
     let (early, late) = (guests::run(settled)?, guests::run(waiting)?);
-    for probe in tried(settled) {
+    for probe in all_probes(settled) {
         let (early, late) = (verdicts(&early, &probe.name), verdicts(&late, &probe.name));
         if early != late {
             let words = format!("{}: settled {early:?}, waited for {late:?}", probe.name);
@@ -51,7 +51,7 @@ fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
         }
     }
     for attempt in attempts(&early).filter(|attempt| attempt.settled) {
-        if attempt.verdict != Verdict::Timeout || attempt.took >= LONG {
+        if attempt.verdict != Verdict::Timeout || attempt.took >= LONG_WAIT {
             return Err(Failed::from(format!("{attempt:?}")));
         }
     }
@@ -68,7 +68,7 @@ fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
 }
 
 /// Returns all probes of a case, including those of its steps.
-fn tried(prepared: &Prepared) -> impl Iterator<Item = &Probe> {
+fn all_probes(prepared: &Prepared) -> impl Iterator<Item = &Probe> {
     let steps = prepared.plan.steps.iter();
     let later = steps.flat_map(|step| &step.probes);
     prepared.plan.probes.iter().chain(later)

@@ -80,18 +80,18 @@ const KINDS: [PacketKind; 9] = [
 ];
 
 #[test]
-fn svclab_and_tshark_read_every_packet_alike() {
+fn frame_every_packet_is_parsed_like_tshark() {
     let evidence = evidence();
-    let theirs = tshark::read(&evidence.packets);
-    assert_eq!(theirs.len(), evidence.packets.len());
-    let ours: Vec<Option<Frame>> = evidence
+    let tshark_packets = tshark::read(&evidence.packets);
+    assert_eq!(tshark_packets.len(), evidence.packets.len());
+    let frames: Vec<Option<Frame>> = evidence
         .packets
         .iter()
-        .map(|packet| Frame::read(&packet.bytes))
+        .map(|packet| Frame::from_ethernet(&packet.bytes))
         .collect();
-    for ((packet, ours), theirs) in evidence.packets.iter().zip(&ours).zip(&theirs) {
+    for ((packet, ours), theirs) in evidence.packets.iter().zip(&frames).zip(&tshark_packets) {
         assert_eq!(
-            ours.as_ref().map(tshark::Read::of),
+            ours.as_ref().map(tshark::ParsedPacket::from_frame),
             theirs.packet,
             "tshark calls it {}: {packet:?}",
             theirs.protocols
@@ -99,9 +99,14 @@ fn svclab_and_tshark_read_every_packet_alike() {
     }
     // Ensures that every kind was compared.
     for kind in KINDS {
-        let bare = ours.iter().flatten().any(|frame| frame.is(kind));
-        let inner = |frame: &Frame| frame.inner.as_ref().is_some_and(|inner| inner.is(kind));
-        let tunnelled = ours.iter().flatten().any(inner);
+        let bare = frames.iter().flatten().any(|frame| frame.has_kind(kind));
+        let inner = |frame: &Frame| {
+            frame
+                .inner
+                .as_ref()
+                .is_some_and(|inner| inner.has_kind(kind))
+        };
+        let tunnelled = frames.iter().flatten().any(inner);
         assert!(bare && tunnelled, "no {kind:?} both bare and in the tunnel");
     }
 }

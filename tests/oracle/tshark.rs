@@ -27,27 +27,27 @@ const FIELDS: [&str; 12] = [
 ];
 
 /// A packet as tshark parses it.
-pub struct Told {
+pub struct TsharkPacket {
     /// Protocol layers, outermost first, such as `eth:ethertype:ip:tcp`.
     pub protocols: String,
     /// The IP packet; `None` for other frames.
-    pub packet: Option<Read>,
+    pub packet: Option<ParsedPacket>,
 }
 
 /// Fields of an IP packet that both parsers report.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct ParsedPacket {
     source: IpAddr,
     destination: IpAddr,
     ports: Option<(u16, u16)>,
     payload: &'static str,
     flags: Option<u8>,
-    inner: Option<Box<Read>>,
+    inner: Option<Box<ParsedPacket>>,
 }
 
-impl Read {
+impl ParsedPacket {
     /// Converts the packet that svclab parsed.
-    pub fn of(frame: &Frame) -> Self {
+    pub fn from_frame(frame: &Frame) -> Self {
         let (payload, flags) = match frame.payload {
             Payload::Tcp(flags) => ("tcp", Some(flags)),
             Payload::Udp => ("udp", None),
@@ -65,13 +65,13 @@ impl Read {
             inner: frame
                 .inner
                 .as_deref()
-                .map(|inner| Box::new(Self::of(inner))),
+                .map(|inner| Box::new(Self::from_frame(inner))),
         }
     }
 }
 
 /// Parses packets with tshark.
-pub fn read(packets: &[Packet]) -> Vec<Told> {
+pub fn read(packets: &[Packet]) -> Vec<TsharkPacket> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("evidence.pcap");
     let file = File::create(&path).expect("the file can be made");
@@ -97,20 +97,22 @@ pub fn read(packets: &[Packet]) -> Vec<Told> {
         .args(FIELDS.iter().flat_map(|field| ["-e", field]))
         .output()
         .expect("tshark is installed");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tshark: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tshark: {stderr}");
     let text = String::from_utf8(output.stdout).expect("tshark writes UTF-8");
-    text.lines().map(told).collect()
+    text.lines().map(parse_line).collect()
 }
 
-fn told(line: &str) -> Told {
+fn parse_line(line: &str) -> TsharkPacket {
     let mut values = line.split('\t').map(|values| values.split(',').collect());
-    let protocols = values.next().map(|all: Vec<&str>| all.join(","));
+    let protocols = values
+        .next()
+        .map(|values_of_protocols: Vec<&str>| values_of_protocols.join(","));
     let mut fields = Fields(FIELDS[1..].iter().copied().zip(values).collect());
     let protocols = protocols.expect("every packet has layers");
     let mut layers = protocols.split(':');
     let packet = fields.packet(&mut layers);
-    Told { protocols, packet }
+    TsharkPacket { protocols, packet }
 }
 
 /// Values of a packet that no layer has used yet.
@@ -128,7 +130,7 @@ impl Fields<'_> {
     }
 
     /// Parses the IP packet in the next layers; `None` if there is none.
-    fn packet<'l>(&mut self, layers: &mut impl Iterator<Item = &'l str>) -> Option<Read> {
+    fn packet<'l>(&mut self, layers: &mut impl Iterator<Item = &'l str>) -> Option<ParsedPacket> {
         let version = layers.find(|layer| ["ip", "ipv6"].contains(layer))?;
         let address = |text: &str| text.parse().expect("an address");
         let source = address(self.next(&format!("{version}.src")));
@@ -137,8 +139,8 @@ impl Fields<'_> {
         let payload = match layers.next() {
             Some("tcp") => {
                 ports = Some((self.number("tcp.srcport"), self.number("tcp.dstport")));
-                let all = self.next("tcp.flags").trim_start_matches("0x");
-                let all = u16::from_str_radix(all, 16).expect("flags in hexadecimal");
+                let flags_text = self.next("tcp.flags").trim_start_matches("0x");
+                let all = u16::from_str_radix(flags_text, 16).expect("flags in hexadecimal");
                 flags = Some(all.to_be_bytes()[1]);
                 "tcp"
             }
@@ -164,7 +166,7 @@ impl Fields<'_> {
             },
             _ => "other",
         };
-        Some(Read {
+        Some(ParsedPacket {
             source,
             destination,
             ports,

@@ -14,23 +14,23 @@ use svclab_runner::kernel::Host;
 use tokio::runtime::Builder;
 
 /// Wait for probes without settled timeouts, with three retransmissions of a SYN.
-const PATIENCE: Duration = Duration::from_secs(8);
+const MAX_WAIT: Duration = Duration::from_secs(8);
 
 /// Time in which a provable timeout is proven on any machine, even if busy.
-const LONG: Duration = Duration::from_mins(1);
+const MAX_PROOF_TIME: Duration = Duration::from_mins(1);
 
 /// A SYN is retransmitted after 1 s; later replies do not answer the first SYN.
-const AGAIN: Duration = Duration::from_millis(900);
+const RETRANSMISSION_TIME: Duration = Duration::from_millis(900);
 
 /// Enough connections for both results of a random choice to occur.
-const MANY: u32 = 32;
+const MANY_CONNECTIONS: u32 = 32;
 
 /// DNAT rules for a service: to one of two ports at random, and to a single port.
-const EITHER: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statistic --mode random \
+const DNAT_RANDOM: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statistic --mode random \
                       --probability 0.5 -j DNAT --to-destination 10.0.2.2:8080\n\
                       -A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
                       10.0.2.2:9999\n";
-const ONE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
+const DNAT_SINGLE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
                    10.0.2.2:9999\n";
 
 /// A client, a router, and a server with two ports.
@@ -48,7 +48,7 @@ struct Lab {
 }
 
 impl Lab {
-    const fn of(backend: Backend, nat: &'static str) -> Self {
+    const fn new(backend: Backend, nat: &'static str) -> Self {
         Self {
             backend,
             nat,
@@ -56,16 +56,16 @@ impl Lab {
             server: "",
             setting: None,
             protocol: Protocol::Tcp,
-            connections: MANY,
+            connections: MANY_CONNECTIONS,
             tables: None,
         }
     }
 
     /// Creates a lab with nftables tables.
-    fn native(router: String, server: &str) -> Self {
+    fn with_tables(router: String, server: &str) -> Self {
         Self {
             tables: Some([router, server.to_owned()]),
-            ..Self::of(Backend::Nft, "")
+            ..Self::new(Backend::Nft, "")
         }
     }
 
@@ -127,31 +127,34 @@ impl Lab {
             let evidence = session.probe().await.expect("evidence");
             // The agent records the proof internally, without adding it to the requested evidence.
             assert!(evidence.met.is_empty() && evidence.connections.is_empty());
-            let unasked = |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
-            assert!(!evidence.packets.iter().any(unasked));
+            let is_unrequested =
+                |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
+            assert!(!evidence.packets.iter().any(is_unrequested));
             evidence.attempts
         })
     }
 
     /// Asserts that every timeout is settled, and that a long wait gives the same set of verdicts.
     /// No retransmission may connect.
-    fn is_settled(&self, wanted: &[Verdict]) {
-        let attempts = self.run(true, LONG);
-        assert_eq!(verdicts(&attempts), wanted, "{attempts:#?}");
+    fn assert_settled(&self, wanted: &[Verdict]) {
+        let attempts = self.run(true, MAX_PROOF_TIME);
+        assert_eq!(distinct_verdicts(&attempts), wanted, "{attempts:#?}");
         for attempt in &attempts {
             let is_timeout = attempt.verdict == Verdict::Timeout;
             assert_eq!(attempt.settled, is_timeout, "{attempt:#?}");
         }
-        let late = self.run(false, PATIENCE);
-        assert_eq!(verdicts(&late), wanted, "{late:#?}");
-        let saved = |one: &&Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
-        assert_eq!(late.iter().find(saved), None);
+        let late = self.run(false, MAX_WAIT);
+        assert_eq!(distinct_verdicts(&late), wanted, "{late:#?}");
+        let is_retransmission_success = |candidate: &&Attempt| {
+            candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+        };
+        assert_eq!(late.iter().find(is_retransmission_success), None);
         assert!(!late.iter().any(|attempt| attempt.settled));
     }
 
     /// Asserts that no timeout is settled.
-    fn is_waited_for(&self) -> Vec<Attempt> {
-        let attempts = self.run(true, PATIENCE);
+    fn assert_not_settled(&self) -> Vec<Attempt> {
+        let attempts = self.run(true, MAX_WAIT);
         let settled = attempts.iter().find(|attempt| attempt.settled);
         assert_eq!(settled, None);
         attempts
@@ -159,59 +162,59 @@ impl Lab {
 }
 
 /// Returns the distinct verdicts in order.
-fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
-    let mut all: Vec<Verdict> = attempts.iter().map(|attempt| attempt.verdict).collect();
-    all.sort();
-    all.dedup();
-    all
+fn distinct_verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
+    let mut values: Vec<Verdict> = attempts.iter().map(|attempt| attempt.verdict).collect();
+    values.sort();
+    values.dedup();
+    values
 }
 
 /// Trials that run with both iptables backends.
-type Tried = (&'static str, fn(Backend));
-const TRIALS: [Tried; 11] = [
+type NamedTrial = (&'static str, fn(Backend));
+const TRIALS: [NamedTrial; 11] = [
     (
         "what is dropped where it was chosen is waited for",
-        what_is_dropped_where_it_was_chosen_is_waited_for,
+        dropped_before_confirmation_is_not_settled,
     ),
     (
         "what is dropped behind where it was chosen is settled",
-        what_is_dropped_behind_where_it_was_chosen_is_settled,
+        dropped_after_confirmation_is_settled,
     ),
     (
         "what had no choice is settled where it is dropped",
-        what_had_no_choice_is_settled_where_it_is_dropped,
+        dropped_without_random_choice_is_settled,
     ),
     (
         "an answer that is dropped is settled",
-        an_answer_that_is_dropped_is_settled,
+        dropped_reply_is_settled,
     ),
     (
         "a policy settles as a rule does",
-        a_policy_settles_as_a_rule_does,
+        dropped_by_policy_is_settled,
     ),
     (
         "what a coin drops is waited for",
-        what_a_coin_drops_is_waited_for,
+        dropped_at_random_is_not_settled,
     ),
     (
         "what came by a coin is waited for",
-        what_came_by_a_coin_is_waited_for,
+        dropped_after_random_chain_is_not_settled,
     ),
     (
         "what is soon forgotten is waited for",
-        what_is_soon_forgotten_is_waited_for,
+        dropped_with_expiring_entry_is_not_settled,
     ),
     (
         "what is refused without a word is waited for",
-        what_is_refused_without_a_word_is_waited_for,
+        rejected_without_icmp_is_not_settled,
     ),
     (
         "a datagram that is refused without a word is waited for",
-        a_datagram_that_is_refused_without_a_word_is_waited_for,
+        datagram_rejected_without_icmp_is_not_settled,
     ),
     (
         "a datagram that is dropped is settled",
-        a_datagram_that_is_dropped_is_settled,
+        datagram_dropped_at_random_is_settled,
     ),
 ];
 
@@ -221,7 +224,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(2 * TRIALS.len());
     let trials = [Backend::Nft, Backend::Legacy].map(|backend| {
         TRIALS.map(|(name, trial)| {
-            let name = format!("{} {name}", backend.word());
+            let name = format!("{} {name}", backend.name());
             Trial::test(name, move || {
                 trial(backend);
                 Ok(())
@@ -240,114 +243,126 @@ fn main() -> ExitCode {
 
 // The router drops the packet before conntrack confirms the entry, so a random choice decides the
 // next SYN again.
-fn what_is_dropped_where_it_was_chosen_is_waited_for(backend: Backend) {
+fn dropped_before_confirmation_is_not_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
-        ..Lab::of(backend, EITHER)
+        ..Lab::new(backend, DNAT_RANDOM)
     };
-    let attempts = lab.is_waited_for();
-    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
-    assert!(attempts.iter().any(saved), "{attempts:#?}");
+    let attempts = lab.assert_not_settled();
+    let is_retransmission_success = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+    };
+    assert!(
+        attempts.iter().any(is_retransmission_success),
+        "{attempts:#?}"
+    );
 }
 
 // The router's conntrack entry with the choice is confirmed.
-fn what_is_dropped_behind_where_it_was_chosen_is_settled(backend: Backend) {
+fn dropped_after_confirmation_is_settled(backend: Backend) {
     let lab = Lab {
         server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
-        ..Lab::of(backend, EITHER)
+        ..Lab::new(backend, DNAT_RANDOM)
     };
-    lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
+    lab.assert_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
-fn what_had_no_choice_is_settled_where_it_is_dropped(backend: Backend) {
+fn dropped_without_random_choice_is_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
-        ..Lab::of(backend, ONE)
+        ..Lab::new(backend, DNAT_SINGLE)
     };
-    lab.is_settled(&[Verdict::Timeout]);
+    lab.assert_settled(&[Verdict::Timeout]);
 }
 
-fn an_answer_that_is_dropped_is_settled(backend: Backend) {
+fn dropped_reply_is_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -s 10.0.2.2/32 -p tcp --sport 9999 -j DROP\n",
-        ..Lab::of(backend, EITHER)
+        ..Lab::new(backend, DNAT_RANDOM)
     };
-    lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
+    lab.assert_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
-fn a_policy_settles_as_a_rule_does(backend: Backend) {
+fn dropped_by_policy_is_settled(backend: Backend) {
     let lab = Lab {
         router: ":FORWARD DROP [0:0]\n",
-        ..Lab::of(backend, ONE)
+        ..Lab::new(backend, DNAT_SINGLE)
     };
-    lab.is_settled(&[Verdict::Timeout]);
+    lab.assert_settled(&[Verdict::Timeout]);
 }
 
-fn what_a_coin_drops_is_waited_for(backend: Backend) {
+fn dropped_at_random_is_not_settled(backend: Backend) {
     let coin = "-A FORWARD -p tcp --syn -m statistic --mode random --probability 0.5 -j DROP\n";
     let lab = Lab {
         router: coin,
-        ..Lab::of(backend, ONE)
+        ..Lab::new(backend, DNAT_SINGLE)
     };
-    let attempts = lab.is_waited_for();
-    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+    let attempts = lab.assert_not_settled();
+    let saved = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+    };
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
 
 // A chain without a matching rule produces no trace event.
-fn what_came_by_a_coin_is_waited_for(backend: Backend) {
+fn dropped_after_random_chain_is_not_settled(backend: Backend) {
     let coin = ":COIN - [0:0]\n-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n\
                 -A FORWARD -j COIN\n-A FORWARD -p tcp --dport 9999 -j DROP\n\
                 -A COIN -p tcp --syn -m statistic --mode random --probability 0.3 -j ACCEPT\n";
     let lab = Lab {
         router: coin,
-        ..Lab::of(backend, ONE)
+        ..Lab::new(backend, DNAT_SINGLE)
     };
-    let attempts = lab.is_waited_for();
-    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+    let attempts = lab.assert_not_settled();
+    let saved = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+    };
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
 
 // The conntrack entry with the choice expires before the retransmission.
-fn what_is_soon_forgotten_is_waited_for(backend: Backend) {
+fn dropped_with_expiring_entry_is_not_settled(backend: Backend) {
     let lab = Lab {
         server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
         setting: Some(("net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "1")),
-        ..Lab::of(backend, EITHER)
+        ..Lab::new(backend, DNAT_RANDOM)
     };
-    lab.is_waited_for();
+    lab.assert_not_settled();
 }
 
 // The kernel limits ICMP errors per second: the next SYN may get an error.
-fn what_is_refused_without_a_word_is_waited_for(backend: Backend) {
+fn rejected_without_icmp_is_not_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
-        ..Lab::of(backend, ONE)
+        ..Lab::new(backend, DNAT_SINGLE)
     };
-    lab.is_waited_for();
+    lab.assert_not_settled();
 }
 
 // The ICMP error may arrive late.
-fn a_datagram_that_is_refused_without_a_word_is_waited_for(backend: Backend) {
+fn datagram_rejected_without_icmp_is_not_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p udp --dport 8080 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
         protocol: Protocol::Udp,
-        ..Lab::of(backend, "")
+        ..Lab::new(backend, "")
     };
-    lab.is_waited_for();
+    lab.assert_not_settled();
 }
 
 // A datagram is sent once, so the random choice does not matter.
-fn a_datagram_that_is_dropped_is_settled(backend: Backend) {
+fn datagram_dropped_at_random_is_settled(backend: Backend) {
     let coin =
         "-A FORWARD -p udp --dport 8080 -m statistic --mode random --probability 0.5 -j DROP\n";
     let lab = Lab {
         router: coin,
         protocol: Protocol::Udp,
-        ..Lab::of(backend, "")
+        ..Lab::new(backend, "")
     };
-    let attempts = lab.run(true, PATIENCE);
-    assert_eq!(verdicts(&attempts), [Verdict::Answered, Verdict::Timeout]);
+    let attempts = lab.run(true, MAX_WAIT);
+    assert_eq!(
+        distinct_verdicts(&attempts),
+        [Verdict::Answered, Verdict::Timeout]
+    );
     for attempt in &attempts {
         assert_eq!(
             attempt.settled,

@@ -2,51 +2,51 @@
 
 use svclab_model::evidence::{Attempt, Verdict};
 
-use super::{AGAIN, Lab};
+use super::{Lab, RETRANSMISSION_TIME};
 
 /// Names and functions of the trials.
 pub const TRIALS: [(&str, fn()); 9] = [
     (
         "what is dropped where it was drawn is waited for",
-        what_is_dropped_where_it_was_drawn_is_waited_for,
+        dropped_before_confirmation_is_not_settled,
     ),
     (
         "what is dropped behind where it was drawn is settled",
-        what_is_dropped_behind_where_it_was_drawn_is_settled,
+        dropped_after_confirmation_is_settled,
     ),
     (
         "what a map sends there or there is waited for",
-        what_a_map_sends_there_or_there_is_waited_for,
+        dropped_after_random_map_is_not_settled,
     ),
     (
         "what an entry drops is settled",
-        what_an_entry_drops_is_settled,
+        dropped_by_map_entry_is_settled,
     ),
     (
         "an answer that is dropped is settled though rules ask for new connections",
-        an_answer_that_is_dropped_is_settled,
+        dropped_reply_is_settled,
     ),
     (
         "what waits for an answer before it is marked is waited for",
-        what_waits_for_an_answer_before_it_is_marked_is_waited_for,
+        dropped_reply_with_state_mark_is_not_settled,
     ),
     (
         "what a draw drops is waited for",
-        what_a_draw_drops_is_waited_for,
+        dropped_at_random_is_not_settled,
     ),
     (
         "who is remembered by a set is waited for",
-        who_is_remembered_by_a_set_is_waited_for,
+        dropped_until_set_entry_is_not_settled,
     ),
     (
         "what is refused without a word is waited for",
-        what_is_refused_without_a_word_is_waited_for,
+        rejected_without_icmp_is_not_settled,
     ),
 ];
 
 /// Returns the table of a service with one address and two endpoints. `service` is the rule of its
 /// chain, and `more` follows in the table.
-fn table(service: &str, more: &str) -> String {
+fn service_table(service: &str, more: &str) -> String {
     format!(
         "table ip kube-proxy {{
 	map service-ips {{
@@ -80,19 +80,19 @@ fn table(service: &str, more: &str) -> String {
 }
 
 /// Rules that send to a random endpoint, and to the second endpoint.
-const EITHER: &str = "numgen random mod 2 vmap { 0 : goto one, 1 : goto other }";
-const OTHER: &str = "goto other";
+const SEND_TO_RANDOM: &str = "numgen random mod 2 vmap { 0 : goto one, 1 : goto other }";
+const SEND_TO_SECOND: &str = "goto other";
 
 /// Returns a chain at a hook.
-fn filter(hook: &str, rules: &str) -> String {
+fn filter_chain(hook: &str, rules: &str) -> String {
     format!(
         "\n\tchain filter-{hook} {{\n\t\ttype filter hook {hook} priority 0; policy accept;\n\t\t{rules}\n\t}}\n"
     )
 }
 
 /// Returns a chain that drops new connections to the second endpoint, as kube-proxy writes it.
-fn drops_new() -> String {
-    filter("forward", "ct state new jump service-endpoints-check")
+fn drop_new_connections() -> String {
+    filter_chain("forward", "ct state new jump service-endpoints-check")
         + "
 	map no-endpoint-services {
 		type ipv4_addr . inet_proto . inet_service : verdict
@@ -105,87 +105,100 @@ fn drops_new() -> String {
 "
 }
 
-fn alone(filter: &str) -> String {
+fn separate_table(filter: &str) -> String {
     format!("table ip fw {{{filter}}}\n")
 }
 
-fn saved(attempts: &[Attempt]) -> bool {
-    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
-    attempts.iter().any(saved)
+fn has_retransmission_success(attempts: &[Attempt]) -> bool {
+    let is_success = |attempt: &Attempt| {
+        attempt.verdict == Verdict::Connected && attempt.took > RETRANSMISSION_TIME
+    };
+    attempts.iter().any(is_success)
 }
 
 // The router drops the packet before conntrack confirms the entry, so a random choice decides the
 // next SYN again.
-fn what_is_dropped_where_it_was_drawn_is_waited_for() {
-    let router = table(EITHER, &filter("forward", "tcp dport 9999 drop"));
-    let attempts = Lab::native(router, "").is_waited_for();
-    assert!(saved(&attempts), "{attempts:#?}");
+fn dropped_before_confirmation_is_not_settled() {
+    let router = service_table(
+        SEND_TO_RANDOM,
+        &filter_chain("forward", "tcp dport 9999 drop"),
+    );
+    let attempts = Lab::with_tables(router, "").assert_not_settled();
+    assert!(has_retransmission_success(&attempts), "{attempts:#?}");
 }
 
 // The router's conntrack entry with the choice is confirmed.
-fn what_is_dropped_behind_where_it_was_drawn_is_settled() {
-    let server = alone(&filter("input", "tcp dport 9999 drop"));
-    let lab = Lab::native(table(EITHER, &drops_nothing()), &server);
-    lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
+fn dropped_after_confirmation_is_settled() {
+    let server = separate_table(&filter_chain("input", "tcp dport 9999 drop"));
+    let lab = Lab::with_tables(
+        service_table(SEND_TO_RANDOM, &check_without_match()),
+        &server,
+    );
+    lab.assert_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
 /// Returns the same chain, which matches no endpoint.
-fn drops_nothing() -> String {
-    drops_new().replace("9999", "9998")
+fn check_without_match() -> String {
+    drop_new_connections().replace("9999", "9998")
 }
 
 // As kube-proxy v1.36 writes it.
-fn what_a_map_sends_there_or_there_is_waited_for() {
+fn dropped_after_random_map_is_not_settled() {
     let map = "meta l4proto tcp dnat ip addr . port to numgen random mod 2 map { 0 : 10.0.2.2 . \
                8080, 1 : 10.0.2.2 . 9999 }";
-    let router = table(map, &filter("forward", "tcp dport 9999 drop"));
-    let attempts = Lab::native(router, "").is_waited_for();
-    assert!(saved(&attempts), "{attempts:#?}");
+    let router = service_table(map, &filter_chain("forward", "tcp dport 9999 drop"));
+    let attempts = Lab::with_tables(router, "").assert_not_settled();
+    assert!(has_retransmission_success(&attempts), "{attempts:#?}");
 }
 
-fn what_an_entry_drops_is_settled() {
-    Lab::native(table(OTHER, &drops_new()), "").is_settled(&[Verdict::Timeout]);
+fn dropped_by_map_entry_is_settled() {
+    Lab::with_tables(service_table(SEND_TO_SECOND, &drop_new_connections()), "")
+        .assert_settled(&[Verdict::Timeout]);
 }
 
 // The retransmitted SYN belongs to an answered connection, so its conntrack state is no longer new.
-fn an_answer_that_is_dropped_is_settled() {
-    let drops = alone(&filter("forward", "ip saddr 10.0.2.2 tcp sport 9999 drop"));
-    let router = table(EITHER, &drops_nothing()) + &drops;
-    Lab::native(router, "").is_settled(&[Verdict::Connected, Verdict::Timeout]);
+fn dropped_reply_is_settled() {
+    let drops = separate_table(&filter_chain(
+        "forward",
+        "ip saddr 10.0.2.2 tcp sport 9999 drop",
+    ));
+    let router = service_table(SEND_TO_RANDOM, &check_without_match()) + &drops;
+    Lab::with_tables(router, "").assert_settled(&[Verdict::Connected, Verdict::Timeout]);
 }
 
 // The first SYN is new and gets the mark. The retransmission belongs to an answered connection and
 // does not.
-fn what_waits_for_an_answer_before_it_is_marked_is_waited_for() {
-    let marks = filter("forward", "ct state new meta mark set 0x1")
-        + &filter("postrouting", "ip saddr 10.0.2.2 tcp sport 9999 drop");
-    let lab = Lab::native(table(OTHER, &marks), "");
-    lab.is_waited_for();
+fn dropped_reply_with_state_mark_is_not_settled() {
+    let marks = filter_chain("forward", "ct state new meta mark set 0x1")
+        + &filter_chain("postrouting", "ip saddr 10.0.2.2 tcp sport 9999 drop");
+    let lab = Lab::with_tables(service_table(SEND_TO_SECOND, &marks), "");
+    lab.assert_not_settled();
 }
 
-fn what_a_draw_drops_is_waited_for() {
-    let draws = filter("forward", "tcp dport 9999 numgen random mod 2 0 drop");
-    let attempts = Lab::native(table(OTHER, &draws), "").is_waited_for();
-    assert!(saved(&attempts), "{attempts:#?}");
+fn dropped_at_random_is_not_settled() {
+    let draws = filter_chain("forward", "tcp dport 9999 numgen random mod 2 0 drop");
+    let attempts = Lab::with_tables(service_table(SEND_TO_SECOND, &draws), "").assert_not_settled();
+    assert!(has_retransmission_success(&attempts), "{attempts:#?}");
 }
 
 // As with session affinity, the second packet matches the entry that the first one added.
-fn who_is_remembered_by_a_set_is_waited_for() {
+fn dropped_until_set_entry_is_not_settled() {
     let remembers = "\n\tset seen {\n\t\ttype ipv4_addr . inet_service\n\t\tsize 65535\n\
                      \t\tflags dynamic,timeout\n\t\ttimeout 1m\n\t}\n"
         .to_owned()
-        + &filter(
+        + &filter_chain(
             "forward",
             "tcp dport 9999 ip saddr . tcp sport @seen accept\n\
              \t\ttcp dport 9999 update @seen { ip saddr . tcp sport } drop",
         );
-    let attempts = Lab::native(table(OTHER, &remembers), "").is_waited_for();
-    assert!(saved(&attempts), "{attempts:#?}");
+    let attempts =
+        Lab::with_tables(service_table(SEND_TO_SECOND, &remembers), "").assert_not_settled();
+    assert!(has_retransmission_success(&attempts), "{attempts:#?}");
 }
 
 // The kernel limits ICMP errors per second: the next SYN may get an error.
-fn what_is_refused_without_a_word_is_waited_for() {
-    let refuses =
-        filter("forward", "tcp dport 9999 reject") + &filter("output", "meta l4proto icmp drop");
-    Lab::native(table(OTHER, &refuses), "").is_waited_for();
+fn rejected_without_icmp_is_not_settled() {
+    let refuses = filter_chain("forward", "tcp dport 9999 reject")
+        + &filter_chain("output", "meta l4proto icmp drop");
+    Lab::with_tables(service_table(SEND_TO_SECOND, &refuses), "").assert_not_settled();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use svclab_journey::journey::{End, Journey};
-use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::{Plan, Watch};
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
@@ -24,7 +24,7 @@ pub struct Account {
 }
 
 impl Account {
-    fn of(case: &str, journeys: &[Journey]) -> Self {
+    fn from_journeys(case: &str, journeys: &[Journey]) -> Self {
         let mut account = Self::default();
         for journey in journeys {
             for flight in &journey.flights {
@@ -33,20 +33,20 @@ impl Account {
                     End::Answered(_) => "answered",
                     End::ByRule => "dropped by a rule",
                     End::Dropped { .. } => "dropped with the kernel's reason",
-                    End::Counted { .. } => "dropped and counted",
-                    End::Gone => "gone",
+                    End::CountedDrop { .. } => "dropped and counted",
+                    End::NotReceived => "gone",
                     End::Waiting(_) => "waiting for a neighbour",
                     End::Unknown => "unknown",
                 };
                 *account.ends.entry(end).or_default() += 1;
                 if flight.end == End::Unknown {
                     let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
-                    let (at, flow) = hop.expect("a packet was somewhere");
+                    let (namespace, flow) = hop.expect("a packet was somewhere");
                     account.unknown.push(format!(
-                        "{case} {} #{}: {} {flow} in {at}",
+                        "{case} {} #{}: {} {flow} in {namespace}",
                         journey.probe,
                         journey.number,
-                        flight.kind.word()
+                        flight.kind.label()
                     ));
                 }
             }
@@ -65,18 +65,18 @@ impl Account {
 
     /// Prints the counts to standard error directly, which libtest does not capture.
     pub fn print(&self, kernel: &str) {
-        let all: usize = self.ends.values().sum();
+        let packets: usize = self.ends.values().sum();
         let ends: Vec<String> = self
             .ends
             .iter()
             .map(|(end, count)| format!("{count} {end}"))
             .collect();
         // In hundredths of a percent.
-        let share = self.unknown.len() * 10_000 / all.max(1);
+        let share = self.unknown.len() * 10_000 / packets.max(1);
         let (percent, hundredths) = (share / 100, share % 100);
         let _ = writeln!(
             std::io::stderr(),
-            "{kernel}: {all} packets: {}; the end of {percent}.{hundredths:02} % is unknown",
+            "{kernel}: {packets} packets: {}; the end of {percent}.{hundredths:02} % is unknown",
             ends.join(", ")
         );
     }
@@ -114,15 +114,15 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
         probe.patience = patience.unwrap_or(probe.patience);
     }
     let evidence = run(agent, watched).await;
-    let mut account = Account::of(id, &case.journeys(&evidence).concat());
+    let mut account = Account::from_journeys(id, &case.journeys(&evidence).concat());
     let judgement = judge.judge(&evidence);
     if !judgement.holds() {
         let wrong = format!("{id}, watched: {judgement:#?}");
         account.wrong.push(wrong);
     }
     let lost = match &evidence.drops {
-        Drops::Watched { lost, .. } => *lost,
-        Drops::Unwatched | Drops::Uncertain(_) => 0,
+        DropEvidence::Watched { lost, .. } => *lost,
+        DropEvidence::Unwatched | DropEvidence::Uncertain(_) => 0,
     };
     let left_out = evidence.packets_left_out + evidence.met_left_out + lost;
     if left_out > 0 {

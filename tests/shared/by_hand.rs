@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::settled::settled;
+use super::settled::normalized;
 use super::standing_labs::Runtime;
 
 /// A case that connects, through a tunnel and across two nodes.
@@ -15,93 +15,93 @@ pub const CONNECTS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=p
 pub const UNFILTERED: &str = "canal-stale-rule/stale=present,rpFilter=0,underlay=passes";
 
 /// Commands and the commands that undo them, each as `NAMESPACE COMMAND`.
-struct Deed {
-    done: &'static [&'static str],
-    undone: &'static [&'static str],
+struct ManualChange {
+    apply: &'static [&'static str],
+    undo: &'static [&'static str],
 }
 
 /// Rules of each program that writes rules.
-const RULES: [Deed; 4] = [
-    Deed {
-        done: &["node-2 iptables-nft -I FORWARD -p tcp -m comment --comment by-hand -j DROP"],
-        undone: &["node-2 iptables-nft -D FORWARD 1"],
+const RULES: [ManualChange; 4] = [
+    ManualChange {
+        apply: &["node-2 iptables-nft -I FORWARD -p tcp -m comment --comment by-hand -j DROP"],
+        undo: &["node-2 iptables-nft -D FORWARD 1"],
     },
-    Deed {
-        done: &["node-2 iptables-legacy -I FORWARD -p tcp -m comment --comment by-hand -j DROP"],
-        undone: &["node-2 iptables-legacy -D FORWARD 1"],
+    ManualChange {
+        apply: &["node-2 iptables-legacy -I FORWARD -p tcp -m comment --comment by-hand -j DROP"],
+        undo: &["node-2 iptables-legacy -D FORWARD 1"],
     },
-    Deed {
+    ManualChange {
         // A namespace without rules before.
-        done: &["pod/default/web iptables-legacy -I INPUT -p tcp --dport 8080 -j DROP"],
-        undone: &["pod/default/web iptables-legacy -D INPUT 1"],
+        apply: &["pod/default/web iptables-legacy -I INPUT -p tcp --dport 8080 -j DROP"],
+        undo: &["pod/default/web iptables-legacy -D INPUT 1"],
     },
-    Deed {
-        done: &[
+    ManualChange {
+        apply: &[
             "fabric nft add table inet fw",
             "fabric nft add chain inet fw passed { type filter hook forward priority 0; }",
             "fabric nft add rule inet fw passed ip daddr 10.10.2.12 counter drop",
         ],
-        undone: &["fabric nft delete table inet fw"],
+        undo: &["fabric nft delete table inet fw"],
     },
 ];
 
 /// Routes, at each hop of the packet path.
-const ROUTES: [Deed; 5] = [
-    Deed {
-        done: &[
+const ROUTES: [ManualChange; 5] = [
+    ManualChange {
+        apply: &[
             "node-1 ip route del 192.168.66.0/24",
             "node-1 ip route del default",
         ],
-        undone: &[
+        undo: &[
             "node-1 ip route add default via 10.10.1.1",
             "node-1 ip route add 192.168.66.0/24 via 192.168.66.0 dev flannel.1 onlink",
         ],
     },
-    Deed {
+    ManualChange {
         // The packet returns through the default route to the router, which has no route to the
         // pod.
-        done: &["node-2 ip route del 192.168.66.10"],
-        undone: &["node-2 ip route add 192.168.66.10 dev cali68caf03a5f4"],
+        apply: &["node-2 ip route del 192.168.66.10"],
+        undo: &["node-2 ip route add 192.168.66.10 dev cali68caf03a5f4"],
     },
-    Deed {
-        done: &[
+    ManualChange {
+        apply: &[
             "node-2 ip route del 192.168.66.10",
             "node-2 ip route add unreachable 192.168.66.10",
         ],
-        undone: &[
+        undo: &[
             "node-2 ip route del unreachable 192.168.66.10",
             "node-2 ip route add 192.168.66.10 dev cali68caf03a5f4",
         ],
     },
-    Deed {
-        done: &["fabric ip route del 10.10.2.0/24"],
-        undone: &["fabric ip route add 10.10.2.0/24 dev node-2 src 10.10.2.1"],
+    ManualChange {
+        apply: &["fabric ip route del 10.10.2.0/24"],
+        undo: &["fabric ip route add 10.10.2.0/24 dev node-2 src 10.10.2.1"],
     },
-    Deed {
-        done: &["pod/default/web ip route del default"],
-        undone: &["pod/default/web ip route add default via 169.254.1.1 dev eth0"],
+    ManualChange {
+        apply: &["pod/default/web ip route del default"],
+        undo: &["pod/default/web ip route add default via 169.254.1.1 dev eth0"],
     },
 ];
 
 /// Sysctls, in a lab without reverse path filtering.
-const SETTINGS: [Deed; 2] = [
-    Deed {
-        done: &["node-2 sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1"],
-        undone: &["node-2 sysctl -qw net.ipv4.conf.flannel/1.rp_filter=0"],
+const SETTINGS: [ManualChange; 2] = [
+    ManualChange {
+        apply: &["node-2 sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1"],
+        undo: &["node-2 sysctl -qw net.ipv4.conf.flannel/1.rp_filter=0"],
     },
-    Deed {
-        done: &["node-2 sysctl -qw net.ipv4.ip_forward=0"],
-        undone: &["node-2 sysctl -qw net.ipv4.ip_forward=1"],
+    ManualChange {
+        apply: &["node-2 sysctl -qw net.ipv4.ip_forward=0"],
+        undo: &["node-2 sysctl -qw net.ipv4.ip_forward=1"],
     },
 ];
 
 /// A route whose drops the kernel does not count.
-const UNCOUNTED: [Deed; 1] = [Deed {
-    done: &[
+const UNCOUNTED: [ManualChange; 1] = [ManualChange {
+    apply: &[
         "node-2 ip route del 192.168.66.10",
         "node-2 ip route add blackhole 192.168.66.10",
     ],
-    undone: &[
+    undo: &[
         "node-2 ip route del blackhole 192.168.66.10",
         "node-2 ip route add 192.168.66.10 dev cali68caf03a5f4",
     ],
@@ -109,43 +109,51 @@ const UNCOUNTED: [Deed; 1] = [Deed {
 
 /// Returns the explanations of probes while rules drop their packets.
 pub fn rules(runtime: &Runtime) -> String {
-    told(runtime, &RULES)
+    explain_after_each(runtime, &RULES)
 }
 
 /// Returns the explanations of probes while routes are missing.
 pub fn routes(runtime: &Runtime) -> String {
-    told(runtime, &ROUTES)
+    explain_after_each(runtime, &ROUTES)
 }
 
 /// Returns the explanations of probes while sysctls forbid forwarding.
 pub fn settings(runtime: &Runtime) -> String {
-    told(runtime, &SETTINGS)
+    explain_after_each(runtime, &SETTINGS)
 }
 
 /// Returns the explanations of probes whose packets the kernel drops without a counter.
 pub fn uncounted(runtime: &Runtime) -> String {
-    told(runtime, &UNCOUNTED)
+    explain_after_each(runtime, &UNCOUNTED)
 }
 
-fn told(runtime: &Runtime, deeds: &[Deed]) -> String {
+fn explain_after_each(runtime: &Runtime, deeds: &[ManualChange]) -> String {
     let mut text = String::new();
-    for Deed { done, undone } in deeds {
-        assert_eq!(called(runtime, "10s").0, "connected", "before {done:?}");
+    for ManualChange {
+        apply: done,
+        undo: undone,
+    } in deeds
+    {
+        assert_eq!(
+            probe_service(runtime, "10s").0,
+            "connected",
+            "before {done:?}"
+        );
         for line in *done {
-            by_hand(runtime, line);
+            run_in_namespace(runtime, line);
             let _ = writeln!(text, "# {line}");
         }
         // The kernel sends no retransmission within 500 ms, so each counter counts one packet.
-        let (verdict, said) = called(runtime, "500ms");
-        let _ = write!(text, "{verdict}\n{said}\n\n");
+        let (verdict, explanation) = probe_service(runtime, "500ms");
+        let _ = write!(text, "{verdict}\n{explanation}\n\n");
         for line in *undone {
-            by_hand(runtime, line);
+            run_in_namespace(runtime, line);
         }
     }
-    settled(&text)
+    normalized(&text)
 }
 
-fn by_hand(runtime: &Runtime, line: &str) {
+fn run_in_namespace(runtime: &Runtime, line: &str) {
     let mut words = line.split(' ');
     let namespace = words.next().expect("a namespace");
     let mut arguments = vec!["exec", namespace, "--"];
@@ -155,7 +163,7 @@ fn by_hand(runtime: &Runtime, line: &str) {
 }
 
 /// Runs a probe. Returns its verdict and its explanation.
-fn called(runtime: &Runtime, patience: &str) -> (String, String) {
+fn probe_service(runtime: &Runtime, patience: &str) -> (String, String) {
     let output = runtime.run(&[
         "probe",
         "node-1",
@@ -169,9 +177,13 @@ fn called(runtime: &Runtime, patience: &str) -> (String, String) {
         .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let connection = &document["cases"][0]["connections"][0];
     let verdict = connection["verdict"].as_str().expect("a verdict");
-    let well = verdict == "connected";
-    assert_eq!(output.status.code(), Some(i32::from(!well)), "{output:?}");
-    let said = connection["conclusion"].as_array().expect("sentences");
-    let said: Vec<&str> = said.iter().filter_map(Value::as_str).collect();
-    (verdict.to_owned(), said.join("\n"))
+    let is_connected = verdict == "connected";
+    assert_eq!(
+        output.status.code(),
+        Some(i32::from(!is_connected)),
+        "{output:?}"
+    );
+    let sentences = connection["conclusion"].as_array().expect("sentences");
+    let texts: Vec<&str> = sentences.iter().filter_map(Value::as_str).collect();
+    (verdict.to_owned(), texts.join("\n"))
 }

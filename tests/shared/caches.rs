@@ -6,33 +6,33 @@ use std::path::Path;
 
 use svclab_runner::kernel::guest::{Cache, KERNELS};
 
-use super::guests::{block_on, guest, shared};
+use super::guests::{block_on, guest, shared_cache};
 
 /// Creates a cache for one test, with the kernel of a series and no snapshot.
-pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
+pub fn new_cache(series: &str) -> (tempfile::TempDir, Cache) {
     let kernel = block_on(guest(series)).kernel().directory.clone();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let cache = Cache::open(directory.path().join("cache")).expect("a cache");
     let key = kernel.file_name().and_then(OsStr::to_str);
-    let place = cache.place(KERNELS, key.expect("a kernel's name is text"));
+    let place = cache.entry_directory(KERNELS, key.expect("a kernel's name is text"));
     fs::create_dir_all(&place).expect("a directory");
     for file in fs::read_dir(&kernel).expect("a kernel's files") {
         let file = file.expect("a kernel's files");
         fs::copy(file.path(), place.join(file.file_name())).expect("it can be copied");
     }
     // Copies the result of the KVM check, which otherwise runs again.
-    let notes = shared().directory().join("notes");
-    let own = cache.directory().join("notes");
-    fs::create_dir_all(&own).expect("a directory");
+    let notes = shared_cache().directory().join("notes");
+    let own_notes = cache.directory().join("notes");
+    fs::create_dir_all(&own_notes).expect("a directory");
     for note in ["accel.json", "qemu.json"] {
         // Neither file exists before the first boot.
-        let _ = fs::copy(notes.join(note), own.join(note));
+        let _ = fs::copy(notes.join(note), own_notes.join(note));
     }
     (directory, cache)
 }
 
 /// Asserts that no lock of the cache is held and no entry is incomplete.
-pub fn is_clean(directory: &Path) {
+pub fn assert_clean(directory: &Path) {
     if !directory.join("locks").is_dir() {
         return;
     }

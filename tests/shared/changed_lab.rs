@@ -40,22 +40,22 @@ const TEXTS: [&str; 24] = [
 /// Changes some values of a lab's documents. New values are arbitrary or come from `grafts`.
 pub fn change_lab(lab: &mut [Value], grafts: &[Vec<Value>], choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(CHANGES) {
-        let mut other = choices.of(grafts);
-        let graft = pick(&mut other, choices).clone();
+        let mut source = choices.of(grafts);
+        let graft = pick(&mut source, choices).clone();
         change(pick(lab, choices), graft, choices);
     }
 }
 
 /// Renders documents as JSON, which is YAML.
-pub fn text(documents: &[Value]) -> String {
+pub fn render_documents(documents: &[Value]) -> String {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     texts.join("\n---\n")
 }
 
 /// Picks a value of any document, at any depth.
 fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Value {
-    let at = choices.below(documents.len());
-    let mut place = &mut documents[at];
+    let index = choices.below(documents.len());
+    let mut place = &mut documents[index];
     loop {
         let inside = match place {
             Value::Array(items) => items.len(),
@@ -65,10 +65,10 @@ fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Va
         if inside == 0 || choices.below(8) == 7 {
             return place;
         }
-        let at = choices.below(inside);
+        let index = choices.below(inside);
         place = match place {
-            Value::Array(items) => &mut items[at],
-            Value::Object(map) => map.values_mut().nth(at).expect("one of them"),
+            Value::Array(items) => &mut items[index],
+            Value::Object(map) => map.values_mut().nth(index).expect("one of them"),
             _ => unreachable!("nothing is inside"),
         };
     }
@@ -91,8 +91,8 @@ fn change(place: &mut Value, graft: Value, choices: &mut Choices<'_>) {
         }
         (_, Value::Array(items)) => items.push(graft),
         (5, Value::Object(map)) if !map.is_empty() => {
-            let at = choices.below(map.len());
-            *map = without(map, at);
+            let index = choices.below(map.len());
+            *map = without(map, index);
         }
         (_, Value::Object(map)) => {
             let name = match choices.below(2) {
@@ -112,8 +112,11 @@ fn any_text(choices: &mut Choices<'_>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn without(map: &Map<String, Value>, at: usize) -> Map<String, Value> {
-    let kept = map.iter().enumerate().filter(|(index, _)| *index != at);
+fn without(map: &Map<String, Value>, removed: usize) -> Map<String, Value> {
+    let kept = map
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != removed);
     kept.map(|(_, (key, value))| (key.clone(), value.clone()))
         .collect()
 }

@@ -7,13 +7,17 @@ use std::process::Command;
 ///
 /// `cp` copies the files, not this process. If this process wrote a file, a concurrent fork of
 /// another test could inherit the descriptor. Then `execve` of the file would fail with `ETXTBSY`.
-pub fn copied(into: &Path) -> PathBuf {
+pub fn copy_programs(directory: &Path) -> PathBuf {
     let agent = env!("CARGO_BIN_EXE_svclab-agent");
     let copied = Command::new("cp")
         .args([env!("CARGO_BIN_EXE_svclab"), agent])
-        .arg(into)
+        .arg(directory)
         .status()
         .expect("cp is everywhere");
-    assert!(copied.success(), "{} cannot be written", into.display());
-    into.join("svclab")
+    assert!(
+        copied.success(),
+        "{} cannot be written",
+        directory.display()
+    );
+    directory.join("svclab")
 }

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use svclab_model::evidence::{Dropped, Drops, Evidence};
+use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
 use svclab_model::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
 
 /// Wait of each probe; longer than the kernel needs. Unanswered packets are datagrams, because a
 /// slow kernel would retransmit a SYN.
-const PATIENCE: Duration = Duration::from_millis(300);
+const MAX_WAIT: Duration = Duration::from_millis(300);
 
 /// Addresses of the client: one of its own network, and one to which the router has no route.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
-const STRANGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+const UNROUTED_CLIENT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
 /// Addresses of the router, of the server behind it, and of no host.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
-const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+const UNUSED_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 
 const RULES: &str = "*filter
 :INPUT DROP [0:0]
@@ -30,7 +30,7 @@ COMMIT
 ";
 
 /// Place where the kernel also counts a dropped packet.
-enum Counted {
+enum DropCounter {
     /// The counters of the rule that ends with this text.
     Rule(&'static str),
     /// The counters of the policy of this chain.
@@ -40,7 +40,7 @@ enum Counted {
 }
 
 /// Packets that are dropped in the same way.
-struct Way {
+struct ExpectedDrop {
     /// Destination port, unique among all entries.
     port: u16,
     protocol: Protocol,
@@ -51,13 +51,13 @@ struct Way {
     namespace: &'static str,
     interface: &'static str,
     reason: &'static str,
-    counted: Counted,
+    counted: DropCounter,
 }
 
 /// Returns all entries without an expired TTL; with `short`, only the entry of a client with a low
 /// TTL.
-fn ways(short: bool) -> Vec<Way> {
-    let way = |port, to, packets, reason, counted| Way {
+fn expected_drops(short: bool) -> Vec<ExpectedDrop> {
+    let way = |port, to, packets, reason, counted| ExpectedDrop {
         port,
         protocol: Protocol::Udp,
         from: CLIENT,
@@ -68,22 +68,28 @@ fn ways(short: bool) -> Vec<Way> {
         reason,
         counted,
     };
-    let kernel = Counted::Kernel;
+    let kernel = DropCounter::Kernel;
     if short {
         return vec![way(7007, SERVER, 7, "IP_INHDR", kernel("IpInHdrErrors"))];
     }
-    let refused = |port, protocol, packets, counter| Way {
+    let refused = |port, protocol, packets, counter| ExpectedDrop {
         protocol,
         namespace: "pod/default/web",
         interface: "eth0",
         ..way(port, SERVER, packets, "NO_SOCKET", kernel(counter))
     };
-    let rule = Counted::Rule("--dport 7001 -j DROP");
+    let rule = DropCounter::Rule("--dport 7001 -j DROP");
     vec![
         way(7001, SERVER, 2, "NETFILTER_DROP", rule),
-        way(7002, ROUTER, 3, "NETFILTER_DROP", Counted::Policy("INPUT")),
-        Way {
-            from: STRANGE,
+        way(
+            7002,
+            ROUTER,
+            3,
+            "NETFILTER_DROP",
+            DropCounter::Policy("INPUT"),
+        ),
+        ExpectedDrop {
+            from: UNROUTED_CLIENT,
             ..way(
                 7003,
                 SERVER,
@@ -92,7 +98,13 @@ fn ways(short: bool) -> Vec<Way> {
                 kernel("TcpExtIPReversePathFilter"),
             )
         },
-        way(7004, NOBODY, 5, "IP_INNOROUTES", kernel("IpExtInNoRoutes")),
+        way(
+            7004,
+            UNUSED_ADDRESS,
+            5,
+            "IP_INNOROUTES",
+            kernel("IpExtInNoRoutes"),
+        ),
         refused(7005, Protocol::Tcp, 2, "TcpOutRsts"),
         refused(7006, Protocol::Udp, 6, "UdpNoPorts"),
     ]
@@ -100,7 +112,7 @@ fn ways(short: bool) -> Vec<Way> {
 
 /// Builds the plan, with `times` the number of packets. With `short`, the TTL of the packets
 /// expires.
-pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
+pub fn plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     for namespace in &mut plan.namespaces {
         match namespace.name.as_str() {
@@ -118,9 +130,9 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
                 }
             }
             "host/client" => {
-                let strange = IpAddr::from(STRANGE).into();
+                let strange = IpAddr::from(UNROUTED_CLIENT).into();
                 namespace.links[0].addresses.push(strange);
-                if short {
+                if ttl_expires {
                     namespace.sysctls.push(Sysctl {
                         key: "net.ipv4.ip_default_ttl".to_owned(),
                         value: "1".to_owned(),
@@ -133,7 +145,7 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
         }
     }
     plan.servers.clear();
-    plan.probes = ways(short)
+    plan.probes = expected_drops(ttl_expires)
         .iter()
         .map(|way| Probe {
             name: way.port.to_string(),
@@ -145,7 +157,7 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
             protocol: way.protocol,
             connections: way.packets * times,
             bind: Some(way.from.into()),
-            patience: PATIENCE,
+            patience: MAX_WAIT,
             settle: false,
             after: None,
         })
@@ -155,42 +167,43 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
 }
 
 /// Returns the destination port of a packet from the client; `None` for other packets.
-fn port(packet: &[u8]) -> Option<u16> {
+fn client_port(packet: &[u8]) -> Option<u16> {
     let source: [u8; 4] = *packet.get(12..)?.first_chunk()?;
-    let own = packet.first() == Some(&0x45) && [CLIENT, STRANGE].contains(&source.into());
+    let is_from_client =
+        packet.first() == Some(&0x45) && [CLIENT, UNROUTED_CLIENT].contains(&source.into());
     let port = u16::from_be_bytes(*packet.get(22..)?.first_chunk()?);
-    own.then_some(port)
+    is_from_client.then_some(port)
 }
 
 /// Compares the recorded drops with the expected ones and with the counters.
-pub fn check(evidence: &Evidence, times: u32, short: bool) {
-    let Drops::Watched { lost, dropped } = &evidence.drops else {
+pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
+    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
-    let mut found: BTreeMap<u16, Vec<&Dropped>> = BTreeMap::new();
+    let mut found: BTreeMap<u16, Vec<&DroppedPacket>> = BTreeMap::new();
     for each in dropped {
-        if let Some(port) = port(&each.packet) {
+        if let Some(port) = client_port(&each.packet) {
             found.entry(port).or_default().push(each);
         }
     }
-    for way in ways(short) {
+    for way in expected_drops(short) {
         let packets = usize::try_from(way.packets * times).expect("a few");
         let found = found.remove(&way.port).unwrap_or_default();
         assert_eq!(found.len(), packets, "{} {dropped:#?}", way.port);
         for each in found {
-            let at = (each.namespace.as_str(), each.interface.as_deref());
-            assert_eq!(at, (way.namespace, Some(way.interface)), "{each:?}");
+            let location = (each.namespace.as_str(), each.interface.as_deref());
+            assert_eq!(location, (way.namespace, Some(way.interface)), "{each:?}");
             assert_eq!(each.reason, way.reason, "{each:?}");
             // A function name, without any address of kernel memory.
-            let place = each.place.as_deref().expect("a function");
+            let function = each.place.as_deref().expect("a function");
             let is_name = |each: char| each.is_ascii_alphanumeric() || each == '_';
             assert!(
-                place.chars().all(is_name) && !place.starts_with("0x"),
-                "{place}"
+                function.chars().all(is_name) && !function.starts_with("0x"),
+                "{function}"
             );
         }
-        let counted = counted(evidence, &way);
+        let counted = counted_packets(evidence, &way);
         assert_eq!(
             counted,
             Some(i64::try_from(packets).expect("a few")),
@@ -203,20 +216,20 @@ pub fn check(evidence: &Evidence, times: u32, short: bool) {
 }
 
 /// Returns the number of packets that the kernel counted for an entry.
-fn counted(evidence: &Evidence, way: &Way) -> Option<i64> {
+fn counted_packets(evidence: &Evidence, way: &ExpectedDrop) -> Option<i64> {
     let rules = evidence.rules.iter();
     let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip == 4);
     let mut lines = rules.flat_map(|rules| rules.text.lines());
     let packets = |counters: &str| counters.split(':').next()?.parse().ok();
     match way.counted {
-        Counted::Rule(words) => {
+        DropCounter::Rule(words) => {
             let line = lines.find(|line| line.ends_with(words))?;
             packets(line.strip_prefix('[')?)
         }
-        Counted::Policy(chain) => {
+        DropCounter::Policy(chain) => {
             let line = lines.find_map(|line| line.strip_prefix(&format!(":{chain} DROP [")))?;
             packets(line)
         }
-        Counted::Kernel(counter) => evidence.counters.get(way.namespace)?.get(counter).copied(),
+        DropCounter::Kernel(counter) => evidence.counters.get(way.namespace)?.get(counter).copied(),
     }
 }

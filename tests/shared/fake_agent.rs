@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use svclab_model::evidence::{Attempt, Direction, Evidence, Held, Packet, StepEvidence, Verdict};
+use svclab_model::evidence::{
+    Attempt, Direction, Evidence, KernelState, Packet, StepEvidence, Verdict,
+};
 use svclab_model::plan::{Plan, Probe, probes_by_stage};
-use svclab_model::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
+use svclab_model::protocol::{
+    BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, request_framing,
+};
 use svclab_report::{Format, Options as Telling};
 use svclab_runner::kernel::Agent;
-use svclab_runner::results::{Event as Told, Outcome, Results};
-use svclab_runner::run::{Prepared, run_on};
+use svclab_runner::results::{CaseStatus, Event as Told, Results};
+use svclab_runner::run::{Prepared, run_on_agent};
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::{Expected, ProbeExpectation};
 use tokio::io::{DuplexStream, duplex};
@@ -24,7 +28,7 @@ use crate::choices::Choices;
 
 /// Returns the case with expectations only for verdicts and endpoints of its probes. This case
 /// passes with the evidence of [`ideal`].
-pub fn of_probes(prepared: &Prepared) -> Prepared {
+pub fn expect_only_probes(prepared: &Prepared) -> Prepared {
     let mut prepared = prepared.clone();
     let row = prepared.case.row;
     let row = &mut Arc::make_mut(&mut prepared.case.spec).expect[row];
@@ -41,25 +45,27 @@ pub fn of_probes(prepared: &Prepared) -> Prepared {
 
 /// Builds evidence with which the probe expectations of a case pass. Each probe has the expected
 /// number of each verdict, answered by the expected endpoints.
-pub fn ideal(prepared: &Prepared) -> Evidence {
+pub fn ideal_evidence(prepared: &Prepared) -> Evidence {
     let plan = &prepared.plan;
     let mut stages = probes_by_stage(&plan.probes, &plan.steps);
-    let mut evidence = stage(prepared, stages.next().into_iter().flatten());
+    let mut evidence = stage_evidence(prepared, stages.next().into_iter().flatten());
     for (step, probes) in plan.steps.iter().zip(stages) {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
             changed: 1_000_000,
             applied: 2_000_000,
-            evidence: Box::new(stage(prepared, probes)),
+            evidence: Box::new(stage_evidence(prepared, probes)),
             ..StepEvidence::default()
         });
     }
     evidence
 }
 
-fn stage<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Probe>) -> Evidence {
+fn stage_evidence<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Probe>) -> Evidence {
     let mut evidence = Evidence {
-        attempts: probes.flat_map(|probe| attempts(prepared, probe)).collect(),
+        attempts: probes
+            .flat_map(|probe| expected_attempts(prepared, probe))
+            .collect(),
         ..Evidence::default()
     };
     let watch = &prepared.plan.watch;
@@ -67,12 +73,12 @@ fn stage<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Probe>) -> Ev
         evidence.counters.insert(name.clone(), BTreeMap::new());
     }
     for name in watch.sets.iter().chain(&watch.ipvs).chain(&watch.links) {
-        evidence.held.insert(name.clone(), Held::default());
+        evidence.held.insert(name.clone(), KernelState::default());
     }
     evidence
 }
 
-fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
+fn expected_attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
     let expected = prepared.case.expected().expected.probes.get(&probe.name);
     let mut verdicts = Vec::new();
     for (name, count) in expected
@@ -82,7 +88,7 @@ fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
     {
         let verdict = Verdict::ALL
             .into_iter()
-            .find(|verdict| verdict.word() == name);
+            .find(|verdict| verdict.name() == name);
         let times = count.map_or(0, Count::min);
         verdicts.extend(verdict.into_iter().cycle().take(times as usize));
     }
@@ -95,7 +101,7 @@ fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
     };
     let pods: Vec<String> = pods.iter().flatten().filter_map(|pod| known(pod)).collect();
     let source: SocketAddr = ([10, 244, 1, 9], 40000).into();
-    let one = |number: u32| {
+    let attempt = |number: u32| {
         let verdict = verdicts
             .get(number as usize)
             .copied()
@@ -117,7 +123,7 @@ fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
             error: None,
         }
     };
-    (0..probe.connections).map(one).collect()
+    (0..probe.connections).map(attempt).collect()
 }
 
 /// Changes some fields of the evidence.
@@ -125,20 +131,20 @@ pub fn spoil(evidence: &mut Evidence, choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(6) {
         let stages = evidence.steps.len();
         match choices.below(stages + 2) {
-            0 => steps(&mut evidence.steps, choices),
-            1 => pieces(evidence, choices),
-            at => pieces(&mut evidence.steps[at - 2].evidence, choices),
+            0 => spoil_steps(&mut evidence.steps, choices),
+            1 => spoil_stage(evidence, choices),
+            at => spoil_stage(&mut evidence.steps[at - 2].evidence, choices),
         }
     }
 }
 
-fn steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
-    let at = choices.below(steps.len());
-    match (choices.below(7), steps.get_mut(at)) {
-        (0, Some(_)) => drop(steps.remove(at)),
+fn spoil_steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
+    let index = choices.below(steps.len());
+    match (choices.below(7), steps.get_mut(index)) {
+        (0, Some(_)) => drop(steps.remove(index)),
         (1, Some(step)) => {
             let again = step.clone();
-            steps.insert(at, again);
+            steps.insert(index, again);
         }
         (2, Some(step)) => step.name.push('x'),
         (3, Some(_)) => steps.reverse(),
@@ -148,13 +154,13 @@ fn steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
     }
 }
 
-fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
-    let at = choices.below(seen.attempts.len());
-    match (choices.below(16), seen.attempts.get_mut(at)) {
-        (0, Some(_)) => drop(seen.attempts.remove(at)),
+fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
+    let index = choices.below(evidence.attempts.len());
+    match (choices.below(16), evidence.attempts.get_mut(index)) {
+        (0, Some(_)) => drop(evidence.attempts.remove(index)),
         (1, Some(attempt)) => {
             let again = attempt.clone();
-            seen.attempts.push(again);
+            evidence.attempts.push(again);
         }
         (2, Some(attempt)) => attempt.number = u32::try_from(choices.below(9)).unwrap_or(0),
         (3, Some(attempt)) => ["", "call", "x"][choices.below(3)].clone_into(&mut attempt.probe),
@@ -166,17 +172,17 @@ fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
             attempt.took = Duration::from_nanos(choices.number());
             attempt.settled = true;
         }
-        (9, Some(_)) => seen.attempts.clear(),
-        (10, Some(_)) => seen.attempts.reverse(),
-        (11, _) => seen.counters.clear(),
-        (12, _) => seen.held.clear(),
+        (9, Some(_)) => evidence.attempts.clear(),
+        (10, Some(_)) => evidence.attempts.reverse(),
+        (11, _) => evidence.counters.clear(),
+        (12, _) => evidence.held.clear(),
         (13, _) => {
-            seen.packets_left_out = choices.number();
-            seen.met_left_out = choices.number();
-            seen.refused_left_out = choices.number();
+            evidence.packets_left_out = choices.number();
+            evidence.met_left_out = choices.number();
+            evidence.refused_left_out = choices.number();
         }
         (14, _) => {
-            for counters in seen.counters.values_mut() {
+            for counters in evidence.counters.values_mut() {
                 let by = choices.number().cast_signed();
                 counters.insert("TcpExtIPReversePathFilter".to_owned(), by);
             }
@@ -191,7 +197,7 @@ fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
                 length: u32::try_from(length).unwrap_or(0),
                 bytes: (0..length).map(|_| choices.byte()).collect(),
             };
-            seen.packets.push(packet);
+            evidence.packets.push(packet);
         }
     }
 }
@@ -207,43 +213,50 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     let stages: Vec<&Evidence> = std::iter::once(evidence)
         .chain(evidence.steps.iter().map(|step| &*step.evidence))
         .collect();
-    for (name, wanted) in &expected.probes {
-        let (at, planned) = planned(plan, name)?;
-        let own = || {
-            stages[at]
+    for (name, expectation) in &expected.probes {
+        let (stage_index, planned) = find_probe(plan, name)?;
+        let attempts = || {
+            stages[stage_index]
                 .attempts
                 .iter()
                 .filter(|attempt| attempt.probe == *name)
         };
-        let numbers: BTreeSet<u32> = own().map(|attempt| attempt.number).collect();
-        if !numbers.iter().copied().eq(0..planned.connections) || own().count() != numbers.len() {
+        let numbers: BTreeSet<u32> = attempts().map(|attempt| attempt.number).collect();
+        if !numbers.iter().copied().eq(0..planned.connections)
+            || attempts().count() != numbers.len()
+        {
             return Some(format!("not every connection of {name} is there once"));
         }
-        let names_any = wanted.verdicts().iter().any(|(_, count)| count.is_some());
-        for (word, count) in wanted.verdicts() {
+        let names_any = expectation
+            .verdicts()
+            .iter()
+            .any(|(_, count)| count.is_some());
+        for (word, count) in expectation.verdicts() {
             // A verdict without a count is expected 0 times, unless the row names no verdict at
             // all.
             let count = count.or(names_any.then_some(Count::exactly(0)));
-            let seen = own()
-                .filter(|attempt| attempt.verdict.word() == word)
+            let seen = attempts()
+                .filter(|attempt| attempt.verdict.name() == word)
                 .count();
             let fits = |seen: u32| count.is_none_or(|count| count.contains(seen));
             if !fits(u32::try_from(seen).unwrap_or(u32::MAX)) {
                 return Some(format!("{word} of {name} is not as often as expected"));
             }
         }
-        let expects_sources = wanted.sources().is_some_and(|all| !all.is_empty());
-        if (expects_sources || wanted.source_port.is_some())
-            && own().all(|attempt| attempt.seen_source.is_none())
+        let expects_sources = expectation
+            .sources()
+            .is_some_and(|sources| !sources.is_empty());
+        if (expects_sources || expectation.source_port.is_some())
+            && attempts().all(|attempt| attempt.seen_source.is_none())
         {
             return Some(format!("no server saw a source of {name}"));
         }
-        for pod in wanted.endpoints.iter().flatten() {
+        for pod in expectation.endpoints.iter().flatten() {
             let is_it = |attempt: &Attempt| {
                 let seen = attempt.endpoint.as_deref();
                 seen.is_some_and(|seen| seen.ends_with(pod.as_str()))
             };
-            if !own().any(is_it) {
+            if !attempts().any(is_it) {
                 return Some(format!("{pod} never answered {name}"));
             }
         }
@@ -279,50 +292,50 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
 }
 
 /// Finds a probe and the stage at whose end the probe is over.
-fn planned<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
+fn find_probe<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
     let first = plan.probes.iter().map(|probe| (0, probe));
     let later = plan.steps.iter().enumerate().flat_map(|(at, step)| {
-        let own = step.probes.iter().chain(&step.open);
-        own.map(move |probe| (at + 1, probe))
+        let probes = step.probes.iter().chain(&step.open);
+        probes.map(move |probe| (at + 1, probe))
     });
     first.chain(later).find(|(_, probe)| probe.name == name)
 }
 
 /// Answer of the fake agent to a request for evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum AgentBehavior {
     /// Sends the evidence.
-    Honest,
+    SendsEvidence,
     /// Reports a failure.
     Fails,
     /// Sends events that do not answer the request.
-    Confused,
+    SendsWrongEvents,
     /// Sends bytes that are no event.
-    Garbage,
+    SendsGarbage,
     /// Ends without an answer.
     Ends,
 }
 
-impl Manner {
+impl AgentBehavior {
     /// Picks a behavior, mostly [`Manner::Honest`].
-    pub fn chosen(choices: &mut Choices<'_>) -> Self {
+    pub fn choose(choices: &mut Choices<'_>) -> Self {
         match choices.below(16) {
             1 => Self::Fails,
-            2 => Self::Confused,
-            3 => Self::Garbage,
+            2 => Self::SendsWrongEvents,
+            3 => Self::SendsGarbage,
             4 => Self::Ends,
-            _ => Self::Honest,
+            _ => Self::SendsEvidence,
         }
     }
 }
 
-async fn serve(stream: DuplexStream, evidence: Evidence, manner: Manner) {
+async fn serve(stream: DuplexStream, evidence: Evidence, manner: AgentBehavior) {
     let (reading, writing) = tokio::io::split(stream);
-    let mut requests = FramedRead::new(reading, framing());
-    let mut events = FramedWrite::new(writing, framing());
+    let mut requests = FramedRead::new(reading, request_framing());
+    let mut events = FramedWrite::new(writing, request_framing());
     let ready = Event::Ready {
         protocol: VERSION,
-        surroundings: svclab_model::evidence::Surroundings::default(),
+        surroundings: svclab_model::evidence::Environment::default(),
     };
     let mut answers = vec![ready];
     loop {
@@ -337,8 +350,8 @@ async fn serve(stream: DuplexStream, evidence: Evidence, manner: Manner) {
         };
         let request: Request = serde_json::from_slice(&frame).expect("a request");
         match (&request, manner) {
-            (Request::Probe { .. }, Manner::Ends) => return,
-            (Request::Probe { .. }, Manner::Garbage) => {
+            (Request::Probe { .. }, AgentBehavior::Ends) => return,
+            (Request::Probe { .. }, AgentBehavior::SendsGarbage) => {
                 let _ = events.send(Bytes::from_static(b"{\"say\": 7}")).await;
             }
             _ => {}
@@ -347,11 +360,11 @@ async fn serve(stream: DuplexStream, evidence: Evidence, manner: Manner) {
     }
 }
 
-fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
+fn answer(request: Request, evidence: &Evidence, manner: AgentBehavior) -> Vec<Event> {
     let failed = |lab: LabId| Event::Failed {
         lab,
         failure: Failure {
-            fault: Fault::Machine,
+            fault: FailureKind::Machine,
             message: "it does not work".to_owned(),
             remedy: None,
             rejected: None,
@@ -363,16 +376,16 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
         }],
-        (Request::Probe { lab }, Manner::Fails) => vec![failed(lab)],
-        (Request::Probe { lab }, Manner::Confused) => vec![
+        (Request::Probe { lab }, AgentBehavior::Fails) => vec![failed(lab)],
+        (Request::Probe { lab }, AgentBehavior::SendsWrongEvents) => vec![
             // For a lab that the front end did not build.
             failed(lab.wrapping_add(1000)),
             Event::Served { lab, version: 7 },
         ],
         (Request::Probe { lab }, _) => vec![
-            Event::Turned {
+            Event::BackendHealthChanged {
                 lab,
-                turn: Turn {
+                turn: BackendHealthChange {
                     namespace: "clb".to_owned(),
                     backend: ([10, 0, 0, 1], 80).into(),
                     well: false,
@@ -383,34 +396,38 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
                 evidence: Box::new(evidence.clone()),
             },
         ],
-        (Request::Remove { lab }, _) => vec![Event::Gone { lab }],
+        (Request::Remove { lab }, _) => vec![Event::Removed { lab }],
         (Request::Ping, _) => vec![Event::Alive],
         _ => Vec::new(),
     }
 }
 
 /// Runs a case on a fake agent and returns its outcome. Renders the result in every format.
-pub async fn outcome(prepared: &Prepared, evidence: &Evidence, manner: Manner) -> Outcome {
+pub async fn run_case(
+    prepared: &Prepared,
+    evidence: &Evidence,
+    manner: AgentBehavior,
+) -> CaseStatus {
     let (near, far) = duplex(1 << 16);
     let agent = tokio::spawn(serve(far, evidence.clone(), manner));
     let (reading, writing) = tokio::io::split(near);
     let connected = Agent::connect(reading, writing).await.expect("it is ready");
-    let (result, seen) = run_on(&connected, prepared.clone()).await;
+    let (result, seen) = run_on_agent(&connected, prepared.clone()).await;
     agent.abort();
     let outcome = result.result;
     let mut results = Results::new(BTreeMap::new(), vec![result.clone()]);
     results.begun = Some(1);
     let code = results.exit_code();
-    assert_eq!(code == 0, outcome == Outcome::Pass, "{results:#?}");
+    assert_eq!(code == 0, outcome == CaseStatus::Pass, "{results:#?}");
     let events = [
         Told::Begun { cases: 1 },
-        Told::Finished {
+        Told::CaseEnded {
             result: Box::new(result),
-            seen,
+            evidence: seen,
         },
-        Told::Over {
+        Told::RunEnded {
             results: Box::new(results),
-            took: Duration::ZERO,
+            duration: Duration::ZERO,
         },
     ];
     for format in [Format::Human, Format::Json, Format::Junit, Format::Github] {
@@ -428,16 +445,16 @@ pub async fn outcome(prepared: &Prepared, evidence: &Evidence, manner: Manner) -
 /// # Panics
 ///
 /// When the case passes without evidence for every expectation, or any code panics.
-pub async fn try_with(prepared: &Prepared, choices: &mut Choices<'_>) {
-    let manner = Manner::chosen(choices);
-    let mut evidence = ideal(prepared);
+pub async fn run_with_choices(prepared: &Prepared, choices: &mut Choices<'_>) {
+    let manner = AgentBehavior::choose(choices);
+    let mut evidence = ideal_evidence(prepared);
     spoil(&mut evidence, choices);
-    let why = match manner {
-        Manner::Honest => must_not_pass(prepared, &evidence),
+    let reason = match manner {
+        AgentBehavior::SendsEvidence => must_not_pass(prepared, &evidence),
         other => Some(format!("the agent is {other:?}")),
     };
-    let outcome = outcome(prepared, &evidence, manner).await;
-    if let Some(why) = why {
-        assert_ne!(outcome, Outcome::Pass, "{}: {why}", prepared.case.id);
+    let outcome = run_case(prepared, &evidence, manner).await;
+    if let Some(why) = reason {
+        assert_ne!(outcome, CaseStatus::Pass, "{}: {why}", prepared.case.id);
     }
 }

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 
 /// Path of the agent that runs on hosts and in guests.
 pub const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 /// Opens the cache that all tests share, also across processes.
-pub fn shared() -> Cache {
+pub fn shared_cache() -> Cache {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     Cache::open(directory).expect("a cache")
 }
@@ -26,8 +26,8 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
 /// Creates a guest of a kernel series from the shared cache.
 pub async fn guest(series: &str) -> Guest {
     Guest::with_agent(
-        shared(),
-        &Wanted::Series(series.to_owned()),
+        shared_cache(),
+        &KernelRequest::Series(series.to_owned()),
         PathBuf::from(AGENT),
     )
     .await

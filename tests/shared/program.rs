@@ -23,37 +23,37 @@ struct Attempt {
 
 const DENIED: &[Errno] = &[Errno::EACCES, Errno::EPERM];
 const FORBIDDEN: &[Errno] = &[Errno::EPERM];
-const UNKNOWN: &[Errno] = &[Errno::ENOSYS];
+const UNSUPPORTED: &[Errno] = &[Errno::ENOSYS];
 const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
 
 /// Name of a key in the session keyring of the process that starts svclab.
-pub const KEY: &str = "svclab-key-of-the-caller";
+pub const CALLER_KEY: &str = "svclab-key-of-the-caller";
 
 /// All attempts. Attempts on processes target the first process and this one: the kernel lets a
 /// process act on itself, so only a filter refuses both.
-const ALL: &[Attempt] = &[
-    attempt("see a process of others", NOT_FOUND, strangers),
-    attempt("find a descriptor of others", NOT_FOUND, descriptors),
-    attempt("have other rights", NOT_FOUND, rights),
+const ATTEMPTS: &[Attempt] = &[
+    attempt("see a process of others", NOT_FOUND, find_agent),
+    attempt("find a descriptor of others", NOT_FOUND, find_descriptors),
+    attempt("have other rights", NOT_FOUND, check_capabilities),
     attempt(
         "forge a frame on an inherited descriptor",
         NOT_FOUND,
-        || forge(3..1024),
+        || forge_frame(3..1024),
     ),
     attempt("forge a frame by a process's files", NOT_FOUND, || {
-        let files = others()?.into_iter().flat_map(|process| {
+        let files = other_processes()?.into_iter().flat_map(|process| {
             let files = fs::read_dir(process.join("fd")).into_iter().flatten();
             files.flatten().map(|file| file.path())
         });
         let opened: Vec<File> = files
             .filter_map(|file| OpenOptions::new().write(true).open(file).ok())
             .collect();
-        forge(opened.iter().map(File::as_raw_fd))
+        forge_frame(opened.iter().map(File::as_raw_fd))
     }),
     attempt(
         "forge a frame on a descriptor it takes",
         FORBIDDEN,
-        forge_on_taken,
+        forge_on_copied_descriptors,
     ),
     attempt("take a descriptor", FORBIDDEN, || {
         on_processes(|process| call(libc::SYS_pidfd_getfd, [pidfd(process)?, 0, 0, 0, 0]))
@@ -62,14 +62,18 @@ const ALL: &[Attempt] = &[
         // PTRACE_SEIZE.
         on_processes(|process| call(libc::SYS_ptrace, [0x4206, process, 0, 0, 0]))
     }),
-    attempt("have a process traced by who started it", FORBIDDEN, traced),
+    attempt(
+        "have a process traced by who started it",
+        FORBIDDEN,
+        trace_child,
+    ),
     attempt("find a key of who started svclab", NOT_FOUND, || {
         // A kernel without keyrings has no such file.
         let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
-        if keys.contains(KEY) {
+        if keys.contains(CALLER_KEY) {
             Ok(())
         } else {
-            Err(nothing())
+            Err(not_found())
         }
     }),
     attempt("read a key", FORBIDDEN, || {
@@ -97,17 +101,17 @@ const ALL: &[Attempt] = &[
         "list a process's descriptors",
         &[Errno::EACCES, Errno::ENODATA],
         || match fs::read_dir("/proc/1/fd")?.count() {
-            0 => Err(nothing()),
+            0 => Err(not_found()),
             _ => Ok(()),
         },
     ),
     attempt("make a namespace", FORBIDDEN, || {
-        each(&NAMESPACES, |kind| {
+        try_each(&NAMESPACES, |kind| {
             call(libc::SYS_unshare, [kind, 0, 0, 0, 0])
         })
     }),
     attempt("start a process in a new namespace", FORBIDDEN, || {
-        each(&NAMESPACES, |kind| {
+        try_each(&NAMESPACES, |kind| {
             let flags = kind | c_long::from(libc::SIGCHLD);
             match call(libc::SYS_clone, [flags, 0, 0, 0, 0])? {
                 // SAFETY: the call ends only the started child process.
@@ -116,27 +120,27 @@ const ALL: &[Attempt] = &[
             }
         })
     }),
-    attempt("start a process by clone3", UNKNOWN, || {
+    attempt("start a process by clone3", UNSUPPORTED, || {
         call(libc::SYS_clone3, [0; 5]).map(drop)
     }),
     attempt("enter a namespace", FORBIDDEN, || {
-        let own = File::open("/proc/self/ns/net")?;
+        let net_namespace = File::open("/proc/self/ns/net")?;
         // -1 is no descriptor; the filter refuses the call before the kernel checks.
-        each(&[own.as_raw_fd().into(), -1], |descriptor| {
+        try_each(&[net_namespace.as_raw_fd().into(), -1], |descriptor| {
             call(libc::SYS_setns, [descriptor, 0, 0, 0, 0])
         })
     }),
-    attempt("have io_uring", UNKNOWN, || {
+    attempt("have io_uring", UNSUPPORTED, || {
         call(libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]).map(drop)
     }),
-    attempt("use io_uring", UNKNOWN, || {
+    attempt("use io_uring", UNSUPPORTED, || {
         call(libc::SYS_io_uring_enter, [-1, 0, 0, 0, 0]).map(drop)
     }),
-    attempt("open a tree with attributes", UNKNOWN, || {
+    attempt("open a tree with attributes", UNSUPPORTED, || {
         call(467, [0; 5]).map(drop)
     }),
     // Kernels later than 6.12 have some of these calls.
-    attempt("make a call that is not known", UNKNOWN, || {
+    attempt("make a call that is not known", UNSUPPORTED, || {
         for number in [400, 463, 464, 465, 466, 468, 469, 470, 5000] {
             match call(number, [0; 5]) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
@@ -153,16 +157,16 @@ const ALL: &[Attempt] = &[
     }),
     attempt("load a program of the kernel's", FORBIDDEN, || {
         // 9999 is no BPF operation.
-        each(&[5, 9999], |operation| {
+        try_each(&[5, 9999], |operation| {
             call(libc::SYS_bpf, [operation, 0, 0, 0, 0])
         })
     }),
     attempt("write a setting that is no network's", DENIED, || {
         write("/proc/sys/kernel/core_pattern")
     }),
-    attempt("write to a device", NOT_FOUND, devices),
+    attempt("write to a device", NOT_FOUND, open_devices),
     // Last, so that the signals end nothing that other attempts need.
-    attempt("signal a process of others", NOT_FOUND, signals),
+    attempt("signal a process of others", NOT_FOUND, kill_others),
 ];
 
 /// Flags that create namespaces.
@@ -188,20 +192,20 @@ const fn attempt(
     }
 }
 
-fn nothing() -> io::Error {
+fn not_found() -> io::Error {
     Errno::ENODATA.into()
 }
 
 fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
-    let [one, two, three, four, five] = arguments;
+    let [a, two, three, four, five] = arguments;
     // SAFETY: the kernel refuses every call before it reads the target of a pointer argument, or
     // the pointer is null.
-    let done = unsafe { libc::syscall(number, one, two, three, four, five) };
+    let done = unsafe { libc::syscall(number, a, two, three, four, five) };
     Ok(Errno::result(done)?)
 }
 
 /// Tries each value until a result other than `EPERM`.
-fn each(values: &[c_long], act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
+fn try_each(values: &[c_long], act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
     for value in values {
         match act(*value) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
@@ -212,7 +216,7 @@ fn each(values: &[c_long], act: impl Fn(c_long) -> io::Result<c_long>) -> io::Re
 }
 
 fn on_processes(act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
-    each(&[1, getpid().as_raw().into()], act)
+    try_each(&[1, getpid().as_raw().into()], act)
 }
 
 fn write(path: &str) -> io::Result<()> {
@@ -224,19 +228,19 @@ fn pidfd(process: c_long) -> io::Result<c_long> {
 }
 
 /// Returns the visible processes except this one.
-fn others() -> io::Result<Vec<PathBuf>> {
-    let own = std::process::id();
-    let all = fs::read_dir("/proc")?.flatten().filter(|entry| {
+fn other_processes() -> io::Result<Vec<PathBuf>> {
+    let own_pid = std::process::id();
+    let entries = fs::read_dir("/proc")?.flatten().filter(|entry| {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.parse::<u32>().ok());
-        number.is_some_and(|number| number != own)
+        number.is_some_and(|number| number != own_pid)
     });
-    Ok(all.map(|entry| entry.path()).collect())
+    Ok(entries.map(|entry| entry.path()).collect())
 }
 
 /// Fails if no visible process can be the agent. The agent has threads; the first process here and
 /// this program in another lab have none.
-fn strangers() -> io::Result<()> {
+fn find_agent() -> io::Result<()> {
     let is_agent = |process: &PathBuf| {
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
         let threads = status
@@ -244,14 +248,14 @@ fn strangers() -> io::Result<()> {
             .find_map(|line| line.strip_prefix("Threads:\t"));
         threads.is_none_or(|threads| threads != "1")
     };
-    if others()?.iter().any(is_agent) {
+    if other_processes()?.iter().any(is_agent) {
         return Ok(());
     }
-    Err(nothing())
+    Err(not_found())
 }
 
 /// Starts a process that calls `PTRACE_TRACEME`. A traced process stops instead of exiting.
-fn traced() -> io::Result<()> {
+fn trace_child() -> io::Result<()> {
     let process = match call(libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0])? {
         0 => {
             let asked = call(libc::SYS_ptrace, [0; 5]);
@@ -265,41 +269,41 @@ fn traced() -> io::Result<()> {
     match waitpid(process, None)? {
         WaitStatus::Exited(_, 0) => Ok(()),
         WaitStatus::Exited(_, errno) => Err(io::Error::from_raw_os_error(errno)),
-        _ => Err(nothing()),
+        _ => Err(not_found()),
     }
 }
 
-fn descriptors() -> io::Result<()> {
+fn find_descriptors() -> io::Result<()> {
     // The three standard streams, and the descriptor of the directory.
     let is_alone = fs::read_dir("/proc/self/fd")?.count() <= 4;
-    let lists = others()?
+    let lists = other_processes()?
         .into_iter()
         .filter_map(|process| fs::read_dir(process.join("fd")).ok());
     if is_alone && lists.map(Iterator::count).sum::<usize>() == 0 {
-        return Err(nothing());
+        return Err(not_found());
     }
     Ok(())
 }
 
 /// Checks for exactly the three capabilities that programs get.
-fn rights() -> io::Result<()> {
+fn check_capabilities() -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let value = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.map(|line| line.trim_start_matches(':').trim().to_owned())
     };
-    let due = Some("0000000000003400".to_owned());
+    let expected = Some("0000000000003400".to_owned());
     let is_due = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
         .iter()
-        .all(|set| value(set) == due)
+        .all(|set| value(set) == expected)
         && value("NoNewPrivs").as_deref() == Some("1")
         && value("Seccomp").as_deref() == Some("2")
         && value("Groups").as_deref() == Some("");
-    if is_due { Err(nothing()) } else { Ok(()) }
+    if is_due { Err(not_found()) } else { Ok(()) }
 }
 
 /// Writes the agent's `Removed` event to each open descriptor.
-fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
+fn forge_frame(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
     let text = br#"{"say":"gone","lab":0}"#;
     let mut frame = u32::try_from(text.len())
         .unwrap_or(0)
@@ -312,19 +316,23 @@ fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
         let done = unsafe { libc::write(descriptor, frame.as_ptr().cast(), frame.len()) };
         written += usize::from(done > 0);
     }
-    if written > 0 { Ok(()) } else { Err(nothing()) }
+    if written > 0 {
+        Ok(())
+    } else {
+        Err(not_found())
+    }
 }
 
 /// Copies each descriptor of each process by PID and writes a forged frame to the first copy.
-fn forge_on_taken() -> io::Result<()> {
-    let own = c_long::from(getpid().as_raw());
-    for process in (1..=1000).filter(|process| *process != own) {
+fn forge_on_copied_descriptors() -> io::Result<()> {
+    let own_pid = c_long::from(getpid().as_raw());
+    for process in (1..=1000).filter(|process| *process != own_pid) {
         let Ok(process) = pidfd(process) else {
             continue;
         };
         for descriptor in 0..64 {
             match call(libc::SYS_pidfd_getfd, [process, descriptor, 0, 0, 0]) {
-                Ok(taken) => return forge(c_int::try_from(taken).into_iter()),
+                Ok(taken) => return forge_frame(c_int::try_from(taken).into_iter()),
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
                 Err(error) => return Err(error),
             }
@@ -335,11 +343,11 @@ fn forge_on_taken() -> io::Result<()> {
 
 /// Kills all processes that it can. The caller checks that the agent and programs of other labs
 /// survive. The kernel protects the first process of the PID namespace from signals.
-fn signals() -> io::Result<()> {
+fn kill_others() -> io::Result<()> {
     let kill = c_long::from(libc::SIGKILL);
-    let own = c_long::from(getpid().as_raw());
+    let own_pid = c_long::from(getpid().as_raw());
     let mut ended = 0;
-    for process in (2..=1000).filter(|process| *process != own) {
+    for process in (2..=1000).filter(|process| *process != own_pid) {
         ended += usize::from(call(libc::SYS_kill, [process, kill, 0, 0, 0]).is_ok());
         ended += usize::from(call(libc::SYS_tgkill, [process, process, kill, 0, 0]).is_ok());
     }
@@ -349,11 +357,11 @@ fn signals() -> io::Result<()> {
     for processes in [1, -1] {
         let _ = call(libc::SYS_kill, [processes, kill, 0, 0, 0]);
     }
-    if ended > 0 { Ok(()) } else { Err(nothing()) }
+    if ended > 0 { Ok(()) } else { Err(not_found()) }
 }
 
 /// Opens devices for writing: the serial port of a guest's agent, memory, the kernel log, disks.
-fn devices() -> io::Result<()> {
+fn open_devices() -> io::Result<()> {
     let known = ["vport", "mem", "kmsg", "vd", "sd", "nvme", "hvc", "ttyS"];
     let mut devices = fs::read_dir("/dev")?.flatten().filter(|entry| {
         let name = entry.file_name();
@@ -364,24 +372,24 @@ fn devices() -> io::Result<()> {
     if devices.any(is_open) {
         return Ok(());
     }
-    Err(nothing())
+    Err(not_found())
 }
 
 /// User, group and PID namespace of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Whose {
+pub struct ProgramIdentity {
     pub user: u32,
     pub group: u32,
-    pub room: String,
+    pub pid_namespace: String,
 }
 
 /// Prefix of the line that reports user, group and PID namespace.
-const WHOSE: &str = "runs as ";
+const IDENTITY_PREFIX: &str = "runs as ";
 
 /// Runs all attempts. Prints each attempt that was not refused to standard error.
 pub fn inside() -> ExitCode {
     let mut complaints = String::new();
-    for attempt in ALL {
+    for attempt in ATTEMPTS {
         let errno = match (attempt.act)() {
             Ok(()) => None,
             Err(error) => Some(Errno::from_raw(error.raw_os_error().unwrap_or(0))),
@@ -392,12 +400,12 @@ pub fn inside() -> ExitCode {
     }
     let room = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let (user, group) = (getuid(), getgid());
-    let said = format!(
-        "{WHOSE}{user} {group} {}\n{} tried\n",
+    let report = format!(
+        "{IDENTITY_PREFIX}{user} {group} {}\n{} tried\n",
         room.display(),
-        ALL.len()
+        ATTEMPTS.len()
     );
-    let _ = io::stdout().write_all(said.as_bytes());
+    let _ = io::stdout().write_all(report.as_bytes());
     let _ = io::stderr().write_all(complaints.as_bytes());
     if complaints.is_empty() {
         ExitCode::SUCCESS
@@ -411,17 +419,19 @@ pub fn inside() -> ExitCode {
 /// # Errors
 ///
 /// Returns the output if any attempt is missing or was not refused.
-pub fn read(said: &str) -> Result<Whose, String> {
-    let lines: BTreeSet<&str> = said.lines().map(str::trim).collect();
-    let whose = lines.iter().find_map(|line| line.strip_prefix(WHOSE));
+pub fn read(output: &str) -> Result<ProgramIdentity, String> {
+    let lines: BTreeSet<&str> = output.lines().map(str::trim).collect();
+    let whose = lines
+        .iter()
+        .find_map(|line| line.strip_prefix(IDENTITY_PREFIX));
     let words: Vec<&str> = whose.unwrap_or_default().split(' ').collect();
-    let all = format!("{} tried", ALL.len());
+    let summary = format!("{} tried", ATTEMPTS.len());
     match (&words[..], lines.len()) {
-        (&[user, group, room], 2) if lines.contains(&*all) => Ok(Whose {
-            user: user.parse().map_err(|_| said.to_owned())?,
-            group: group.parse().map_err(|_| said.to_owned())?,
-            room: room.to_owned(),
+        (&[user, group, room], 2) if lines.contains(&*summary) => Ok(ProgramIdentity {
+            user: user.parse().map_err(|_| output.to_owned())?,
+            group: group.parse().map_err(|_| output.to_owned())?,
+            pid_namespace: room.to_owned(),
         }),
-        _ => Err(said.to_owned()),
+        _ => Err(output.to_owned()),
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 /// Whether this process can receive the kernel's drop events. The process must be root of the
 /// initial user namespace with all capabilities.
-pub fn may_ask() -> bool {
+pub fn can_trace_drops() -> bool {
     let namespace = fs::metadata("/proc/self/ns/user").expect("a namespace");
     let status = fs::read_to_string("/proc/self/status").expect("a status");
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 /// Replaces source ports, the kernel release, and the function of a reverse path filter drop.
-pub fn settled(text: &str) -> String {
+pub fn normalized(text: &str) -> String {
     let mut settled = text.to_owned();
     let release = nix::sys::utsname::uname().expect("a kernel");
     settled = settled.replace(&*release.release().to_string_lossy(), "RELEASE");
     // The compiler may inline the function into others, so its name varies.
-    for (at, _) in text.match_indices("IP_RPFILTER in ") {
-        let rest = &text[at + "IP_RPFILTER in ".len()..];
+    for (start, _) in text.match_indices("IP_RPFILTER in ") {
+        let rest = &text[start + "IP_RPFILTER in ".len()..];
         let is_part = |each: char| each.is_ascii_alphanumeric() || "_.".contains(each);
         let function = rest.split(|each| !is_part(each)).next().unwrap_or_default();
         settled = settled.replace(function, "FUNCTION");

@@ -15,7 +15,7 @@ pub struct Runtime {
 
 impl Runtime {
     /// Creates a runtime directory in `/tmp` for labs that this command starts.
-    pub fn of(svclab: fn() -> Command) -> Self {
+    pub fn new(svclab: fn() -> Command) -> Self {
         // The path of a Unix socket must be short.
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
         Self { directory, svclab }
@@ -72,7 +72,7 @@ impl Runtime {
     }
 
     /// Returns the only running lab, as `ps` reports it.
-    pub fn about(&self) -> serde_json::Value {
+    pub fn lab_info(&self) -> serde_json::Value {
         let output = self.run(&["ps", "--format", "json"]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let document: serde_json::Value =
@@ -82,8 +82,8 @@ impl Runtime {
     }
 
     /// Returns the PID of the daemon of the only running lab.
-    pub fn holder(&self) -> i32 {
-        let holder = self.about()["holder"].as_i64().expect("a number");
+    pub fn daemon_pid(&self) -> i32 {
+        let holder = self.lab_info()["holder"].as_i64().expect("a number");
         i32::try_from(holder).expect("a small number")
     }
 

@@ -7,26 +7,31 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use svclab_model::plan::{CommandLimits, Namespace, Plan, Typed};
-use svclab_model::protocol::stream::{End, Exec, FromStream, Opening, Size, Terminal, ToStream};
+use svclab_model::plan::{CommandLimits, Namespace, NodeCommand, Plan};
+use svclab_model::protocol::stream::{
+    End, Exec, FromStream, StreamRequest, Terminal, TerminalSize, ToStream,
+};
 use svclab_runner::kernel::{Agent, KernelError, Session};
 
-use super::program::{self, KEY, Whose};
+use super::program::{self, CALLER_KEY, ProgramIdentity};
 
 /// Argument that makes this program run the attempts.
-pub const INSIDE: &str = "program-inside";
+pub const RUN_ATTEMPTS: &str = "program-inside";
 
 /// Argument that makes this program wait until it is killed.
-pub const WAITS: &str = "program-waits";
+pub const WAIT_FOREVER: &str = "program-waits";
 
 /// Namespace of each lab.
 const NODE: &str = "node-1";
 
 /// Whether two programs belong to two labs of one agent with privileges of the initial user
 /// namespace. Each must have an unprivileged user and group of its own.
-pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
-    let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == whose.user;
-    is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+pub fn are_isolated_on_host(first: &ProgramIdentity, second: &ProgramIdentity) -> bool {
+    let is_due = |whose: &ProgramIdentity| whose.user > 61_184 && whose.group == whose.user;
+    is_due(first)
+        && is_due(second)
+        && first.user != second.user
+        && first.pid_namespace == second.pid_namespace
 }
 
 /// Gives this process a session keyring with a key, like a login.
@@ -34,8 +39,8 @@ pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
 /// # Panics
 ///
 /// When the kernel has keyrings but refuses to create one.
-pub fn take_keys() {
-    let name = CString::new(KEY).expect("text");
+pub fn join_keyring_with_key() {
+    let name = CString::new(CALLER_KEY).expect("text");
     let none = std::ptr::null::<libc::c_char>();
     // SAFETY: the calls read texts that outlive them.
     let added = unsafe {
@@ -54,7 +59,7 @@ pub fn take_keys() {
     assert!(added >= 0 || has_none, "{}", Errno::last());
 }
 
-fn lab(typed: Vec<Typed>) -> Plan {
+fn lab(typed: Vec<NodeCommand>) -> Plan {
     Plan {
         namespaces: vec![Namespace {
             name: NODE.to_owned(),
@@ -66,8 +71,8 @@ fn lab(typed: Vec<Typed>) -> Plan {
 }
 
 /// Returns a `byHand` command that runs this program.
-fn typed(program: &str, word: &str, time: Duration) -> Typed {
-    Typed {
+fn node_command(program: &str, word: &str, time: Duration) -> NodeCommand {
+    NodeCommand {
         namespace: NODE.to_owned(),
         command: vec![program.to_owned(), word.to_owned()],
         input: String::new(),
@@ -84,21 +89,21 @@ fn typed(program: &str, word: &str, time: Duration) -> Typed {
 /// # Errors
 ///
 /// When the agent is lost or cannot start the program.
-pub async fn reached(
+pub async fn find_escapes(
     agent: &Agent,
     program: &Path,
-    are_apart: fn(&Whose, &Whose) -> bool,
+    are_isolated: fn(&ProgramIdentity, &ProgramIdentity) -> bool,
 ) -> Result<Vec<String>, KernelError> {
     let program = program.display().to_string();
     let mut complaints = Vec::new();
-    let mut other = agent.build(lab(Vec::new())).await?;
-    let theirs = run(&mut other, &program).await?;
-    other
-        .start(NODE, "other", &program, &[WAITS.to_owned()])
+    let mut other_session = agent.build(lab(Vec::new())).await?;
+    let theirs = run(&mut other_session, &program).await?;
+    other_session
+        .start(NODE, "other", &program, &[WAIT_FOREVER.to_owned()])
         .await?;
 
     // As `byHand`, which fails if the program fails.
-    let tries = typed(&program, INSIDE, CommandLimits::default().time);
+    let tries = node_command(&program, RUN_ATTEMPTS, CommandLimits::default().time);
     let mut session = match agent.build(lab(vec![tries])).await {
         Ok(session) => session,
         Err(KernelError::Failed(failure)) => {
@@ -108,47 +113,47 @@ pub async fn reached(
         Err(lost) => return Err(lost),
     };
     let mut whose = Vec::new();
-    for (way, said) in [
+    for (way, output) in [
         ("loader", run(&mut session, &program).await?),
-        ("kube-proxy", start(&mut session, &program).await?),
+        ("kube-proxy", start_and_wait(&mut session, &program).await?),
         ("exec", exec(&session, &program, None).await?),
         ("shell", exec(&session, &program, Some(terminal())).await?),
     ] {
-        match program::read(&said) {
+        match program::read(&output) {
             Ok(one) => whose.push(one),
             Err(said) => complaints.push(format!("{way}: {said}")),
         }
     }
     whose.dedup();
     match (&whose[..], program::read(&theirs)) {
-        ([own], Ok(theirs)) if are_apart(own, &theirs) => {}
+        ([own], Ok(theirs)) if are_isolated(own, &theirs) => {}
         (own, theirs) => complaints.push(format!("programs are {own:?}, others {theirs:?}")),
     }
     // The agent still answers requests, and sends nothing else.
     session.probe().await?;
     session.end().await?;
     // Ending the programs of one lab must not end those of another.
-    let late = typed(&program, WAITS, Duration::from_millis(10));
+    let late = node_command(&program, WAIT_FOREVER, Duration::from_millis(10));
     if agent.build(lab(vec![late])).await.is_ok() {
         complaints.push("a command without end was waited for".to_owned());
     }
-    let running = other.look("other").await?;
+    let running = other_session.look("other").await?;
     if let Some(ended) = running.ended {
         complaints.push(format!("the program of another lab: {ended}"));
     }
-    other.end().await?;
+    other_session.end().await?;
     Ok(complaints)
 }
 
 async fn run(session: &mut Session, program: &str) -> Result<String, KernelError> {
-    let finished = session.run(NODE, program, &[INSIDE], "").await?;
+    let finished = session.run(NODE, program, &[RUN_ATTEMPTS], "").await?;
     Ok(finished.stdout + &finished.stderr)
 }
 
 /// Starts the program like a kube-proxy and returns its output.
-async fn start(session: &mut Session, program: &str) -> Result<String, KernelError> {
+async fn start_and_wait(session: &mut Session, program: &str) -> Result<String, KernelError> {
     session
-        .start(NODE, "own", program, &[INSIDE.to_owned()])
+        .start(NODE, "own", program, &[RUN_ATTEMPTS.to_owned()])
         .await?;
     loop {
         let running = session.look("own").await?;
@@ -161,7 +166,7 @@ async fn start(session: &mut Session, program: &str) -> Result<String, KernelErr
 fn terminal() -> Terminal {
     Terminal {
         kind: "dumb".to_owned(),
-        size: Size {
+        size: TerminalSize {
             rows: 24,
             columns: 200,
         },
@@ -173,28 +178,28 @@ async fn exec(
     program: &str,
     terminal: Option<Terminal>,
 ) -> Result<String, KernelError> {
-    let mut stream = session.opener().open(Opening::Exec(Exec {
+    let mut stream = session.opener().open(StreamRequest::Exec(Exec {
         namespace: NODE.to_owned(),
         program: program.to_owned(),
-        arguments: vec![INSIDE.to_owned()],
+        arguments: vec![RUN_ATTEMPTS.to_owned()],
         terminal,
         environment: Vec::new(),
     }));
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     loop {
-        match stream.hear().await? {
+        match stream.recv().await? {
             FromStream::Output { of, bytes } => {
-                said.extend(bytes);
-                stream.tell(ToStream::Took { of });
+                output.extend(bytes);
+                stream.send(ToStream::Ack { of });
             }
             FromStream::Ended { end } => {
                 if end != (End::Status { code: 0 }) {
-                    said.extend(format!("{end:?}").bytes());
+                    output.extend(format!("{end:?}").bytes());
                 }
-                return Ok(String::from_utf8_lossy(&said).into_owned());
+                return Ok(String::from_utf8_lossy(&output).into_owned());
             }
             FromStream::Failed { failure, .. } => return Err(KernelError::Failed(failure)),
-            FromStream::Opened | FromStream::Fed | FromStream::Packets { .. } => {}
+            FromStream::Opened | FromStream::InputAck | FromStream::Packets { .. } => {}
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use svclab_model::evidence::met::{At, Met, Verdict};
+use svclab_model::evidence::met::{At, TraceEvent, Verdict};
 use svclab_model::evidence::{Evidence, SavedRules};
 use svclab_model::plan::{Backend, Iptables, Plan};
 
@@ -83,7 +83,7 @@ pub fn plan(backend: Backend) -> Plan {
 type Step = (String, Verdict);
 
 /// Returns the expected trace of the first packet to the service.
-pub fn of_service() -> Vec<Step> {
+pub fn service_trace() -> Vec<Step> {
     let jump = |chain: &str| Verdict::Jump(chain.to_owned());
     [
         ("nat PREROUTING 1 mark 0x0", jump("SERVICES")),
@@ -103,7 +103,7 @@ pub fn of_service() -> Vec<Step> {
 }
 
 /// Returns the expected trace of the packet to the forbidden port.
-pub fn of_blocked() -> Vec<Step> {
+pub fn blocked_trace() -> Vec<Step> {
     let jump = Verdict::Jump("SERVICES".to_owned());
     [
         ("nat PREROUTING 1 mark 0x0", jump),
@@ -116,20 +116,20 @@ pub fn of_blocked() -> Vec<Step> {
 }
 
 /// Returns the expected trace of the IPv6 packet that is refused.
-pub fn of_refused() -> Vec<Step> {
+pub fn refused_trace() -> Vec<Step> {
     vec![("filter FORWARD 1 mark 0x0".to_owned(), Verdict::Drop)]
 }
 
 /// Returns the steps that a kernel reports: `nf_tables` does not report the end of a chain.
-fn told(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Step> {
-    let all = backend == Backend::Legacy;
+fn reported_steps(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Step> {
+    let reports_returns = backend == Backend::Legacy;
     steps
         .iter()
-        .filter(move |(step, _)| all || !step.contains(" return "))
+        .filter(move |(step, _)| reports_returns || !step.contains(" return "))
 }
 
 /// Renders a trace event without its verdict.
-pub fn words(met: &Met) -> String {
+pub fn render(met: &TraceEvent) -> String {
     let at = match met.at {
         At::Rule(line) => line.to_string(),
         At::Return => "return".to_owned(),
@@ -139,14 +139,14 @@ pub fn words(met: &Met) -> String {
 }
 
 /// Returns the trace events of TCP SYNs of one address family, each with the packet at that time.
-pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&Met, Vec<u8>)> {
-    let mut now: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
+    let mut packets: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut steps = Vec::new();
     for met in evidence.met.iter().filter(|met| met.namespace == "router") {
         if let Some(packet) = &met.packet {
-            now.insert(met.pass, packet.clone());
+            packets.insert(met.pass, packet.clone());
         }
-        let packet = now.get(&met.pass).expect("a packet is told at first");
+        let packet = packets.get(&met.pass).expect("a packet is told at first");
         let header = if ip == 6 { 40 } else { 20 };
         let (protocol, flags) = if ip == 6 {
             (packet[6], packet.get(header + 13))
@@ -162,12 +162,12 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&Met, Vec<u8>)> {
 
 /// Returns the destination port of a packet.
 pub fn port(ip: u8, packet: &[u8]) -> u16 {
-    let at = if ip == 6 { 42 } else { 22 };
-    u16::from_be_bytes([packet[at], packet[at + 1]])
+    let offset = if ip == 6 { 42 } else { 22 };
+    u16::from_be_bytes([packet[offset], packet[offset + 1]])
 }
 
 /// Compares the trace events with the counters of every rule.
-pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
+pub fn check_counters(evidence: &Evidence, backend: Backend) {
     let mut steps: BTreeMap<(u8, &str, &str, u32), u64> = BTreeMap::new();
     for met in &evidence.met {
         if let At::Rule(line) = met.at {
@@ -185,7 +185,7 @@ pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
                 table = name;
                 lines.clear();
             }
-            let Some((counted, chain, number)) = rule(line, &mut lines) else {
+            let Some((counted, chain, number)) = parse_counted_rule(line, &mut lines) else {
                 continue;
             };
             rules += 1;
@@ -204,7 +204,10 @@ pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
 }
 
 /// Returns the packet counter of a rule, its chain, and its line in the chain.
-fn rule<'a>(line: &'a str, lines: &mut BTreeMap<&'a str, u32>) -> Option<(u64, &'a str, u32)> {
+fn parse_counted_rule<'a>(
+    line: &'a str,
+    lines: &mut BTreeMap<&'a str, u32>,
+) -> Option<(u64, &'a str, u32)> {
     let (counters, rule) = line.strip_prefix('[')?.split_once("] -A ")?;
     let (packets, _) = counters.split_once(':')?;
     let chain = rule.split(' ').next()?;
@@ -214,35 +217,36 @@ fn rule<'a>(line: &'a str, lines: &mut BTreeMap<&'a str, u32>) -> Option<(u64, &
 }
 
 /// Runs all checks on the evidence of this plan.
-pub fn check(evidence: &Evidence, backend: Backend) {
-    let said = |steps: &[&Met]| -> Vec<String> { steps.iter().map(|met| words(met)).collect() };
-    let to = |ip, wanted: &[u16]| -> Vec<&Met> {
+pub fn check_trace(evidence: &Evidence, backend: Backend) {
+    let rendered =
+        |steps: &[&TraceEvent]| -> Vec<String> { steps.iter().map(|met| render(met)).collect() };
+    let to = |ip, wanted: &[u16]| -> Vec<&TraceEvent> {
         let syns = syns(evidence, ip).into_iter();
         syns.filter(|(_, packet)| wanted.contains(&port(ip, packet)))
             .map(|(met, _)| met)
             .collect()
     };
-    let wanted = |steps: &[Step], times: usize| -> Vec<String> {
-        let once = || told(steps, backend).map(|(step, _)| step.clone());
+    let expected = |steps: &[Step], times: usize| -> Vec<String> {
+        let once = || reported_steps(steps, backend).map(|(step, _)| step.clone());
         (0..times).flat_map(|_| once()).collect()
     };
     let service = to(4, &[80, 8080]);
     let blocked = to(4, &[9999]);
-    let refused: Vec<&Met> = to(6, &[9999]);
+    let refused: Vec<&TraceEvent> = to(6, &[9999]);
     // Connections are tried one after another.
-    assert_eq!(said(&service), wanted(&of_service(), 2));
-    assert_eq!(said(&blocked), wanted(&of_blocked(), 1));
-    assert_eq!(said(&refused), wanted(&of_refused(), 1));
+    assert_eq!(rendered(&service), expected(&service_trace(), 2));
+    assert_eq!(rendered(&blocked), expected(&blocked_trace(), 1));
+    assert_eq!(rendered(&refused), expected(&refused_trace(), 1));
     let verdicts = [
-        (&service, of_service()),
-        (&blocked, of_blocked()),
-        (&refused, of_refused()),
+        (&service, service_trace()),
+        (&blocked, blocked_trace()),
+        (&refused, refused_trace()),
     ];
     for (steps, wanted) in verdicts {
-        let wanted: Vec<&Step> = told(&wanted, backend).collect();
+        let wanted: Vec<&Step> = reported_steps(&wanted, backend).collect();
         for (met, (step, verdict)) in steps.iter().zip(wanted.into_iter().cycle()) {
-            let told = (backend == Backend::Nft).then(|| verdict.clone());
-            assert_eq!(met.verdict, told, "{step}");
+            let verdict_reported = (backend == Backend::Nft).then(|| verdict.clone());
+            assert_eq!(met.verdict, verdict_reported, "{step}");
         }
     }
     for met in &service {
@@ -251,10 +255,13 @@ pub fn check(evidence: &Evidence, backend: Backend) {
             "POSTROUTING" => (None, Some("br0")),
             _ => (Some("client"), None),
         };
-        let told = (met.input.as_deref(), met.output.as_deref());
+        let interfaces = (met.input.as_deref(), met.output.as_deref());
         // Since about Linux 5.17, the kernel also reports the input interface after routing.
-        assert_eq!(told.1, output, "{met:?}");
-        assert!(told.0 == input || met.chain == "POSTROUTING", "{met:?}");
+        assert_eq!(interfaces.1, output, "{met:?}");
+        assert!(
+            interfaces.0 == input || met.chain == "POSTROUTING",
+            "{met:?}"
+        );
     }
     // The kernel applies DNAT after its chain, so the next chain matches the new destination.
     let ports: Vec<u16> = syns(evidence, 4)
@@ -263,19 +270,19 @@ pub fn check(evidence: &Evidence, backend: Backend) {
         .map(|(_, packet)| port(4, packet))
         .collect();
     assert_eq!(ports, [8080, 8080]);
-    agrees_with_counters(evidence, backend);
-    connections(evidence);
+    check_counters(evidence, backend);
+    check_conntrack(evidence);
 }
 
 /// Checks the conntrack entries of the connections to the service.
-fn connections(evidence: &Evidence) {
-    let of: Vec<_> = evidence
+fn check_conntrack(evidence: &Evidence) {
+    let entries: Vec<_> = evidence
         .connections
         .iter()
         .filter(|each| each.original.destination.port() == 80)
         .collect();
-    assert_eq!(of.len(), 2, "{:#?}", evidence.connections);
-    for each in of {
+    assert_eq!(entries.len(), 2, "{:#?}", evidence.connections);
+    for each in entries {
         assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
         assert_eq!(each.original.source.ip().to_string(), "10.0.1.2");
         assert_eq!(each.original.destination.to_string(), "10.96.0.1:80");

@@ -4,11 +4,11 @@
 use serde_json::{Map, Value, json};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Source, Sources};
-use svclab_model::plan::Patience;
-use svclab_runner::run::{Chosen, Prepared, prepare};
+use svclab_model::plan::MaxWait;
+use svclab_runner::run::{Prepared, SelectedLab, prepare};
 use svclab_scenario::Scenario;
 
-use crate::changed_lab::{change_lab, text};
+use crate::changed_lab::{change_lab, render_documents};
 use crate::choices::Choices;
 
 /// Versions of kube-proxy, each with a mode that it supports.
@@ -25,8 +25,8 @@ const PROXIES: [(&str, &str); 6] = [
 const MAX_CONNECTIONS: u64 = 1000;
 
 /// Returns the name of a server pod.
-fn server(at: usize) -> String {
-    format!("web-{at}")
+fn server_name(index: usize) -> String {
+    format!("web-{index}")
 }
 
 fn pod(name: &str, node: usize, at: usize, labels: &Value, ports: &Value) -> Value {
@@ -39,10 +39,10 @@ fn pod(name: &str, node: usize, at: usize, labels: &Value, ports: &Value) -> Val
     })
 }
 
-fn serving(at: usize, app: &str, choices: &mut Choices<'_>, nodes: usize) -> Value {
+fn serving_pod(at: usize, app: &str, choices: &mut Choices<'_>, nodes: usize) -> Value {
     let ports = json!([{"containerPort": 8080}, {"containerPort": 5353, "protocol": "UDP"}]);
     let node = 1 + choices.below(nodes);
-    pod(&server(at), node, at, &json!({"app": app}), &ports)
+    pod(&server_name(at), node, at, &json!({"app": app}), &ports)
 }
 
 /// Draws a case of a valid lab, either as generated or with some values changed. Ignores the
@@ -61,7 +61,7 @@ pub fn draw(choices: &mut Choices<'_>) -> Prepared {
             _ => {}
         }
     }
-    case_of(&lab, choices).unwrap_or_else(|why| panic!("{why}{}", text(&lab)))
+    case_of(&lab, choices).unwrap_or_else(|why| panic!("{why}{}", render_documents(&lab)))
 }
 
 /// Whether the evidence of all connections is small enough to build it many times a second.
@@ -75,11 +75,11 @@ fn is_small(prepared: &Prepared) -> bool {
 
 /// Prepares a case of a lab. Returns the reason if the lab or the case is invalid.
 pub fn case_of(lab: &[Value], choices: &mut Choices<'_>) -> Result<Prepared, String> {
-    let source = Source::from_bytes("drawn", text(lab).into_bytes());
+    let source = Source::from_bytes("drawn", render_documents(lab).into_bytes());
     let sources = Sources::from(source.map_err(|error| error.to_string())?);
     let loaded = Scenario::load(&sources);
     let (scenario, warnings) = loaded.map_err(|errors| messages(&errors))?;
-    let lab = Chosen {
+    let lab = SelectedLab {
         cases: Vec::new(),
         named: scenario.name().to_owned(),
         scenario,
@@ -90,7 +90,7 @@ pub fn case_of(lab: &[Value], choices: &mut Choices<'_>) -> Result<Prepared, Str
         return Err("the lab has no case".to_owned());
     }
     let case = &cases[choices.below(cases.len())];
-    prepare(&lab, case, Patience::SETTLED).map_err(|errors| messages(&errors))
+    prepare(&lab, case, MaxWait::SETTLED).map_err(|errors| messages(&errors))
 }
 
 fn messages(errors: &[Diagnostic]) -> String {
@@ -121,22 +121,22 @@ pub fn draw_lab(choices: &mut Choices<'_>) -> Vec<Value> {
         } else {
             choices.below(services)
         };
-        documents.push(serving(at, &format!("app-{app}"), choices, nodes));
+        documents.push(serving_pod(at, &format!("app-{app}"), choices, nodes));
     }
     for at in 0..services {
-        documents.push(service(at, choices));
+        documents.push(draw_service(at, choices));
     }
-    documents[0] = Drawn {
+    documents[0] = LabBuilder {
         nodes,
         servers,
         services,
         choices,
     }
-    .lab();
+    .lab_document();
     documents
 }
 
-fn service(at: usize, choices: &mut Choices<'_>) -> Value {
+fn draw_service(at: usize, choices: &mut Choices<'_>) -> Value {
     let kind = choices.of(&["ClusterIP", "NodePort", "LoadBalancer"]);
     let mut http = json!({"name": "http", "port": 80, "targetPort": 8080});
     let mut dns = json!({"name": "dns", "protocol": "UDP", "port": 53, "targetPort": 5353});
@@ -171,54 +171,56 @@ fn service(at: usize, choices: &mut Choices<'_>) -> Value {
 }
 
 /// State for drawing the lab document after its objects.
-struct Drawn<'c, 'b> {
+struct LabBuilder<'c, 'b> {
     nodes: usize,
     servers: usize,
     services: usize,
     choices: &'c mut Choices<'b>,
 }
 
-impl Drawn<'_, '_> {
-    fn lab(&mut self) -> Value {
+impl LabBuilder<'_, '_> {
+    fn lab_document(&mut self) -> Value {
         let (version, mode) = self.choices.of(&PROXIES);
         let mut names = Vec::new();
         let mut probes = Map::new();
         for at in 0..=self.choices.below(3) {
-            let (name, probe) = self.probe(format!("probe{at}"));
+            let (name, probe) = self.draw_probe(format!("probe{at}"));
             names.push((name.clone(), probe.clone()));
             probes.insert(name, probe);
         }
         let mut steps = Vec::new();
         // Only a real kube-proxy changes virtual servers of IPVS.
-        let most = if mode == "ipvs" { 0 } else { 3 };
-        for at in 0..self.choices.below(most) {
+        let max_steps = if mode == "ipvs" { 0 } else { 3 };
+        for at in 0..self.choices.below(max_steps) {
             let step = format!("step{at}");
             if self.choices.below(2) == 1 {
-                let (name, mut probe) = self.probe(format!("open{at}"));
+                let (name, mut probe) = self.draw_probe(format!("open{at}"));
                 if probe["protocol"] != "ping" {
                     probe["across"] = json!(step);
                 }
                 names.push((name.clone(), probe.clone()));
                 probes.insert(name, probe);
             }
-            let mut own = Map::new();
+            let mut probes_of_step = Map::new();
             if self.choices.below(2) == 1 {
-                let (name, probe) = self.probe(format!("later{at}"));
+                let (name, probe) = self.draw_probe(format!("later{at}"));
                 names.push((name.clone(), probe.clone()));
-                own.insert(name, probe);
+                probes_of_step.insert(name, probe);
             }
-            steps.push(json!({"name": step, "change": [self.change(at)], "probes": own}));
+            steps.push(
+                json!({"name": step, "change": [self.draw_change(at)], "probes": probes_of_step}),
+            );
         }
         let mut axes = json!({});
         let mut expect = Vec::new();
         if self.choices.below(2) == 1 {
             let patch = json!({"patch": "Lab", "merge": {"spec": {"iptables": "legacy"}}});
             axes = json!({"tables": {"nft": [], "legacy": [patch]}});
-            let mut row = self.row(&names, mode, &steps);
+            let mut row = self.draw_row(&names, mode, &steps);
             row["when"] = json!({"tables": "legacy"});
             expect.push(row);
         }
-        expect.push(self.row(&names, mode, &steps));
+        expect.push(self.draw_row(&names, mode, &steps));
         let fabric = json!({"foreignSources": self.choices.of(&["pass", "drop"])});
         json!({
             "apiVersion": "svclab/v1",
@@ -237,25 +239,28 @@ impl Drawn<'_, '_> {
         })
     }
 
-    fn caller(&mut self) -> String {
+    fn draw_source(&mut self) -> String {
         match self.choices.below(4) {
             0 => "pod/default/client".to_owned(),
             1 => "host/laptop".to_owned(),
             2 => format!("node-{}", 1 + self.choices.below(self.nodes)),
-            _ => format!("pod/default/{}", server(self.choices.below(self.servers))),
+            _ => format!(
+                "pod/default/{}",
+                server_name(self.choices.below(self.servers))
+            ),
         }
     }
 
-    fn probe(&mut self, name: String) -> (String, Value) {
-        let from = self.caller();
+    fn draw_probe(&mut self, name: String) -> (String, Value) {
+        let from = self.draw_source();
         let (protocol, ports) =
             self.choices
                 .of(&[("tcp", (80, 8080)), ("udp", (53, 5353)), ("ping", (0, 0))]);
         let to = match (self.choices.below(3), protocol) {
-            (_, "ping") => self.caller(),
+            (_, "ping") => self.draw_source(),
             (0, _) => format!(
                 "pod/default/{}:{}",
-                server(self.choices.below(self.servers)),
+                server_name(self.choices.below(self.servers)),
                 ports.1
             ),
             (1, _) => "host/laptop:9000".to_owned(),
@@ -272,12 +277,12 @@ impl Drawn<'_, '_> {
     }
 
     /// Draws a change that no other step makes.
-    fn change(&mut self, step: usize) -> Value {
+    fn draw_change(&mut self, step: usize) -> Value {
         let service = format!("Service/default/svc-{}", self.choices.below(self.services));
         match self.choices.below(3) {
-            0 => json!({"add": serving(10 + step, "app-0", self.choices, self.nodes)}),
+            0 => json!({"add": serving_pod(10 + step, "app-0", self.choices, self.nodes)}),
             1 if self.services + step < self.servers => {
-                json!({"terminate": format!("Pod/default/{}", server(self.services + step))})
+                json!({"terminate": format!("Pod/default/{}", server_name(self.services + step))})
             }
             _ => {
                 let config = json!({"clientIP": {"timeoutSeconds": 100 + step}});
@@ -287,10 +292,10 @@ impl Drawn<'_, '_> {
         }
     }
 
-    fn row(&mut self, probes: &[(String, Value)], mode: &str, steps: &[Value]) -> Value {
+    fn draw_row(&mut self, probes: &[(String, Value)], mode: &str, steps: &[Value]) -> Value {
         let mut row = json!({});
         for (name, probe) in probes {
-            row[name] = self.outcome(probe);
+            row[name] = self.draw_expectation(probe);
         }
         let count = [json!(0), json!(1), json!(">=1"), json!("0..3")];
         let node = format!("node-{}", 1 + self.choices.below(self.nodes));
@@ -344,7 +349,7 @@ impl Drawn<'_, '_> {
     }
 
     /// Draws the expected verdicts of a probe, for its number of connections.
-    fn outcome(&mut self, probe: &Value) -> Value {
+    fn draw_expectation(&mut self, probe: &Value) -> Value {
         let verdicts: &[&str] = match probe["protocol"].as_str() {
             Some("udp") => &["answered", "timeout", "refused", "unreachable"],
             Some("ping") => &["answered", "timeout", "unreachable"],
@@ -367,9 +372,9 @@ impl Drawn<'_, '_> {
                 let some = self
                     .choices
                     .below(usize::try_from(connections).unwrap_or(1));
-                let other = self.choices.of(&verdicts[1..]);
+                let verdict = self.choices.of(&verdicts[1..]);
                 outcome[verdicts[0]] = json!(connections - some as u64);
-                outcome[other] = json!(some);
+                outcome[verdict] = json!(some);
             }
             _ => {
                 outcome[verdicts[0]] = json!(format!("0..{connections}"));
@@ -377,11 +382,11 @@ impl Drawn<'_, '_> {
             }
         }
         if self.choices.below(3) == 2 {
-            outcome["endpoints"] = json!([server(self.choices.below(self.servers))]);
+            outcome["endpoints"] = json!([server_name(self.choices.below(self.servers))]);
         }
         match self.choices.below(8) {
-            6 => outcome["seenSource"] = json!(self.caller()),
-            7 => outcome["seenSources"] = json!([self.caller(), "node-1"]),
+            6 => outcome["seenSource"] = json!(self.draw_source()),
+            7 => outcome["seenSources"] = json!([self.draw_source(), "node-1"]),
             _ => {}
         }
         outcome

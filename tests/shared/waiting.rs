@@ -10,17 +10,17 @@ const CASE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
 /// Starts `svclab run` on the case, with further arguments. Returns when the lab is built and the
 /// probe is running. The probe waits longer than any test runs.
-pub fn start(mut svclab: Command, words: &[&str]) -> Child {
+pub fn start(mut svclab: Command, arguments: &[&str]) -> Child {
     let mut run = svclab
         .args(["run", CASE, "--max-wait=5m"])
-        .args(words)
+        .args(arguments)
         .env("SVCLAB_LOG", "debug")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let errors = run.stderr.take().expect("standard error is a pipe");
-    let mut lines = BufReader::new(errors).lines();
+    let stderr = run.stderr.take().expect("standard error is a pipe");
+    let mut lines = BufReader::new(stderr).lines();
     let begun = lines
         .by_ref()
         .map_while(Result::ok)
@@ -32,7 +32,7 @@ pub fn start(mut svclab: Command, words: &[&str]) -> Child {
 
 /// Finds the agent below a process: the first process of a PID namespace. Returns its parent, which
 /// waits for it, and the agent.
-pub fn agent_below(top: &Child) -> Option<(i32, i32)> {
+pub fn find_agent(top: &Child) -> Option<(i32, i32)> {
     let mut below = VecDeque::from([i32::try_from(top.id()).ok()?]);
     while let Some(process) = below.pop_front() {
         for child in children(process) {

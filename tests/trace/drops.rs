@@ -16,13 +16,13 @@ use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
-use svclab_model::evidence::{Drops, Evidence, Verdict};
+use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, enter};
 
 use super::inside::{self, Inside};
-use super::rights::may_ask;
-use super::{block_on, copied, dropped, host, traced};
+use super::rights::can_trace_drops;
+use super::{block_on, copied, dropped, new_host, traced};
 
 /// Target of the flood, on which no socket listens.
 const FLOODED: &str = "127.0.0.1:9";
@@ -31,12 +31,12 @@ const FLOODED: &str = "127.0.0.1:9";
 const FLOOD: u64 = 20_000;
 
 /// Asserts that the evidence states why drops are not traced, and the remedy.
-fn is_told_why(drops: &Drops) {
-    let Drops::Uncertain(why) = drops else {
+fn assert_drops_uncertain(drops: &DropEvidence) {
+    let DropEvidence::Uncertain(reason) = drops else {
         panic!("{drops:?}");
     };
     insta::allow_duplicates! {
-    insta::assert_snapshot!(why, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
+    insta::assert_snapshot!(reason, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
     }
 }
 
@@ -46,10 +46,10 @@ async fn probe(agent: &Agent, plan: Plan) -> Evidence {
 }
 
 /// Runs both kinds of drops in parallel, in one agent and in two.
-fn several_at_once(backend: Backend) {
+fn check_parallel_drops(backend: Backend) {
     let evidence: Vec<Evidence> = block_on(async {
-        let (one, two) = (host().start().await, host().start().await);
-        let (one, two) = (one.expect("an agent"), two.expect("an agent"));
+        let (first, second) = (new_host().start().await, new_host().start().await);
+        let (one, two) = (first.expect("an agent"), second.expect("an agent"));
         let labs = [
             probe(&one, dropped::plan(backend, 1, false)),
             probe(&one, dropped::plan(backend, 1, true)),
@@ -63,26 +63,26 @@ fn several_at_once(backend: Backend) {
             .iter()
             .zip([(1, false), (1, true), (2, false), (3, true)])
     {
-        if may_ask() {
-            dropped::check(evidence, times, short);
+        if can_trace_drops() {
+            dropped::check_drops(evidence, times, short);
         } else {
-            is_told_why(&evidence.drops);
+            assert_drops_uncertain(&evidence.drops);
         }
     }
 }
 
 #[test]
-fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_nft() {
-    several_at_once(Backend::Nft);
+fn drops_parallel_labs_nft_match_counters() {
+    check_parallel_drops(Backend::Nft);
 }
 
 #[test]
-fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_legacy() {
-    several_at_once(Backend::Legacy);
+fn drops_parallel_labs_legacy_match_counters() {
+    check_parallel_drops(Backend::Legacy);
 }
 
 /// Enters a new network namespace and has packets dropped there.
-fn flood_elsewhere() {
+fn flood_other_namespace() {
     unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
     let up = Command::new("ip")
         .args(["link", "set", "lo", "up"])
@@ -105,7 +105,7 @@ fn flood_elsewhere() {
 
 /// Sends packets from the client's namespace that the router drops before its rules, because the
 /// checksum of the IP header is wrong.
-fn flood_the_router(client: &File) {
+fn flood_router(client: &File) {
     setns(client, CloneFlags::CLONE_NEWNET).expect("root may");
     let mut frame = [0_u8; 60];
     frame[..6].copy_from_slice(&[0x0a, 0x58, 0xc5, 0xf6, 0xca, 0xfd]);
@@ -131,10 +131,10 @@ fn flood_the_router(client: &File) {
 
 /// Returns the evidence of a traced router, with a function that runs in another thread at the same
 /// time. The function gets the client's namespace. Returns `None` where drops cannot be traced.
-fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
+fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
     let evidence = block_on(async {
-        let agent = host().start().await.expect("an agent");
-        if !may_ask() {
+        let agent = new_host().start().await.expect("an agent");
+        if !can_trace_drops() {
             return probe(&agent, traced::plan(Backend::Nft)).await;
         }
         let mut plan = inside::plan(Backend::Nft);
@@ -146,31 +146,31 @@ fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
             .split(' ')
             .find_map(|word| word.strip_prefix("--net="));
         let client = File::open(client.expect("a path")).expect("a namespace");
-        let there = thread::spawn(move || {
+        let outer_thread = thread::spawn(move || {
             inside.await_trace();
-            let there = thread::spawn(move || doing(&client));
-            there.join().expect("it is done");
+            let work_thread = thread::spawn(move || work(&client));
+            work_thread.join().expect("it is done");
             inside.let_through(Backend::Nft);
         });
         let evidence = session.probe().await.expect("evidence");
-        there.join().expect("it is done");
+        outer_thread.join().expect("it is done");
         assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
         evidence
     });
-    if may_ask() {
+    if can_trace_drops() {
         return Some(evidence);
     }
-    is_told_why(&evidence.drops);
+    assert_drops_uncertain(&evidence.drops);
     None
 }
 
 /// If drops of other namespaces were recorded and filtered later, the buffer would overflow.
 #[test]
-fn what_others_drop_is_not_looked_at() {
-    let Some(evidence) = meanwhile(|_| flood_elsewhere()) else {
+fn drops_of_other_namespaces_are_not_recorded() {
+    let Some(evidence) = evidence_while(|_| flood_other_namespace()) else {
         return;
     };
-    let Drops::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
@@ -185,15 +185,15 @@ fn what_others_drop_is_not_looked_at() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
-    let Some(evidence) = meanwhile(flood_the_router) else {
+fn drops_beyond_buffer_are_counted() {
+    let Some(evidence) = evidence_while(flood_router) else {
         return;
     };
-    let Drops::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
-    let seen = dropped.iter().filter(|each| each.reason == "IP_CSUM");
-    let seen = u64::try_from(seen.count()).expect("a number");
+    let recorded = dropped.iter().filter(|each| each.reason == "IP_CSUM");
+    let seen = u64::try_from(recorded.count()).expect("a number");
     assert!(seen > 0 && *lost > 0, "{seen} {lost}");
     // Every drop is either recorded or counted as lost.
     let counted = evidence.counters["router"]["IpExtInCsumErrors"];
@@ -201,16 +201,16 @@ fn what_finds_no_room_is_counted() {
 }
 
 /// Returns the evidence of a case that svclab runs, started through this command.
-fn run(by: &[&str]) -> Evidence {
-    run_after(by, |_| {})
+fn run_case(prefix: &[&str]) -> Evidence {
+    run_case_after(prefix, |_| {})
 }
 
 /// Returns the same after `prepare` has changed the program's file.
-fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
+fn run_case_after(prefix: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
     let directory = tempfile::tempdir().expect("a directory");
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(directory.path(), open).expect("permissions");
-    let program = copied::copied(directory.path());
+    let program = copied::copy_programs(directory.path());
     prepare(&program);
     let lab = directory.path().join("canal-stale-rule.yaml");
     let from = concat!(
@@ -220,7 +220,7 @@ fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
     fs::copy(from, &lab).expect("a copy");
     let case = "stale=present,rpFilter=1,underlay=passes";
     let output = Command::new("env")
-        .args(by)
+        .args(prefix)
         .arg(program)
         .args(["run", "--kernel=host", "--report"])
         .arg(directory.path().join("report"))
@@ -236,24 +236,24 @@ fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
 }
 
 #[test]
-fn who_may_not_ask_is_told_so() {
-    let nobody: &[&str] = if nix::unistd::geteuid().is_root() {
-        &ORDINARY
+fn drops_without_capabilities_are_uncertain() {
+    let unprivileged: &[&str] = if nix::unistd::geteuid().is_root() {
+        &AS_ORDINARY_USER
     } else {
         &[]
     };
-    is_told_why(&run(nobody).drops);
+    assert_drops_uncertain(&run_case(unprivileged).drops);
     // Root of a user namespace only.
-    let root_there = ["unshare", "--user", "--map-root-user"];
-    is_told_why(&run(&[nobody, &root_there].concat()).drops);
+    let namespace_root = ["unshare", "--user", "--map-root-user"];
+    assert_drops_uncertain(&run_case(&[unprivileged, &namespace_root].concat()).drops);
 }
 
 /// Command prefix that runs as an ordinary user.
-const ORDINARY: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
+const AS_ORDINARY_USER: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
 
 /// Asserts that the drops were traced with both capabilities.
-fn asks(evidence: &Evidence) {
-    let Drops::Watched { lost: 0, dropped } = &evidence.drops else {
+fn assert_drops_traced(evidence: &Evidence) {
+    let DropEvidence::Watched { lost: 0, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     let filtered = dropped.iter().filter(|each| each.reason == "IP_RPFILTER");
@@ -263,22 +263,22 @@ fn asks(evidence: &Evidence) {
 }
 
 #[test]
-fn two_capabilities_are_enough_to_ask() {
-    if !may_ask() {
+fn drops_two_process_capabilities_are_traced() {
+    if !can_trace_drops() {
         // These capabilities cannot be granted either.
-        return is_told_why(&run(&[]).drops);
+        return assert_drops_uncertain(&run_case(&[]).drops);
     }
     let capable = ["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"];
-    asks(&run(&[&ORDINARY[..], &capable].concat()));
+    assert_drops_traced(&run_case(&[&AS_ORDINARY_USER[..], &capable].concat()));
 }
 
 #[test]
-fn a_file_with_two_capabilities_is_enough_to_ask() {
-    if !may_ask() {
+fn drops_two_file_capabilities_are_traced() {
+    if !can_trace_drops() {
         // The file cannot get these capabilities either.
-        return is_told_why(&run(&[]).drops);
+        return assert_drops_uncertain(&run_case(&[]).drops);
     }
-    asks(&run_after(&ORDINARY, |program| {
+    assert_drops_traced(&run_case_after(&AS_ORDINARY_USER, |program| {
         // The value that `setcap cap_bpf,cap_perfmon+ep` writes (Linux v6.12,
         // `include/uapi/linux/capability.h`, `struct vfs_cap_data`): revision 2, effective. The
         // permitted capabilities below and above 32 follow.

@@ -25,22 +25,22 @@ const LOGGERS: &str = "cat /proc/sys/net/netfilter/nf_log/2 /proc/sys/net/netfil
 impl Inside {
     fn all(&self, backend: Backend) -> Vec<String> {
         let legacy = LEGACY.iter().filter(|_| backend == Backend::Legacy);
-        let all = legacy.chain(&NFT);
-        all.map(|command| self.said(command)).collect()
+        let commands = legacy.chain(&NFT);
+        commands.map(|command| self.said(command)).collect()
     }
 
     /// Lists everything once packets are traced, then lets the probe through.
     fn look(&self, backend: Backend) -> (Vec<String>, String) {
         self.await_trace();
-        let (all, loggers) = (self.all(backend), self.said(LOGGERS));
+        let (rules, loggers) = (self.all(backend), self.said(LOGGERS));
         // The trace is still active.
         assert!(self.is_traced());
         self.let_through(backend);
-        (all, loggers)
+        (rules, loggers)
     }
 }
 
-fn nobody_sees(backend: Backend) {
+fn assert_trace_invisible(backend: Backend) {
     let evidence = with_agent(async |agent| {
         let mut session = agent.build(inside::plan(backend)).await.expect("a lab");
         let inside = Inside::of(&session);
@@ -64,11 +64,11 @@ fn nobody_sees(backend: Backend) {
 }
 
 #[test]
-fn nobody_sees_how_iptables_nft_is_traced() {
-    nobody_sees(Backend::Nft);
+fn trace_iptables_nft_is_invisible_to_others() {
+    assert_trace_invisible(Backend::Nft);
 }
 
 #[test]
-fn nobody_sees_how_iptables_legacy_is_traced() {
-    nobody_sees(Backend::Legacy);
+fn trace_iptables_legacy_is_invisible_to_others() {
+    assert_trace_invisible(Backend::Legacy);
 }

@@ -9,16 +9,16 @@ use svclab_runner::kernel::{Session, enter};
 use super::traced;
 
 /// Maximum wait of the probe, until everything has been listed.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// Command that shows the trace's own table, which tools for rules do not list; name of that table.
-const TABLES: &str = "nft list tables";
-const OWN: &str = "svclab-trace";
+const LIST_TABLES: &str = "nft list tables";
+const TRACE_TABLE: &str = "svclab-trace";
 
 pub fn plan(backend: Backend) -> Plan {
     let mut plan = traced::plan(backend);
     plan.probes.retain(|probe| probe.name == "blocked");
-    plan.probes[0].patience = PATIENCE;
+    plan.probes[0].patience = MAX_WAIT;
     plan
 }
 
@@ -45,8 +45,8 @@ impl Inside {
             .env("XTABLES_LOCKFILE", self.lock.path().join("lock"))
             .output()
             .expect("nsenter can be started");
-        let all = [output.stdout, output.stderr].concat();
-        String::from_utf8_lossy(&all)
+        let output_bytes = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&output_bytes)
             .lines()
             .filter(|line| !line.starts_with("# Generated") && !line.starts_with("# Completed"))
             .map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n")
@@ -55,20 +55,20 @@ impl Inside {
 
     /// Whether packets of the router are traced.
     pub fn is_traced(&self) -> bool {
-        self.said(TABLES).contains(OWN)
+        self.said(LIST_TABLES).contains(TRACE_TABLE)
     }
 
     pub fn await_trace(&self) {
         let begun = Instant::now();
         while !self.is_traced() {
-            assert!(begun.elapsed() < PATIENCE, "it is never there");
+            assert!(begun.elapsed() < MAX_WAIT, "it is never there");
         }
     }
 
     /// Deletes the dropping rule.
     pub fn let_through(&self, backend: Backend) {
-        let word = backend.word();
-        let said = self.said(&format!("iptables-{word} -D FORWARD 2"));
-        assert_eq!(said, "");
+        let word = backend.name();
+        let output_text = self.said(&format!("iptables-{word} -D FORWARD 2"));
+        assert_eq!(output_text, "");
     }
 }

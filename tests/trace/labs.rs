@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anstream::adapter::strip_str;
 use svclab_journey::journey::{End, Kind, journeys};
-use svclab_judge::Book;
+use svclab_judge::AddressBook;
 use svclab_model::plan::{Namespace, Watch};
-use svclab_report::journey::Telling;
+use svclab_report::journey::JourneyRenderer;
 
 use super::accounts::account;
 use super::cases::{case, cases};
@@ -19,7 +19,7 @@ use super::{probe, with_agent};
 const AT_ONCE: usize = 8;
 
 #[test]
-fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
+fn labs_with_full_evidence_know_end_of_every_packet() {
     let mut here = cases(&[]);
     here.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
     assert!(here.len() > 50, "{}", here.len());
@@ -35,7 +35,7 @@ fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
 
 /// Retransmitted replies are identical, including the ID of the IP header.
 #[test]
-fn what_is_sent_again_meets_rules_of_its_own() {
+fn journey_retransmitted_replies_have_own_matches() {
     let mut plan = case("canal-stale-rule/stale=present,rpFilter=0,underlay=drops").plan;
     plan.watch = Watch::everything(&plan);
     with_agent(async |agent| {
@@ -59,14 +59,14 @@ fn what_is_sent_again_meets_rules_of_its_own() {
 
 /// No host answers for this neighbor: packets to it wait 3 s on its node.
 #[test]
-fn what_waits_for_a_neighbour_is_told() {
+fn journey_packet_waiting_for_neighbor_is_described() {
     let case = case("service-changes/version=v1.30,mode=iptables");
     let mut plan = case.plan;
     plan.steps.clear();
     plan.probes.retain(|probe| probe.name == "call");
-    let nobody: IpAddr = [10, 244, 2, 99].into();
+    let unused_address: IpAddr = [10, 244, 2, 99].into();
     let call = &mut plan.probes[0];
-    call.to.address = nobody;
+    call.to.address = unused_address;
     call.connections = 1;
     call.patience = Duration::from_millis(200);
     call.settle = false;
@@ -77,13 +77,13 @@ fn what_waits_for_a_neighbour_is_told() {
         panic!("{journeys:#?}");
     };
     let call = &journey.flights[0];
-    assert_eq!(call.end, End::Waiting(nobody), "{call:#?}");
-    let telling = Telling {
-        book: Book::new(&case.cluster, &plan),
+    assert_eq!(call.end, End::Waiting(unused_address), "{call:#?}");
+    let telling = JourneyRenderer {
+        book: AddressBook::new(&case.cluster, &plan),
         verbose: false,
         brief: false,
     };
-    let told = strip_str(&telling.journeys(journeys.iter())).to_string();
+    let rendered = strip_str(&telling.journeys(journeys.iter())).to_string();
     let port = journey.called.expect("a call").source.port();
-    insta::assert_snapshot!(told.replace(&format!(":{port}"), ":PORT"));
+    insta::assert_snapshot!(rendered.replace(&format!(":{port}"), ":PORT"));
 }

@@ -21,27 +21,27 @@ mod traced;
 
 use std::path::PathBuf;
 
-use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::{Backend, Plan};
 use svclab_runner::kernel::{Agent, Host};
 use tokio::runtime::Builder;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
-fn host() -> Host {
+fn new_host() -> Host {
     Host::with_agent(PathBuf::from(AGENT))
 }
 
-fn block_on<T>(doing: impl Future<Output = T>) -> T {
+fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(doing)
+    runtime.block_on(work)
 }
 
-fn with_agent<T>(doing: impl AsyncFnOnce(Agent) -> T) -> T {
-    block_on(async { doing(host().start().await.expect("an agent")).await })
+fn with_agent<T>(work: impl AsyncFnOnce(Agent) -> T) -> T {
+    block_on(async { work(new_host().start().await.expect("an agent")).await })
 }
 
 fn probe(plan: Plan) -> Evidence {
@@ -52,21 +52,21 @@ fn probe(plan: Plan) -> Evidence {
 }
 
 #[test]
-fn every_step_through_iptables_nft_is_told() {
-    traced::check(&probe(traced::plan(Backend::Nft)), Backend::Nft);
+fn trace_iptables_nft_reports_all_rules() {
+    traced::check_trace(&probe(traced::plan(Backend::Nft)), Backend::Nft);
 }
 
 #[test]
-fn every_step_through_iptables_legacy_is_told() {
-    traced::check(&probe(traced::plan(Backend::Legacy)), Backend::Legacy);
+fn trace_iptables_legacy_reports_all_rules() {
+    traced::check_trace(&probe(traced::plan(Backend::Legacy)), Backend::Legacy);
 }
 
 #[test]
-fn a_plan_that_traces_nothing_hears_nothing() {
+fn trace_not_requested_records_nothing() {
     let mut plan = traced::plan(Backend::Nft);
     plan.watch.trace.clear();
     let evidence = probe(plan);
     assert!(evidence.met.is_empty() && evidence.connections.is_empty());
     assert_eq!(evidence.met_left_out, 0);
-    assert_eq!(evidence.drops, Drops::Unwatched);
+    assert_eq!(evidence.drops, DropEvidence::Unwatched);
 }

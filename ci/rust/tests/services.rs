@@ -9,14 +9,14 @@ use svclab::{Lab, LabError};
 const LAB: &str = include_str!("../../labs/node-port.yaml");
 
 #[tokio::test]
-async fn a_node_port_is_as_the_lab_expects() -> Result<(), LabError> {
+async fn node_port_all_cases_meet_expectations() -> Result<(), LabError> {
     let ran = Lab::from_yaml(LAB)?.run().await?;
     assert!(ran.passed(), "{ran}");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_node_port_of_another_node_hides_who_calls() -> Result<(), LabError> {
+async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
     let lab = Lab::from_yaml(LAB)?.case("policy=Cluster")?.watched();
     let ran = lab.run().await?;
     let case = "node-port/policy=Cluster";
@@ -41,9 +41,9 @@ async fn a_node_port_of_another_node_hides_who_calls() -> Result<(), LabError> {
 }
 
 #[tokio::test]
-async fn a_lab_that_is_wrong_says_where() {
+async fn lab_with_unknown_field_returns_error() {
     let wrong = LAB.replace("connections: 4}", "conections: 4}");
     let error = Lab::from_yaml(wrong).expect_err("a field that there is not");
-    let told = error.to_string();
-    assert!(told.contains("did you mean `connections`"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains("did you mean `connections`"), "{message}");
 }

@@ -10,18 +10,18 @@ use std::rc::Rc;
 
 /// Maximum number of recorded answers. The answer to a client that is not a probe stays on record
 /// until newer answers replace it.
-const MAX_GIVEN: usize = 1 << 16;
+const MAX_RECORDED: usize = 1 << 16;
 
 thread_local! {
-    static GIVEN: RefCell<VecDeque<(Rc<str>, SocketAddr)>> = const { RefCell::new(VecDeque::new()) };
+    static RECORDED: RefCell<VecDeque<(Rc<str>, SocketAddr)>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Creates and records the answer of a server to a peer: one line with the server's name and the
 /// peer's address.
-pub fn give(name: &Rc<str>, peer: SocketAddr) -> String {
+pub fn record(name: &Rc<str>, peer: SocketAddr) -> String {
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    GIVEN.with_borrow_mut(|given| {
-        if given.len() == MAX_GIVEN {
+    RECORDED.with_borrow_mut(|given| {
+        if given.len() == MAX_RECORDED {
             given.pop_front();
         }
         given.push_back((Rc::clone(name), peer));
@@ -33,7 +33,7 @@ pub fn give(name: &Rc<str>, peer: SocketAddr) -> String {
 /// recorded answer is accepted once. Returns `None` for any other line.
 pub fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
     let (name, peer) = parse(line)?;
-    GIVEN.with_borrow_mut(|given| {
+    RECORDED.with_borrow_mut(|given| {
         let index = given
             .iter()
             .rposition(|(by, to)| **by == *name && *to == peer)?;
@@ -55,16 +55,16 @@ mod tests {
     #[test]
     fn answer_is_accepted_once() {
         let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
-        let line = give(&Rc::from("pod/default/web"), peer);
+        let line = record(&Rc::from("pod/default/web"), peer);
         let read = Some(("pod/default/web".to_owned(), peer));
         assert_eq!(accept(line.as_bytes()), read);
         assert_eq!(accept(line.as_bytes()), None);
     }
 
     #[test]
-    fn answer_of_no_server_is_not_accepted() {
+    fn answer_without_server_record_is_rejected() {
         let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
-        give(&Rc::from("pod/default/web"), peer);
+        record(&Rc::from("pod/default/web"), peer);
         for line in [
             "pod/default/web 10.0.0.1:4243\n",
             "pod/default/wed 10.0.0.1:4242\n",
@@ -78,9 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn answer_to_a_mapped_peer_names_its_own_family() {
+    fn answer_to_mapped_peer_names_ipv4_address() {
         let mapped: SocketAddr = "[::ffff:10.0.0.1]:1".parse().unwrap();
-        assert_eq!(give(&Rc::from("a"), mapped), "a 10.0.0.1:1\n");
+        assert_eq!(record(&Rc::from("a"), mapped), "a 10.0.0.1:1\n");
     }
 
     #[test]
@@ -93,11 +93,11 @@ mod tests {
                 port,
             )
         };
-        let first = give(&name, peer(0));
-        for number in 1..=MAX_GIVEN {
-            give(&name, peer(number));
+        let first = record(&name, peer(0));
+        for number in 1..=MAX_RECORDED {
+            record(&name, peer(number));
         }
-        assert_eq!(GIVEN.with_borrow(VecDeque::len), MAX_GIVEN);
+        assert_eq!(RECORDED.with_borrow(VecDeque::len), MAX_RECORDED);
         assert_eq!(accept(first.as_bytes()), None);
     }
 }

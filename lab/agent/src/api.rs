@@ -25,19 +25,22 @@ use tokio::time::Instant;
 use super::failure;
 use super::netns::NetNs;
 use super::real_proxy::marker::{self, marker};
-use svclab_apiserver::{Answer, Ask, Refusals, Resource, Store, StoreError, Watch, answer, ask};
-use svclab_model::protocol::{Failure, Fault};
+use svclab_apiserver::{
+    ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, answer,
+    parse_request,
+};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Maximum number of connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
 /// Response body: a document, or a stream of watch events.
-type Body =
+type ResponseBody =
     Either<Full<Bytes>, StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 /// Requests that the client has made for endpoints, as `EndpointSlices` or as `Endpoints`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Interest {
+pub enum EndpointRequests {
     #[default]
     None,
     /// The client has listed endpoints.
@@ -54,22 +57,22 @@ pub struct Api {
 
 struct Shared {
     store: RefCell<Store>,
-    endpoints: Cell<Interest>,
-    refusals: RefCell<Refusals>,
+    endpoint_requests: Cell<EndpointRequests>,
+    refusals: RefCell<RejectedRequests>,
     /// Version of the store. Watches wait for it to change.
     version: watch::Sender<u64>,
 }
 
 impl Api {
     /// Creates the API server of a node, without objects and without a socket.
-    pub fn of(node: &str) -> Self {
+    pub fn new(node: &str) -> Self {
         let store = Store::new();
         Self {
             shared: Rc::new(Shared {
-                refusals: RefCell::new(Refusals::of(node)),
+                refusals: RefCell::new(RejectedRequests::new(node)),
                 version: watch::Sender::new(store.version()),
                 store: RefCell::new(store),
-                endpoints: Cell::default(),
+                endpoint_requests: Cell::default(),
             }),
             tasks: JoinSet::new(),
         }
@@ -82,7 +85,7 @@ impl Api {
     ///
     /// When an object cannot be served.
     pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
-        self.change(|store| store.replace(objects))
+        self.update(|store| store.replace(objects))
     }
 
     /// Replaces or adds these objects, keeps all others and sends the changes to all watches.
@@ -91,8 +94,8 @@ impl Api {
     /// # Errors
     ///
     /// When an object cannot be served.
-    pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
-        self.change(|store| store.put(objects))
+    pub fn upsert(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.update(|store| store.upsert(objects))
     }
 
     /// Serves the next marker.
@@ -104,11 +107,11 @@ impl Api {
         clippy::disallowed_methods,
         reason = "kube-proxy compares it with the time of day at its own start"
     )]
-    pub fn mark(&self) -> Result<(), Failure> {
+    pub fn put_marker(&self) -> Result<(), Failure> {
         let number = self.shared.store.borrow().version();
         // The clock may have been set back since kube-proxy started.
         let time = SystemTime::now() + Duration::from_hours(24);
-        self.put(marker(number, time)).map(drop)
+        self.upsert(marker(number, time)).map(drop)
     }
 
     /// Whether the store contains a marker.
@@ -121,22 +124,22 @@ impl Api {
     }
 
     /// Returns the requests that the client has made for endpoints.
-    pub fn endpoints(&self) -> Interest {
-        self.shared.endpoints.get()
+    pub fn endpoints(&self) -> EndpointRequests {
+        self.shared.endpoint_requests.get()
     }
 
     /// Returns the requests that the server refused.
-    pub fn refusals(&self) -> Ref<'_, Refusals> {
+    pub fn refusals(&self) -> Ref<'_, RejectedRequests> {
         self.shared.refusals.borrow()
     }
 
-    fn change(
+    fn update(
         &self,
         change: impl FnOnce(&mut Store) -> Result<(), StoreError>,
     ) -> Result<u64, Failure> {
         let mut store = self.shared.store.borrow_mut();
         change(&mut store).map_err(|error| Failure {
-            fault: Fault::Input,
+            fault: FailureKind::Input,
             message: format!("the API server of the lab: {error}"),
             remedy: None,
             rejected: None,
@@ -150,13 +153,14 @@ impl Api {
     /// # Errors
     ///
     /// When the address is in use or no file descriptor is left.
-    pub fn open(mut self, ns: &NetNs, name: &str, at: SocketAddr) -> Result<Self, Failure> {
+    pub fn open(mut self, ns: &NetNs, name: &str, address: SocketAddr) -> Result<Self, Failure> {
         let listener = ns
-            .enter(|| listen(at))
+            .enter(|| listen(address))
             .and_then(|opened| opened)
             .map_err(|error| {
-                let message = format!("cannot serve the Kubernetes API on {at} in {name}: {error}");
-                failure::machine(message, &error)
+                let message =
+                    format!("cannot serve the Kubernetes API on {address} in {name}: {error}");
+                failure::host(message, &error)
             })?;
         self.tasks
             .spawn_local(accept(listener, Rc::clone(&self.shared)));
@@ -164,14 +168,14 @@ impl Api {
     }
 }
 
-fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(
-        Domain::for_address(at),
+        Domain::for_address(address),
         Type::STREAM.nonblocking().cloexec(),
         None,
     )?;
     socket.set_reuse_address(true)?;
-    socket.bind(&at.into())?;
+    socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
@@ -182,7 +186,7 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    conversations.spawn_local(converse(stream, Rc::clone(&shared)));
+                    conversations.spawn_local(serve_connection(stream, Rc::clone(&shared)));
                 }
                 // The client closed the connection, or no file descriptor is left. The next accept
                 // may succeed.
@@ -193,7 +197,7 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>) {
     }
 }
 
-async fn converse(stream: TcpStream, shared: Rc<Shared>) {
+async fn serve_connection(stream: TcpStream, shared: Rc<Shared>) {
     let service = service_fn(move |request| {
         let shared = Rc::clone(&shared);
         async move { Ok::<_, Infallible>(respond(request, &shared).await) }
@@ -204,7 +208,7 @@ async fn converse(stream: TcpStream, shared: Rc<Shared>) {
         .await;
 }
 
-async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Body> {
+async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<ResponseBody> {
     let target = request
         .uri()
         .path_and_query()
@@ -213,34 +217,36 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
     let method = request.method().to_string();
     // The body of a request is read to its end, but not used.
     let _ = request.into_body().collect().await;
-    let answered = ask(&method, &target).and_then(|asked| {
-        let of_endpoints = matches!(
-            &asked,
-            Ask::Objects { form, .. }
+    let result = parse_request(&method, &target).and_then(|api_request| {
+        let is_for_endpoints = matches!(
+            &api_request,
+            ApiRequest::Objects { form, .. }
                 if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
         );
-        let answered = answer(&shared.store.borrow(), asked)?;
-        if of_endpoints {
+        let answered = answer(&shared.store.borrow(), api_request)?;
+        if is_for_endpoints {
             let interest = match answered {
-                Answer::Whole { .. } => Interest::Listed,
-                Answer::Stream { .. } => Interest::Watched,
+                ApiResponse::Document { .. } => EndpointRequests::Listed,
+                ApiResponse::Stream { .. } => EndpointRequests::Watched,
             };
-            shared.endpoints.set(shared.endpoints.get().max(interest));
+            shared
+                .endpoint_requests
+                .set(shared.endpoint_requests.get().max(interest));
         }
         Ok(answered)
     });
-    let answered = answered.unwrap_or_else(|refusal| {
+    let answered = result.unwrap_or_else(|refusal| {
         let mut refusals = shared.refusals.borrow_mut();
-        refusals.note(&method, &target, &refusal);
-        Answer::from(&refusal)
+        refusals.record(&method, &target, &refusal);
+        ApiResponse::from(&refusal)
     });
     let (code, body) = match answered {
-        Answer::Whole { code, body } => (
+        ApiResponse::Document { code, body } => (
             StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             Either::Left(Full::from(body.to_string())),
         ),
-        Answer::Stream { watch, seconds } => {
-            let told = told(Rc::clone(shared), watch, seconds);
+        ApiResponse::Stream { watch, seconds } => {
+            let told = watch_events(Rc::clone(shared), watch, seconds);
             (StatusCode::OK, Either::Right(StreamBody::new(told)))
         }
     };
@@ -252,19 +258,19 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
 }
 
 /// Returns the events of a watch as a stream that ends after `seconds`.
-fn told(
+fn watch_events(
     shared: Rc<Shared>,
     watch: Watch,
     seconds: Option<u64>,
 ) -> LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>> {
     let changed = shared.version.subscribe();
-    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     unfold(
         (shared, watch, changed),
         move |(shared, mut watch, mut changed)| async move {
             loop {
                 changed.mark_unchanged();
-                let events = watch.tell(&shared.store.borrow());
+                let events = watch.next_events(&shared.store.borrow());
                 if !events.is_empty() {
                     let mut lines = String::new();
                     for event in events {
@@ -277,15 +283,15 @@ fn told(
                 if watch.has_ended() {
                     return None;
                 }
-                let over = async {
-                    match until {
+                let timed_out = async {
+                    match deadline {
                         Some(until) => tokio::time::sleep_until(until).await,
                         None => pending().await,
                     }
                 };
                 tokio::select! {
                     waited = changed.changed() => waited.ok()?,
-                    () = over => return None,
+                    () = timed_out => return None,
                 }
             }
         },

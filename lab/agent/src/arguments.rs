@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use svclab_diagnostic::exit_code;
 
-use crate::contain::Standing;
-use crate::{INIT, MACHINE, PROGRAM, restore};
+use crate::contain::AgentPrivilege;
+use crate::{HOST_OPTION, INIT, PROGRAM, restore};
 
 /// Help text.
 const USAGE: &str = "svclab starts this program to build labs.\n\n\
@@ -18,7 +18,7 @@ enum Task {
     /// Run as the first process of a guest.
     Init,
     /// Serve labs.
-    Serve(Standing, Vec<PathBuf>),
+    Serve(AgentPrivilege, Vec<PathBuf>),
     /// Print a text.
     Print(String),
 }
@@ -26,31 +26,31 @@ enum Task {
 /// Runs the program `svclab-agent`.
 #[must_use]
 pub fn start() -> ExitCode {
-    if let Some(code) = restore::called() {
+    if let Some(code) = restore::run_if_called() {
         return code;
     }
     match parse(std::env::args_os().skip(1)) {
-        Some(Task::Init) => crate::init(),
-        Some(Task::Serve(standing, programs)) => crate::main(standing, &programs),
+        Some(Task::Init) => crate::run_as_init(),
+        Some(Task::Serve(standing, programs)) => crate::run_contained(standing, &programs),
         Some(Task::Print(text)) => {
             crate::print(&text);
             ExitCode::SUCCESS
         }
         None => {
-            crate::complain(USAGE);
-            exit_code::INPUT.into()
+            crate::print_error(USAGE);
+            exit_code::INVALID_INPUT.into()
         }
     }
 }
 
 fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Task> {
-    let mut standing = Standing::Contained;
+    let mut standing = AgentPrivilege::Contained;
     let mut programs = Vec::new();
     let mut is_init = false;
     while let Some(argument) = arguments.next() {
         match argument.to_str()? {
             INIT => is_init = true,
-            MACHINE => standing = Standing::Machine,
+            HOST_OPTION => standing = AgentPrivilege::Host,
             PROGRAM => programs.push(arguments.next()?.into()),
             "--version" => {
                 let version = env!("CARGO_PKG_VERSION");

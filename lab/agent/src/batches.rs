@@ -14,37 +14,40 @@ use svclab_ruleset::nft;
 
 /// Maximum number of netlink bytes in one commit. The socket buffer has 212,992 bytes unless
 /// `net.core.wmem_default` of the host differs.
-pub const LIMIT: usize = 156_000;
+pub const MAX_BATCH_BYTES: usize = 156_000;
 
 /// Bytes of a rule with a comment, a set, a mark and a probability.
-const RULE: usize = 1_300;
+const RULE_BYTES: usize = 1_300;
 
 /// Bytes of the declaration of an existing chain: the chain, and the deletion of its rules.
-const CHAIN: usize = 250;
+const CHAIN_BYTES: usize = 250;
 
 /// Returns the maximum number of netlink bytes for one line of a restore program's input.
-pub const fn weight(line: &str) -> usize {
+pub const fn netlink_bytes(line: &str) -> usize {
     match line.as_bytes().first() {
-        Some(b'-') => RULE,
-        Some(b':') => CHAIN,
+        Some(b'-') => RULE_BYTES,
+        Some(b':') => CHAIN_BYTES,
         _ => 0,
     }
 }
 
 /// Splits `input` into the inputs that `program` receives in sequence. A program that exits at the
 /// end of its input is started once for each part.
-pub fn for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
+pub fn split_for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
     match program {
-        "nft" => nft::batches(input).into_iter().map(Cow::Owned).collect(),
-        _ if program.contains("-nft-") => vec![of(input)],
+        "nft" => nft::split_batches(input)
+            .into_iter()
+            .map(Cow::Owned)
+            .collect(),
+        _ if program.contains("-nft-") => vec![split_commits(input)],
         _ => vec![Cow::Borrowed(input)],
     }
 }
 
 /// Inserts a commit wherever a table exceeds [`LIMIT`], into the input of a restore program that
 /// runs without flushing.
-fn of(input: &str) -> Cow<'_, str> {
-    if input.lines().map(weight).sum::<usize>() <= LIMIT {
+fn split_commits(input: &str) -> Cow<'_, str> {
+    if input.lines().map(netlink_bytes).sum::<usize>() <= MAX_BATCH_BYTES {
         return Cow::Borrowed(input);
     }
     let mut batches = String::with_capacity(input.len() + input.len() / 64);
@@ -53,11 +56,11 @@ fn of(input: &str) -> Cow<'_, str> {
         if line.starts_with('*') {
             (table, size) = (line, 0);
         }
-        if size + weight(line) > LIMIT {
+        if size + netlink_bytes(line) > MAX_BATCH_BYTES {
             batches.extend(["COMMIT\n", table, "\n"]);
             size = 0;
         }
-        size += weight(line);
+        size += netlink_bytes(line);
         batches.extend([line, "\n"]);
     }
     Cow::Owned(batches)
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_table_is_committed_in_parts_and_nothing_else_changes() {
+    fn large_table_is_committed_in_parts() {
         let rules: Vec<String> = (0..250)
             .map(|n| format!("-A A -m mark --mark {n}"))
             .collect();
@@ -76,7 +79,7 @@ mod tests {
             "*filter\n:F - [0:0]\n-A F -j DROP\nCOMMIT\n*nat\n:A - [0:0]\n{}\nCOMMIT\n",
             rules.join("\n")
         );
-        let batches = of(&input);
+        let batches = split_commits(&input);
         let commits = batches.matches("COMMIT\n*nat\n").count();
         assert_eq!(commits, 1 + 2, "{batches}");
         let whole: Vec<&str> = batches
@@ -86,7 +89,7 @@ mod tests {
         assert_eq!(whole.len(), 251);
         assert_eq!(whole[1..], rules);
         for batch in batches.split("COMMIT\n") {
-            assert!(batch.lines().map(weight).sum::<usize>() <= LIMIT);
+            assert!(batch.lines().map(netlink_bytes).sum::<usize>() <= MAX_BATCH_BYTES);
         }
     }
 
@@ -94,18 +97,18 @@ mod tests {
     fn batches_of_many_chains_are_committed_in_parts() {
         let chains: Vec<String> = (0..2_000).map(|n| format!(":C{n} - [0:0]")).collect();
         let input = format!("*nat\n{}\n-A C0 -j C1\nCOMMIT\n", chains.join("\n"));
-        let batches = of(&input);
+        let batches = split_commits(&input);
         assert!(batches.matches("COMMIT\n*nat\n").count() > 2);
         for batch in batches.split("COMMIT\n") {
-            assert!(batch.lines().map(weight).sum::<usize>() <= LIMIT);
+            assert!(batch.lines().map(netlink_bytes).sum::<usize>() <= MAX_BATCH_BYTES);
         }
         let declared = batches.lines().filter(|line| line.starts_with(':'));
         assert!(declared.eq(&chains));
     }
 
     #[test]
-    fn what_is_small_stays_as_it_is() {
+    fn small_input_is_unchanged() {
         let input = "*nat\n:A - [0:0]\n-A A -j RETURN\nCOMMIT\n";
-        assert!(matches!(of(input), Cow::Borrowed(text) if text == input));
+        assert!(matches!(split_commits(input), Cow::Borrowed(text) if text == input));
     }
 }

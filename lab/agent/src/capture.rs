@@ -16,40 +16,40 @@ use nix::sys::time::TimeSpec;
 use tokio::io::unix::AsyncFd;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::clock::Clock;
-use super::closing::Closing;
+use super::clock::PacketClock;
+use super::closing::ClosingSockets;
 use super::netns::NetNs;
 use super::{failure, poll};
 use svclab_model::evidence::{Direction, MAX_PACKETS, Packet};
 use svclab_model::protocol::Failure;
 
 /// Maximum number of bytes kept of each packet. A whole Ethernet frame fits.
-const SNAP: usize = 1600;
+const MAX_PACKET_BYTES: usize = 1600;
 
 /// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
-const ROOM: usize = 4 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Packets captured so far in all namespaces of a lab.
 #[derive(Debug, Default)]
-pub struct Basket {
-    clock: Clock,
+pub struct CaptureBuffer {
+    clock: PacketClock,
     packets: Vec<Packet>,
-    left_out: u64,
+    missed: u64,
     /// Time after which no packet is kept.
-    end: Option<u64>,
+    end_time: Option<u64>,
 }
 
-impl Basket {
+impl CaptureBuffer {
     /// Returns the number of packets in the buffer.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
     /// Returns the number of captured packets, including those that did not fit.
-    pub fn heard(&self) -> u64 {
+    pub fn count_captured(&self) -> u64 {
         u64::try_from(self.packets.len())
             .unwrap_or(u64::MAX)
-            .saturating_add(self.left_out)
+            .saturating_add(self.missed)
     }
 
     /// Returns the current time on the clock of the packet timestamps.
@@ -59,15 +59,15 @@ impl Basket {
 
     /// Discards all packets after `time`, including those already in the buffer.
     pub fn end_at(&mut self, time: u64) {
-        self.end = Some(time);
+        self.end_time = Some(time);
         self.packets.retain(|packet| packet.time <= time);
     }
 
     /// Returns the same as [`Basket::take`], but keeps the packets.
-    pub fn so_far(&self) -> (Vec<Packet>, u64) {
+    pub fn snapshot(&self) -> (Vec<Packet>, u64) {
         let mut packets = self.packets.clone();
         packets.sort_by_key(|packet| packet.time);
-        (packets, self.left_out)
+        (packets, self.missed)
     }
 
     /// Removes all packets. Returns them in order of time, and the number of packets that did not
@@ -75,7 +75,7 @@ impl Basket {
     pub fn take(&mut self) -> (Vec<Packet>, u64) {
         let mut packets = std::mem::take(&mut self.packets);
         packets.sort_by_key(|packet| packet.time);
-        (packets, std::mem::take(&mut self.left_out))
+        (packets, std::mem::take(&mut self.missed))
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Capture {
     fd: Rc<AsyncFd<OwnedFd>>,
     namespace: Rc<str>,
     names: Rc<HashMap<u32, String>>,
-    basket: Rc<RefCell<Basket>>,
+    buffer: Rc<RefCell<CaptureBuffer>>,
     reader: AbortOnDropHandle<()>,
 }
 
@@ -94,25 +94,25 @@ impl Capture {
     /// # Errors
     ///
     /// When the namespace cannot be entered or the kernel refuses the socket.
-    pub fn begin(
+    pub fn start(
         ns: &NetNs,
         namespace: &str,
         names: HashMap<u32, String>,
-        basket: Rc<RefCell<Basket>>,
+        buffer: Rc<RefCell<CaptureBuffer>>,
     ) -> Result<Self, Failure> {
         let fd = open(ns, namespace)?;
         let (fd, namespace, names) = (Rc::new(fd), Rc::from(namespace), Rc::new(names));
-        let reader = AbortOnDropHandle::new(tokio::task::spawn_local(read_on(
+        let reader = AbortOnDropHandle::new(tokio::task::spawn_local(read_packets(
             Rc::clone(&fd),
             Rc::clone(&namespace),
             Rc::clone(&names),
-            Rc::clone(&basket),
+            Rc::clone(&buffer),
         )));
         Ok(Self {
             fd,
             namespace,
             names,
-            basket,
+            buffer,
             reader,
         })
     }
@@ -122,15 +122,15 @@ impl Capture {
     pub fn drain(&self) {
         while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
         {
-            keep(&self.basket, packet);
+            store(&self.buffer, packet);
         }
-        self.basket.borrow_mut().left_out += dropped(self.fd.get_ref().as_raw_fd());
+        self.buffer.borrow_mut().missed += dropped(self.fd.get_ref().as_raw_fd());
     }
 }
 
 /// Ends captures. When this function returns, their sockets are closed or being closed by the
 /// kernel (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
-pub async fn end(captures: Vec<Capture>) -> Closing {
+pub async fn end(captures: Vec<Capture>) -> ClosingSockets {
     let mut sockets = Vec::with_capacity(captures.len());
     for Capture { fd, reader, .. } in captures {
         // The reader task holds the socket until its abort completes.
@@ -138,7 +138,7 @@ pub async fn end(captures: Vec<Capture>) -> Closing {
         let _ = reader.await;
         sockets.extend(Rc::into_inner(fd).map(AsyncFd::into_inner));
     }
-    Closing::begin(sockets)
+    ClosingSockets::start(sockets)
 }
 
 /// Opens a socket that receives every packet of a namespace.
@@ -155,14 +155,15 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
             SockProtocol::EthAll,
         )?;
         setsockopt(&fd, ReceiveTimestampns, &true)?;
-        setsockopt(&fd, RcvBufForce, &ROOM).or_else(|_| setsockopt(&fd, RcvBuf, &ROOM))?;
+        setsockopt(&fd, RcvBufForce, &RECEIVE_BUFFER_BYTES)
+            .or_else(|_| setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER_BYTES))?;
         Ok(fd)
     };
     ns.enter(open)
         .and_then(|opened| opened)
         .and_then(poll::register)
         .map_err(|error| {
-            failure::machine(
+            failure::host(
                 format!("cannot watch the packets of {namespace}: {error}"),
                 &error,
             )
@@ -190,32 +191,32 @@ pub fn dropped(socket: RawFd) -> u64 {
     if got == 0 { counts.tp_drops.into() } else { 0 }
 }
 
-async fn read_on(
+async fn read_packets(
     fd: Rc<AsyncFd<OwnedFd>>,
     namespace: Rc<str>,
     names: Rc<HashMap<u32, String>>,
-    basket: Rc<RefCell<Basket>>,
+    buffer: Rc<RefCell<CaptureBuffer>>,
 ) {
     while let Ok(mut ready) = fd.readable().await {
         while let Ok(Ok(packet)) =
             ready.try_io(|fd| receive(fd.get_ref().as_raw_fd(), &namespace, &names))
         {
-            keep(&basket, packet);
+            store(&buffer, packet);
         }
     }
 }
 
-fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
-    let mut basket = basket.borrow_mut();
+fn store(buffer: &RefCell<CaptureBuffer>, packet: Option<Packet>) {
+    let mut basket = buffer.borrow_mut();
     if let Some(mut packet) = packet {
         packet.time = basket.clock.time(packet.time);
-        if basket.end.is_some_and(|end| packet.time > end) {
+        if basket.end_time.is_some_and(|end| packet.time > end) {
             return;
         }
         if basket.packets.len() < MAX_PACKETS {
             basket.packets.push(packet);
         } else {
-            basket.left_out += 1;
+            basket.missed += 1;
         }
     }
 }
@@ -226,7 +227,7 @@ fn receive(
     namespace: &str,
     names: &HashMap<u32, String>,
 ) -> io::Result<Option<Packet>> {
-    receive_in(&mut [0; SNAP], socket, namespace, names)
+    receive_in(&mut [0; MAX_PACKET_BYTES], socket, namespace, names)
 }
 
 /// Receives the next packet and keeps as much of it as fits into `bytes`. Returns `None` for a
@@ -257,8 +258,8 @@ pub fn receive_in(
         ControlMessageOwned::ScmTimestampns(time) => Some(time),
         _ => None,
     });
-    let from = message.address;
-    let Some(link) = from.as_ref().and_then(SockaddrStorage::as_link_addr) else {
+    let address = message.address;
+    let Some(link) = address.as_ref().and_then(SockaddrStorage::as_link_addr) else {
         return Ok(None);
     };
     let Some(interface) = u32::try_from(link.ifindex())

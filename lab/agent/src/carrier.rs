@@ -6,18 +6,18 @@ use futures_util::TryStreamExt;
 use netlink_packet_route::link::{LinkAttribute, State};
 
 use super::failure;
-use super::wire::{Wire, refused};
+use super::wire::{NamespaceNetlink, step_failure};
 use svclab_model::plan::{Link, LinkKind, Namespace};
 use svclab_model::protocol::Failure;
 
 /// Time limit for an interface to carry packets once both its ends are up. The kernel's link watch
 /// runs at least once per second.
-const CARRIES_WITHIN: Duration = Duration::from_secs(10);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval between checks of the interface state.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-impl Wire {
+impl NamespaceNetlink {
     /// Waits until the namespace's veth pairs carry packets or, with `bridged`, its bridges do. A
     /// bridge starts to carry packets after its ports. `all` are all namespaces of the lab; a veth
     /// interface whose peer is down is skipped.
@@ -32,32 +32,30 @@ impl Wire {
     ///
     /// When an interface does not carry packets within [`CARRIES_WITHIN`], or the kernel rejects
     /// the query.
-    pub async fn carry(
+    pub async fn wait_for_carrier(
         &self,
         plan: &Namespace,
-        all: &[Namespace],
+        namespaces: &[Namespace],
         bridged: bool,
     ) -> Result<(), Failure> {
         let carries = |link: &&Link| match link.kind {
-            LinkKind::Veth { .. } => !bridged && is_whole(link, all),
-            LinkKind::Bridge => bridged && has_port(plan, all, &link.name),
+            LinkKind::Veth { .. } => !bridged && has_both_ends_up(link, namespaces),
+            LinkKind::Bridge => bridged && has_port(plan, namespaces, &link.name),
             LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
         for link in plan.links.iter().filter(carries) {
             let index = self.index(plan, &link.name)?;
             let begun = Instant::now();
-            while !self
-                .is_up(index)
-                .await
-                .map_err(|error| refused(&plan.name, &format!("look at {}", link.name), &error))?
-            {
-                if begun.elapsed() > CARRIES_WITHIN {
+            while !self.is_up(index).await.map_err(|error| {
+                step_failure(&plan.name, &format!("look at {}", link.name), &error)
+            })? {
+                if begun.elapsed() > CARRIER_TIMEOUT {
                     return Err(failure::bug(format!(
                         "{} in {} was brought up and carries nothing",
                         link.name, plan.name
                     )));
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
@@ -75,19 +73,19 @@ impl Wire {
 }
 
 /// Whether a bridge has a port that can carry packets.
-fn has_port(plan: &Namespace, all: &[Namespace], bridge: &str) -> bool {
+fn has_port(plan: &Namespace, namespaces: &[Namespace], bridge: &str) -> bool {
     let mut links = plan.links.iter();
-    links.any(|link| link.bridge.as_deref() == Some(bridge) && is_whole(link, all))
+    links.any(|link| link.bridge.as_deref() == Some(bridge) && has_both_ends_up(link, namespaces))
 }
 
 /// Whether the plan sets an interface up and, for a veth interface, its peer too.
-fn is_whole(link: &Link, all: &[Namespace]) -> bool {
-    let far = match &link.kind {
+fn has_both_ends_up(link: &Link, namespaces: &[Namespace]) -> bool {
+    let peer_link = match &link.kind {
         LinkKind::Veth { namespace, peer } => {
-            let far = all.iter().find(|each| each.name == *namespace);
+            let far = namespaces.iter().find(|each| each.name == *namespace);
             far.and_then(|far| far.links.iter().find(|each| each.name == *peer))
         }
         _ => None,
     };
-    !link.down && far.is_none_or(|far| !far.down)
+    !link.down && peer_link.is_none_or(|far| !far.down)
 }

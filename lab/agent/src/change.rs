@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
-use super::wire::Wire;
+use super::wire::NamespaceNetlink;
 use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
-use svclab_model::plan::delta::{Change, RulesChange, SetsChange};
+use svclab_model::plan::delta::{NamespaceDelta, RulesChange, SetsChange};
 use svclab_model::plan::{Delta, Iptables, Namespace};
-use svclab_model::protocol::{Failure, Turn};
+use svclab_model::protocol::{BackendHealthChange, Failure};
 use svclab_model::tools::iptables_program;
 
 impl Lab {
@@ -23,25 +23,28 @@ impl Lab {
         &mut self,
         delta: Delta,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
         if delta.health.is_some() {
-            self.checks.shutdown().await;
+            self.health_checks.shutdown().await;
         }
         // Interfaces go down first, so that peers behind them do not notice that servers stop.
         for change in &delta.namespaces {
-            let (at, wire) = self.place_of(&change.namespace)?;
+            let (index, wire) = self.find_namespace(&change.namespace)?;
             let down = change.links.iter().filter(|link| link.up == Some(false));
             for link in down {
-                wire.take_down(&self.plan.namespaces[at], &link.name)
+                wire.set_link_down(&self.plan.namespaces[index], &link.name)
                     .await?;
             }
         }
-        for gone in &delta.stop {
-            step(format!("end {}", gone.name));
-            let at = self.servers.iter().position(|(server, _)| server == gone);
-            let Some(at) = at else {
-                return Err(failure::bug(format!("{} is not served", gone.name)));
+        for stopped in &delta.stop {
+            step(format!("end {}", stopped.name));
+            let index = self
+                .servers
+                .iter()
+                .position(|(server, _)| server == stopped);
+            let Some(at) = index else {
+                return Err(failure::bug(format!("{} is not served", stopped.name)));
             };
             self.servers.remove(at).1.shutdown().await;
         }
@@ -49,24 +52,25 @@ impl Lab {
         let links = delta.namespaces.iter().flat_map(|change| &change.links);
         let comes_up = links.into_iter().any(|link| link.up == Some(true));
         for change in delta.namespaces {
-            self.change_one(change).await?;
+            self.apply_namespace_delta(change).await?;
         }
         if comes_up {
-            let all = &self.plan.namespaces;
+            let namespaces = &self.plan.namespaces;
             for bridged in [false, true] {
-                for (namespace, wire) in all.iter().zip(&self.wires) {
-                    wire.carry(namespace, all, bridged).await?;
+                for (namespace, wire) in namespaces.iter().zip(&self.netlinks) {
+                    wire.wait_for_carrier(namespace, namespaces, bridged)
+                        .await?;
                 }
             }
         }
         for server in delta.start {
             step(format!("start {}", server.name));
-            let tasks = server::open_in(&self.plan, &self.namespaces, &server)?;
+            let tasks = server::open_for_plan(&self.plan, &self.namespaces, &server)?;
             self.servers.push((server, tasks));
         }
         if let Some(checks) = delta.health {
             self.plan.health = checks;
-            self.check(step, turned).await?;
+            self.start_health_checks(step, on_health_change).await?;
         }
         if let Some(probes) = delta.probes {
             self.plan.probes = probes;
@@ -86,7 +90,7 @@ impl Lab {
     pub async fn forget(
         &mut self,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
         step("forget its connections".to_owned());
         for (name, ns) in &self.namespaces {
@@ -94,7 +98,7 @@ impl Lab {
         }
         for namespace in &self.plan.namespaces {
             let ns = &self.namespaces[&namespace.name];
-            rules::forget_clients(ns, &namespace.name, &namespace.nft).await?;
+            rules::flush_affinity(ns, &namespace.name, &namespace.nft).await?;
         }
         let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
         for namespace in &self.plan.namespaces {
@@ -104,7 +108,7 @@ impl Lab {
             let ns = &self.namespaces[&namespace.name];
             for rules in namespace.iptables.iter().chain(&namespace.beside) {
                 for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                    let tables = rules::tables(input);
+                    let tables = rules::table_names(input);
                     let batch: String = tables
                         .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
                         .collect();
@@ -120,36 +124,37 @@ impl Lab {
             .filter(|namespace| !namespace.ipvs.is_empty())
             .collect();
         if !balanced.is_empty() {
-            self.checks.shutdown().await;
+            self.health_checks.shutdown().await;
             for namespace in balanced {
                 let ns = &self.namespaces[&namespace.name];
                 ipvs::remove(ns, &namespace.name, &namespace.ipvs).await?;
                 ipvs::add(ns, namespace).await?;
             }
-            self.check(step, turned).await?;
+            self.start_health_checks(step, on_health_change).await?;
         }
         Ok(())
     }
 
     /// Returns the index of a namespace in the plan, and its netlink connection.
-    fn place_of(&self, name: &str) -> Result<(usize, &Wire), Failure> {
-        let all = self.plan.namespaces.iter();
-        let at = all.zip(&self.wires).enumerate();
-        at.into_iter()
+    fn find_namespace(&self, name: &str) -> Result<(usize, &NamespaceNetlink), Failure> {
+        let namespaces = self.plan.namespaces.iter();
+        let indexed = namespaces.zip(&self.netlinks).enumerate();
+        indexed
+            .into_iter()
             .find(|(_, (namespace, _))| namespace.name == name)
             .map(|(at, (_, wire))| (at, wire))
             .ok_or_else(|| failure::bug(format!("there is no {name} to change")))
     }
 
-    async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
-        let (at, _) = self.place_of(&change.namespace)?;
-        let (plan, wire) = (&mut self.plan.namespaces[at], &self.wires[at]);
+    async fn apply_namespace_delta(&mut self, change: NamespaceDelta) -> Result<(), Failure> {
+        let (index, _) = self.find_namespace(&change.namespace)?;
+        let (plan, wire) = (&mut self.plan.namespaces[index], &self.netlinks[index]);
         let name = change.namespace.clone();
         let ns = &self.namespaces[&name];
         sysctl::write(ns, &name, change.sysctls.iter())?;
         wire.change_links(plan, &change.links).await?;
-        wire.swap_routes(plan, &change).await?;
-        note_links(plan, &change);
+        wire.change_routes(plan, &change).await?;
+        update_links(plan, &change);
         if !change.ipvs.is_empty() {
             ipvs::remove(ns, &name, &change.ipvs.remove).await?;
             plan.ipvs
@@ -175,9 +180,9 @@ impl Lab {
         // then. Therefore existing objects are kept and reused.
         let mut objects = change.accounting;
         objects.retain(|name| !plan.accounting.contains(name));
-        accounting::make(ns, &name, &objects)?;
+        accounting::create(ns, &name, &objects)?;
         plan.accounting.extend(objects);
-        for (rules, own) in [
+        for (rules, planned) in [
             (change.iptables, &mut plan.iptables),
             (change.beside, &mut plan.beside),
         ] {
@@ -188,11 +193,11 @@ impl Lab {
                 let program = iptables_program(ip, rules.batches.backend, "restore");
                 load(&mut self.loaders, ns, &name, program, batch).await?;
             }
-            *own = Some(headings(&rules));
+            *planned = Some(table_headings(&rules));
         }
         if let Some(tables) = change.nft {
             rules::change_tables(ns, &name, &tables).await?;
-            plan.nft = tables.applied(&plan.nft);
+            plan.nft = tables.apply_to(&plan.nft);
         }
         load(
             &mut self.loaders,
@@ -214,8 +219,8 @@ impl Lab {
 }
 
 /// Returns the table headings that the plan keeps of changed rules.
-fn headings(rules: &RulesChange) -> Iptables {
-    let of = |family: u8| -> String {
+fn table_headings(rules: &RulesChange) -> Iptables {
+    let headings_of_family = |family: u8| -> String {
         let tables = rules.tables.iter().filter(|(of, _)| *of == family);
         tables
             .flat_map(|(_, tables)| tables)
@@ -224,12 +229,12 @@ fn headings(rules: &RulesChange) -> Iptables {
     };
     Iptables {
         backend: rules.batches.backend,
-        v4: of(4),
-        v6: of(6),
+        v4: headings_of_family(4),
+        v6: headings_of_family(6),
     }
 }
 
-fn note_links(plan: &mut Namespace, change: &Change) {
+fn update_links(plan: &mut Namespace, change: &NamespaceDelta) {
     for changed in &change.links {
         let mut links = plan.links.iter_mut();
         if let Some(link) = links.find(|link| link.name == changed.name) {

@@ -17,7 +17,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use super::{orphans, poll};
 
 /// Bytes per read.
-const CHUNK: usize = 16 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// Program that the agent started. Dropping the value kills the program.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Child {
     process: Pid,
     /// Readable once the program has exited.
     descriptor: AsyncFd<OwnedFd>,
-    ended: Option<ExitStatus>,
+    status: Option<ExitStatus>,
 }
 
 impl Child {
@@ -50,7 +50,7 @@ impl Child {
             stderr: None,
             process,
             descriptor: poll::register(descriptor)?,
-            ended: None,
+            status: None,
         };
         if let Some([input, output, errors]) = streams {
             stdin = Some(ChildStdin::from_std(input.into())?);
@@ -65,7 +65,7 @@ impl Child {
 
     /// Returns the process ID, or `None` once the exit status was collected.
     pub fn id(&self) -> Option<Pid> {
-        self.ended.is_none().then_some(self.process)
+        self.status.is_none().then_some(self.process)
     }
 
     /// Waits until the program exits.
@@ -76,13 +76,13 @@ impl Child {
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.stdin = None;
         loop {
-            if let Some(status) = self.ended {
+            if let Some(status) = self.status {
                 return Ok(status);
             }
             let mut ready = self.descriptor.readable().await?;
             ready.clear_ready();
             drop(ready);
-            self.look()?;
+            self.try_wait()?;
         }
     }
 
@@ -93,16 +93,22 @@ impl Child {
     ///
     /// When reading or waiting fails. Returns `Ok(Err(TooMuch))` when the program prints more than
     /// `most` bytes.
-    pub async fn outputs(mut self, most: u64) -> io::Result<Result<Output, TooMuch>> {
+    pub async fn wait_with_output(
+        mut self,
+        max_bytes: u64,
+    ) -> io::Result<Result<Output, TooMuchOutputError>> {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
-        let left = Cell::new(most.saturating_add(1));
-        let (mut stdout, mut stderr) = (Printed::new(stdout, &left), Printed::new(stderr, &left));
+        let remaining = Cell::new(max_bytes.saturating_add(1));
+        let (mut stdout, mut stderr) = (
+            OutputReader::new(stdout, &remaining),
+            OutputReader::new(stderr, &remaining),
+        );
         let status = {
             let reading = async { tokio::try_join!(stdout.read(), stderr.read()).map(drop) };
             let is_whole = tokio::select! {
                 status = self.wait() => Err(status?),
                 read = reading => match read {
-                    Err(_) if left.get() == 0 => return Ok(Err(TooMuch)),
+                    Err(_) if remaining.get() == 0 => return Ok(Err(TooMuchOutputError)),
                     read => Ok(read?),
                 },
             };
@@ -113,8 +119,8 @@ impl Child {
         };
         stdout.read_now();
         stderr.read_now();
-        if left.get() == 0 {
-            return Ok(Err(TooMuch));
+        if remaining.get() == 0 {
+            return Ok(Err(TooMuchOutputError));
         }
         Ok(Ok(Output {
             status,
@@ -124,7 +130,7 @@ impl Child {
     }
 
     /// Stores the exit status if the program has exited.
-    fn look(&mut self) -> io::Result<()> {
+    fn try_wait(&mut self) -> io::Result<()> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let status = match waitid(Id::Pid(self.process), flags) {
             Ok(WaitStatus::Exited(_, code)) => ExitStatus::from_raw((code & 0xff) << 8),
@@ -132,12 +138,12 @@ impl Child {
             Ok(_) | Err(Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        self.ended = Some(status);
+        self.status = Some(status);
         Ok(())
     }
 
     pub fn kill(&self) {
-        if self.ended.is_none() {
+        if self.status.is_none() {
             let _ = kill(self.process, Signal::SIGKILL);
         }
     }
@@ -145,39 +151,39 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.ended.is_some() || self.look().is_err() || self.ended.is_some() {
+        if self.status.is_some() || self.try_wait().is_err() || self.status.is_some() {
             return;
         }
         self.kill();
-        orphans::abandon(self.process);
+        orphans::register(self.process);
     }
 }
 
 /// Error: a program printed more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooMuch;
+pub struct TooMuchOutputError;
 
 /// Output stream of a program, and the text read from it.
-struct Printed<'l, S> {
+struct OutputReader<'l, S> {
     stream: Option<S>,
     text: Vec<u8>,
     /// Number of bytes that all streams may still print, plus 1. 0 means that the limit is
     /// exceeded.
-    left: &'l Cell<u64>,
+    remaining: &'l Cell<u64>,
 }
 
-impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
-    fn new(stream: Option<S>, left: &'l Cell<u64>) -> Self {
+impl<'l, S: AsyncRead + AsFd + Unpin> OutputReader<'l, S> {
+    fn new(stream: Option<S>, remaining: &'l Cell<u64>) -> Self {
         Self {
             stream,
             text: Vec::new(),
-            left,
+            remaining,
         }
     }
 
     /// Reads to the end of the stream. Returns an error when the limit is exceeded.
     async fn read(&mut self) -> io::Result<()> {
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; CHUNK_BYTES];
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -186,7 +192,7 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
             if length == 0 {
                 return Ok(());
             }
-            if !take(&mut self.text, &chunk[..length], self.left) {
+            if !append_within_limit(&mut self.text, &chunk[..length], self.remaining) {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
         }
@@ -194,12 +200,12 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
 
     /// Reads the bytes that are available. The runtime has set the stream to non-blocking mode.
     fn read_now(&mut self) {
-        let mut chunk = [0; CHUNK];
+        let mut chunk = [0; CHUNK_BYTES];
         let Some(stream) = &self.stream else {
             return;
         };
         while let Ok(length @ 1..) = nix::unistd::read(stream, &mut chunk) {
-            if !take(&mut self.text, &chunk[..length], self.left) {
+            if !append_within_limit(&mut self.text, &chunk[..length], self.remaining) {
                 return;
             }
         }
@@ -207,7 +213,7 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
 }
 
 /// Appends a piece if the limit permits. Returns whether the limit permits more.
-fn take(text: &mut Vec<u8>, piece: &[u8], left: &Cell<u64>) -> bool {
+fn append_within_limit(text: &mut Vec<u8>, piece: &[u8], left: &Cell<u64>) -> bool {
     let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
     left.set(left.get().saturating_sub(length));
     if left.get() > 0 {

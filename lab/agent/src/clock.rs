@@ -11,58 +11,61 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Minimum change of the offset between the clocks that counts as a clock that was set, in
 /// nanoseconds. A slewed clock deviates by 0.05 %.
-const SET: i128 = 100_000_000;
+const MIN_CLOCK_STEP: i128 = 100_000_000;
 
 /// Maximum time between two uninterrupted clock readings, in nanoseconds.
-const TOGETHER: i128 = 1_000_000;
+const MAX_READ_GAP: i128 = 1_000_000;
 
 /// Maximum number of attempts to read both clocks without interruption.
-const TRIES: usize = 8;
+const MAX_READ_ATTEMPTS: usize = 8;
 
 /// Tolerance of the test whether a time is possible, in nanoseconds.
-const SLACK: i128 = 10 * TOGETHER;
+const TIME_TOLERANCE: i128 = 10 * MAX_READ_GAP;
 
 /// Both clocks at the same moment, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ClockReading {
     /// Wall-clock time since the epoch.
-    day: i128,
+    wall: i128,
     /// Monotonic time.
-    steady: i128,
+    monotonic: i128,
 }
 
-impl Reading {
-    fn ahead(self) -> i128 {
-        self.day - self.steady
+impl ClockReading {
+    fn offset(self) -> i128 {
+        self.wall - self.monotonic
     }
 }
 
 /// Wall clock with the changes since a lab was started.
 #[derive(Debug)]
-pub struct Clock {
+pub struct PacketClock {
     /// Wall-clock time at the start of the lab.
-    begun: i128,
+    started: i128,
     /// Offset from the monotonic clock to the wall clock at the last reading.
-    ahead: i128,
+    offset: i128,
     /// Number to add to a timestamp to undo the changes of the clock: 0 at first, and a new sum
     /// after each change.
-    undo: Vec<i128>,
+    corrections: Vec<i128>,
 }
 
-impl Default for Clock {
+impl Default for PacketClock {
     /// Creates a clock for a lab that starts now.
     fn default() -> Self {
         // If the clocks cannot be read, timestamps are used without correction.
-        Self::since(read().unwrap_or(Reading { day: 0, steady: 0 }))
+        Self::starting_at(read().unwrap_or(ClockReading {
+            wall: 0,
+            monotonic: 0,
+        }))
     }
 }
 
-impl Clock {
-    fn since(now: Reading) -> Self {
+impl PacketClock {
+    fn starting_at(now: ClockReading) -> Self {
         Self {
-            begun: now.day,
-            ahead: now.ahead(),
-            undo: vec![0],
+            started: now.wall,
+            offset: now.offset(),
+            corrections: vec![0],
         }
     }
 
@@ -82,31 +85,38 @@ impl Clock {
         self.time(u64::try_from(now).unwrap_or_default())
     }
 
-    fn time_at(&mut self, stamp: u64, now: Reading) -> u64 {
-        let set_by = now.ahead() - std::mem::replace(&mut self.ahead, now.ahead());
-        let mut undo = self.undo.last().copied().unwrap_or_default();
-        if set_by.abs() > SET {
+    fn time_at(&mut self, stamp: u64, now: ClockReading) -> u64 {
+        let set_by = now.offset() - std::mem::replace(&mut self.offset, now.offset());
+        let mut undo = self.corrections.last().copied().unwrap_or_default();
+        if set_by.abs() > MIN_CLOCK_STEP {
             undo -= set_by;
-            self.undo.push(undo);
+            self.corrections.push(undo);
         }
         // A packet is seen after the lab starts and before the packet is received. A timestamp
         // taken before the clock was set fits an earlier correction.
-        let now = now.day + undo;
-        let possible = self.begun - SLACK..=now + SLACK;
-        let mut seen = self.undo.iter().rev().map(|undo| i128::from(stamp) + undo);
+        let now = now.wall + undo;
+        let possible = self.started - TIME_TOLERANCE..=now + TIME_TOLERANCE;
+        let mut seen = self
+            .corrections
+            .iter()
+            .rev()
+            .map(|undo| i128::from(stamp) + undo);
         let seen = seen.find(|seen| possible.contains(seen)).unwrap_or(now);
         u64::try_from(seen).unwrap_or(stamp)
     }
 }
 
 /// Reads both clocks. Returns `None` when that fails or every attempt is interrupted.
-fn read() -> Option<Reading> {
-    for _ in 0..TRIES {
+fn read() -> Option<ClockReading> {
+    for _ in 0..MAX_READ_ATTEMPTS {
         let before = nanoseconds(ClockId::CLOCK_MONOTONIC).ok()?;
         let day = nanoseconds(ClockId::CLOCK_REALTIME).ok()?;
         let after = nanoseconds(ClockId::CLOCK_MONOTONIC).ok()?;
-        if after - before < TOGETHER {
-            return Some(Reading { day, steady: after });
+        if after - before < MAX_READ_GAP {
+            return Some(ClockReading {
+                wall: day,
+                monotonic: after,
+            });
         }
     }
     None
@@ -129,28 +139,34 @@ mod tests {
     /// 0.5 s after their timestamp. Each item is the second of the timestamp, the clock change at
     /// the timestamp, and the clock change at reception.
     fn times(packets: &[(i128, i128, i128)]) -> Vec<i128> {
-        let mut clock = Clock::since(Reading {
-            day: EPOCH + 5 * SECOND,
-            steady: 5 * SECOND,
+        let mut clock = PacketClock::starting_at(ClockReading {
+            wall: EPOCH + 5 * SECOND,
+            monotonic: 5 * SECOND,
         });
         let times = packets.iter().map(|(second, stamped, received)| {
             let stamp = EPOCH + second * SECOND + stamped;
             let steady = second * SECOND + SECOND / 2;
             let day = EPOCH + steady + received;
-            let time = clock.time_at(u64::try_from(stamp).unwrap(), Reading { day, steady });
+            let time = clock.time_at(
+                u64::try_from(stamp).unwrap(),
+                ClockReading {
+                    wall: day,
+                    monotonic: steady,
+                },
+            );
             i128::from(time) - EPOCH
         });
         times.collect()
     }
 
     #[test]
-    fn a_clock_that_nobody_sets_is_taken_as_it_is() {
+    fn unset_clock_keeps_timestamps() {
         let packets = [(5, 0, 0), (6, 0, 0), (8, 0, 0)];
         assert_eq!(times(&packets), [5 * SECOND, 6 * SECOND, 8 * SECOND]);
     }
 
     #[test]
-    fn a_clock_that_is_set_changes_no_time() {
+    fn clock_that_is_set_keeps_packet_times() {
         for by in [DAY, -DAY, 3600 * SECOND, -60 * SECOND] {
             // The clock is set between two packets, then between a timestamp and its reading, then
             // back.
@@ -162,34 +178,43 @@ mod tests {
                 (9, 2 * by, 0),
                 (10, 0, 0),
             ];
-            let wanted: Vec<_> = (5..=10).map(|second| second * SECOND).collect();
-            assert_eq!(times(&packets), wanted, "{by}");
+            let expected: Vec<_> = (5..=10).map(|second| second * SECOND).collect();
+            assert_eq!(times(&packets), expected, "{by}");
         }
     }
 
     #[test]
-    fn a_stamp_of_no_known_clock_is_as_late_as_it_can_be() {
+    fn impossible_timestamp_becomes_receive_time() {
         let half = SECOND / 2;
         assert_eq!(times(&[(6, DAY, 0)]), [6 * SECOND + half]);
     }
 
     #[test]
-    fn a_clock_that_is_steered_is_taken_as_it_is() {
-        let mut clock = Clock::since(Reading {
-            day: EPOCH,
-            steady: 0,
+    fn slewed_clock_keeps_timestamps() {
+        let mut clock = PacketClock::starting_at(ClockReading {
+            wall: EPOCH,
+            monotonic: 0,
         });
         for second in 1..1000 {
             let steady = second * SECOND;
             let day = EPOCH + steady + steady / 2000;
             let stamp = u64::try_from(day).unwrap();
-            assert_eq!(clock.time_at(stamp, Reading { day, steady }), stamp);
+            assert_eq!(
+                clock.time_at(
+                    stamp,
+                    ClockReading {
+                        wall: day,
+                        monotonic: steady
+                    }
+                ),
+                stamp
+            );
         }
     }
 
     #[test]
-    fn the_clocks_of_this_machine_can_be_read() {
+    fn host_clocks_are_read_without_gap() {
         let (first, second) = (read().unwrap(), read().unwrap());
-        assert!(first.steady <= second.steady);
+        assert!(first.monotonic <= second.monotonic);
     }
 }

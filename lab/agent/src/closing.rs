@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 
 /// Sockets that are being closed in the background.
 #[must_use = "they are closed when it is over"]
-pub struct Closing(Vec<oneshot::Receiver<()>>);
+pub struct ClosingSockets(Vec<oneshot::Receiver<()>>);
 
-impl Closing {
+impl ClosingSockets {
     /// Starts to close each socket on its own thread.
-    pub fn begin<T: Send + 'static>(sockets: impl IntoIterator<Item = T>) -> Self {
+    pub fn start<T: Send + 'static>(sockets: impl IntoIterator<Item = T>) -> Self {
         let begin = |socket| {
-            let (closed, over) = oneshot::channel();
+            let (closed, done) = oneshot::channel();
             let close = move || {
                 drop(socket);
                 // The receiver may have been dropped.
@@ -23,15 +23,15 @@ impl Closing {
             };
             // Without a thread, the closure is dropped and the socket closes at once.
             let _ = thread::Builder::new().name("close".to_owned()).spawn(close);
-            over
+            done
         };
         Self(sockets.into_iter().map(begin).collect())
     }
 
     /// Waits until all sockets are closed.
-    pub async fn over(self) {
-        for over in self.0 {
-            let _ = over.await;
+    pub async fn wait(self) {
+        for done in self.0 {
+            let _ = done.await;
         }
     }
 }

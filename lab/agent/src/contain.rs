@@ -33,27 +33,27 @@ use nix::unistd::{
 use super::filter::Filter;
 use super::{rights, rootfs, tenant};
 use svclab_diagnostic::shortage;
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Privileges that the agent runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Standing {
+pub enum AgentPrivilege {
     /// Root in its own user namespace, which is an unprivileged user of the host.
     #[default]
     Contained,
     /// A few capabilities of the host's root, which IPVS requires.
-    Machine,
+    Host,
 }
 
 /// Range of the unprivileged users that root is mapped to outside. systemd assigns users of this
 /// range to services without their own user. The range contains no accounts.
-const NOBODY_ELSE: Range<u32> = 61_184..65_519;
+const OUTSIDE_USERS: Range<u32> = 61_184..65_519;
 
 /// Number of users of the agent: 1 for the agent, and 1 for the programs of each parallel lab.
-const USERS: u32 = 1024;
+const USER_COUNT: u32 = 1024;
 
 /// User IDs of the agent inside its user namespace, where the agent is the first of them.
-const OWN_USERS: Range<u32> = 0..USERS;
+const INSIDE_USERS: Range<u32> = 0..USER_COUNT;
 
 /// Moves the calling process into its own namespaces and returns there as PID 1. The process must
 /// have only one thread. The original process waits for PID 1 and exits with the same status.
@@ -62,34 +62,34 @@ const OWN_USERS: Range<u32> = 0..USERS;
 /// # Errors
 ///
 /// When the host refuses a step. The error names the step and a remedy.
-pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> {
-    die_with_parent();
+pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Failure> {
+    set_parent_death_signal();
     // Programs of other users read the files that are created here.
     umask(Mode::from_bits_truncate(0o022));
-    inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
+    close_inherited().map_err(|error| step_io_failure("close what it inherited", &error))?;
     // The kernel would write a core dump into the caller's current directory.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
-        .map_err(|errno| refused("do without core dumps", errno))?;
-    let outside = nobody_else().filter(|_| geteuid().is_root());
-    if standing == Standing::Machine {
-        let not_of_machine = || rights::NOT_OF_MACHINE.to_owned();
-        let user = rights::are_those_of_root()
+        .map_err(|errno| step_failure("do without core dumps", errno))?;
+    let outside = outside_user().filter(|_| geteuid().is_root());
+    if privilege == AgentPrivilege::Host {
+        let not_of_machine = || rights::NOT_ROOT_OF_HOST.to_owned();
+        let user = rights::check_host_root()
             .and(outside.ok_or_else(not_of_machine))
-            .map_err(|what| no_root(&what))?;
-        return keep_few_rights(user, programs);
+            .map_err(|reason| host_root_required(&reason))?;
+        return contain_without_user_namespace(user, programs);
     }
     // A process with `CAP_SYS_ADMIN` creates the namespaces without a user namespace. Other
     // processes first become root in one user namespace and finally in a second one inside it.
     // `inside` are the users that the last user namespace maps, numbered as in the user namespace
     // around it.
     let inside = match outside {
-        Some(user) if rights::are_an_administrator_s() => {
-            setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-            user..user + USERS
+        Some(user) if rights::is_administrator() => {
+            setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+            user..user + USER_COUNT
         }
         Some(user) => {
-            become_nobody_else(user)?;
-            OWN_USERS
+            enter_outer_user_namespace(user)?;
+            INSIDE_USERS
         }
         None => {
             map_own_user()?;
@@ -98,21 +98,23 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
     };
     // After unshare, the caller stays in its old PID namespace. Its next child is PID 1 of the new
     // PID namespace.
-    unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
-    let mapping = split(Some(inside.clone()))?;
-    die_with_parent();
-    make_place(programs)?;
+    unshare(CloneFlags::CLONE_NEWPID)
+        .map_err(|errno| step_failure("unshare a PID namespace", errno))?;
+    let mapping = fork_into_child(Some(inside.clone()))?;
+    set_parent_death_signal();
+    create_namespaces(programs)?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(no_user_namespace)?;
     if let Some(mapping) = mapping {
-        mapping.await_it()?;
+        mapping.wait()?;
     }
     become_root()?;
-    forget_keys();
-    rights::bound().map_err(|errno| refused("give up what programs could gain", errno))?;
-    gain_nothing()?;
+    leave_session_keyring();
+    rights::limit_bounding_set()
+        .map_err(|errno| step_failure("give up what programs could gain", errno))?;
+    set_no_new_privs()?;
     // The first user is the agent's own.
     let users = 1..u32::try_from(inside.len()).unwrap_or(1);
-    tenant::prepare(users, false).map_err(no_place_for_programs)
+    tenant::prepare(users, false).map_err(cannot_prepare_tenants)
 }
 
 /// Prepares the process to run programs of labs as root of a guest.
@@ -122,60 +124,62 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
 /// When a step fails.
 pub fn prepare_guest() -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
-    rights::bound()?;
-    let first = NOBODY_ELSE.start;
-    Ok(tenant::prepare(first + 1..first + USERS, false)?)
+    rights::limit_bounding_set()?;
+    let first = OUTSIDE_USERS.start;
+    Ok(tenant::prepare(first + 1..first + USER_COUNT, false)?)
 }
 
-fn no_place_for_programs(errno: Errno) -> Failure {
-    refused("make a place for programs of labs", errno)
+fn cannot_prepare_tenants(errno: Errno) -> Failure {
+    step_failure("make a place for programs of labs", errno)
 }
 
 /// Moves root of the host into the same namespaces except a user namespace, and changes to `user`
 /// with a few capabilities.
-fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
-    setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-    unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
-    split(None)?;
-    die_with_parent();
-    make_place(programs)?;
-    rootfs::seal_settings().map_err(|errno| refused("seal the machine's settings", errno))?;
+fn contain_without_user_namespace(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
+    setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+    unshare(CloneFlags::CLONE_NEWPID)
+        .map_err(|errno| step_failure("unshare a PID namespace", errno))?;
+    fork_into_child(None)?;
+    set_parent_death_signal();
+    create_namespaces(programs)?;
+    rootfs::make_sysctls_read_only()
+        .map_err(|errno| step_failure("seal the machine's settings", errno))?;
     unshare(CloneFlags::CLONE_NEWNET)
-        .map_err(|errno| refused("unshare a network namespace", errno))?;
-    forget_keys();
-    rights::give_up(user).map_err(|(step, errno)| refused(step, errno))?;
+        .map_err(|errno| step_failure("unshare a network namespace", errno))?;
+    leave_session_keyring();
+    rights::drop_privileges(user).map_err(|(step, errno)| step_failure(step, errno))?;
     // The kernel clears the death signal when the user changes.
-    die_with_parent();
-    gain_nothing()?;
-    let users = user + 1..user + USERS;
-    tenant::prepare(users.clone(), true).map_err(no_place_for_programs)?;
-    let filter = Filter::of_agent(&users);
+    set_parent_death_signal();
+    set_no_new_privs()?;
+    let users = user + 1..user + USER_COUNT;
+    tenant::prepare(users.clone(), true).map_err(cannot_prepare_tenants)?;
+    let filter = Filter::for_agent(&users);
     filter
         .install()
-        .map_err(|errno| refused("filter system calls", errno))
+        .map_err(|errno| step_failure("filter system calls", errno))
 }
 
 /// Creates the mount, IPC, UTS and cgroup namespaces, and a root directory that contains
 /// `programs`.
-fn make_place(programs: &[PathBuf]) -> Result<(), Failure> {
+fn create_namespaces(programs: &[PathBuf]) -> Result<(), Failure> {
     unshare(
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWIPC
             | CloneFlags::CLONE_NEWUTS
             | CloneFlags::CLONE_NEWCGROUP,
     )
-    .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
-    sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    rootfs::build(programs).map_err(|(step, errno)| refused(&step, errno))
+    .map_err(|errno| step_failure("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
+    sethostname("svclab").map_err(|errno| step_failure("name the agent's host", errno))?;
+    rootfs::build(programs).map_err(|(step, errno)| step_failure(&step, errno))
 }
 
-fn gain_nothing() -> Result<(), Failure> {
-    prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))
+fn set_no_new_privs() -> Result<(), Failure> {
+    prctl::set_no_new_privs().map_err(|errno| step_failure("give up gaining privileges", errno))
 }
 
 /// Closes every descriptor except the protocol's streams and standard error. The process that
 /// started svclab may have left open descriptors of arbitrary files.
-fn inherit_nothing() -> io::Result<()> {
+fn close_inherited() -> io::Result<()> {
     let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
@@ -190,7 +194,7 @@ fn inherit_nothing() -> io::Result<()> {
 /// Leaves the session keyring of the user who started svclab, because its keys are accessible in
 /// every namespace. The call has no effect on a kernel without keyrings or with a filter that
 /// forbids the call.
-pub fn forget_keys() {
+pub fn leave_session_keyring() {
     // SAFETY: the arguments are a number and a name that may be null.
     unsafe {
         nix::libc::syscall(
@@ -202,7 +206,7 @@ pub fn forget_keys() {
 }
 
 /// Makes the kernel kill this process when its parent exits.
-fn die_with_parent() {
+fn set_parent_death_signal() {
     // The call cannot fail for a valid signal. If the parent has already exited, standard input
     // ends.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
@@ -211,12 +215,12 @@ fn die_with_parent() {
 /// Returns the first user ID of the agent in the range, or `None` if these users are not mapped
 /// here. Root of a foreign user namespace may have no user other than itself.
 #[must_use]
-pub fn nobody_else() -> Option<u32> {
+pub fn outside_user() -> Option<u32> {
     let process = nix::unistd::getpid().as_raw().unsigned_abs();
-    let firsts = u32::try_from(NOBODY_ELSE.len()).ok()? - USERS;
-    let outside = NOBODY_ELSE.start + process % firsts;
+    let firsts = u32::try_from(OUTSIDE_USERS.len()).ok()? - USER_COUNT;
+    let outside = OUTSIDE_USERS.start + process % firsts;
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
-    is_mapped(&map, &(outside..outside + USERS)).then_some(outside)
+    is_mapped(&map, &(outside..outside + USER_COUNT)).then_some(outside)
 }
 
 /// Whether all users are in one line of a `uid_map`. A line contains the first user inside, the
@@ -235,13 +239,13 @@ fn is_mapped(map: &str, users: &Range<u32>) -> bool {
 
 /// For root without `CAP_SYS_ADMIN`: continues in a child in a new user namespace, in which an
 /// unprivileged user of the host is root.
-fn become_nobody_else(outside: u32) -> Result<(), Failure> {
-    setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-    let mapping = split(Some(outside..outside + USERS))?;
-    die_with_parent();
+fn enter_outer_user_namespace(outside: u32) -> Result<(), Failure> {
+    setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+    let mapping = fork_into_child(Some(outside..outside + USER_COUNT))?;
+    set_parent_death_signal();
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
     if let Some(mapping) = mapping {
-        mapping.await_it()?;
+        mapping.wait()?;
     }
     become_root()
 }
@@ -250,10 +254,10 @@ fn become_nobody_else(outside: u32) -> Result<(), Failure> {
 fn become_root() -> Result<(), Failure> {
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))
         .and_then(|()| setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))
-        .map_err(|errno| refused("become the mapped user", errno))?;
+        .map_err(|errno| step_failure("become the mapped user", errno))?;
     // The kernel clears both attributes when the user changes.
     let _ = prctl::set_dumpable(true);
-    die_with_parent();
+    set_parent_death_signal();
     Ok(())
 }
 
@@ -281,11 +285,11 @@ struct Mapping {
 
 impl Mapping {
     /// Reports that the user namespace exists, and waits until the parent has mapped it.
-    fn await_it(self) -> Result<(), Failure> {
+    fn wait(self) -> Result<(), Failure> {
         fs::File::from(self.ready)
             .write_all(b".")
-            .and_then(|()| await_byte(self.mapped))
-            .map_err(|error| refused_io("map an unprivileged user to root", &error))
+            .and_then(|()| wait_for_byte(self.mapped))
+            .map_err(|error| step_io_failure("map an unprivileged user to root", &error))
     }
 }
 
@@ -293,7 +297,7 @@ impl Mapping {
 /// `outside`, this process, which is still root, maps these users in the user namespace that the
 /// child creates, the first user to root. The child cannot do so itself on hosts that restrict user
 /// namespaces to privileged creators (Ubuntu since 23.10).
-fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
+fn fork_into_child(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
     let (ready, write_ready) = pipe()?;
     let (mapped, write_mapped) = pipe()?;
     match fork_single()? {
@@ -306,11 +310,11 @@ fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
             if let Some(users) = outside {
                 // A child that fails earlier, or is not mapped, reads the end of the pipe, reports
                 // the error and exits.
-                let _ = await_byte(ready)
+                let _ = wait_for_byte(ready)
                     .and_then(|()| write_maps(&format!("/proc/{child}"), &users, &users))
                     .and_then(|()| fs::File::from(write_mapped).write_all(b"."));
             }
-            end_like(child)
+            exit_like(child)
         }
     }
 }
@@ -318,11 +322,11 @@ fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
 fn fork_single() -> Result<ForkResult, Failure> {
     // SAFETY: the agent has only one thread until the namespaces exist. Therefore the child
     // inherits no lock of another thread.
-    unsafe { fork() }.map_err(|errno| refused("start the agent's own process", errno))
+    unsafe { fork() }.map_err(|errno| step_failure("start the agent's own process", errno))
 }
 
 /// Waits for a child and exits with its status, or with 128 plus its signal.
-fn end_like(child: Pid) -> ! {
+fn exit_like(child: Pid) -> ! {
     // The protocol's streams must not stay open here: the front end detects the end of the agent by
     // their end.
     let _ = nix::unistd::close(0);
@@ -339,21 +343,21 @@ fn end_like(child: Pid) -> ! {
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
-    nix::unistd::pipe().map_err(|errno| refused("open a pipe", errno))
+    nix::unistd::pipe().map_err(|errno| step_failure("open a pipe", errno))
 }
 
-fn await_byte(from: OwnedFd) -> io::Result<()> {
+fn wait_for_byte(pipe: OwnedFd) -> io::Result<()> {
     let mut byte = [0];
-    fs::File::from(from).read_exact(&mut byte)
+    fs::File::from(pipe).read_exact(&mut byte)
 }
 
-fn os(error: &io::Error) -> Errno {
+fn to_errno(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
 
-fn refused(step: &str, errno: Errno) -> Failure {
+fn step_failure(step: &str, errno: Errno) -> Failure {
     Failure {
-        fault: Fault::Machine,
+        fault: FailureKind::Machine,
         message: format!("the agent could not {step}: {}", errno.desc()),
         remedy: Some(
             shortage::remedy(&errno.into())
@@ -368,17 +372,17 @@ fn refused(step: &str, errno: Errno) -> Failure {
 }
 
 /// Returns the error for a missing root user of the host. `what` follows "svclab" in the message.
-fn no_root(what: &str) -> Failure {
+fn host_root_required(reason: &str) -> Failure {
     Failure {
-        fault: Fault::Machine,
-        message: format!("an agent for IPVS takes the machine's own root, and svclab {what}"),
+        fault: FailureKind::Machine,
+        message: format!("an agent for IPVS takes the machine's own root, and svclab {reason}"),
         remedy: Some("run svclab as root of the machine itself, or in a guest kernel".to_owned()),
         rejected: None,
     }
 }
 
-fn refused_io(step: &str, error: &io::Error) -> Failure {
-    refused(step, os(error))
+fn step_io_failure(step: &str, error: &io::Error) -> Failure {
+    step_failure(step, to_errno(error))
 }
 
 /// Finds the reason for a refused user namespace in the sysctls that forbid it.
@@ -400,7 +404,7 @@ fn no_user_namespace(errno: Errno) -> Failure {
         "run svclab as root, or in a container started with --privileged"
     };
     Failure {
-        fault: Fault::Machine,
+        fault: FailureKind::Machine,
         message: format!(
             "this machine gives svclab no user namespace: {}",
             errno.desc()
@@ -415,7 +419,7 @@ mod tests {
     use super::is_mapped;
 
     #[test]
-    fn a_user_must_be_one_of_those_that_are_mapped() {
+    fn user_range_outside_uid_map_is_not_mapped() {
         assert!(is_mapped(
             "         0          0 4294967295\n",
             &(61_184..61_284)

@@ -5,10 +5,10 @@ use std::fs;
 
 use super::failure;
 use super::netns::NetNs;
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Files with the counters. `/proc/net` would show those of the process's first thread.
-const FILES: [&str; 2] = [
+const COUNTER_FILES: [&str; 2] = [
     "/proc/thread-self/net/netstat",
     "/proc/thread-self/net/snmp",
 ];
@@ -20,13 +20,13 @@ const FILES: [&str; 2] = [
 /// When the namespace cannot be entered.
 pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
     ns.enter(|| {
-        FILES
+        COUNTER_FILES
             .iter()
             .filter_map(|file| fs::read_to_string(file).ok())
             .flat_map(|text| parse(&text))
             .collect()
     })
-    .map_err(|error| failure::entering(name, &error))
+    .map_err(|error| failure::cannot_enter(name, &error))
 }
 
 /// Checks that the kernel has all counters that the expectations name.
@@ -40,10 +40,10 @@ pub fn check(
     namespace: &str,
 ) -> Result<(), Failure> {
     let mut named = named.into_iter().flatten();
-    match named.find(|name| !counters.contains_key(*name) && !appears_with_its_packet(name)) {
+    match named.find(|name| !counters.contains_key(*name) && !is_printed_only_if_nonzero(name)) {
         None => Ok(()),
         Some(name) => Err(Failure {
-            fault: Fault::Machine,
+            fault: FailureKind::Machine,
             message: format!("the kernel has no counter `{name}` in {namespace}"),
             remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
             rejected: None,
@@ -53,7 +53,7 @@ pub fn check(
 
 /// Whether the kernel prints the counter only when it exceeds 0 (Linux v6.12, `net/ipv4/proc.c`,
 /// `icmpmsg_put`).
-fn appears_with_its_packet(name: &str) -> bool {
+fn is_printed_only_if_nonzero(name: &str) -> bool {
     ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
         let number = name.strip_prefix(prefix);
         number.is_some_and(|number| number.parse::<u8>().is_ok())
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Vec<(String, i64)> {
 
 /// Returns the counters that changed, with the differences.
 #[must_use]
-pub fn growth(
+pub fn diff(
     before: &BTreeMap<String, i64>,
     after: &BTreeMap<String, i64>,
 ) -> BTreeMap<String, i64> {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_named_as_nstat_names_them() {
+    fn counter_names_match_nstat() {
         let text = "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 3\nIpExt: InNoRoutes\nIpExt: 1\n";
         let read: BTreeMap<_, _> = parse(text).into_iter().collect();
         assert_eq!(read["TcpExtIPReversePathFilter"], 3);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_the_kernel_has_not_are_refused() {
+    fn missing_counter_returns_error() {
         let known = BTreeMap::from([("TcpOutRsts".to_owned(), 0)]);
         let check = |name: &str| {
             let named = BTreeSet::from([name.to_owned()]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_leaves_out_what_stood_still() {
+    fn diff_omits_unchanged_counters() {
         let before = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 5)]);
         let after = BTreeMap::from([
             ("a".to_owned(), 4),
@@ -131,7 +131,7 @@ mod tests {
             ("c".to_owned(), 2),
         ]);
         assert_eq!(
-            growth(&before, &after),
+            diff(&before, &after),
             BTreeMap::from([("a".to_owned(), 3), ("c".to_owned(), 2)])
         );
     }

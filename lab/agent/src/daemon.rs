@@ -18,26 +18,26 @@ use super::program;
 use svclab_model::protocol::{Failure, Running};
 
 /// Maximum number of bytes kept of a program's output: the last ones.
-const KEPT: usize = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// Running program. Dropping the value kills the program.
-pub struct Daemon {
+pub struct BackgroundProgram {
     /// Task that waits for the exit of the program, and kills the program when aborted.
     tasks: JoinSet<()>,
     /// Dropping the sender makes the task kill the program and wait for its exit.
-    wanted: oneshot::Sender<()>,
-    life: Rc<RefCell<Life>>,
+    kill_on_drop: oneshot::Sender<()>,
+    state: Rc<RefCell<ProgramState>>,
 }
 
 #[derive(Default)]
-struct Life {
-    said: Vec<u8>,
+struct ProgramState {
+    output: Vec<u8>,
     /// Number of bytes no longer kept.
     dropped: usize,
     ended: Option<String>,
 }
 
-impl Daemon {
+impl BackgroundProgram {
     /// Starts `program` in a namespace. `path` is the search path for the programs that it starts.
     ///
     /// # Errors
@@ -52,54 +52,60 @@ impl Daemon {
     ) -> Result<Self, Failure> {
         ns.tenant().runs();
         let child = program::start(ns, name, program, arguments, path)?;
-        let life = Rc::<RefCell<Life>>::default();
+        let life = Rc::<RefCell<ProgramState>>::default();
         let mut tasks = JoinSet::new();
         let (wanted, unwanted) = oneshot::channel();
-        tasks.spawn_local(live(child, Rc::clone(&life), unwanted));
+        tasks.spawn_local(supervise(child, Rc::clone(&life), unwanted));
         Ok(Self {
             tasks,
-            wanted,
-            life,
+            kill_on_drop: wanted,
+            state: life,
         })
     }
 
     /// Returns the status and output of the program.
     pub fn look(&self) -> Running {
-        let life = self.life.borrow();
+        let life = self.state.borrow();
         Running {
             ended: life.ended.clone(),
-            said: String::from_utf8_lossy(&life.said).into_owned(),
+            said: String::from_utf8_lossy(&life.output).into_owned(),
         }
     }
 
     /// Returns the number of bytes that the program has printed.
-    pub fn printed(&self) -> usize {
-        let life = self.life.borrow();
-        life.dropped + life.said.len()
+    pub fn printed_bytes(&self) -> usize {
+        let life = self.state.borrow();
+        life.dropped + life.output.len()
     }
 
     /// Returns the kept output after the first `printed` bytes.
     pub fn printed_since(&self, printed: usize) -> String {
-        let life = self.life.borrow();
-        let begin = printed.saturating_sub(life.dropped).min(life.said.len());
-        String::from_utf8_lossy(&life.said[begin..]).into_owned()
+        let life = self.state.borrow();
+        let begin = printed.saturating_sub(life.dropped).min(life.output.len());
+        String::from_utf8_lossy(&life.output[begin..]).into_owned()
     }
 
     /// Kills the program. When this function returns, all its resources are released and the
     /// processes of its group have ended.
     pub async fn end(self) {
         let Self {
-            mut tasks, wanted, ..
+            mut tasks,
+            kill_on_drop: wanted,
+            ..
         } = self;
         drop(wanted);
         while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Receiver<()>) {
+async fn supervise(
+    mut child: Child,
+    life: Rc<RefCell<ProgramState>>,
+    unwanted: oneshot::Receiver<()>,
+) {
     drop(child.stdin.take());
-    let mut group = Group::of(&child);
-    let (said, complained) = (child.stdout.take(), child.stderr.take());
+    let mut group = ProcessGroup::led_by(&child);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let end = async {
         tokio::select! {
             status = child.wait() => status,
@@ -110,18 +116,19 @@ async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Rece
         }
     };
     // A process that the program started may still print after the program has exited.
-    let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
+    let ((), (), status) =
+        tokio::join!(read_output(stdout, &life), read_output(stderr, &life), end);
     group.release();
-    let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
-    life.borrow_mut().ended = Some(how);
+    let outcome = status.map_or_else(|error| format!("it was lost: {error}"), describe_exit);
+    life.borrow_mut().ended = Some(outcome);
 }
 
 /// Process group of a program. Dropping the value kills the group.
-pub struct Group(Option<Pid>);
+pub struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     /// Returns the group that a program leads.
-    pub fn of(leader: &Child) -> Self {
+    pub fn led_by(leader: &Child) -> Self {
         Self(leader.id())
     }
 
@@ -143,27 +150,27 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-async fn listen(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<Life>) {
+async fn read_output(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<ProgramState>) {
     let Some(mut stream) = stream else {
         return;
     };
     let mut chunk = vec![0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut chunk).await {
         let life = &mut *life.borrow_mut();
-        life.said.extend_from_slice(&chunk[..length]);
-        let beyond = life.said.len().saturating_sub(KEPT);
-        life.said.drain(..beyond);
-        life.dropped += beyond;
+        life.output.extend_from_slice(&chunk[..length]);
+        let excess = life.output.len().saturating_sub(MAX_OUTPUT_BYTES);
+        life.output.drain(..excess);
+        life.dropped += excess;
     }
 }
 
-fn how(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with status {code}"),
         (None, Some(signal)) => format!("it was ended by signal {signal}"),

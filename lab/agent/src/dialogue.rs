@@ -10,30 +10,30 @@ use futures_util::future::try_join_all;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
-use super::exchange::Outcome;
+use super::exchange::ExchangeResult;
 use super::netns::NetNs;
-use super::prober::certain;
-use super::server::{GO_ON, LAST};
+use super::prober::to_attempt;
+use super::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
 use super::{start, tcp, udp};
 use svclab_model::evidence::Attempt;
 use svclab_model::plan::{Probe, Protocol};
 use svclab_model::protocol::Failure;
 
 /// Opened connection of a probe.
-pub struct Open {
+pub struct OpenConnection {
     probe: Probe,
     number: u32,
     /// Open connection, or the failed attempt.
-    line: Result<Line, Attempt>,
+    connection: Result<Connection, Attempt>,
 }
 
-enum Line {
+enum Connection {
     Tcp(TcpStream),
     Udp(UdpSocket),
 }
 
 /// Result of the first exchange: the outcome, and the connection if a server answered.
-type First = Pin<Box<dyn Future<Output = (Option<Line>, Outcome)>>>;
+type FirstExchange = Pin<Box<dyn Future<Output = (Option<Connection>, ExchangeResult)>>>;
 
 /// Opens the connections of all probes in order and runs one exchange on each. Returns the
 /// connections and the attempts.
@@ -45,53 +45,53 @@ type First = Pin<Box<dyn Future<Output = (Option<Line>, Outcome)>>>;
 pub async fn open(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
-) -> Result<(Vec<Open>, Vec<Attempt>), Failure> {
-    let mut opening = Vec::new();
+) -> Result<(Vec<OpenConnection>, Vec<Attempt>), Failure> {
+    let mut exchanges = Vec::new();
     for probe in probes {
-        let ns = start::place(probe, namespaces)?;
+        let ns = start::source_namespace(probe, namespaces)?;
         for number in 0..probe.connections {
-            let begun = Instant::now();
-            let first = start::inside(probe, ns, || begin(probe, ns))?;
-            opening.push(async move {
+            let started = Instant::now();
+            let first = start::inside(probe, ns, || first_exchange(probe, ns))?;
+            exchanges.push(async move {
                 let (line, outcome) = first.await;
-                let attempt = certain(&probe.name, number, begun.elapsed(), outcome)?;
-                let open = Open {
+                let attempt = to_attempt(&probe.name, number, started.elapsed(), outcome)?;
+                let open = OpenConnection {
                     probe: probe.clone(),
                     number,
-                    line: line.ok_or_else(|| attempt.clone()),
+                    connection: line.ok_or_else(|| attempt.clone()),
                 };
                 Ok::<_, Failure>((open, attempt))
             });
         }
     }
-    Ok(try_join_all(opening).await?.into_iter().unzip())
+    Ok(try_join_all(exchanges).await?.into_iter().unzip())
 }
 
 /// Sends the first packet. The calling thread must be in the namespace `ns`.
-fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
-    let longest = probe.patience;
+fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
+    let max_wait = probe.patience;
     let ns = ns.clone();
-    let refused = |error| -> First {
-        let outcome = Outcome::refused(error);
+    let refused = |error| -> FirstExchange {
+        let outcome = ExchangeResult::rejected(error);
         Box::pin(std::future::ready((None, outcome)))
     };
     Ok(match probe.protocol {
-        Protocol::Tcp => match tcp::dial(probe, ns.ports())? {
+        Protocol::Tcp => match tcp::start_connection(probe, ns.ports())? {
             Ok(mut stream) => Box::pin(async move {
-                if let Err(outcome) = tcp::shake(&stream, &ns, longest).await {
+                if let Err(outcome) = tcp::wait_for_handshake(&stream, &ns, max_wait).await {
                     return (None, outcome);
                 }
-                let outcome = tcp::ask(&mut stream, GO_ON, longest).await;
-                let stands = outcome.answer.is_some();
-                (stands.then_some(Line::Tcp(stream)), outcome)
+                let outcome = tcp::exchange(&mut stream, REQUEST_KEEP_OPEN, max_wait).await;
+                let is_open = outcome.answer.is_some();
+                (is_open.then_some(Connection::Tcp(stream)), outcome)
             }),
             Err(error) => refused(error),
         },
-        Protocol::Udp => match udp::dial(probe, ns.ports())? {
+        Protocol::Udp => match udp::open_socket(probe, ns.ports())? {
             Ok(socket) => Box::pin(async move {
-                let outcome = udp::ask(&socket, longest).await;
+                let outcome = udp::exchange(&socket, max_wait).await;
                 let answered = outcome.answer.is_some();
-                (answered.then_some(Line::Udp(socket)), outcome)
+                (answered.then_some(Connection::Udp(socket)), outcome)
             }),
             Err(error) => refused(error),
         },
@@ -105,16 +105,18 @@ fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
 /// # Errors
 ///
 /// When the host is too busy for a verdict.
-pub async fn speak(open: Vec<Open>) -> Result<Vec<Attempt>, Failure> {
-    let speaking = open.into_iter().map(|open| async move {
-        let begun = Instant::now();
-        let longest = open.probe.patience;
-        let outcome = match open.line {
-            Ok(Line::Tcp(mut stream)) => tcp::ask(&mut stream, LAST, longest).await,
-            Ok(Line::Udp(socket)) => udp::ask(&socket, longest).await,
+pub async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
+    let exchanges = open.into_iter().map(|open| async move {
+        let started = Instant::now();
+        let max_wait = open.probe.patience;
+        let outcome = match open.connection {
+            Ok(Connection::Tcp(mut stream)) => {
+                tcp::exchange(&mut stream, REQUEST_LAST, max_wait).await
+            }
+            Ok(Connection::Udp(socket)) => udp::exchange(&socket, max_wait).await,
             Err(attempt) => return Ok(attempt),
         };
-        certain(&open.probe.name, open.number, begun.elapsed(), outcome)
+        to_attempt(&open.probe.name, open.number, started.elapsed(), outcome)
     });
-    try_join_all(speaking).await
+    try_join_all(exchanges).await
 }

@@ -7,11 +7,11 @@ use std::pin::Pin;
 
 use nix::errno::Errno;
 
-use super::patience::Nothing;
+use super::patience::NoAnswer;
 use svclab_model::evidence::Verdict;
 
 /// Result of an exchange, before it becomes an attempt of a probe.
-pub struct Outcome {
+pub struct ExchangeResult {
     /// Verdict of the attempt.
     pub verdict: Verdict,
     /// Name of the server that answered, and the client address that it saw.
@@ -21,12 +21,12 @@ pub struct Outcome {
     /// Error from the kernel.
     pub error: Option<io::Error>,
     /// Reason why the verdict is unreliable; `None` if it is reliable.
-    pub doubt: Option<Doubt>,
+    pub unreliable: Option<UnreliableReason>,
 }
 
 /// Reason why a busy host allows no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum UnreliableReason {
     /// No answer arrived, and packets were still queued.
     #[error("packets waited for a processor for more than a minute")]
     Queued,
@@ -36,33 +36,37 @@ pub enum Doubt {
     Late,
 }
 
-impl Outcome {
+impl ExchangeResult {
     /// Creates the result of an exchange without an answer.
-    pub fn ended(verdict: Verdict, local: Option<SocketAddr>, error: Option<io::Error>) -> Self {
+    pub fn without_answer(
+        verdict: Verdict,
+        local: Option<SocketAddr>,
+        error: Option<io::Error>,
+    ) -> Self {
         Self {
             verdict,
             answer: None,
             local,
             error,
-            doubt: None,
+            unreliable: None,
         }
     }
 
     /// Creates the result of an exchange that reached the time limit without an answer.
-    pub fn unanswered(verdict: Verdict, local: Option<SocketAddr>, nothing: Nothing) -> Self {
+    pub fn timed_out(verdict: Verdict, local: Option<SocketAddr>, nothing: NoAnswer) -> Self {
         Self {
-            doubt: match nothing {
-                Nothing::InTime => None,
-                Nothing::Queued => Some(Doubt::Queued),
+            unreliable: match nothing {
+                NoAnswer::TimedOut => None,
+                NoAnswer::Queued => Some(UnreliableReason::Queued),
             },
-            ..Self::ended(verdict, local, None)
+            ..Self::without_answer(verdict, local, None)
         }
     }
 
     /// Creates the result of an exchange whose first packet the kernel rejected because of the
     /// network.
-    pub fn refused(error: io::Error) -> Self {
-        Self::ended(verdict_of(&error), None, Some(error))
+    pub fn rejected(error: io::Error) -> Self {
+        Self::without_answer(verdict_from_error(&error), None, Some(error))
     }
 }
 
@@ -71,14 +75,14 @@ pub struct Exchange {
     /// Local address of the socket.
     pub local: Option<SocketAddr>,
     /// Future with the result.
-    pub outcome: Pin<Box<dyn Future<Output = Outcome>>>,
+    pub outcome: Pin<Box<dyn Future<Output = ExchangeResult>>>,
 }
 
 impl Exchange {
     /// Creates an exchange that has started.
-    pub fn begun(
+    pub fn new(
         local: Option<SocketAddr>,
-        outcome: impl Future<Output = Outcome> + 'static,
+        outcome: impl Future<Output = ExchangeResult> + 'static,
     ) -> Self {
         Self {
             local,
@@ -87,13 +91,13 @@ impl Exchange {
     }
 
     /// Creates an exchange whose first packet the kernel rejected because of the network.
-    pub fn refused(error: io::Error) -> Self {
-        Self::begun(None, std::future::ready(Outcome::refused(error)))
+    pub fn rejected(error: io::Error) -> Self {
+        Self::new(None, std::future::ready(ExchangeResult::rejected(error)))
     }
 }
 
 /// Returns the verdict for a socket error before an answer.
-pub fn verdict_of(error: &io::Error) -> Verdict {
+pub fn verdict_from_error(error: &io::Error) -> Verdict {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ECONNREFUSED) => Verdict::Refused,
         Some(Errno::ETIMEDOUT) => Verdict::Timeout,

@@ -15,28 +15,28 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
 use super::child::Child;
-use super::daemon::Group;
+use super::daemon::ProcessGroup;
 use super::failure;
-use super::launch::Refusal;
+use super::launch::LaunchError;
 use super::netns::NetNs;
 use super::program;
 use super::stream::Stream;
-use super::streams::{Say, Window, failed};
+use super::streams::{SendToClient, Window, failed};
 use super::terminal;
-use svclab_model::protocol::stream::{CHUNK, End, Exec, FromStream, ToStream, Written};
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::stream::{End, Exec, FromStream, MAX_CHUNK, OutputStream, ToStream};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Time limit for reading the terminal after the program has exited, if other processes hold it
 /// open. The last output can arrive slightly later (Linux v6.12, `drivers/tty/tty_buffer.c`,
 /// `flush_to_ldisc`).
-const LINGER: Duration = Duration::from_millis(200);
+const TERMINAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Running program and the descriptors to it.
-struct Running {
+struct StartedProgram {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     input: Option<Stream>,
-    outputs: Vec<(Written, Stream)>,
+    outputs: Vec<(OutputStream, Stream)>,
     /// Master side of the program's terminal, if it has one.
     terminal: Option<OwnedFd>,
 }
@@ -49,72 +49,76 @@ struct Running {
 /// When the program cannot be started. The error is the message for the client.
 pub async fn run(
     ns: &NetNs,
-    wanted: Exec,
-    told: mpsc::UnboundedReceiver<ToStream>,
-    say: &Say,
+    request: Exec,
+    messages: mpsc::UnboundedReceiver<ToStream>,
+    send: &SendToClient,
 ) -> Result<FromStream, FromStream> {
-    let Running {
+    let StartedProgram {
         mut child,
         mut group,
         input,
         outputs,
         terminal,
-    } = start(ns, &wanted)?;
-    say(FromStream::Opened);
+    } = start(ns, &request)?;
+    send(FromStream::Opened);
     let is_terminal = terminal.is_some();
-    let (feed, food) = mpsc::unbounded_channel();
-    let (ended, end) = watch::channel(false);
-    let pumps: Vec<Rc<Pump>> = outputs
+    let (input_sender, input_receiver) = mpsc::unbounded_channel();
+    let (has_exited, exit_watch) = watch::channel(false);
+    let pumps: Vec<Rc<OutputForwarder>> = outputs
         .into_iter()
         .map(|(of, stream)| {
-            Rc::new(Pump {
-                of,
+            Rc::new(OutputForwarder {
+                output: of,
                 stream: RefCell::new(Some(stream)),
                 window: Window::default(),
                 unread: watch::channel(false).0,
             })
         })
         .collect();
-    let pumping = async {
-        let each = pumps
+    let forward_outputs = async {
+        let forwards = pumps
             .iter()
-            .map(|pump| pump.run(end.clone(), is_terminal, say));
-        futures_util::future::join_all(each).await;
+            .map(|pump| pump.run(exit_watch.clone(), is_terminal, send));
+        futures_util::future::join_all(forwards).await;
     };
-    let obeying = obey(told, &pumps, &group, terminal, feed);
-    let living = async {
+    let handle_messages = handle_messages(messages, &pumps, &group, terminal, input_sender);
+    let wait_for_exit = async {
         let status = child.wait().await;
-        let _ = ended.send(true);
+        let _ = has_exited.send(true);
         status
     };
     // All futures run on this thread. Forwarding the input stops when the program exits.
     let status = {
-        let feeding = pass_on(input, food, say);
-        let work = async { tokio::join!(living, pumping).0 };
+        let forward_inputs = forward_input(input, input_receiver, send);
+        let work = async { tokio::join!(wait_for_exit, forward_outputs).0 };
         tokio::select! {
             status = work => Some(status),
-            () = obeying => None,
-            () = feeding => unreachable!("feeding never ends by itself"),
+            () = handle_messages => None,
+            () = forward_inputs => unreachable!("feeding never ends by itself"),
         }
     };
     let Some(status) = status else {
         // The client has disconnected. Kill the program's group and wait for its exit.
         drop(group);
         let _ = child.wait().await;
-        return Ok(FromStream::Ended { end: End::Wish });
+        return Ok(FromStream::Ended {
+            end: End::CaptureEnded,
+        });
     };
     // Other processes of its group continue until the lab is removed.
     group.release();
     match status {
-        Ok(status) => Ok(FromStream::Ended { end: how(status) }),
-        Err(error) => Err(failed(failure::machine(
-            format!("{} was lost: {error}", wanted.program),
+        Ok(status) => Ok(FromStream::Ended {
+            end: end_from_status(status),
+        }),
+        Err(error) => Err(failed(failure::host(
+            format!("{} was lost: {error}", request.program),
             &error,
         ))),
     }
 }
 
-fn how(status: ExitStatus) -> End {
+fn end_from_status(status: ExitStatus) -> End {
     match (status.code(), status.signal()) {
         (Some(code), _) => End::Status { code },
         (None, Some(number)) => End::Signal { number },
@@ -122,35 +126,35 @@ fn how(status: ExitStatus) -> End {
     }
 }
 
-fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
+fn start(ns: &NetNs, request: &Exec) -> Result<StartedProgram, FromStream> {
     let Exec {
         namespace, program, ..
-    } = wanted;
-    let found = program::find(program).ok_or_else(|| absent(program))?;
+    } = request;
+    let found = program::find(program).ok_or_else(|| program_not_found(program))?;
     let mut launch = program::launch(ns, &found);
     // Some programs select their function by this name.
-    launch.words = vec![program.clone()];
-    launch.words.extend(wanted.arguments.iter().cloned());
+    launch.argv = vec![program.clone()];
+    launch.argv.extend(request.arguments.iter().cloned());
     let mut set = |name: &str, value: &str| {
         launch.environment.insert(name.to_owned(), value.to_owned());
     };
     set("HOME", "/");
     set("LANG", "C.UTF-8");
-    for (name, value) in &wanted.environment {
+    for (name, value) in &request.environment {
         set(name, value);
     }
-    let unstarted = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => absent(program),
-        _ => failed(failure::machine(
+    let start_failure = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => program_not_found(program),
+        _ => failed(failure::host(
             format!("cannot start {program}: {error}"),
             &error,
         )),
     };
-    let own = if let Some(wanted) = &wanted.terminal {
+    let terminal_master = if let Some(wanted) = &request.terminal {
         set("TERM", &wanted.kind);
         let (ours, theirs) = terminal::open_pair(wanted.size).map_err(|error| {
             let message = format!("cannot open a terminal for {program}: {error}");
-            failed(failure::machine(message, &error))
+            failed(failure::host(message, &error))
         })?;
         launch.terminal = Some(theirs);
         Some(ours)
@@ -159,16 +163,16 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
     };
     ns.tenant().runs();
     let mut child = launch.start(ns).map_err(|refusal| match refusal {
-        Refusal::Inside(error) => failed(failure::entering(namespace, &error)),
-        Refusal::Program(error) => unstarted(error),
+        LaunchError::Inside(error) => failed(failure::cannot_enter(namespace, &error)),
+        LaunchError::Program(error) => start_failure(error),
     })?;
     // The process must hold the only descriptor of the terminal's slave side.
     drop(launch);
-    let group = Group::of(&child);
+    let group = ProcessGroup::led_by(&child);
     let mut streams = || -> io::Result<_> {
-        if let Some(ours) = &own {
+        if let Some(ours) = &terminal_master {
             let (input, output) = (ours.try_clone()?, ours.try_clone()?);
-            let outputs = vec![(Written::Stdout, Stream::new(output)?)];
+            let outputs = vec![(OutputStream::Stdout, Stream::new(output)?)];
             return Ok((Some(Stream::new(input)?), outputs));
         }
         let (input, stdout, stderr) = (
@@ -177,7 +181,10 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
             child.stderr.take().map(ChildStderr::into_owned_fd),
         );
         let mut outputs = Vec::new();
-        for (of, pipe) in [(Written::Stdout, stdout), (Written::Stderr, stderr)] {
+        for (of, pipe) in [
+            (OutputStream::Stdout, stdout),
+            (OutputStream::Stderr, stderr),
+        ] {
             if let Some(pipe) = pipe {
                 outputs.push((of, Stream::new(pipe?)?));
             }
@@ -185,21 +192,21 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
         let input = input.transpose()?.map(Stream::new).transpose()?;
         Ok((input, outputs))
     };
-    let (input, outputs) = streams().map_err(unstarted)?;
-    Ok(Running {
+    let (input, outputs) = streams().map_err(start_failure)?;
+    Ok(StartedProgram {
         child,
         group,
         input,
         outputs,
-        terminal: own,
+        terminal: terminal_master,
     })
 }
 
-fn absent(program: &str) -> FromStream {
+fn program_not_found(program: &str) -> FromStream {
     FromStream::Failed {
         absent: true,
         failure: Failure {
-            fault: Fault::Input,
+            fault: FailureKind::Input,
             message: format!("there is no program {program} in the lab"),
             remedy: Some(
                 "a lab has this machine's programs under /usr, /bin and /sbin, in a guest those that \
@@ -212,24 +219,24 @@ fn absent(program: &str) -> FromStream {
 }
 
 /// Handles the messages of the client until the client disconnects.
-async fn obey(
-    mut told: mpsc::UnboundedReceiver<ToStream>,
-    pumps: &[Rc<Pump>],
-    group: &Group,
+async fn handle_messages(
+    mut messages: mpsc::UnboundedReceiver<ToStream>,
+    pumps: &[Rc<OutputForwarder>],
+    group: &ProcessGroup,
     terminal: Option<OwnedFd>,
     feed: mpsc::UnboundedSender<Option<Vec<u8>>>,
 ) {
-    let pump = |of: Written| pumps.iter().find(|pump| pump.of == of);
-    while let Some(word) = told.recv().await {
-        match word {
+    let pump = |of: OutputStream| pumps.iter().find(|pump| pump.output == of);
+    while let Some(message) = messages.recv().await {
+        match message {
             ToStream::Input { bytes } => drop(feed.send(Some(bytes))),
             ToStream::EndOfInput => drop(feed.send(None)),
-            ToStream::Took { of } => {
+            ToStream::Ack { of } => {
                 if let Some(pump) = pump(of) {
-                    pump.window.answered();
+                    pump.window.acknowledge();
                 }
             }
-            ToStream::Unread { of } => {
+            ToStream::StopReading { of } => {
                 if let Some(pump) = pump(of) {
                     pump.unread.send_replace(true);
                 }
@@ -250,12 +257,12 @@ async fn obey(
 
 /// Forwards the input to the program, without end. Input that the program no longer reads is
 /// discarded, so that the client does not wait for acknowledgements.
-async fn pass_on(
+async fn forward_input(
     mut input: Option<Stream>,
-    mut food: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
-    say: &Say,
+    mut chunks: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
+    send: &SendToClient,
 ) {
-    while let Some(bytes) = food.recv().await {
+    while let Some(bytes) = chunks.recv().await {
         let Some(bytes) = bytes else {
             input = None;
             continue;
@@ -265,46 +272,46 @@ async fn pass_on(
         {
             input = None;
         }
-        say(FromStream::Fed);
+        send(FromStream::InputAck);
     }
     std::future::pending::<()>().await;
 }
 
 /// Forwarding of one output stream of a program.
-struct Pump {
-    of: Written,
+struct OutputForwarder {
+    output: OutputStream,
     stream: RefCell<Option<Stream>>,
     window: Window,
     /// Whether the client has stopped reading the stream.
     unread: watch::Sender<bool>,
 }
 
-impl Pump {
+impl OutputForwarder {
     /// Forwards the output until the stream ends or the program exits, including all output before
     /// the exit.
-    async fn run(&self, ended: watch::Receiver<bool>, is_terminal: bool, say: &Say) {
+    async fn run(&self, ended: watch::Receiver<bool>, is_terminal: bool, say: &SendToClient) {
         let Some(stream) = self.stream.borrow_mut().take() else {
             return;
         };
         let mut unread = self.unread.subscribe();
         tokio::select! {
-            () = self.pass(stream, ended, is_terminal, say) => {}
+            () = self.forward(stream, ended, is_terminal, say) => {}
             // Dropping the stream closes its end of the pipe.
             _ = unread.wait_for(|unread| *unread) => {}
         }
     }
 
-    async fn pass(
+    async fn forward(
         &self,
         mut stream: Stream,
         mut ended: watch::Receiver<bool>,
         is_terminal: bool,
-        say: &Say,
+        say: &SendToClient,
     ) {
-        let mut chunk = vec![0; CHUNK];
-        let tell = |bytes: &[u8]| {
+        let mut chunk = vec![0; MAX_CHUNK];
+        let send_output = |bytes: &[u8]| {
             say(FromStream::Output {
-                of: self.of,
+                of: self.output,
                 bytes: bytes.to_vec(),
             });
         };
@@ -318,7 +325,7 @@ impl Pump {
             match read {
                 // Reading from a terminal whose slave side is closed returns EIO.
                 Ok(0) | Err(_) => return,
-                Ok(length) => tell(&chunk[..length]),
+                Ok(length) => send_output(&chunk[..length]),
             }
         }
         // The program has exited. Its output is already in the stream, even if other processes
@@ -326,7 +333,9 @@ impl Pump {
         loop {
             let read = match stream.read_now(&mut chunk) {
                 Ok(None) if is_terminal => {
-                    match tokio::time::timeout(LINGER, stream.read(&mut chunk)).await {
+                    match tokio::time::timeout(TERMINAL_DRAIN_TIMEOUT, stream.read(&mut chunk))
+                        .await
+                    {
                         Ok(Ok(length)) => length,
                         _ => return,
                     }
@@ -337,7 +346,7 @@ impl Pump {
             if read == 0 {
                 return;
             }
-            tell(&chunk[..read]);
+            send_output(&chunk[..read]);
             self.window.one().await;
         }
     }

@@ -3,28 +3,28 @@
 use std::io;
 
 use svclab_diagnostic::shortage;
-use svclab_model::protocol::{Failure, Fault, Rejected};
+use svclab_model::protocol::{Failure, FailureKind, RejectedInput};
 
 /// Returns the failure to enter a namespace.
-pub fn entering(name: &str, error: &io::Error) -> Failure {
-    machine(
+pub fn cannot_enter(name: &str, error: &io::Error) -> Failure {
+    host(
         format!("cannot enter the namespace of {name}: {error}"),
         error,
     )
 }
 
 /// Returns the failure to create the environment in which a lab's programs run.
-pub fn no_place(error: &io::Error) -> Failure {
-    machine(
+pub fn cannot_prepare_programs(error: &io::Error) -> Failure {
+    host(
         format!("cannot make a place for the lab's programs: {error}"),
         error,
     )
 }
 
 /// Returns a failure of the host: a resource is exhausted or a privilege is missing.
-pub fn machine(message: String, error: &io::Error) -> Failure {
+pub fn host(message: String, error: &io::Error) -> Failure {
     Failure {
-        fault: Fault::Machine,
+        fault: FailureKind::Machine,
         message,
         remedy: shortage::remedy(error).map(str::to_owned),
         rejected: None,
@@ -34,7 +34,7 @@ pub fn machine(message: String, error: &io::Error) -> Failure {
 /// Returns a failure that can only result from a bug in svclab.
 pub fn bug(message: String) -> Failure {
     Failure {
-        fault: Fault::Bug,
+        fault: FailureKind::Bug,
         message,
         remedy: Some("this is a bug in svclab; please report it with the lab file".to_owned()),
         rejected: None,
@@ -44,12 +44,12 @@ pub fn bug(message: String) -> Failure {
 /// Adds to a failure the input that a program would have received. The agent sent the equivalent
 /// request to the kernel itself.
 pub fn of(mut failure: Failure, namespace: &str, program: &str, line: String) -> Failure {
-    failure.rejected = Some(Box::new(Rejected {
+    failure.rejected = Some(Box::new(RejectedInput {
         namespace: namespace.to_owned(),
         program: program.to_owned(),
         line,
         said: failure.message.clone(),
-        ..Rejected::default()
+        ..RejectedInput::default()
     }));
     failure
 }

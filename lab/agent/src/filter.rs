@@ -7,11 +7,11 @@ use nix::libc::{self, c_long};
 
 pub use crate::seccomp::Filter;
 use crate::seccomp::{
-    ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, PORTS, REFUSED, RETURN, SECOND_SET,
+    ALLOW, ARGUMENT_OFFSETS, AT_LEAST, FAIL_NOT_IMPLEMENTED, IO_PORTS, REFUSED, RETURN, X32_START,
 };
 
 /// System calls that are also refused to programs.
-const REFUSED_TO_PROGRAMS: &[c_long] = &[
+const REFUSED_TO_PROGRAMS_ONLY: &[c_long] = &[
     libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_move_pages,
@@ -25,7 +25,7 @@ const REFUSED_TO_PROGRAMS: &[c_long] = &[
 /// System calls that fail with `ENOSYS`, so that programs fall back to other calls. A filter cannot
 /// read the flags of `clone3`, which are in memory. Operations of `io_uring` bypass filters (Linux
 /// v6.12, `io_uring/io_uring.c`).
-const UNKNOWN: &[c_long] = &[
+const NOT_IMPLEMENTED: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -36,12 +36,12 @@ const UNKNOWN: &[c_long] = &[
 /// last assigned number is `mseal` (Linux v6.12, `arch/x86/entry/syscalls/syscall_64.tbl`,
 /// `scripts/syscall.tbl`). Later calls, such as `open_tree_attr`, fail with `ENOSYS` for programs.
 #[cfg(target_arch = "x86_64")]
-const UNASSIGNED: [Range<u32>; 2] = [335..424, 463..SECOND_SET];
+const UNASSIGNED: [Range<u32>; 2] = [335..424, 463..X32_START];
 #[cfg(target_arch = "aarch64")]
-const UNASSIGNED: [Range<u32>; 2] = [295..424, 463..SECOND_SET];
+const UNASSIGNED: [Range<u32>; 2] = [295..424, 463..X32_START];
 
 /// System calls that change the user or group, other than the calls that the agent uses.
-const OTHER_USERS: &[c_long] = &[
+const CHANGE_USER: &[c_long] = &[
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,
@@ -56,19 +56,19 @@ impl Filter {
     /// network namespaces and the mount namespaces of its programs, and may change only to users of
     /// its programs.
     #[must_use]
-    pub fn of_agent(users: &Range<u32>) -> Self {
-        let mut filter = Self::begin();
-        for calls in [REFUSED, PORTS, OTHER_USERS] {
+    pub fn for_agent(users: &Range<u32>) -> Self {
+        let mut filter = Self::new();
+        for calls in [REFUSED, IO_PORTS, CHANGE_USER] {
             filter.refuse(calls);
         }
-        filter.ends(libc::SYS_clone3, DENY_EXISTENCE);
+        filter.return_for(libc::SYS_clone3, FAIL_NOT_IMPLEMENTED);
         filter.without_new_namespaces();
         let network = libc::CLONE_NEWNET as u32;
-        filter.only(libc::SYS_unshare, ARGUMENTS[0], &[network]);
+        filter.allow_only(libc::SYS_unshare, ARGUMENT_OFFSETS[0], &[network]);
         let entered = [network, libc::CLONE_NEWNS as u32];
-        filter.only(libc::SYS_setns, ARGUMENTS[1], &entered);
+        filter.allow_only(libc::SYS_setns, ARGUMENT_OFFSETS[1], &entered);
         for call in [libc::SYS_setresuid, libc::SYS_setresgid] {
-            filter.only_within(call, users);
+            filter.allow_only_within(call, users);
         }
         filter.push(RETURN, ALLOW);
         filter
@@ -76,22 +76,22 @@ impl Filter {
 
     /// Creates the filter of the programs of labs.
     #[must_use]
-    pub fn of_programs() -> Self {
-        let mut filter = Self::begin();
+    pub fn for_programs() -> Self {
+        let mut filter = Self::new();
         for range in UNASSIGNED {
             filter.jump(AT_LEAST, range.start, 0, 2);
             filter.jump(AT_LEAST, range.end, 1, 0);
-            filter.push(RETURN, DENY_EXISTENCE);
+            filter.push(RETURN, FAIL_NOT_IMPLEMENTED);
         }
-        for calls in [REFUSED, REFUSED_TO_PROGRAMS, PORTS] {
+        for calls in [REFUSED, REFUSED_TO_PROGRAMS_ONLY, IO_PORTS] {
             filter.refuse(calls);
         }
-        for call in UNKNOWN {
-            filter.ends(*call, DENY_EXISTENCE);
+        for call in NOT_IMPLEMENTED {
+            filter.return_for(*call, FAIL_NOT_IMPLEMENTED);
         }
         filter.without_new_namespaces();
         // A program may set its own limits, but not those of another process of its user.
-        filter.only(libc::SYS_prlimit64, ARGUMENTS[0], &[0]);
+        filter.allow_only(libc::SYS_prlimit64, ARGUMENT_OFFSETS[0], &[0]);
         filter.push(RETURN, ALLOW);
         filter
     }
@@ -101,23 +101,24 @@ impl Filter {
 mod tests {
     use super::*;
     use crate::seccomp::{
-        ANY_OF, ARCHITECTURE, EQUAL, KIND, LOAD, NEW_NAMESPACES, NUMBER, REFUSE, number,
+        ANY_OF, ARCHITECTURE, ARCHITECTURE_OFFSET, EQUAL, LOAD, NEW_NAMESPACES, NUMBER_OFFSET,
+        REFUSE, number,
     };
 
     /// Returns the result of a filter for a call with these arguments.
-    fn answer(filter: &Filter, call: u32, arguments: [u32; 3]) -> u32 {
+    fn evaluate(filter: &Filter, call: u32, arguments: [u32; 3]) -> u32 {
         let part = |offset: u32| match offset {
-            NUMBER => call,
-            KIND => ARCHITECTURE,
+            NUMBER_OFFSET => call,
+            ARCHITECTURE_OFFSET => ARCHITECTURE,
             other => {
-                let at = ARGUMENTS.iter().position(|offset| *offset == other);
-                arguments[at.expect("an argument")]
+                let index = ARGUMENT_OFFSETS.iter().position(|offset| *offset == other);
+                arguments[index.expect("an argument")]
             }
         };
-        let (mut at, mut loaded) = (0, 0);
+        let (mut index, mut loaded) = (0, 0);
         loop {
-            let line = filter.0[at];
-            at += 1;
+            let line = filter.0[index];
+            index += 1;
             let holds = match line.code {
                 LOAD => {
                     loaded = part(line.k);
@@ -129,7 +130,7 @@ mod tests {
                 ANY_OF => loaded & line.k != 0,
                 other => panic!("operation {other}"),
             };
-            at += usize::from(if holds { line.jt } else { line.jf });
+            index += usize::from(if holds { line.jt } else { line.jf });
         }
     }
 
@@ -139,24 +140,38 @@ mod tests {
 
     #[test]
     fn program_filter_forbidden_calls_are_refused() {
-        let filter = Filter::of_programs();
-        for refused in [REFUSED, REFUSED_TO_PROGRAMS, PORTS].into_iter().flatten() {
-            assert_eq!(answer(&filter, call(*refused), [0; 3]), REFUSE, "{refused}");
+        let filter = Filter::for_programs();
+        for refused in [REFUSED, REFUSED_TO_PROGRAMS_ONLY, IO_PORTS]
+            .into_iter()
+            .flatten()
+        {
+            assert_eq!(
+                evaluate(&filter, call(*refused), [0; 3]),
+                REFUSE,
+                "{refused}"
+            );
         }
-        for unknown in UNKNOWN {
-            assert_eq!(answer(&filter, call(*unknown), [0; 3]), DENY_EXISTENCE);
+        for unknown in NOT_IMPLEMENTED {
+            assert_eq!(
+                evaluate(&filter, call(*unknown), [0; 3]),
+                FAIL_NOT_IMPLEMENTED
+            );
         }
         // `open_tree_attr`, two higher numbers, and a number in the gap.
         for number in [463, 467, 5000, 400] {
-            assert_eq!(answer(&filter, number, [0; 3]), DENY_EXISTENCE, "{number}");
+            assert_eq!(
+                evaluate(&filter, number, [0; 3]),
+                FAIL_NOT_IMPLEMENTED,
+                "{number}"
+            );
         }
-        assert_eq!(answer(&filter, SECOND_SET, [0; 3]), REFUSE);
-        assert_eq!(answer(&filter, SECOND_SET + 165, [0; 3]), REFUSE);
+        assert_eq!(evaluate(&filter, X32_START, [0; 3]), REFUSE);
+        assert_eq!(evaluate(&filter, X32_START + 165, [0; 3]), REFUSE);
     }
 
     #[test]
     fn program_filter_ordinary_calls_are_allowed() {
-        let filter = Filter::of_programs();
+        let filter = Filter::for_programs();
         for allowed in [
             libc::SYS_read,
             libc::SYS_execve,
@@ -165,17 +180,20 @@ mod tests {
             libc::SYS_close_range,
             libc::SYS_openat2,
         ] {
-            assert_eq!(answer(&filter, call(allowed), [7; 3]), ALLOW, "{allowed}");
+            assert_eq!(evaluate(&filter, call(allowed), [7; 3]), ALLOW, "{allowed}");
         }
     }
 
     #[test]
-    fn program_filter_clone_is_told_by_its_flags() {
-        let filter = Filter::of_programs();
+    fn program_filter_clone_flags_decide() {
+        let filter = Filter::for_programs();
         let clone = call(libc::SYS_clone);
         let thread = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES) as u32;
-        assert_eq!(answer(&filter, clone, [thread, 0, 0]), ALLOW);
-        assert_eq!(answer(&filter, clone, [libc::SIGCHLD as u32, 0, 0]), ALLOW);
+        assert_eq!(evaluate(&filter, clone, [thread, 0, 0]), ALLOW);
+        assert_eq!(
+            evaluate(&filter, clone, [libc::SIGCHLD as u32, 0, 0]),
+            ALLOW
+        );
         for bit in 0..32 {
             let flag = 1_u32 << bit;
             let expected = if NEW_NAMESPACES & flag == 0 {
@@ -183,26 +201,26 @@ mod tests {
             } else {
                 REFUSE
             };
-            assert_eq!(answer(&filter, clone, [flag, 0, 0]), expected);
+            assert_eq!(evaluate(&filter, clone, [flag, 0, 0]), expected);
         }
         let prlimit = call(libc::SYS_prlimit64);
-        assert_eq!(answer(&filter, prlimit, [0, 7, 0]), ALLOW);
-        assert_eq!(answer(&filter, prlimit, [1, 7, 0]), REFUSE);
+        assert_eq!(evaluate(&filter, prlimit, [0, 7, 0]), ALLOW);
+        assert_eq!(evaluate(&filter, prlimit, [1, 7, 0]), REFUSE);
     }
 
     #[test]
-    fn agent_filter_enters_and_becomes_only_its_own() {
-        let filter = Filter::of_agent(&(1000..1010));
+    fn agent_filter_other_namespaces_and_users_are_refused() {
+        let filter = Filter::for_agent(&(1000..1010));
         let setresuid = call(libc::SYS_setresuid);
-        assert_eq!(answer(&filter, setresuid, [1000; 3]), ALLOW);
-        assert_eq!(answer(&filter, setresuid, [1009; 3]), ALLOW);
+        assert_eq!(evaluate(&filter, setresuid, [1000; 3]), ALLOW);
+        assert_eq!(evaluate(&filter, setresuid, [1009; 3]), ALLOW);
         for arguments in [
             [0, 1000, 1000],
             [1000, 0, 1000],
             [1000, 1000, 1010],
             [999; 3],
         ] {
-            assert_eq!(answer(&filter, setresuid, arguments), REFUSE);
+            assert_eq!(evaluate(&filter, setresuid, arguments), REFUSE);
         }
         let setns = call(libc::SYS_setns);
         for (flag, expected) in [
@@ -213,25 +231,25 @@ mod tests {
             (0, REFUSE),
         ] {
             assert_eq!(
-                answer(&filter, setns, [9, flag.cast_unsigned(), 0]),
+                evaluate(&filter, setns, [9, flag.cast_unsigned(), 0]),
                 expected
             );
         }
         let unshare = call(libc::SYS_unshare);
         assert_eq!(
-            answer(&filter, unshare, [libc::CLONE_NEWNET as u32, 0, 0]),
+            evaluate(&filter, unshare, [libc::CLONE_NEWNET as u32, 0, 0]),
             ALLOW
         );
         assert_eq!(
-            answer(&filter, unshare, [libc::CLONE_NEWPID as u32, 0, 0]),
+            evaluate(&filter, unshare, [libc::CLONE_NEWPID as u32, 0, 0]),
             REFUSE
         );
-        assert_eq!(answer(&filter, call(libc::SYS_setuid), [1000; 3]), REFUSE);
+        assert_eq!(evaluate(&filter, call(libc::SYS_setuid), [1000; 3]), REFUSE);
     }
 
     #[test]
-    fn filters_every_path_ends_within_the_filter() {
-        for filter in [Filter::of_programs(), Filter::of_agent(&(5..6))] {
+    fn filter_jumps_end_within_filter() {
+        for filter in [Filter::for_programs(), Filter::for_agent(&(5..6))] {
             for (at, line) in filter.0.iter().enumerate() {
                 let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
                 let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };

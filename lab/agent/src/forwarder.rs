@@ -25,16 +25,16 @@ pub async fn serve(
     backends: Vec<SocketAddr>,
     retry_after: Duration,
 ) {
-    let turn = Cell::new(0_usize);
+    let next = Cell::new(0_usize);
     let backends: Rc<[SocketAddr]> = backends.into();
     let mut conversations = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) => {
-                    let first = turn.get();
-                    turn.set(first.wrapping_add(1));
-                    conversations.spawn_local(converse(client, ns.clone(), Rc::clone(&backends), first, retry_after));
+                    let first = next.get();
+                    next.set(first.wrapping_add(1));
+                    conversations.spawn_local(forward(client, ns.clone(), Rc::clone(&backends), first, retry_after));
                 }
                 Err(_) => tokio::task::yield_now().await,
             },
@@ -43,31 +43,33 @@ pub async fn serve(
     }
 }
 
-async fn converse(
+async fn forward(
     mut client: TcpStream,
     ns: NetNs,
     backends: Rc<[SocketAddr]>,
     first: usize,
-    patience: Duration,
+    max_wait: Duration,
 ) {
-    if let Ok(mut backend) = reach(&ns, &backends, first, patience).await {
+    if let Ok(mut backend) = connect_to_any(&ns, &backends, first, max_wait).await {
         let _ = copy_bidirectional(&mut client, &mut backend).await;
     }
     // If no backend answers, the client's connection closes without data.
 }
 
-async fn reach(
+async fn connect_to_any(
     ns: &NetNs,
     backends: &[SocketAddr],
     first: usize,
-    patience: Duration,
+    max_wait: Duration,
 ) -> io::Result<TcpStream> {
     for offset in 0..backends.len() {
         let backend = backends[first.wrapping_add(offset) % backends.len()];
-        let delay = Delay::begin();
-        match within(patience, connect(ns, backend, None)).await {
+        let delay = Delay::start();
+        match within(max_wait, connect(ns, backend, None)).await {
             Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) if is_of_a_timer(&error) && delay.of_this() > 0 => ns.note_late_timer(),
+            Ok(Err(error)) if is_timer_error(&error) && delay.process_ms() > 0 => {
+                ns.note_late_timer()
+            }
             _ => {}
         }
     }
@@ -77,7 +79,7 @@ async fn reach(
 /// Whether an error may result from a kernel timer that ran on while this process was delayed: an
 /// unanswered SYN, or failed neighbour discovery (Linux v6.12, `net/core/neighbour.c`,
 /// `neigh_timer_handler`).
-fn is_of_a_timer(error: &io::Error) -> bool {
+fn is_timer_error(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     matches!(number, Some(Errno::EHOSTUNREACH | Errno::ETIMEDOUT))
 }

@@ -14,76 +14,76 @@ use tokio::time::Instant;
 use super::netns::NetNs;
 
 /// Maximum number of kept namespaces. Each namespace uses memory.
-const MANY: usize = 96;
+const MAX_NAMESPACES: usize = 96;
 
 /// Time without builds before the namespaces are deleted.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
 /// Namespaces of removed labs, deleted when no build runs.
 #[derive(Debug)]
-pub struct Graveyard {
-    buried: RefCell<Vec<NetNs>>,
+pub struct DeferredCleanup {
+    namespaces: RefCell<Vec<NetNs>>,
     /// Number of labs being built.
     building: Cell<usize>,
     /// Time of the last build or removal.
-    stirred: Cell<Instant>,
+    last_activity: Cell<Instant>,
     /// Whether a task waits to delete the namespaces.
-    watched: Cell<bool>,
+    has_task: Cell<bool>,
 }
 
-impl Default for Graveyard {
+impl Default for DeferredCleanup {
     fn default() -> Self {
         Self {
-            buried: RefCell::default(),
+            namespaces: RefCell::default(),
             building: Cell::new(0),
-            stirred: Cell::new(Instant::now()),
-            watched: Cell::new(false),
+            last_activity: Cell::new(Instant::now()),
+            has_task: Cell::new(false),
         }
     }
 }
 
-impl Graveyard {
+impl DeferredCleanup {
     /// Suspends deletion until the returned guard is dropped.
-    pub fn hush(&self) -> impl Drop + '_ {
+    pub fn suspend(&self) -> impl Drop + '_ {
         self.building.set(self.building.get() + 1);
-        Hush(self)
+        BuildGuard(self)
     }
 
     /// Keeps namespaces until no build runs or the maximum is reached.
-    pub fn bury(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
-        self.stirred.set(Instant::now());
-        let many = {
-            let mut buried = self.buried.borrow_mut();
+    pub fn defer(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
+        self.last_activity.set(Instant::now());
+        let is_full = {
+            let mut buried = self.namespaces.borrow_mut();
             buried.extend(namespaces);
-            buried.len() >= MANY
+            buried.len() >= MAX_NAMESPACES
         };
-        if many {
-            self.buried.take();
-        } else if !self.watched.replace(true) {
-            tokio::task::spawn_local(Rc::clone(self).wait_for_quiet());
+        if is_full {
+            self.namespaces.take();
+        } else if !self.has_task.replace(true) {
+            tokio::task::spawn_local(Rc::clone(self).delete_when_idle());
         }
     }
 
-    async fn wait_for_quiet(self: Rc<Self>) {
+    async fn delete_when_idle(self: Rc<Self>) {
         loop {
-            let quiet = self.stirred.get() + QUIET;
-            if self.building.get() == 0 && Instant::now() >= quiet {
+            let idle_at = self.last_activity.get() + QUIET_PERIOD;
+            if self.building.get() == 0 && Instant::now() >= idle_at {
                 break;
             }
-            let again = quiet.max(Instant::now() + QUIET);
-            tokio::time::sleep_until(again).await;
+            let next_check = idle_at.max(Instant::now() + QUIET_PERIOD);
+            tokio::time::sleep_until(next_check).await;
         }
-        self.watched.set(false);
-        self.buried.take();
+        self.has_task.set(false);
+        self.namespaces.take();
     }
 }
 
 /// Guard that marks a running build.
-struct Hush<'a>(&'a Graveyard);
+struct BuildGuard<'a>(&'a DeferredCleanup);
 
-impl Drop for Hush<'_> {
+impl Drop for BuildGuard<'_> {
     fn drop(&mut self) {
         self.0.building.set(self.0.building.get() - 1);
-        self.0.stirred.set(Instant::now());
+        self.0.last_activity.set(Instant::now());
     }
 }

@@ -15,14 +15,14 @@ use super::netns::NetNs;
 
 /// Interval before the first retransmission of a SYN: the initial RTO of RFC 6298 (Linux v6.12,
 /// `include/net/tcp.h`, `TCP_TIMEOUT_INIT`).
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum response time of an answer that certainly belongs to the last SYN: SYNs are at least
 /// [`FIRST_PAUSE`] apart.
-const PROMPT: Duration = Duration::from_millis(500);
+const MAX_PROMPT_RESPONSE: Duration = Duration::from_millis(500);
 
 /// Sysctl: the number of retransmissions of a SYN before the interval doubles (since Linux 6.5).
-const LINEAR: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
+const LINEAR_TIMEOUTS_FILE: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
 
 /// When the answered SYN was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +42,17 @@ pub enum Answered {
 /// # Errors
 ///
 /// When the kernel does not return the socket's state.
-pub fn answered(
+pub fn answered_syn(
     socket: &impl AsFd,
     ns: &NetNs,
-    patience: Duration,
-    late: Duration,
+    max_wait: Duration,
+    delay: Duration,
 ) -> io::Result<Answered> {
-    let (retransmissions, round_trip) = describe(socket)?;
+    let (retransmissions, round_trip) = read_tcp_info(socket)?;
     if retransmissions == 0 {
         return Ok(Answered::InTime);
     }
-    let linear = ns.enter(|| fs::read_to_string(LINEAR))?;
+    let linear = ns.enter(|| fs::read_to_string(LINEAR_TIMEOUTS_FILE))?;
     // A kernel without this sysctl doubles every interval.
     let linear = linear
         .ok()
@@ -61,16 +61,20 @@ pub fn answered(
     // The kernel does not measure the round trip of a refusal, or of an answer without TCP
     // timestamps. The response time of these replies is at most the delay of this process, or that
     // of an undelayed packet.
-    let took = round_trip.unwrap_or(late);
-    Ok(judge(offset(retransmissions, linear), took, patience))
+    let response_time = round_trip.unwrap_or(delay);
+    Ok(classify(
+        retransmission_time(retransmissions, linear),
+        response_time,
+        max_wait,
+    ))
 }
 
 /// Returns when the SYN was sent that was answered after `took`, given that the last SYN was sent
 /// at `last`.
-fn judge(last: Duration, took: Duration, patience: Duration) -> Answered {
-    if last < patience {
+fn classify(last: Duration, response_time: Duration, max_wait: Duration) -> Answered {
+    if last < max_wait {
         Answered::InTime
-    } else if took < PROMPT {
+    } else if response_time < MAX_PROMPT_RESPONSE {
         Answered::Late
     } else {
         Answered::Unknown
@@ -79,13 +83,13 @@ fn judge(last: Duration, took: Duration, patience: Duration) -> Answered {
 
 /// Returns the time from the first SYN to its retransmission `number` (Linux v6.12,
 /// `net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`).
-fn offset(number: u32, linear: u32) -> Duration {
+fn retransmission_time(number: u32, linear: u32) -> Duration {
     let mut sum = Duration::ZERO;
-    let mut pause = FIRST_PAUSE;
+    let mut interval = FIRST_INTERVAL;
     for nth in 1..=number {
-        sum = sum.saturating_add(pause);
+        sum = sum.saturating_add(interval);
         if nth > linear {
-            pause = pause.saturating_mul(2);
+            interval = interval.saturating_mul(2);
         }
     }
     sum
@@ -93,7 +97,7 @@ fn offset(number: u32, linear: u32) -> Duration {
 
 /// Returns the number of segments that a connected socket has retransmitted, and the measured
 /// round-trip time; `None` if the kernel measured none.
-fn describe(socket: &impl AsFd) -> io::Result<(u32, Option<Duration>)> {
+fn read_tcp_info(socket: &impl AsFd) -> io::Result<(u32, Option<Duration>)> {
     // SAFETY: any value is valid for a struct of integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
@@ -121,46 +125,46 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const MAX_WAIT: Duration = Duration::from_secs(3);
 
-    fn judge_millis(last: u64, took: u64) -> Answered {
-        let [last, took] = [last, took].map(Duration::from_millis);
-        judge(last, took, PATIENCE)
+    fn classify_millis(last: u64, response_time: u64) -> Answered {
+        let [last, took] = [last, response_time].map(Duration::from_millis);
+        classify(last, took, MAX_WAIT)
     }
 
     #[test]
-    fn syns_are_resent_at_the_pace_of_the_kernel() {
+    fn syn_retransmission_times_match_kernel() {
         let offsets = |linear| {
-            let all = (1..=6).map(move |number| offset(number, linear).as_secs());
-            all.collect::<Vec<_>>()
+            let seconds = (1..=6).map(move |number| retransmission_time(number, linear).as_secs());
+            seconds.collect::<Vec<_>>()
         };
         assert_eq!(offsets(0), [1, 3, 7, 15, 31, 63]);
         assert_eq!(offsets(4), [1, 2, 3, 4, 5, 7]);
     }
 
     #[test]
-    fn answer_to_syn_within_patience_counts_however_late() {
-        assert_eq!(judge_millis(2000, 9000), Answered::InTime);
-        assert_eq!(judge_millis(1000, 0), Answered::InTime);
+    fn answer_to_syn_within_limit_counts() {
+        assert_eq!(classify_millis(2000, 9000), Answered::InTime);
+        assert_eq!(classify_millis(1000, 0), Answered::InTime);
     }
 
     #[test]
-    fn answer_to_syn_after_patience_does_not_count() {
-        assert_eq!(judge_millis(3000, 1), Answered::Late);
-        assert_eq!(judge_millis(7000, 499), Answered::Late);
+    fn answer_to_syn_after_limit_does_not_count() {
+        assert_eq!(classify_millis(3000, 1), Answered::Late);
+        assert_eq!(classify_millis(7000, 499), Answered::Late);
     }
 
     #[test]
-    fn slow_answer_to_many_syns_is_no_verdict() {
-        assert_eq!(judge_millis(3000, 500), Answered::Unknown);
-        assert_eq!(judge_millis(7000, 5000), Answered::Unknown);
+    fn slow_answer_to_many_syns_is_unknown() {
+        assert_eq!(classify_millis(3000, 500), Answered::Unknown);
+        assert_eq!(classify_millis(7000, 5000), Answered::Unknown);
     }
 
     #[test]
-    fn connection_on_loopback_resends_nothing() {
+    fn connection_on_loopback_has_no_retransmission() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (retransmissions, round_trip) = describe(&stream).unwrap();
+        let (retransmissions, round_trip) = read_tcp_info(&stream).unwrap();
         assert_eq!(retransmissions, 0);
         assert!(round_trip.is_some());
     }

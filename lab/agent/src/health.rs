@@ -17,15 +17,15 @@ use super::patience::within;
 use super::pulse::Running;
 use super::{failure, ipvs};
 use svclab_model::plan::HealthCheck;
-use svclab_model::plan::health::Question;
-use svclab_model::protocol::{Failure, Turn};
+use svclab_model::plan::health::HealthRequest;
+use svclab_model::protocol::{BackendHealthChange, Failure};
 
 /// Maximum number of bytes read of a response.
-const LONGEST: u64 = 256;
+const MAX_RESPONSE_BYTES: u64 = 256;
 
 /// Ratio of the response time limit to the check interval. A busy host must not count as an
 /// unhealthy backend.
-const PATIENCE: u32 = 5;
+const TIMEOUT_FACTOR: u32 = 5;
 
 /// Checks every backend once, applies the results, and continues the checks in `tasks`. Calls
 /// `turned` for every later change of a result, after the change is applied.
@@ -36,10 +36,10 @@ const PATIENCE: u32 = 5;
 pub async fn begin(
     checks: &[HealthCheck],
     namespaces: &HashMap<String, NetNs>,
-    turned: &Rc<dyn Fn(Turn)>,
+    on_change: &Rc<dyn Fn(BackendHealthChange)>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
-    let mut begun = Vec::new();
+    let mut prepared = Vec::new();
     for check in checks {
         let ns = namespaces.get(&check.namespace).ok_or_else(|| {
             failure::bug(format!(
@@ -47,59 +47,64 @@ pub async fn begin(
                 check.namespace
             ))
         })?;
-        begun.push((ns.clone(), Rc::new(check.clone())));
+        prepared.push((ns.clone(), Rc::new(check.clone())));
     }
-    let first = try_join_all(begun.iter().map(|(ns, check)| async move {
-        let well = is_well(ns, check).await;
-        if !well {
-            weigh(ns, check, well).await?;
+    let first = try_join_all(prepared.iter().map(|(ns, check)| async move {
+        let is_healthy = is_healthy(ns, check).await;
+        if !is_healthy {
+            set_weights(ns, check, is_healthy).await?;
         }
-        Ok::<_, Failure>(well)
+        Ok::<_, Failure>(is_healthy)
     }))
     .await?;
-    for ((ns, check), well) in begun.into_iter().zip(first) {
-        tasks.spawn_local(go_on(ns, check, well, Rc::clone(turned)));
+    for ((ns, check), well) in prepared.into_iter().zip(first) {
+        tasks.spawn_local(run_check(ns, check, well, Rc::clone(on_change)));
     }
     Ok(())
 }
 
-async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool, turned: Rc<dyn Fn(Turn)>) {
+async fn run_check(
+    ns: NetNs,
+    check: Rc<HealthCheck>,
+    mut was_healthy: bool,
+    on_change: Rc<dyn Fn(BackendHealthChange)>,
+) {
     let running = Running::begin();
-    let mut last = running.ran();
+    let mut last_check = running.ran();
     loop {
-        let since = running.ran().saturating_sub(last);
-        running.wait(check.every.saturating_sub(since)).await;
-        last = running.ran();
-        let now = is_well(&ns, &check).await;
+        let elapsed = running.ran().saturating_sub(last_check);
+        running.wait(check.every.saturating_sub(elapsed)).await;
+        last_check = running.ran();
+        let is_healthy = is_healthy(&ns, &check).await;
         // A rejected change is repeated with the next result.
-        if now != well && weigh(&ns, &check, now).await.is_ok() {
-            well = now;
-            turned(Turn {
+        if is_healthy != was_healthy && set_weights(&ns, &check, is_healthy).await.is_ok() {
+            was_healthy = is_healthy;
+            on_change(BackendHealthChange {
                 namespace: check.namespace.clone(),
                 backend: check.backend,
-                well,
+                well: was_healthy,
             });
         }
     }
 }
 
-async fn weigh(ns: &NetNs, check: &HealthCheck, well: bool) -> Result<(), Failure> {
-    ipvs::weigh(ns, &check.namespace, &check.guards, u32::from(well)).await
+async fn set_weights(ns: &NetNs, check: &HealthCheck, is_healthy: bool) -> Result<(), Failure> {
+    ipvs::set_weights(ns, &check.namespace, &check.guards, u32::from(is_healthy)).await
 }
 
-async fn is_well(ns: &NetNs, check: &HealthCheck) -> bool {
-    let asked = within(check.every * PATIENCE, ask(ns, check)).await;
-    matches!(asked, Ok(Ok(true)))
+async fn is_healthy(ns: &NetNs, check: &HealthCheck) -> bool {
+    let response = within(check.every * TIMEOUT_FACTOR, run_once(ns, check)).await;
+    matches!(response, Ok(Ok(true)))
 }
 
-async fn ask(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
+async fn run_once(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
     let mut stream = connect(
         ns,
         check.backend,
         check.bind.map(|bind| SocketAddr::new(bind, 0)),
     )
     .await?;
-    let Question::Get { path } = &check.question else {
+    let HealthRequest::Get { path } = &check.question else {
         return Ok(true);
     };
     stream
@@ -111,9 +116,12 @@ async fn ask(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
             .as_bytes(),
         )
         .await?;
-    let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer).await?;
-    Ok(answer.split_whitespace().nth(1) == Some("200"))
+    let mut response = String::new();
+    stream
+        .take(MAX_RESPONSE_BYTES)
+        .read_to_string(&mut response)
+        .await?;
+    Ok(response.split_whitespace().nth(1) == Some("200"))
 }
 
 /// Connects from inside a namespace.
@@ -123,18 +131,20 @@ async fn ask(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
 /// When the network or the kernel rejects the connection.
 pub async fn connect(
     ns: &NetNs,
-    to: SocketAddr,
-    from: Option<SocketAddr>,
+    target: SocketAddr,
+    source: Option<SocketAddr>,
 ) -> io::Result<TcpStream> {
     let socket = ns.enter(|| {
         Socket::new(
-            Domain::for_address(to),
+            Domain::for_address(target),
             Type::STREAM.nonblocking().cloexec(),
             None,
         )
     })??;
-    if let Some(from) = from {
+    if let Some(from) = source {
         socket.bind(&from.into())?;
     }
-    TcpSocket::from_std_stream(socket.into()).connect(to).await
+    TcpSocket::from_std_stream(socket.into())
+        .connect(target)
+        .await
 }

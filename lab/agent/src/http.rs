@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 
 /// Serves the health of a service.
 pub async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
-    let answer: Rc<str> = Rc::from(answer(&service, local_endpoints));
+    let response: Rc<str> = Rc::from(render_response(&service, local_endpoints));
     let mut conversations = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    conversations.spawn_local(converse(stream, Rc::clone(&answer)));
+                    conversations.spawn_local(respond(stream, Rc::clone(&response)));
                 }
                 Err(_) => tokio::task::yield_now().await,
             },
@@ -26,7 +26,7 @@ pub async fn serve(listener: TcpListener, service: String, local_endpoints: usiz
     }
 }
 
-async fn converse(stream: TcpStream, answer: Rc<str>) {
+async fn respond(stream: TcpStream, response: Rc<str>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     // Reads to the empty line at the end of the request's header.
@@ -38,11 +38,11 @@ async fn converse(stream: TcpStream, answer: Rc<str>) {
     {
         line.clear();
     }
-    let _ = stream.write_all(answer.as_bytes()).await;
+    let _ = stream.write_all(response.as_bytes()).await;
     let _ = stream.shutdown().await;
 }
 
-fn answer(service: &str, local_endpoints: usize) -> String {
+fn render_response(service: &str, local_endpoints: usize) -> String {
     let status = if local_endpoints > 0 {
         "200 OK"
     } else {
@@ -63,12 +63,12 @@ fn answer(service: &str, local_endpoints: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::answer;
+    use super::render_response;
 
     #[test]
-    fn a_node_without_endpoints_says_so() {
-        assert!(answer("default/web", 0).starts_with("HTTP/1.1 503 "));
-        let well = answer("default/web", 2);
+    fn node_without_endpoints_returns_503() {
+        assert!(render_response("default/web", 0).starts_with("HTTP/1.1 503 "));
+        let well = render_response("default/web", 2);
         assert!(well.starts_with("HTTP/1.1 200 "));
         assert!(
             well.ends_with(

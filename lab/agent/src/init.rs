@@ -20,10 +20,10 @@ use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{getpid, sethostname};
 
 /// Directory of the guest's modules. Their names sort in loading order.
-pub const MODULES: &str = "/modules";
+pub const MODULES_DIR: &str = "/modules";
 
 /// Name of the port to the front end.
-pub const PORT: &str = "svclab";
+pub const PORT_NAME: &str = "svclab";
 
 /// File systems that Linux programs require, with their mount points.
 const MOUNTS: [(&str, &str); 4] = [
@@ -39,21 +39,21 @@ const MOUNTS: [(&str, &str); 4] = [
 const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
 /// Maximum number of open files, sufficient for a lab of any size.
-const OPEN_FILES: u64 = 1 << 20;
+const MAX_OPEN_FILES: u64 = 1 << 20;
 
 /// Maximum number of packets queued for a processor (default 1000). The guest's one processor is
 /// slow and handles the packets of the whole cluster. A full queue would drop packets of all nodes
 /// (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog`).
-const BACKLOG: &str = "10000";
+const MAX_BACKLOG: &str = "10000";
 
 /// Number of bytes that stay free while the other free memory is cleared. The kernel always needs
 /// free memory: 2 MiB in a guest of 256 MiB (Linux v6.12, `mm/page_alloc.c`,
 /// `calculate_min_free_kbytes`), and more when memory is low.
-const RESERVE: u64 = 4 << 20;
+const RESERVED_BYTES: u64 = 4 << 20;
 
 /// Maximum number of free bytes that are cleared. Most memory of a larger guest was never written.
 /// Clearing that memory takes seconds, and allocates as much memory of the host.
-const MAX_CLEARED: u64 = 256 << 20;
+const MAX_CLEARED_BYTES: u64 = 256 << 20;
 
 /// Prepares the guest and opens the port to the front end, for reading and for writing.
 ///
@@ -64,35 +64,39 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     if getpid().as_raw() != 1 {
         return Err(io::Error::other("only a guest's first process can be init"));
     }
-    for (kind, at) in MOUNTS {
-        step(&format!("mount {at}"), || {
-            fs::create_dir_all(at)?;
+    for (kind, path) in MOUNTS {
+        run_step(&format!("mount {path}"), || {
+            fs::create_dir_all(path)?;
             let flags = MsFlags::MS_NOSUID;
-            mount(Some(kind), at, Some(kind), flags, None::<&str>)?;
+            mount(Some(kind), path, Some(kind), flags, None::<&str>)?;
             Ok(())
         })?;
     }
-    for at in WRITABLE {
-        step(&format!("make {at}"), || {
-            fs::create_dir_all(at)?;
+    for path in WRITABLE {
+        run_step(&format!("make {path}"), || {
+            fs::create_dir_all(path)?;
             // The programs of labs do not run as root.
-            fs::set_permissions(at, fs::Permissions::from_mode(0o1777))
+            fs::set_permissions(path, fs::Permissions::from_mode(0o1777))
         })?;
     }
-    step("name the guest", || Ok(sethostname("svclab")?))?;
-    step("raise the limit on open files", || {
-        Ok(setrlimit(Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES)?)
+    run_step("name the guest", || Ok(sethostname("svclab")?))?;
+    run_step("raise the limit on open files", || {
+        Ok(setrlimit(
+            Resource::RLIMIT_NOFILE,
+            MAX_OPEN_FILES,
+            MAX_OPEN_FILES,
+        )?)
     })?;
-    step("let packets wait for the processor", || {
-        fs::write("/proc/sys/net/core/netdev_max_backlog", BACKLOG)
+    run_step("let packets wait for the processor", || {
+        fs::write("/proc/sys/net/core/netdev_max_backlog", MAX_BACKLOG)
     })?;
-    step("read the list of modules", load_modules)?;
-    step(
+    run_step("read the list of modules", load_modules)?;
+    run_step(
         "make a place for programs of labs",
         super::contain::prepare_guest,
     )?;
-    step("clear the free memory", clear_free_memory)?;
-    let port = step("find the port to the front end", find_port)?;
+    run_step("clear the free memory", clear_free_memory)?;
+    let port = run_step("find the port to the front end", find_port)?;
     let port: OwnedFd = File::options().read(true).write(true).open(port)?.into();
     Ok((port.try_clone()?, port))
 }
@@ -105,29 +109,29 @@ pub fn power_off() -> ! {
     std::process::exit(1)
 }
 
-fn step<T>(what: &str, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    done().map_err(|error| io::Error::new(error.kind(), format!("cannot {what}: {error}")))
+fn run_step<T>(action: &str, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    run().map_err(|error| io::Error::new(error.kind(), format!("cannot {action}: {error}")))
 }
 
 /// Fills the free memory with zeros, which a snapshot of the guest omits. Otherwise the free memory
 /// contains the archive that the kernel unpacked, a third of the guest's memory.
 fn clear_free_memory() -> io::Result<()> {
     let free = sysinfo()?.ram_unused();
-    let length = usize::try_from(free.saturating_sub(RESERVE)).ok();
+    let length = usize::try_from(free.saturating_sub(RESERVED_BYTES)).ok();
     let Some(length) = length
-        .filter(|_| free <= MAX_CLEARED)
+        .filter(|_| free <= MAX_CLEARED_BYTES)
         .and_then(NonZeroUsize::new)
     else {
         return Ok(());
     };
-    let (rights, flags) = (
+    let (protection, flags) = (
         ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE,
     );
     // SAFETY: the kernel chooses an address that is not in use. The memory is unmapped with the
     // same length, and no reference to it exists.
     unsafe {
-        let cleared = mmap_anonymous(None, length, rights, flags)?;
+        let cleared = mmap_anonymous(None, length, protection, flags)?;
         munmap(cleared, length.get())?;
     }
     Ok(())
@@ -136,7 +140,7 @@ fn clear_free_memory() -> io::Result<()> {
 /// Loads all modules. A module that fails to load is reported on standard error and skipped: a
 /// later step that needs the module fails with its own error.
 fn load_modules() -> io::Result<()> {
-    let mut files: Vec<PathBuf> = fs::read_dir(MODULES)?
+    let mut files: Vec<PathBuf> = fs::read_dir(MODULES_DIR)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<_>>()?;
     files.sort();
@@ -159,7 +163,7 @@ fn find_port() -> io::Result<PathBuf> {
     for entry in fs::read_dir("/sys/class/virtio-ports")? {
         let entry = entry?;
         let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
-        if name.trim() == PORT {
+        if name.trim() == PORT_NAME {
             return Ok(Path::new("/dev").join(entry.file_name()));
         }
     }

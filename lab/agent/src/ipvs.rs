@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 use super::failure;
 use super::netns::NetNs;
 use svclab_model::plan::Namespace;
-use svclab_model::plan::health::Guarded;
-use svclab_model::protocol::{Failure, Fault, IPVSADM};
-use svclab_ruleset::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServer};
+use svclab_model::plan::health::GuardedServer;
+use svclab_model::protocol::{Failure, FailureKind, IPVSADM};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, Transport, VirtualServer, VirtualServerKey};
 
 const NEW_SERVICE: u8 = 1;
 const DEL_SERVICE: u8 = 3;
@@ -35,28 +35,28 @@ pub(super) const PERSISTENT: u32 = 1;
 
 /// Flags `fallback` and `port` of the schedulers `sh` and `mh` (Linux v6.12,
 /// `include/uapi/linux/ip_vs.h`).
-pub(super) const SCHEDULER_1: u32 = 0x8;
-pub(super) const SCHEDULER_2: u32 = 0x10;
+pub(super) const SCHEDULER_FALLBACK: u32 = 0x8;
+pub(super) const SCHEDULER_PORT: u32 = 0x10;
 
 /// Lock for adding, removing or reading virtual servers.
 ///
 /// The kernel dumps virtual servers in parts, and its position counts the servers of all namespaces
 /// (`ipvs_read`). If the agent changed other labs between such parts, two dumps in sequence could
 /// return the same wrong list.
-pub(super) static TABLE: Mutex<()> = Mutex::const_new(());
+pub(super) static TABLE_LOCK: Mutex<()> = Mutex::const_new(());
 
 /// Request to or response from the kernel's IPVS.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct IpvsMessage {
     /// Command.
     pub(super) command: u8,
     /// Attributes of a request.
     pub(super) attributes: Vec<DefaultNla>,
     /// Attributes of a response, as raw bytes.
-    pub(super) answer: Vec<u8>,
+    pub(super) response: Vec<u8>,
 }
 
-impl GenlFamily for Ask {
+impl GenlFamily for IpvsMessage {
     fn family_name() -> &'static str {
         "IPVS"
     }
@@ -70,7 +70,7 @@ impl GenlFamily for Ask {
     }
 }
 
-impl Emitable for Ask {
+impl Emitable for IpvsMessage {
     fn buffer_len(&self) -> usize {
         self.attributes.as_slice().buffer_len()
     }
@@ -80,12 +80,12 @@ impl Emitable for Ask {
     }
 }
 
-impl ParseableParametrized<[u8], GenlHeader> for Ask {
+impl ParseableParametrized<[u8], GenlHeader> for IpvsMessage {
     fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
         Ok(Self {
             command: header.cmd,
             attributes: Vec::new(),
-            answer: bytes.to_vec(),
+            response: bytes.to_vec(),
         })
     }
 }
@@ -99,15 +99,15 @@ pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     if !plan.uses_ipvs() {
         return Ok(());
     }
-    let (mut handle, driver) = open(ns, &plan.name)?;
-    let _table = TABLE.lock().await;
-    let added = async {
+    let (mut handle, driver) = connect(ns, &plan.name)?;
+    let _table = TABLE_LOCK.lock().await;
+    let result = async {
         set_timeouts(&mut handle, plan).await?;
-        add_all(&mut handle, plan).await
+        add_servers(&mut handle, plan).await
     }
     .await;
     driver.abort();
-    added
+    result
 }
 
 /// Removes virtual servers with their real servers.
@@ -119,12 +119,12 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
     if servers.is_empty() {
         return Ok(());
     }
-    let (mut handle, driver) = open(ns, name)?;
-    let _table = TABLE.lock().await;
-    let mut removed = Ok(());
+    let (mut handle, driver) = connect(ns, name)?;
+    let _table = TABLE_LOCK.lock().await;
+    let mut result = Ok(());
     for server in servers {
-        let attributes = vec![nested(1, &identity(&server.takes))];
-        removed = ask(&mut handle, DEL_SERVICE, attributes)
+        let attributes = vec![nested(1, &key_attributes(&server.takes))];
+        result = request(&mut handle, DEL_SERVICE, attributes)
             .await
             .map_err(|errno| {
                 failure::bug(format!(
@@ -133,12 +133,12 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
                     errno.desc()
                 ))
             });
-        if removed.is_err() {
+        if result.is_err() {
             break;
         }
     }
     driver.abort();
-    removed
+    result
 }
 
 /// Changes the weight of real servers. A real server with weight 0 receives no new connections.
@@ -146,14 +146,14 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub async fn weigh(
+pub async fn set_weights(
     ns: &NetNs,
     name: &str,
-    servers: &[Guarded],
+    servers: &[GuardedServer],
     weight: u32,
 ) -> Result<(), Failure> {
-    let (mut handle, driver) = open(ns, name)?;
-    let mut weighed = Ok(());
+    let (mut handle, driver) = connect(ns, name)?;
+    let mut result = Ok(());
     for server in servers {
         let real = RealServer {
             to: server.to,
@@ -161,24 +161,24 @@ pub async fn weigh(
             forwarding: Forwarding::Masquerade,
         };
         let attributes = vec![
-            nested(1, &identity(&server.takes)),
-            nested(2, &destination(&real)),
+            nested(1, &key_attributes(&server.takes)),
+            nested(2, &destination_attributes(&real)),
         ];
-        weighed = ask(&mut handle, SET_DEST, attributes)
+        result = request(&mut handle, SET_DEST, attributes)
             .await
             .map_err(|errno| {
-                refused(
+                cannot_add(
                     name,
                     &format!("another weight of {} behind {}", server.to, server.takes),
                     errno,
                 )
             });
-        if weighed.is_err() {
+        if result.is_err() {
             break;
         }
     }
     driver.abort();
-    weighed
+    result
 }
 
 /// Opens a generic netlink connection in a namespace. Returns its handle and the task that drives
@@ -187,11 +187,14 @@ pub async fn weigh(
 /// # Errors
 ///
 /// When the namespace cannot be entered.
-pub(super) fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
+pub(super) fn connect(
+    ns: &NetNs,
+    name: &str,
+) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
     let (connection, handle, _) = ns
         .enter(genetlink::new_connection)
         .and_then(|opened| opened)
-        .map_err(|error| failure::entering(name, &error))?;
+        .map_err(|error| failure::cannot_enter(name, &error))?;
     Ok((handle, tokio::task::spawn_local(connection)))
 }
 
@@ -202,47 +205,53 @@ async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<
     // The value 0 keeps the current timeout (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
     // `ip_vs_set_timeout`).
     let attributes = vec![
-        word(4, times.tcp),
-        word(5, times.tcp_fin),
-        word(6, times.udp),
+        u32_attribute(4, times.tcp),
+        u32_attribute(5, times.tcp_fin),
+        u32_attribute(6, times.udp),
     ];
-    ask(handle, SET_CONFIG, attributes)
+    request(handle, SET_CONFIG, attributes)
         .await
-        .map_err(|errno| refused(&plan.name, "the times that IPVS waits", errno))
+        .map_err(|errno| cannot_add(&plan.name, "the times that IPVS waits", errno))
 }
 
-async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
     for server in &plan.ipvs {
-        let what = || format!("the virtual server {}", server.takes);
-        let refused = |what: &str, errno| {
-            let failure = refused(&plan.name, what, errno);
+        let description = || format!("the virtual server {}", server.takes);
+        let rejected = |what: &str, errno| {
+            let failure = cannot_add(&plan.name, what, errno);
             failure::of(failure, &plan.name, IPVSADM, server.takes.to_string())
         };
-        ask(handle, NEW_SERVICE, vec![nested(1, &service(server))])
-            .await
-            .map_err(|errno| refused(&what(), errno))?;
+        request(
+            handle,
+            NEW_SERVICE,
+            vec![nested(1, &service_attributes(server))],
+        )
+        .await
+        .map_err(|errno| rejected(&description(), errno))?;
         for real in &server.servers {
             let attributes = vec![
-                nested(1, &identity(&server.takes)),
-                nested(2, &destination(real)),
+                nested(1, &key_attributes(&server.takes)),
+                nested(2, &destination_attributes(real)),
             ];
-            ask(handle, NEW_DEST, attributes)
+            request(handle, NEW_DEST, attributes)
                 .await
-                .map_err(|errno| refused(&format!("{} behind {}", real.to, what()), errno))?;
+                .map_err(|errno| {
+                    rejected(&format!("{} behind {}", real.to, description()), errno)
+                })?;
         }
     }
     Ok(())
 }
 
-async fn ask(
+async fn request(
     handle: &mut GenetlinkHandle,
     command: u8,
     attributes: Vec<DefaultNla>,
 ) -> Result<(), Errno> {
-    let mut message = NetlinkMessage::from(GenlMessage::from_payload(Ask {
+    let mut message = NetlinkMessage::from(GenlMessage::from_payload(IpvsMessage {
         command,
         attributes,
-        answer: Vec::new(),
+        response: Vec::new(),
     }));
     message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
     // On a kernel without the family, the lookup of the family's number fails with ENOENT.
@@ -264,7 +273,7 @@ async fn ask(
 }
 
 /// Returns the attributes that identify a virtual server.
-pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
+pub(super) fn key_attributes(key: &VirtualServerKey) -> Vec<DefaultNla> {
     let family = |v6: bool| {
         if v6 {
             nix::libc::AF_INET6
@@ -272,8 +281,8 @@ pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
             nix::libc::AF_INET
         }
     };
-    match takes {
-        Virtual::Address {
+    match key {
+        VirtualServerKey::Address {
             protocol,
             address,
             port,
@@ -284,24 +293,26 @@ pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
                 Transport::Sctp => nix::libc::IPPROTO_SCTP,
             };
             vec![
-                short(1, family(address.is_ipv6())),
-                short(2, protocol),
+                u16_attribute(1, family(address.is_ipv6())),
+                u16_attribute(2, protocol),
                 DefaultNla::new(3, padded(*address)),
                 DefaultNla::new(4, port.to_be_bytes().to_vec()),
             ]
         }
-        Virtual::FwMark { mark, v6 } => vec![short(1, family(*v6)), word(5, *mark)],
+        VirtualServerKey::FwMark { mark, v6 } => {
+            vec![u16_attribute(1, family(*v6)), u32_attribute(5, *mark)]
+        }
     }
 }
 
-fn service(server: &VirtualServer) -> Vec<DefaultNla> {
+fn service_attributes(server: &VirtualServer) -> Vec<DefaultNla> {
     let mut scheduler = server.scheduler.clone().into_bytes();
     scheduler.push(0);
     let mut flags = 0;
     for (set, flag) in [
         (server.persistence.is_some(), PERSISTENT),
-        (server.flags.fallback, SCHEDULER_1),
-        (server.flags.port, SCHEDULER_2),
+        (server.flags.fallback, SCHEDULER_FALLBACK),
+        (server.flags.port, SCHEDULER_PORT),
     ] {
         if set {
             flags |= flag;
@@ -310,22 +321,22 @@ fn service(server: &VirtualServer) -> Vec<DefaultNla> {
     let mut flags_and_mask = flags.to_ne_bytes().to_vec();
     flags_and_mask.extend_from_slice(&u32::MAX.to_ne_bytes());
     let v6 = match server.takes {
-        Virtual::Address { address, .. } => address.is_ipv6(),
-        Virtual::FwMark { v6, .. } => v6,
+        VirtualServerKey::Address { address, .. } => address.is_ipv6(),
+        VirtualServerKey::FwMark { v6, .. } => v6,
     };
     // Clients are distinguished by their whole address.
     let netmask = if v6 { 128 } else { u32::MAX };
-    let mut attributes = identity(&server.takes);
+    let mut attributes = key_attributes(&server.takes);
     attributes.extend([
         DefaultNla::new(6, scheduler),
         DefaultNla::new(7, flags_and_mask),
-        word(8, server.persistence.unwrap_or(0)),
-        word(9, netmask),
+        u32_attribute(8, server.persistence.unwrap_or(0)),
+        u32_attribute(9, netmask),
     ]);
     attributes
 }
 
-fn destination(real: &RealServer) -> Vec<DefaultNla> {
+fn destination_attributes(real: &RealServer) -> Vec<DefaultNla> {
     let method = match real.forwarding {
         Forwarding::Masquerade => 0,
         Forwarding::Tunnel => 2,
@@ -339,11 +350,11 @@ fn destination(real: &RealServer) -> Vec<DefaultNla> {
     vec![
         DefaultNla::new(1, padded(real.to.ip())),
         DefaultNla::new(2, real.to.port().to_be_bytes().to_vec()),
-        word(3, method),
-        word(4, real.weight),
-        word(5, 0),
-        word(6, 0),
-        short(11, family),
+        u32_attribute(3, method),
+        u32_attribute(4, real.weight),
+        u32_attribute(5, 0),
+        u32_attribute(6, 0),
+        u16_attribute(11, family),
     ]
 }
 
@@ -354,11 +365,11 @@ pub(super) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
     DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)
 }
 
-fn word(kind: u16, value: u32) -> DefaultNla {
+fn u32_attribute(kind: u16, value: u32) -> DefaultNla {
     DefaultNla::new(kind, value.to_ne_bytes().to_vec())
 }
 
-fn short(kind: u16, value: i32) -> DefaultNla {
+fn u16_attribute(kind: u16, value: i32) -> DefaultNla {
     DefaultNla::new(
         kind,
         u16::try_from(value).unwrap_or(0).to_ne_bytes().to_vec(),
@@ -375,7 +386,7 @@ fn padded(address: IpAddr) -> Vec<u8> {
     bytes
 }
 
-fn refused(name: &str, what: &str, errno: Errno) -> Failure {
+fn cannot_add(name: &str, object: &str, errno: Errno) -> Failure {
     let (why, remedy) = match errno {
         Errno::ENOPROTOOPT => (
             "this kernel has no IPVS".to_owned(),
@@ -392,8 +403,8 @@ fn refused(name: &str, what: &str, errno: Errno) -> Failure {
         other => (other.desc().to_owned(), None),
     };
     Failure {
-        fault: Fault::Machine,
-        message: format!("cannot add {what} in {name}: {why}"),
+        fault: FailureKind::Machine,
+        message: format!("cannot add {object} in {name}: {why}"),
         remedy: remedy.map(str::to_owned),
         rejected: None,
     }

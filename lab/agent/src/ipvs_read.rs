@@ -14,11 +14,14 @@ use netlink_packet_core::{
 use netlink_packet_generic::GenlMessage;
 
 use super::failure;
-use super::ipvs::{Ask, PERSISTENT, SCHEDULER_1, SCHEDULER_2, TABLE, identity, nested, open};
+use super::ipvs::{
+    IpvsMessage, PERSISTENT, SCHEDULER_FALLBACK, SCHEDULER_PORT, TABLE_LOCK, connect,
+    key_attributes, nested,
+};
 use super::netns::NetNs;
 use svclab_model::plan::VirtualServer;
 use svclab_model::protocol::Failure;
-use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, VirtualServerKey};
 
 const GET_SERVICE: u8 = 4;
 const GET_DEST: u8 = 8;
@@ -33,10 +36,10 @@ const DEST: u16 = 2;
 ///
 /// When the kernel has no IPVS, or its response is invalid.
 pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
-    let (mut handle, driver) = open(ns, name)?;
-    let read = twice_alike(&mut handle).await;
+    let (mut handle, driver) = connect(ns, name)?;
+    let servers = read_until_stable(&mut handle).await;
     driver.abort();
-    read.ok_or_else(|| {
+    servers.ok_or_else(|| {
         failure::bug(format!(
             "the kernel's list of virtual servers in {name} cannot be read"
         ))
@@ -44,7 +47,7 @@ pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> 
 }
 
 /// Maximum number of dumps before the list counts as unstable.
-const READS: usize = 20;
+const MAX_READS: usize = 20;
 
 /// Repeats the dump until two consecutive dumps without duplicates are equal. Returns `None` after
 /// [`READS`] dumps, or when a dump fails.
@@ -53,38 +56,39 @@ const READS: usize = 20;
 /// v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`, `ip_vs_genl_dump_services`). When servers of another
 /// namespace change between two parts, the kernel repeats or skips servers. The lock keeps the labs
 /// of this agent unchanged, but not other namespaces.
-async fn twice_alike(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
-    let mut before: Option<Vec<VirtualServer>> = None;
-    for _ in 0..READS {
-        let now = {
-            let _table = TABLE.lock().await;
+async fn read_until_stable(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
+    let mut previous: Option<Vec<VirtualServer>> = None;
+    for _ in 0..MAX_READS {
+        let current = {
+            let _table = TABLE_LOCK.lock().await;
             read(handle).await?
         };
-        if !each_once(&now) {
+        if !has_no_duplicates(&current) {
             continue;
         }
-        if before.as_ref() == Some(&now) {
-            return before;
+        if previous.as_ref() == Some(&current) {
+            return previous;
         }
-        before = Some(now);
+        previous = Some(current);
     }
     None
 }
 
-fn each_once(servers: &[VirtualServer]) -> bool {
+fn has_no_duplicates(servers: &[VirtualServer]) -> bool {
     let mut seen = HashSet::new();
     servers.iter().all(|server| seen.insert(&server.takes))
 }
 
 async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
     let mut servers = Vec::new();
-    for answer in dump(handle, GET_SERVICE, Vec::new()).await? {
-        let mut server = service(&Attributes::within(&answer, SERVICE)?)?;
-        let of = vec![nested(SERVICE, &identity(&server.takes))];
-        for answer in dump(handle, GET_DEST, of).await? {
-            server
-                .servers
-                .push(real(&Attributes::within(&answer, DEST)?, &server.takes)?);
+    for message in dump(handle, GET_SERVICE, Vec::new()).await? {
+        let mut server = parse_service(&Attributes::nested_in(&message, SERVICE)?)?;
+        let filter = vec![nested(SERVICE, &key_attributes(&server.takes))];
+        for message in dump(handle, GET_DEST, filter).await? {
+            server.servers.push(parse_destination(
+                &Attributes::nested_in(&message, DEST)?,
+                &server.takes,
+            )?);
         }
         servers.push(server);
     }
@@ -97,69 +101,73 @@ async fn dump(
     command: u8,
     attributes: Vec<DefaultNla>,
 ) -> Option<Vec<Vec<u8>>> {
-    let ask = Ask {
+    let request = IpvsMessage {
         command,
         attributes,
-        answer: Vec::new(),
+        response: Vec::new(),
     };
-    let mut message = NetlinkMessage::from(GenlMessage::from_payload(ask));
+    let mut message = NetlinkMessage::from(GenlMessage::from_payload(request));
     message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     let mut answers = handle.request(message).await.ok()?;
-    let mut all = Vec::new();
+    let mut payloads = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer.ok()?.payload {
-            NetlinkPayload::InnerMessage(message) => all.push(message.payload.answer),
+            NetlinkPayload::InnerMessage(message) => payloads.push(message.payload.response),
             NetlinkPayload::Error(error) if error.raw_code() != 0 => return None,
             _ => {}
         }
     }
-    Some(all)
+    Some(payloads)
 }
 
-fn service(of: &Attributes) -> Option<VirtualServer> {
-    let v6 = i32::from(of.short(1)?) == nix::libc::AF_INET6;
-    let takes = if let Some(mark) = of.word(5) {
-        Virtual::FwMark { mark, v6 }
+fn parse_service(attributes: &Attributes) -> Option<VirtualServer> {
+    let v6 = i32::from(attributes.get_u16(1)?) == nix::libc::AF_INET6;
+    let takes = if let Some(mark) = attributes.get_u32(5) {
+        VirtualServerKey::FwMark { mark, v6 }
     } else {
-        Virtual::Address {
-            protocol: match i32::from(of.short(2)?) {
+        VirtualServerKey::Address {
+            protocol: match i32::from(attributes.get_u16(2)?) {
                 nix::libc::IPPROTO_TCP => Transport::Tcp,
                 nix::libc::IPPROTO_UDP => Transport::Udp,
                 nix::libc::IPPROTO_SCTP => Transport::Sctp,
                 _ => return None,
             },
-            address: of.address(3, v6)?,
-            port: of.port(4)?,
+            address: attributes.address(3, v6)?,
+            port: attributes.port(4)?,
         }
     };
-    let scheduler = of.bytes(6)?;
+    let scheduler = attributes.bytes(6)?;
     let scheduler = scheduler.strip_suffix(&[0]).unwrap_or(scheduler);
     // The flags are followed by a mask.
-    let flags = of.word(7)?;
+    let flags = attributes.get_u32(7)?;
     let persistent = flags & PERSISTENT != 0;
     Some(VirtualServer {
         takes,
         scheduler: String::from_utf8(scheduler.to_vec()).ok()?,
-        persistence: if persistent { Some(of.word(8)?) } else { None },
+        persistence: if persistent {
+            Some(attributes.get_u32(8)?)
+        } else {
+            None
+        },
         flags: SchedulerFlags {
-            fallback: flags & SCHEDULER_1 != 0,
-            port: flags & SCHEDULER_2 != 0,
+            fallback: flags & SCHEDULER_FALLBACK != 0,
+            port: flags & SCHEDULER_PORT != 0,
         },
         servers: Vec::new(),
     })
 }
 
-fn real(of: &Attributes, behind: &Virtual) -> Option<RealServer> {
-    let v6 = match (of.short(11), behind) {
+fn parse_destination(attributes: &Attributes, behind: &VirtualServerKey) -> Option<RealServer> {
+    let v6 = match (attributes.get_u16(11), behind) {
         (Some(family), _) => i32::from(family) == nix::libc::AF_INET6,
-        (None, Virtual::Address { address, .. }) => address.is_ipv6(),
-        (None, Virtual::FwMark { v6, .. }) => *v6,
+        (None, VirtualServerKey::Address { address, .. }) => address.is_ipv6(),
+        (None, VirtualServerKey::FwMark { v6, .. }) => *v6,
     };
     Some(RealServer {
-        to: SocketAddr::new(of.address(1, v6)?, of.port(2)?),
-        weight: of.word(4)?,
+        to: SocketAddr::new(attributes.address(1, v6)?, attributes.port(2)?),
+        weight: attributes.get_u32(4)?,
         // The lower bits of the connection flags (`IP_VS_CONN_F_FWD_MASK`).
-        forwarding: match of.word(3)? & 7 {
+        forwarding: match attributes.get_u32(3)? & 7 {
             0 => Forwarding::Masquerade,
             2 => Forwarding::Tunnel,
             3 => Forwarding::Route,
@@ -173,8 +181,8 @@ struct Attributes(Vec<(u16, Vec<u8>)>);
 
 impl Attributes {
     /// Parses the attributes inside the nested attribute `kind` of a message.
-    fn within(message: &[u8], kind: u16) -> Option<Self> {
-        let of = |bytes: &[u8]| -> Option<Vec<(u16, Vec<u8>)>> {
+    fn nested_in(message: &[u8], kind: u16) -> Option<Self> {
+        let parse = |bytes: &[u8]| -> Option<Vec<(u16, Vec<u8>)>> {
             NlasIterator::new(bytes)
                 .map(|each: Result<NlaBuffer<&[u8]>, _>| {
                     let each = each.ok()?;
@@ -182,8 +190,8 @@ impl Attributes {
                 })
                 .collect()
         };
-        let (_, inside) = of(message)?.into_iter().find(|(own, _)| *own == kind)?;
-        of(&inside).map(Self)
+        let (_, inside) = parse(message)?.into_iter().find(|(own, _)| *own == kind)?;
+        parse(&inside).map(Self)
     }
 
     fn bytes(&self, kind: u16) -> Option<&[u8]> {
@@ -191,12 +199,12 @@ impl Attributes {
         found.map(|(_, bytes)| bytes.as_slice())
     }
 
-    fn word(&self, kind: u16) -> Option<u32> {
+    fn get_u32(&self, kind: u16) -> Option<u32> {
         let bytes = self.bytes(kind)?.first_chunk::<4>()?;
         Some(u32::from_ne_bytes(*bytes))
     }
 
-    fn short(&self, kind: u16) -> Option<u16> {
+    fn get_u16(&self, kind: u16) -> Option<u16> {
         let bytes = self.bytes(kind)?.first_chunk::<2>()?;
         Some(u16::from_ne_bytes(*bytes))
     }

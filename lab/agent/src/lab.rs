@@ -9,18 +9,18 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::daemon::Daemon;
+use super::daemon::BackgroundProgram;
 use super::loader::Loaders;
 use super::netns::NetNs;
-use super::streams::Place;
+use super::streams::AttachPoint;
 use super::tenant::Tenant;
-use super::timestamps::Timestamps;
-use super::wire::{self, Wire};
+use super::timestamps::TimestampGuard;
+use super::wire::{self, NamespaceNetlink};
 use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
 use svclab_model::evidence::{Evidence, Refused};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Plan, Server};
-use svclab_model::protocol::{Failure, Finished, Running, Turn};
+use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, Running};
 
 /// Running lab. Dropping the value removes the lab from the kernel.
 pub struct Lab {
@@ -28,23 +28,23 @@ pub struct Lab {
     /// and whether a set exists.
     pub(super) plan: Plan,
     pub(super) namespaces: HashMap<String, NetNs>,
-    pub(super) wires: Vec<Wire>,
+    pub(super) netlinks: Vec<NamespaceNetlink>,
     /// Servers with their tasks. Dropping a task set stops the server and closes its sockets.
     pub(super) servers: Vec<(Server, JoinSet<()>)>,
     /// Health checks, which stop with the lab.
-    pub(super) checks: JoinSet<()>,
+    pub(super) health_checks: JoinSet<()>,
     /// Restore programs that wait for more rules.
     pub(super) loaders: Loaders,
     /// API servers, by namespace and address.
     apis: HashMap<(String, SocketAddr), Api>,
     /// Background programs, by name.
-    daemons: HashMap<String, Daemon>,
+    background_programs: HashMap<String, BackgroundProgram>,
     /// Whether the plan's steps were made. If so, the lab differs from the plan.
-    stepped: bool,
+    steps_made: bool,
     /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
     /// Makes the kernel stamp packets with the time of reception.
-    _timestamps: Timestamps,
+    _timestamps: TimestampGuard,
 }
 
 impl Lab {
@@ -57,20 +57,20 @@ impl Lab {
     /// When the kernel or a program rejects a part of the plan. Nothing of the lab remains.
     pub async fn build(
         plan: Plan,
-        standing: bool,
+        stays_running: bool,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Self, Failure> {
-        let timestamps = Timestamps::begin();
-        let tenant = Tenant::new().map_err(|error| failure::no_place(&error))?;
+        let timestamps = TimestampGuard::enable();
+        let tenant = Tenant::new().map_err(|error| failure::cannot_prepare_programs(&error))?;
         let ports = Rc::default();
         step("make its namespaces".to_owned());
-        let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
-        let mut begun = Vec::with_capacity(plan.namespaces.len());
+        let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
+        let mut started_loads = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
         for namespace in &plan.namespaces {
             let ns = NetNs::new(&tenant, &ports).map_err(|error| {
-                failure::machine(
+                failure::host(
                     format!(
                         "cannot make a network namespace for {}: {error}",
                         namespace.name
@@ -86,43 +86,48 @@ impl Lab {
                     .iter()
                     .filter(|setting| setting.link.is_none()),
             )?;
-            let wire = Wire::open(&ns, namespace).await?;
-            let enough = waiting >= rules::AT_ONCE;
-            let loads = rules::begin(&ns, namespace, standing, enough)?;
-            waiting += loads.waiting();
-            begun.push(loads);
-            made.push((ns, wire));
+            let wire = NamespaceNetlink::open(&ns, namespace).await?;
+            let queue_is_full = waiting >= rules::AT_ONCE;
+            let loads = rules::begin(&ns, namespace, stays_running, queue_is_full)?;
+            waiting += loads.count_waiting();
+            started_loads.push(loads);
+            built.push((ns, wire));
         }
         step("make its interfaces".to_owned());
-        wire::make_links(&made, &plan.namespaces).await?;
-        for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
-            sysctl::write(ns, &namespace.name, sysctl::of_links(&namespace.sysctls))?;
+        wire::make_links(&built, &plan.namespaces).await?;
+        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
+            sysctl::write(
+                ns,
+                &namespace.name,
+                sysctl::interface_sysctls(&namespace.sysctls),
+            )?;
         }
-        for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
+        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
             wire.bring_up(namespace).await?;
         }
         for bridged in [false, true] {
-            for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
-                wire.carry(namespace, &plan.namespaces, bridged).await?;
+            for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+                wire.wait_for_carrier(namespace, &plan.namespaces, bridged)
+                    .await?;
             }
         }
         step("add its routes and neighbours".to_owned());
-        for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
-            wire.route(namespace).await?;
-            wire.policy(namespace).await?;
+        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+            wire.add_routes(namespace).await?;
+            wire.add_routing_rules(namespace).await?;
         }
-        for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
+        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;
-            accounting::make(ns, &namespace.name, &namespace.accounting)?;
+            accounting::create(ns, &namespace.name, &namespace.accounting)?;
         }
         step("load its rules".to_owned());
-        let loads = begun.into_iter().map(rules::finish);
+        let loads = started_loads.into_iter().map(rules::load);
         let loaders: Vec<Loaders> = stream::iter(loads)
             .buffered(rules::AT_ONCE)
             .try_collect()
             .await?;
         let loaders = loaders.into_iter().flatten().collect();
-        let (namespaces, wires): (Vec<NetNs>, Vec<Wire>) = made.into_iter().unzip();
+        let (namespaces, wires): (Vec<NetNs>, Vec<NamespaceNetlink>) = built.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
             .namespaces
             .iter()
@@ -133,18 +138,23 @@ impl Lab {
         let servers = plan
             .servers
             .iter()
-            .map(|server| Ok((server.clone(), server::open_in(&plan, &namespaces, server)?)))
+            .map(|server| {
+                Ok((
+                    server.clone(),
+                    server::open_for_plan(&plan, &namespaces, server)?,
+                ))
+            })
             .collect::<Result<Vec<_>, Failure>>()?;
         let mut lab = Self {
             plan,
             namespaces,
-            wires,
+            netlinks: wires,
             servers,
-            checks: JoinSet::new(),
+            health_checks: JoinSet::new(),
             loaders,
             apis: HashMap::new(),
-            daemons: HashMap::new(),
-            stepped: false,
+            background_programs: HashMap::new(),
+            steps_made: false,
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
@@ -156,15 +166,15 @@ impl Lab {
             step("type what is typed by hand".to_owned());
             typed::all(&lab).await?;
         }
-        lab.check(step, turned).await?;
+        lab.start_health_checks(step, on_health_change).await?;
         Ok(lab)
     }
 
     /// Starts the health checks of the load balancers' backends, if the plan has any.
-    pub(super) async fn check(
+    pub(super) async fn start_health_checks(
         &mut self,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
         if self.plan.health.is_empty() {
             return Ok(());
@@ -173,8 +183,8 @@ impl Lab {
         health::begin(
             &self.plan.health,
             &self.namespaces,
-            turned,
-            &mut self.checks,
+            on_health_change,
+            &mut self.health_checks,
         )
         .await
     }
@@ -189,20 +199,22 @@ impl Lab {
     pub async fn probe(
         &mut self,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<Evidence, Failure> {
         let steps = std::mem::take(&mut self.plan.steps);
-        if self.stepped {
+        if self.steps_made {
             return Err(failure::bug(
                 "the steps of the lab have been made, and it is not what it was".to_owned(),
             ));
         }
-        self.stepped = !steps.is_empty();
+        self.steps_made = !steps.is_empty();
         let mut next = steps.iter().map(|step| step.open.as_slice());
-        let (mut evidence, mut open) = self.stage(Vec::new(), next.next(), step).await?;
-        for made in &steps {
-            let (seen, opened) = self.make(made, open, next.next(), step, turned).await?;
-            evidence.steps.push(seen);
+        let (mut evidence, mut open) = self.run_stage(Vec::new(), next.next(), step).await?;
+        for step_plan in &steps {
+            let (evidence_of_step, opened) = self
+                .make_step(step_plan, open, next.next(), step, on_health_change)
+                .await?;
+            evidence.steps.push(evidence_of_step);
             open = opened;
         }
         Ok(evidence)
@@ -210,7 +222,7 @@ impl Lab {
 
     /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real
     /// kube-proxy. The plan does not contain the objects of a real kube-proxy.
-    pub(super) fn real_proxy(&self, namespace: &Namespace) -> Option<Mode> {
+    pub(super) fn real_proxy_mode(&self, namespace: &Namespace) -> Option<Mode> {
         let mut proxies = self.plan.proxies.iter();
         let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
         Some(proxy.mode)
@@ -231,20 +243,20 @@ impl Lab {
     ///
     /// When the lab has no server or program with this name.
     pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
-        if let Some(daemon) = self.daemons.remove(server) {
+        if let Some(daemon) = self.background_programs.remove(server) {
             daemon.end().await;
             return Ok(());
         }
-        let (named, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
+        let (stopped, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
             .into_iter()
             .partition(|(served, _)| served.name == server);
-        self.servers = others;
-        if named.is_empty() {
+        self.servers = remaining;
+        if stopped.is_empty() {
             return Err(failure::bug(format!(
                 "{server} is to be stopped, which the lab does not serve"
             )));
         }
-        for (_, mut tasks) in named {
+        for (_, mut tasks) in stopped {
             tasks.shutdown().await;
         }
         Ok(())
@@ -256,19 +268,23 @@ impl Lab {
     /// # Errors
     ///
     /// When an object cannot be served, or the address is in use.
-    pub fn serve(
+    pub fn serve_api(
         &mut self,
         namespace: &str,
-        at: SocketAddr,
+        address: SocketAddr,
         objects: Vec<serde_json::Value>,
     ) -> Result<u64, Failure> {
-        let key = (namespace.to_owned(), at);
+        let key = (namespace.to_owned(), address);
         if let Some(api) = self.apis.get(&key) {
             return api.replace(objects);
         }
-        let api = Api::of(namespace);
+        let api = Api::new(namespace);
         let version = api.replace(objects)?;
-        let api = api.open(self.inside(namespace, "an API server")?, namespace, at)?;
+        let api = api.open(
+            self.namespace_for(namespace, "an API server")?,
+            namespace,
+            address,
+        )?;
         self.apis.insert(key, api);
         Ok(version)
     }
@@ -279,44 +295,45 @@ impl Lab {
     /// # Errors
     ///
     /// When an object cannot be served, or no API server exists at the address.
-    pub fn put(
+    pub fn upsert_objects(
         &self,
         namespace: &str,
-        at: SocketAddr,
+        address: SocketAddr,
         objects: Vec<serde_json::Value>,
     ) -> Result<u64, Failure> {
-        let api = self.apis.get(&(namespace.to_owned(), at));
+        let api = self.apis.get(&(namespace.to_owned(), address));
         let api = api.ok_or_else(|| {
             failure::bug(format!(
-                "no Kubernetes API is served on {at} in {namespace}"
+                "no Kubernetes API is served on {address} in {namespace}"
             ))
         })?;
-        api.put(objects)
+        api.upsert(objects)
     }
 
     /// Returns the API server at an address of a namespace.
-    pub(super) fn api(&self, namespace: &str, at: SocketAddr) -> Option<&Api> {
-        self.apis.get(&(namespace.to_owned(), at))
+    pub(super) fn api(&self, namespace: &str, address: SocketAddr) -> Option<&Api> {
+        self.apis.get(&(namespace.to_owned(), address))
     }
 
     /// Returns the API servers of a namespace, sorted by address.
     pub(super) fn apis<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Api> {
-        let there = self.apis.iter().filter(move |((of, _), _)| of == namespace);
-        let there: BTreeMap<SocketAddr, &Api> = there.map(|((_, at), api)| (*at, api)).collect();
-        there.into_values()
+        let in_namespace = self.apis.iter().filter(move |((of, _), _)| of == namespace);
+        let by_address: BTreeMap<SocketAddr, &Api> =
+            in_namespace.map(|((_, at), api)| (*at, api)).collect();
+        by_address.into_values()
     }
 
     /// Returns the requests that the API servers refused, sorted by namespace, and the number of
     /// requests that were not recorded.
     pub fn refused(&self) -> (Vec<Refused>, u64) {
-        let (mut all, mut left_out) = (Vec::new(), 0_u64);
+        let (mut refused, mut missed) = (Vec::new(), 0_u64);
         let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
         for api in names.flat_map(|name| self.apis(name)) {
             let refusals = api.refusals();
-            all.extend_from_slice(refusals.kept());
-            left_out = left_out.saturating_add(refusals.left_out());
+            refused.extend_from_slice(refusals.requests());
+            missed = missed.saturating_add(refusals.left_out());
         }
-        (all, left_out)
+        (refused, missed)
     }
 
     /// Starts a background program in a namespace.
@@ -332,13 +349,13 @@ impl Lab {
         arguments: &[String],
         path: &str,
     ) -> Result<(), Failure> {
-        if self.daemons.contains_key(name) {
+        if self.background_programs.contains_key(name) {
             return Err(failure::bug(format!("{name} was started already")));
         }
-        let ns = self.inside(namespace, program)?;
+        let ns = self.namespace_for(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let daemon = Daemon::start(ns, namespace, program, &arguments, path)?;
-        self.daemons.insert(name.to_owned(), daemon);
+        let daemon = BackgroundProgram::start(ns, namespace, program, &arguments, path)?;
+        self.background_programs.insert(name.to_owned(), daemon);
         Ok(())
     }
 
@@ -348,15 +365,15 @@ impl Lab {
     ///
     /// When no program with this name was started.
     pub fn look(&self, name: &str) -> Result<Running, Failure> {
-        self.daemons
+        self.background_programs
             .get(name)
-            .map(Daemon::look)
+            .map(BackgroundProgram::look)
             .ok_or_else(|| failure::bug(format!("{name} was never started")))
     }
 
     /// Returns a background program.
-    pub(super) fn daemon(&self, name: &str) -> Option<&Daemon> {
-        self.daemons.get(name)
+    pub(super) fn background_program(&self, name: &str) -> Option<&BackgroundProgram> {
+        self.background_programs.get(name)
     }
 
     /// Runs a program in a namespace and waits for its exit. An exit status other than 0 is not an
@@ -371,23 +388,23 @@ impl Lab {
         program: &str,
         arguments: &[String],
         input: &str,
-    ) -> Result<Finished, Failure> {
-        let ns = self.inside(namespace, program)?;
+    ) -> Result<ProgramOutput, Failure> {
+        let ns = self.namespace_for(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         program::run(ns, namespace, program, &arguments, input).await
     }
 
     /// Returns the namespaces to which clients can attach streams.
-    pub fn places(&self) -> HashMap<String, Place> {
-        let of = |(namespace, wire): (&Namespace, &Wire)| {
-            let place = Place {
+    pub fn attach_points(&self) -> HashMap<String, AttachPoint> {
+        let attach_point = |(namespace, wire): (&Namespace, &NamespaceNetlink)| {
+            let place = AttachPoint {
                 ns: self.namespaces.get(&namespace.name)?.clone(),
                 interfaces: wire.names(),
             };
             Some((namespace.name.clone(), place))
         };
-        let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter_map(of).collect()
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces.filter_map(attach_point).collect()
     }
 
     /// Ends everything in the lab and returns its namespaces, which are empty.
@@ -395,15 +412,15 @@ impl Lab {
         self.namespaces.into_values()
     }
 
-    fn inside(&self, namespace: &str, what: &str) -> Result<&NetNs, Failure> {
+    fn namespace_for(&self, namespace: &str, user: &str) -> Result<&NetNs, Failure> {
         self.namespaces.get(namespace).ok_or_else(|| {
             failure::bug(format!(
-                "{what} is to run in {namespace}, which the plan has not got"
+                "{user} is to run in {namespace}, which the plan has not got"
             ))
         })
     }
 
-    pub(super) fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {
+    pub(super) fn recorded_namespace(&self, name: &str) -> Result<&NetNs, Failure> {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))

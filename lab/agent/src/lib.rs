@@ -110,29 +110,29 @@ use svclab_model::protocol::{Event, event_framing};
 pub const INIT: &str = "--init";
 
 /// Option that lets the agent keep the root privileges that IPVS needs.
-pub const MACHINE: &str = "--machine";
+pub const HOST_OPTION: &str = "--machine";
 
 /// Option before the path of a program that labs may run.
 pub const PROGRAM: &str = "--program";
 
 pub use arguments::start;
-pub use init::{MODULES, PORT};
+pub use init::{MODULES_DIR, PORT_NAME};
 pub use program::{PATH, find as find_program};
 
 /// Runs the agent until its input ends. `programs` are available to labs in addition to the
 /// system's programs. The calling process must have one thread.
 #[must_use]
-pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
-    end_at_panic(|| std::process::exit(exit_code::BUG.into()));
-    heap::share();
+pub fn run_contained(standing: contain::AgentPrivilege, programs: &[PathBuf]) -> ExitCode {
+    exit_on_panic(|| std::process::exit(exit_code::BUG.into()));
+    heap::configure();
     // If memory runs out, the kernel kills the agent first: the front end can then report the
     // error. Every process may raise this value for itself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     if let Err(failure) = contain::contain(standing, programs) {
-        let _ = tell(&Event::Unable { failure });
+        let _ = send_event(&Event::StartFailed { failure });
         return ExitCode::FAILURE;
     }
-    match run() {
+    match serve_stdio() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("svclab agent: {error}");
@@ -143,10 +143,10 @@ pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
 
 /// Runs the agent as the first process of a guest. Errors are printed on the guest's console.
 #[must_use]
-pub fn init() -> ExitCode {
-    end_at_panic(|| init::power_off());
-    heap::share();
-    let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
+pub fn run_as_init() -> ExitCode {
+    exit_on_panic(|| init::power_off());
+    heap::configure();
+    let served = init::prepare().and_then(|(input, output)| serve_blocking(input, output));
     if let Err(error) = served {
         eprintln!("svclab agent: {error}");
     }
@@ -155,9 +155,9 @@ pub fn init() -> ExitCode {
 
 /// Ends the agent at the first panic of any task or thread. Otherwise the evidence of a lab that
 /// lost a task would be incomplete.
-fn end_at_panic(end: fn() -> !) {
+fn exit_on_panic(end: fn() -> !) {
     std::panic::set_hook(Box::new(move |info| {
-        eprintln!("{}", bug::of_agent(info));
+        eprintln!("{}", bug::agent_panic_message(info));
         end()
     }));
 }
@@ -168,17 +168,17 @@ pub(crate) fn print(text: &str) {
 }
 
 /// Prints a line on standard error, which may be closed.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }
 
-fn run() -> std::io::Result<()> {
+fn serve_stdio() -> std::io::Result<()> {
     let input = duplicate(&std::io::stdin())?;
     let output = duplicate(&std::io::stdout())?;
-    serve_on(input, output)
+    serve_blocking(input, output)
 }
 
-fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
+fn serve_blocking(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -191,7 +191,7 @@ fn duplicate(stream: &impl AsFd) -> std::io::Result<OwnedFd> {
 }
 
 /// Sends an event before the runtime exists.
-fn tell(event: &Event) -> std::io::Result<()> {
+fn send_event(event: &Event) -> std::io::Result<()> {
     let mut frame = BytesMut::new();
     event_framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;
     std::io::stdout().write_all(&frame)?;

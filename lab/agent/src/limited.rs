@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use tokio::time::{interval, sleep};
 
-use super::child::TooMuch;
+use super::child::TooMuchOutputError;
 use super::netns::NetNs;
-use super::program::{self, Started};
-use svclab_model::plan::Typed;
-use svclab_model::protocol::{Failure, Finished};
+use super::program::{self, ProgramStart};
+use svclab_model::plan::NodeCommand;
+use svclab_model::protocol::{Failure, ProgramOutput};
 
 /// Interval between counts of processes.
-const COUNTED: Duration = Duration::from_millis(100);
+const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of processes that the kernel permits beyond the limit, so that the agent can detect a
 /// program that exceeds its limit.
-const MARGIN: u64 = 64;
+const PROCESS_MARGIN: u64 = 64;
 
 /// Limit that a program exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exceeded {
+pub enum ExceededLimit {
     Time,
     Output,
     Processes,
@@ -37,34 +37,34 @@ pub enum Exceeded {
 /// When the program cannot be started.
 pub async fn run(
     ns: &NetNs,
-    typed: &Typed,
+    typed: &NodeCommand,
     program: &str,
-    words: &[String],
-    others: u64,
-) -> Result<Result<Finished, Exceeded>, Failure> {
+    arguments: &[String],
+    uncounted: u64,
+) -> Result<Result<ProgramOutput, ExceededLimit>, Failure> {
     let limits = typed.limits;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let most = others.saturating_add(limits.processes);
-    let started = Started {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let max_processes = uncounted.saturating_add(limits.processes);
+    let command = ProgramStart {
         ns,
         name: &typed.namespace,
         program,
         arguments: &words,
         path: program::PATH,
-        processes: Some(most.saturating_add(MARGIN)),
+        max_processes: Some(max_processes.saturating_add(PROCESS_MARGIN)),
     };
-    let child = started.start()?;
+    let child = command.start()?;
     let tenant = ns.tenant();
-    let many = async {
-        let mut ticks = interval(COUNTED);
+    let too_many_processes = async {
+        let mut ticks = interval(COUNT_INTERVAL);
         loop {
             ticks.tick().await;
-            if tenant.processes() > most {
+            if tenant.count_processes() > max_processes {
                 return;
             }
         }
     };
-    let ended = program::finish(
+    let output = program::finish(
         child,
         &typed.namespace,
         program,
@@ -72,14 +72,14 @@ pub async fn run(
         limits.output,
     );
     let exceeded = tokio::select! {
-        ended = ended => match ended? {
-            Ok(_) if tenant.processes() > most => Exceeded::Processes,
+        ended = output => match ended? {
+            Ok(_) if tenant.count_processes() > max_processes => ExceededLimit::Processes,
             Ok(finished) => return Ok(Ok(finished)),
-            Err(TooMuch) => Exceeded::Output,
+            Err(TooMuchOutputError) => ExceededLimit::Output,
         },
-        () = sleep(limits.time) => Exceeded::Time,
-        () = many => Exceeded::Processes,
+        () = sleep(limits.time) => ExceededLimit::Time,
+        () = too_many_processes => ExceededLimit::Processes,
     };
-    tenant.end_programs();
+    tenant.kill_programs();
     Ok(Err(exceeded))
 }

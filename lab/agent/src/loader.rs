@@ -14,21 +14,21 @@ use svclab_model::protocol::Failure;
 
 /// Number of bytes that exceeds the C library's output buffer for a pipe. Output followed by this
 /// many bytes has arrived.
-const PUSH: usize = 8 << 10;
+const FLUSH_BYTES: usize = 8 << 10;
 
 /// Number of help requests to ipset after a batch. Each response has some thousand bytes, so that
 /// three of them flush the first one.
-const HELPS: usize = 3;
+const HELP_REQUESTS: usize = 3;
 
 /// Time limit for a program to exit after it closes a pipe.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(5);
+const EXIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// First word of ipset's help.
-const HELP: &[u8] = b"Usage";
+const HELP_START: &[u8] = b"Usage";
 
 /// Method to detect that a batch was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum LoaderKind {
     /// The restore programs of iptables print comments in verbose mode, each in sequence with the
     /// rules (iptables v1.8.9, `iptables/xtables-restore.c`, `iptables/iptables-restore.c`).
     Restore,
@@ -40,7 +40,7 @@ enum Manner {
 pub struct Loader {
     namespace: String,
     program: String,
-    manner: Manner,
+    kind: LoaderKind,
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
@@ -52,7 +52,7 @@ pub struct Loader {
     /// Output of the program that was not processed yet.
     printed: Vec<u8>,
     /// Number of help texts seen from ipset.
-    helped: usize,
+    helps_seen: usize,
 }
 
 /// Programs that wait for more rules, by namespace and program name.
@@ -66,9 +66,9 @@ impl Loader {
     /// When the program does not exist or cannot be started.
     pub fn start(ns: &NetNs, namespace: &str, program: &str) -> Result<Self, Failure> {
         let (manner, arguments): (_, &[&str]) = if program == "ipset" {
-            (Manner::Set, &["-"])
+            (LoaderKind::Set, &["-"])
         } else {
-            (Manner::Restore, &["--noflush", "--verbose"])
+            (LoaderKind::Restore, &["--noflush", "--verbose"])
         };
         let mut child = program::start(ns, namespace, program, arguments, program::PATH)?;
         let (Some(input), Some(output), Some(errors)) =
@@ -79,7 +79,7 @@ impl Loader {
         Ok(Self {
             namespace: namespace.to_owned(),
             program: program.to_owned(),
-            manner,
+            kind: manner,
             child,
             input,
             output,
@@ -87,7 +87,7 @@ impl Loader {
             batches: 0,
             lines: 0,
             printed: Vec::new(),
-            helped: 0,
+            helps_seen: 0,
         })
     }
 
@@ -98,65 +98,65 @@ impl Loader {
     /// When the program rejects a line. The failure contains the line and the program's message.
     pub async fn load(&mut self, batch: &str) -> Result<(), Failure> {
         self.batches += 1;
-        let mark = format!("# batch {}\n", self.batches);
-        let receipt = match self.manner {
-            Manner::Restore => format!("{mark}#{}\n", ".".repeat(PUSH - 2)),
-            Manner::Set => "help\n".repeat(HELPS),
+        let marker = format!("# batch {}\n", self.batches);
+        let marker_input = match self.kind {
+            LoaderKind::Restore => format!("{marker}#{}\n", ".".repeat(FLUSH_BYTES - 2)),
+            LoaderKind::Set => "help\n".repeat(HELP_REQUESTS),
         };
-        let fed = feed(&mut self.input, batch, &receipt);
-        let heard = hear(
+        let feeding = write_batch(&mut self.input, batch, &marker_input);
+        let reading = read_until(
             &mut self.output,
             &mut self.printed,
-            match self.manner {
-                Manner::Restore => Wanted::Words(mark.as_bytes()),
-                Manner::Set => Wanted::Helps {
-                    seen: &mut self.helped,
-                    until: (self.batches - 1) * HELPS + 1,
+            match self.kind {
+                LoaderKind::Restore => ExpectedOutput::Text(marker.as_bytes()),
+                LoaderKind::Set => ExpectedOutput::Helps {
+                    seen: &mut self.helps_seen,
+                    until: (self.batches - 1) * HELP_REQUESTS + 1,
                 },
             },
         );
-        let (fed, heard) = tokio::join!(fed, heard);
+        let (fed, heard) = tokio::join!(feeding, reading);
         let before = self.lines;
-        self.lines += batch.lines().count() + receipt.lines().count();
+        self.lines += batch.lines().count() + marker_input.lines().count();
         // A program that exits closes its pipes. Its error message is more precise than the error
         // of the pipe.
         let ended = fed.is_err() || !matches!(heard, Ok(true));
-        let said = if ended {
-            self.last_words().await
+        let message = if ended {
+            self.read_final_errors().await
         } else {
-            self.complaint()
+            self.read_errors()
         };
-        if said.is_empty() && !ended {
+        if message.is_empty() && !ended {
             return Ok(());
         }
         Err(program::refused(
             &self.namespace,
             &self.program,
-            said.trim(),
+            message.trim(),
             batch,
             before,
         ))
     }
 
     /// Returns the errors of a batch after which the program continues, as ipset does.
-    fn complaint(&mut self) -> String {
-        let mut said = Vec::new();
+    fn read_errors(&mut self) -> String {
+        let mut message = Vec::new();
         let mut piece = [0; 1024];
         // The pipe is non-blocking, and the program prints its errors before the marker.
         while let Ok(length @ 1..) = nix::unistd::read(&self.errors, &mut piece) {
-            said.extend_from_slice(&piece[..length]);
+            message.extend_from_slice(&piece[..length]);
         }
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&message).into_owned()
     }
 
-    async fn last_words(&mut self) -> String {
+    async fn read_final_errors(&mut self) -> String {
         // The program has closed a pipe. Either it is exiting, or it never will.
-        let mut said = Vec::new();
-        let all = self.errors.read_to_end(&mut said);
-        if tokio::time::timeout(FAREWELL, all).await.is_err() {
+        let mut message = Vec::new();
+        let read = self.errors.read_to_end(&mut message);
+        if tokio::time::timeout(EXIT_TIMEOUT, read).await.is_err() {
             self.child.kill();
         }
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&message).into_owned()
     }
 }
 
@@ -180,7 +180,7 @@ pub async fn load(
         let loader = Loader::start(ns, name, &key.1)?;
         loaders.insert(key.clone(), loader);
     }
-    let parts = batches::for_program(&key.1, batch);
+    let parts = batches::split_for_program(&key.1, batch);
     match loaders.get_mut(&key) {
         Some(loader) => {
             for part in parts {
@@ -193,14 +193,14 @@ pub async fn load(
 }
 
 /// Expected part of a program's output.
-enum Wanted<'a> {
+enum ExpectedOutput<'a> {
     /// This text.
-    Words(&'a [u8]),
+    Text(&'a [u8]),
     /// Number of ipset's help texts since the start of the program.
     Helps { seen: &'a mut usize, until: usize },
 }
 
-async fn feed(input: &mut ChildStdin, batch: &str, receipt: &str) -> io::Result<()> {
+async fn write_batch(input: &mut ChildStdin, batch: &str, receipt: &str) -> io::Result<()> {
     input.write_all(batch.as_bytes()).await?;
     if !batch.ends_with('\n') {
         input.write_all(b"\n").await?;
@@ -210,36 +210,36 @@ async fn feed(input: &mut ChildStdin, batch: &str, receipt: &str) -> io::Result<
 }
 
 /// Reads until the expected output appears. Returns `false` at the end of the output.
-async fn hear(
+async fn read_until(
     output: &mut ChildStdout,
     printed: &mut Vec<u8>,
-    mut wanted: Wanted<'_>,
+    mut expected: ExpectedOutput<'_>,
 ) -> io::Result<bool> {
     loop {
-        let word = match &wanted {
-            Wanted::Words(words) => words,
-            Wanted::Helps { .. } => HELP,
+        let word = match &expected {
+            ExpectedOutput::Text(words) => words,
+            ExpectedOutput::Helps { .. } => HELP_START,
         };
-        let met = printed
+        let position = printed
             .windows(word.len())
             .rposition(|window| window == word);
-        match &mut wanted {
-            Wanted::Words(_) if met.is_some() => {
+        match &mut expected {
+            ExpectedOutput::Text(_) if position.is_some() => {
                 printed.clear();
                 return Ok(true);
             }
-            Wanted::Helps { seen, until } => {
-                let windows = printed.windows(HELP.len());
-                **seen += windows.filter(|window| *window == HELP).count();
+            ExpectedOutput::Helps { seen, until } => {
+                let windows = printed.windows(HELP_START.len());
+                **seen += windows.filter(|window| *window == HELP_START).count();
                 // An incomplete word stays in the buffer.
-                let rest = printed.len().min(HELP.len() - 1);
-                let whole = met.map_or(0, |at| at + HELP.len());
+                let rest = printed.len().min(HELP_START.len() - 1);
+                let whole = position.map_or(0, |at| at + HELP_START.len());
                 printed.drain(..(printed.len() - rest).max(whole));
                 if *seen >= until {
                     return Ok(true);
                 }
             }
-            Wanted::Words(_) => {}
+            ExpectedOutput::Text(_) => {}
         }
         if output.read_buf(printed).await? == 0 {
             return Ok(false);

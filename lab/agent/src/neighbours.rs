@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
 
-use super::wire::Wire;
+use super::wire::NamespaceNetlink;
 
-impl Wire {
+impl NamespaceNetlink {
     /// Returns the neighbours whose hardware address the kernel is resolving. Packets to them wait
     /// until the neighbour answers, or are dropped after 3 s by default (`mcast_solicit` times
     /// `retrans_time_ms`; Linux v6.12, `net/core/neighbour.c`, `__neigh_event_send` and
@@ -16,10 +16,10 @@ impl Wire {
     /// # Errors
     ///
     /// When the kernel rejects the request.
-    pub async fn unresolved(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
+    pub async fn unresolved_neighbours(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
         let mut unresolved = Vec::new();
-        let mut all = self.handle.neighbours().get().execute();
-        while let Some(message) = all.try_next().await? {
+        let mut neighbours = self.handle.neighbours().get().execute();
+        while let Some(message) = neighbours.try_next().await? {
             if message.header.state != NeighbourState::Incomplete {
                 continue;
             }

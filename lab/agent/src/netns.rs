@@ -42,7 +42,7 @@ impl NetNs {
     ///
     /// When the kernel's limit of namespaces is reached, or no descriptor is left.
     pub fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
-        let _way_back = WayBack(current()?);
+        let _way_back = RestoreGuard(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
         Self::current(tenant, ports)
     }
@@ -55,9 +55,9 @@ impl NetNs {
 
     /// Returns the inode number of the namespace, which is unique among existing namespaces.
     #[must_use]
-    pub fn number(&self) -> u64 {
+    pub fn inode(&self) -> u64 {
         // fstat of an open file cannot fail.
-        nix::sys::stat::fstat(&*self.descriptor).map_or(0, |about| about.st_ino)
+        nix::sys::stat::fstat(&*self.descriptor).map_or(0, |stat| stat.st_ino)
     }
 
     /// Returns the source ports that connections of the lab have used.
@@ -85,10 +85,10 @@ impl NetNs {
     /// # Errors
     ///
     /// When the namespace cannot be entered.
-    pub fn enter<T>(&self, inside: impl FnOnce() -> T) -> std::io::Result<T> {
-        let _way_back = WayBack(current()?);
+    pub fn enter<T>(&self, run: impl FnOnce() -> T) -> std::io::Result<T> {
+        let _way_back = RestoreGuard(current()?);
         setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)?;
-        Ok(inside())
+        Ok(run())
     }
 }
 
@@ -102,7 +102,7 @@ fn current() -> std::io::Result<OwnedFd> {
 /// # Errors
 ///
 /// When `/proc` is not mounted.
-pub fn owner() -> std::io::Result<u32> {
+pub fn user_namespace_inode() -> std::io::Result<u32> {
     let number = std::fs::metadata("/proc/self/ns/user")?.ino();
     u32::try_from(number).map_err(std::io::Error::other)
 }
@@ -114,9 +114,9 @@ impl AsRawFd for NetNs {
 }
 
 /// Guard that returns the thread to its namespace, also after a panic.
-struct WayBack(OwnedFd);
+struct RestoreGuard(OwnedFd);
 
-impl Drop for WayBack {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         if let Err(errno) = setns(&self.0, CloneFlags::CLONE_NEWNET) {
             // A thread in the wrong namespace would operate on the wrong network stack. The process

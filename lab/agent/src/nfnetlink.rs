@@ -6,11 +6,11 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
 /// Bytes of the netlink header and the netfilter header.
-const HEADERS: usize = 16 + 4;
+const HEADER_BYTES: usize = 16 + 4;
 
 /// Messages that acknowledge or reject a request, and that end a dump.
-const ANSWER: u16 = 2;
-const DONE: u16 = 3;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 
 /// Messages that enclose an atomic batch (Linux v6.12, `include/uapi/linux/netfilter/nfnetlink.h`).
 const BATCH_BEGIN: u16 = 0x10;
@@ -18,19 +18,19 @@ const BATCH_END: u16 = 0x11;
 
 /// Buffer size in bytes for reading a dump. The kernel splits the dump into parts that fit (Linux
 /// v6.12, `net/netlink/af_netlink.c`, `netlink_dump`).
-pub const ROOM: usize = 1 << 16;
+pub const BUFFER_BYTES: usize = 1 << 16;
 
 /// Request to netfilter.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Netfilter subsystem in the upper byte, and command.
-    pub what: u16,
+    pub command: u16,
     /// Netlink flags in addition to `NLM_F_REQUEST`.
     pub flags: u16,
     /// Address family, or 0.
     pub family: u8,
     /// Resource ID (`res_id`), whose meaning depends on the subsystem.
-    pub about: u16,
+    pub resource_id: u16,
     /// Attributes in netlink encoding.
     pub attributes: &'a [u8],
 }
@@ -41,16 +41,16 @@ impl Request<'_> {
     /// # Errors
     ///
     /// When the request exceeds the maximum length of a message.
-    pub fn bytes(&self) -> io::Result<Vec<u8>> {
-        let length = HEADERS + self.attributes.len();
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        let length = HEADER_BYTES + self.attributes.len();
         let mut message = Vec::with_capacity(length);
         let length = u32::try_from(length).map_err(io::Error::other)?;
         message.extend_from_slice(&length.to_ne_bytes());
-        message.extend_from_slice(&self.what.to_ne_bytes());
+        message.extend_from_slice(&self.command.to_ne_bytes());
         message.extend_from_slice(&(NLM_F_REQUEST | self.flags).to_ne_bytes());
         message.extend_from_slice(&[0; 8]);
         message.extend_from_slice(&[self.family, 0]);
-        message.extend_from_slice(&self.about.to_be_bytes());
+        message.extend_from_slice(&self.resource_id.to_be_bytes());
         message.extend_from_slice(self.attributes);
         message.resize(message.len().next_multiple_of(4), 0);
         Ok(message)
@@ -61,13 +61,13 @@ impl Request<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     /// Netfilter subsystem in the upper byte, and message type.
-    pub what: u16,
+    pub message_type: u16,
     /// Address family, or 0.
     pub family: u8,
     /// Attributes. For a control message of netlink, the data from 4 bytes after its header.
     pub attributes: &'a [u8],
     /// First 4 bytes after the netlink header, as a number.
-    first: i32,
+    first_word: i32,
 }
 
 /// Parses the messages of one received buffer. Incomplete messages are skipped.
@@ -80,10 +80,10 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
             .get(length.next_multiple_of(4)..)
             .unwrap_or_default();
         Some(Message {
-            what: u16::from_ne_bytes(*message.get(4..)?.first_chunk()?),
+            message_type: u16::from_ne_bytes(*message.get(4..)?.first_chunk()?),
             family: *message.get(16)?,
-            attributes: message.get(HEADERS..)?,
-            first: i32::from_ne_bytes(*message.get(16..)?.first_chunk()?),
+            attributes: message.get(HEADER_BYTES..)?,
+            first_word: i32::from_ne_bytes(*message.get(16..)?.first_chunk()?),
         })
     })
 }
@@ -95,15 +95,15 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn ask(what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
+pub fn request(command: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
     let request = Request {
-        what,
+        command,
         flags: flags | NLM_F_ACK,
         family: 0,
-        about: 0,
+        resource_id: 0,
         attributes,
     };
-    answered(&open()?, &request.bytes()?, 1)
+    send_and_wait(&open()?, &request.encode()?, 1)
 }
 
 /// Sends a request for an address family in the namespace of the calling thread, and waits for the
@@ -112,15 +112,15 @@ pub fn ask(what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn ask_of(family: u8, what: u16, attributes: &[u8]) -> io::Result<()> {
+pub fn request_for_family(family: u8, command: u16, attributes: &[u8]) -> io::Result<()> {
     let request = Request {
-        what,
+        command,
         flags: NLM_F_ACK,
         family,
-        about: 0,
+        resource_id: 0,
         attributes,
     };
-    answered(&open()?, &request.bytes()?, 1)
+    send_and_wait(&open()?, &request.encode()?, 1)
 }
 
 /// Sends a request on an open socket and waits for the response.
@@ -128,10 +128,10 @@ pub fn ask_of(family: u8, what: u16, attributes: &[u8]) -> io::Result<()> {
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn ask_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
+pub fn request_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     let flags = request.flags | NLM_F_ACK;
     let request = Request { flags, ..*request };
-    answered(socket, &request.bytes()?, 1)
+    send_and_wait(socket, &request.encode()?, 1)
 }
 
 /// Sends a batch of requests to a netfilter subsystem on an open socket. The kernel applies all of
@@ -140,24 +140,24 @@ pub fn ask_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
 /// # Errors
 ///
 /// When the kernel rejects a request.
-pub fn ask_together(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
+pub fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
     let Some(first) = requests.first() else {
         return Ok(());
     };
-    let bracket = |what| Request {
-        what,
+    let batch_marker = |what| Request {
+        command: what,
         flags: 0,
         family: 0,
-        about: first.what >> 8,
+        resource_id: first.command >> 8,
         attributes: &[],
     };
-    let mut all = bracket(BATCH_BEGIN).bytes()?;
+    let mut batch = batch_marker(BATCH_BEGIN).encode()?;
     for request in requests {
         let flags = request.flags | NLM_F_ACK;
-        all.extend(Request { flags, ..*request }.bytes()?);
+        batch.extend(Request { flags, ..*request }.encode()?);
     }
-    all.extend(bracket(BATCH_END).bytes()?);
-    answered(socket, &all, requests.len())
+    batch.extend(batch_marker(BATCH_END).encode()?);
+    send_and_wait(socket, &batch, requests.len())
 }
 
 /// Requests a dump in the namespace of the calling thread, and passes each message to `each`.
@@ -165,25 +165,27 @@ pub fn ask_together(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()>
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
+pub fn dump(command: u16, mut on_message: impl FnMut(Message<'_>)) -> io::Result<()> {
     let request = Request {
-        what,
+        command,
         flags: NLM_F_DUMP,
         family: 0,
-        about: 0,
+        resource_id: 0,
         attributes: &[],
     };
     let socket = open()?;
-    socket.send_to(&request.bytes()?, &SocketAddr::new(0, 0), 0)?;
-    let mut received = Vec::with_capacity(ROOM);
+    socket.send_to(&request.encode()?, &SocketAddr::new(0, 0), 0)?;
+    let mut received = Vec::with_capacity(BUFFER_BYTES);
     loop {
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
-            match (message.what, message.first) {
-                (ANSWER | DONE, 0) => return Ok(()),
-                (ANSWER | DONE, code) => return Err(io::Error::from_raw_os_error(-code)),
-                _ => each(message),
+            match (message.message_type, message.first_word) {
+                (NLMSG_ERROR | NLMSG_DONE, 0) => return Ok(()),
+                (NLMSG_ERROR | NLMSG_DONE, code) => {
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                _ => on_message(message),
             }
         }
     }
@@ -203,17 +205,17 @@ pub fn open() -> io::Result<Socket> {
 }
 
 /// Sends requests and reads one acknowledgement for each.
-fn answered(socket: &Socket, requests: &[u8], wanted: usize) -> io::Result<()> {
+fn send_and_wait(socket: &Socket, requests: &[u8], expected: usize) -> io::Result<()> {
     socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
     let mut answers = 0;
-    let mut received = Vec::with_capacity(ROOM);
-    while answers < wanted {
+    let mut received = Vec::with_capacity(BUFFER_BYTES);
+    while answers < expected {
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
-            match (message.what, message.first) {
-                (ANSWER, 0) => answers += 1,
-                (ANSWER, code) => return Err(io::Error::from_raw_os_error(-code)),
+            match (message.message_type, message.first_word) {
+                (NLMSG_ERROR, 0) => answers += 1,
+                (NLMSG_ERROR, code) => return Err(io::Error::from_raw_os_error(-code)),
                 _ => {}
             }
         }
@@ -226,34 +228,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_can_be_read_again() {
+    fn encoded_requests_are_parsed_back() {
         let request = Request {
-            what: 0x0a06,
+            command: 0x0a06,
             flags: 0,
             family: 2,
-            about: 7,
+            resource_id: 7,
             attributes: &[5, 0, 1, 0, 9],
         };
-        let mut both = request.bytes().unwrap();
+        let mut both = request.encode().unwrap();
         assert_eq!(both.len() % 4, 0);
-        both.extend(request.bytes().unwrap());
+        both.extend(request.encode().unwrap());
         let read: Vec<_> = messages(&both)
-            .map(|each| (each.what, each.family, each.attributes))
+            .map(|each| (each.message_type, each.family, each.attributes))
             .collect();
-        let one = (0x0a06, 2, [5, 0, 1, 0, 9].as_slice());
-        assert_eq!(read, [one, one]);
+        let expected = (0x0a06, 2, [5, 0, 1, 0, 9].as_slice());
+        assert_eq!(read, [expected, expected]);
     }
 
     #[test]
-    fn a_message_that_is_cut_off_is_left_out() {
+    fn incomplete_message_is_skipped() {
         let request = Request {
-            what: 1,
+            command: 1,
             flags: 0,
             family: 0,
-            about: 0,
+            resource_id: 0,
             attributes: &[1; 8],
         };
-        let whole = request.bytes().unwrap();
+        let whole = request.encode().unwrap();
         for length in 0..whole.len() {
             assert_eq!(messages(&whole[..length]).count(), 0, "{length}");
         }

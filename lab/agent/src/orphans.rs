@@ -7,21 +7,21 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 thread_local! {
-    static ABANDONED: RefCell<Vec<Pid>> = RefCell::default();
+    static KILLED: RefCell<Vec<Pid>> = RefCell::default();
 }
 
 /// Registers a killed program that no task waits for.
-pub fn abandon(process: Pid) {
-    ABANDONED.with_borrow_mut(|abandoned| abandoned.push(process));
+pub fn register(process: Pid) {
+    KILLED.with_borrow_mut(|abandoned| abandoned.push(process));
     reap();
 }
 
 /// Reaps the registered programs that have exited.
 pub fn reap() {
-    ABANDONED.with_borrow_mut(|abandoned| {
+    KILLED.with_borrow_mut(|abandoned| {
         abandoned.retain(|process| {
-            let looked = waitpid(*process, Some(WaitPidFlag::WNOHANG));
-            matches!(looked, Ok(WaitStatus::StillAlive))
+            let status = waitpid(*process, Some(WaitPidFlag::WNOHANG));
+            matches!(status, Ok(WaitStatus::StillAlive))
         });
     });
 }

@@ -11,13 +11,13 @@ use pnet::packet::icmpv6::echo_request::MutableEchoRequestPacket as MutableEchoR
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
-use super::exchange::{Exchange, Outcome, verdict_of};
+use super::exchange::{Exchange, ExchangeResult, verdict_from_error};
 use super::{icmp_errors, patience};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
 /// Size of the request that `ping` sends by default, in bytes: the header and 56 bytes.
-const SIZE: usize = 64;
+const REQUEST_BYTES: usize = 64;
 
 /// Sends an echo request from the namespace of the calling thread. The namespace must permit ICMP
 /// sockets (`net.ipv4.ping_group_range`).
@@ -31,30 +31,30 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
         IpAddr::V4(_) => Protocol::ICMPV4,
         IpAddr::V6(_) => Protocol::ICMPV6,
     };
-    let to = SocketAddr::new(peer, 0);
+    let target = SocketAddr::new(peer, 0);
     let socket = Socket::new(
-        Domain::for_address(to),
+        Domain::for_address(target),
         Type::DGRAM.nonblocking().cloexec(),
         Some(protocol),
     )?;
-    icmp_errors::report(&socket, peer)?;
+    icmp_errors::enable(&socket, peer)?;
     if let Some(address) = probe.bind {
         socket.bind(&SocketAddr::new(address, 0).into())?;
     }
     let sent = socket
-        .connect(&to.into())
+        .connect(&target.into())
         .and_then(|()| socket.send(&request(peer)).map(drop));
     if let Err(error) = sent {
-        return Ok(Exchange::refused(error));
+        return Ok(Exchange::rejected(error));
     }
     let socket = UdpSocket::from_std(socket.into())?;
     let local = socket.local_addr().ok();
-    Ok(Exchange::begun(local, exchange(socket, probe.patience)))
+    Ok(Exchange::new(local, exchange(socket, probe.patience)))
 }
 
 /// Creates an echo request. The kernel fills in the identifier and the checksum.
 fn request(peer: IpAddr) -> Vec<u8> {
-    let mut bytes = vec![0; SIZE];
+    let mut bytes = vec![0; REQUEST_BYTES];
     match peer {
         IpAddr::V4(_) => {
             if let Some(mut packet) = MutableEchoRequestPacket::new(&mut bytes) {
@@ -72,12 +72,14 @@ fn request(peer: IpAddr) -> Vec<u8> {
     bytes
 }
 
-async fn exchange(socket: UdpSocket, patience: Duration) -> Outcome {
+async fn exchange(socket: UdpSocket, max_wait: Duration) -> ExchangeResult {
     let local = socket.local_addr().ok();
-    let mut reply = [0; 2 * SIZE];
-    match patience::within(patience, socket.recv(&mut reply)).await {
-        Err(nothing) => Outcome::unanswered(Verdict::Timeout, local, nothing),
-        Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
-        Ok(Ok(_)) => Outcome::ended(Verdict::Answered, local, None),
+    let mut reply = [0; 2 * REQUEST_BYTES];
+    match patience::within(max_wait, socket.recv(&mut reply)).await {
+        Err(nothing) => ExchangeResult::timed_out(Verdict::Timeout, local, nothing),
+        Ok(Err(error)) => {
+            ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))
+        }
+        Ok(Ok(_)) => ExchangeResult::without_answer(Verdict::Answered, local, None),
     }
 }

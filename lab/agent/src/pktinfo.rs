@@ -15,7 +15,7 @@ use nix::sys::socket::{
 /// # Errors
 ///
 /// When the kernel rejects the option.
-pub fn ask(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
+pub fn enable(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     match local {
         IpAddr::V4(_) => setsockopt(socket, Ipv4PacketInfo, &true)?,
         IpAddr::V6(_) => setsockopt(socket, Ipv6RecvPacketInfo, &true)?,
@@ -39,7 +39,7 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
         .as_ref()
         .and_then(socket_address)
         .ok_or_else(|| io::Error::other("a datagram without a sender"))?;
-    let asked = message.cmsgs()?.find_map(|control| match control {
+    let destination = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4PacketInfo(info) => {
             Some(IpAddr::V4(u32::from_be(info.ipi_addr.s_addr).into()))
         }
@@ -48,7 +48,7 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
         }
         _ => None,
     });
-    let asked = asked.ok_or_else(|| io::Error::other("a datagram without a destination"))?;
+    let asked = destination.ok_or_else(|| io::Error::other("a datagram without a destination"))?;
     Ok((peer, asked))
 }
 
@@ -57,10 +57,10 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
 /// # Errors
 ///
 /// When the kernel rejects the datagram.
-pub fn send(socket: RawFd, bytes: &[u8], to: SocketAddr, from: IpAddr) -> io::Result<()> {
+pub fn send(socket: RawFd, bytes: &[u8], target: SocketAddr, source: IpAddr) -> io::Result<()> {
     let slices = [IoSlice::new(bytes)];
-    let to = SockaddrStorage::from(to);
-    match from {
+    let to = SockaddrStorage::from(target);
+    match source {
         IpAddr::V4(from) => {
             let info = nix::libc::in_pktinfo {
                 ipi_ifindex: 0,

@@ -24,7 +24,7 @@ const MAX_ATTEMPTS: usize = 64;
 
 /// Minimum number of other ports before a port is reused: a quarter of the ports that a kernel
 /// assigns, 32768 to 60999.
-const GENERATION: usize = 7_000;
+const MIN_PORTS_BEFORE_REUSE: usize = 7_000;
 
 /// Source ports that connections of a lab have used.
 #[derive(Debug, Default)]
@@ -44,29 +44,29 @@ impl Ports {
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
     ) -> io::Result<Result<Socket, E>> {
         // The kernel does not assign a port again while a socket holds the port.
-        let mut known = Vec::new();
+        let mut rejected = Vec::new();
         loop {
             let socket = match open() {
                 Ok(Ok(socket)) => socket,
                 // All other ports are in use.
-                Err(error) if is_exhausted(&error) && !known.is_empty() => {
-                    return Ok(Ok(known.swap_remove(0)));
+                Err(error) if is_exhausted(&error) && !rejected.is_empty() => {
+                    return Ok(Ok(rejected.swap_remove(0)));
                 }
-                refused => return refused,
+                failure => return failure,
             };
             let address = socket.local_addr()?.as_socket();
             let port = address.map_or(0, |address| address.port());
-            if self.insert(port) || known.len() == MAX_ATTEMPTS {
+            if self.insert(port) || rejected.len() == MAX_ATTEMPTS {
                 return Ok(Ok(socket));
             }
-            known.push(socket);
+            rejected.push(socket);
         }
     }
 
     /// Records a port. Returns whether the port was not on record.
     fn insert(&self, port: u16) -> bool {
         let (mut newer, mut older) = (self.newer.borrow_mut(), self.older.borrow_mut());
-        if newer.len() == GENERATION {
+        if newer.len() == MIN_PORTS_BEFORE_REUSE {
             *older = std::mem::take(&mut newer);
         }
         !older.contains(&port) && newer.insert(port)
@@ -81,7 +81,7 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 
 /// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
 #[must_use]
-pub fn source(probe: &Probe) -> SocketAddr {
+pub fn source_address(probe: &Probe) -> SocketAddr {
     let unspecified = if probe.to.address.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_was_used_is_passed_by() {
+    fn used_port_is_skipped() {
         let ports = Ports::default();
         let socket = || Socket::new(Domain::IPV4, Type::DGRAM, None);
         let bound = |port| {
@@ -119,36 +119,37 @@ mod tests {
     }
 
     #[test]
-    fn ports_all_in_use_are_used_again() {
+    fn exhausted_ports_are_reused() {
         let ports = Ports::default();
         let open = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
             Ok(Ok::<_, ()>(socket))
         };
-        let known = ports.fresh(open).unwrap().unwrap();
+        let used = ports.fresh(open).unwrap().unwrap();
         let mut tries = 0;
-        let again = ports.fresh(|| {
+        let reused = ports.fresh(|| {
             tries += 1;
             match tries {
-                1 => Ok(Ok(known.try_clone()?)),
+                1 => Ok(Ok(used.try_clone()?)),
                 _ => Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()),
             }
         });
-        assert!(again.unwrap().is_ok());
+        assert!(reused.unwrap().is_ok());
         assert_eq!(tries, 2);
         let none = ports.fresh(|| Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()));
         assert!(none.is_err_and(|error| is_exhausted(&error)));
     }
 
     #[test]
-    fn port_is_on_record_until_many_others_are() {
+    fn port_stays_on_record_for_one_generation() {
         let ports = Ports::default();
-        let all: Vec<u16> = (1..=u16::try_from(2 * GENERATION + 1).unwrap()).collect();
-        for port in &all {
+        let ports_used: Vec<u16> =
+            (1..=u16::try_from(2 * MIN_PORTS_BEFORE_REUSE + 1).unwrap()).collect();
+        for port in &ports_used {
             assert!(ports.insert(*port), "{port}");
         }
-        let last = &all[all.len() - GENERATION..];
+        let last = &ports_used[ports_used.len() - MIN_PORTS_BEFORE_REUSE..];
         assert!(last.iter().all(|port| !ports.insert(*port)));
         assert!(ports.insert(1));
     }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::exchange::Outcome;
+use super::exchange::ExchangeResult;
 use super::failure;
 use super::netns::NetNs;
 use super::settle::Settler;
@@ -19,11 +19,11 @@ use svclab_model::protocol::Failure;
 
 /// Maximum number of recent connections. With more, a kernel on a shared processor drops packets
 /// from its backlog, and connections succeed only after a retransmission.
-const YOUNG: usize = 64;
+const MAX_RECENT: usize = 64;
 
 /// Age after which a running connection no longer counts as recent. Connections that time out do
 /// not delay later ones.
-const YOUTH: Duration = Duration::from_millis(250);
+const RECENT_AGE: Duration = Duration::from_millis(250);
 
 /// Runs all probes and returns the attempts in the order of the plan. The first packets of probes
 /// without `after` leave in the same order. Therefore a round robin assigns backends in a
@@ -38,31 +38,31 @@ pub async fn run(
     namespaces: &HashMap<String, NetNs>,
     mut settler: Option<Settler<'_>>,
 ) -> Result<Vec<Attempt>, Failure> {
-    let mut running = Running::default();
-    let mut left: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
+    let mut running = StartedConnections::default();
+    let mut remaining: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
     let mut done: Vec<(usize, Attempt)> = Vec::new();
-    let each = |at: usize| (0..probes[at].connections).map(move |number| (at, number));
+    let each = |index: usize| (0..probes[index].connections).map(move |number| (index, number));
     let at_once = (0..probes.len()).filter(|at| probes[*at].after.is_none());
     let mut next: VecDeque<(usize, u32)> = at_once.flat_map(each).collect();
     loop {
-        while running.young.len() < YOUNG
+        while running.recent.len() < MAX_RECENT
             && let Some((at, number)) = next.pop_front()
         {
-            running.begin(at, number, &probes[at], namespaces)?;
+            running.start(at, number, &probes[at], namespaces)?;
         }
-        let finished = match (&mut settler, running.young.front()) {
+        let finished = match (&mut settler, running.recent.front()) {
             (_, Some((begun, ..))) if !next.is_empty() => tokio::select! {
                 biased;
                 finished = running.tasks.join_next() => finished,
-                () = sleep_until(*begun + YOUTH) => {
-                    running.young.pop_front();
+                () = sleep_until(*begun + RECENT_AGE) => {
+                    running.recent.pop_front();
                     continue;
                 }
             },
-            (Some(settler), _) if running.waits() => tokio::select! {
+            (Some(settler), _) if running.can_settle() => tokio::select! {
                 biased;
                 finished = running.tasks.join_next() => finished,
-                settled = settler.settled(&running.waiting) => {
+                settled = settler.find_settled(&running.pending) => {
                     running.settle(&settled?);
                     continue;
                 }
@@ -72,27 +72,27 @@ pub async fn run(
         let Some(finished) = finished else {
             break;
         };
-        let (at, attempt) = finished
+        let (index, attempt) = finished
             .map_err(|error| failure::bug(format!("a probe did not come to its end: {error}")))?;
         let attempt = attempt?;
         running
-            .waiting
-            .retain(|one| one.at != at || one.number != attempt.number);
+            .pending
+            .retain(|one| one.at != index || one.number != attempt.number);
         running
-            .young
-            .retain(|(_, of, number)| *of != at || *number != attempt.number);
-        left[at] -= 1;
-        done.push((at, attempt));
-        if left[at] == 0 {
-            let over = probes[at].name.as_str();
-            let after = |at: &usize| probes[*at].after.as_deref() == Some(over);
+            .recent
+            .retain(|(_, of, number)| *of != index || *number != attempt.number);
+        remaining[index] -= 1;
+        done.push((index, attempt));
+        if remaining[index] == 0 {
+            let finished_probe = probes[index].name.as_str();
+            let after = |at: &usize| probes[*at].after.as_deref() == Some(finished_probe);
             next.extend((0..probes.len()).filter(after).flat_map(each));
         }
     }
-    if let Some(at) = left.iter().position(|left| *left > 0) {
+    if let Some(index) = remaining.iter().position(|left| *left > 0) {
         return Err(failure::bug(format!(
             "the probe {} waits for one that never ends",
-            probes[at].name
+            probes[index].name
         )));
     }
     done.sort_by_key(|(at, attempt)| (*at, attempt.number));
@@ -100,7 +100,7 @@ pub async fn run(
 }
 
 /// Running connection that may be settled.
-pub struct Waiting {
+pub struct PendingConnection {
     /// Index of its probe in the plan.
     pub at: usize,
     /// Index of the connection in its probe, from 0.
@@ -112,46 +112,46 @@ pub struct Waiting {
 
 /// Started connections.
 #[derive(Default)]
-struct Running {
+struct StartedConnections {
     tasks: JoinSet<(usize, Result<Attempt, Failure>)>,
-    waiting: Vec<Waiting>,
+    pending: Vec<PendingConnection>,
     /// Recent connections that have not ended: start time, index of the probe, index of the
     /// connection.
-    young: VecDeque<(Instant, usize, u32)>,
+    recent: VecDeque<(Instant, usize, u32)>,
 }
 
-impl Running {
+impl StartedConnections {
     /// Whether any connection may be settled.
-    fn waits(&self) -> bool {
-        self.waiting.iter().any(|one| one.settle.is_some())
+    fn can_settle(&self) -> bool {
+        self.pending.iter().any(|one| one.settle.is_some())
     }
 
     /// Ends the connections at these indexes as timeouts.
     fn settle(&mut self, settled: &[usize]) {
-        for at in settled {
-            if let Some(settle) = self.waiting[*at].settle.take() {
+        for index in settled {
+            if let Some(settle) = self.pending[*index].settle.take() {
                 // The connection may have ended at the same moment.
                 let _ = settle.send(());
             }
         }
     }
 
-    fn begin(
+    fn start(
         &mut self,
-        at: usize,
+        probe_index: usize,
         number: u32,
         probe: &Probe,
         namespaces: &HashMap<String, NetNs>,
     ) -> Result<(), Failure> {
-        let ns = start::place(probe, namespaces)?;
+        let ns = start::source_namespace(probe, namespaces)?;
         let started = Instant::now();
-        let exchange = start::exchange(probe, ns)?;
-        self.young.push_back((started, at, number));
+        let exchange = start::start_exchange(probe, ns)?;
+        self.recent.push_back((started, probe_index, number));
         let (settle, settled) = oneshot::channel();
         let local = exchange.local;
         if let Some(local) = local.filter(|_| probe.settle) {
-            self.waiting.push(Waiting {
-                at,
+            self.pending.push(PendingConnection {
+                at: probe_index,
                 number,
                 local,
                 settle: Some(settle),
@@ -162,10 +162,10 @@ impl Running {
             let (outcome, settled) = tokio::select! {
                 biased;
                 outcome = exchange.outcome => (outcome, false),
-                Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
+                Ok(()) = settled => (ExchangeResult::without_answer(Verdict::Timeout, local, None), true),
             };
-            let attempt = certain(&name, number, started.elapsed(), outcome);
-            (at, attempt.map(|attempt| Attempt { settled, ..attempt }))
+            let attempt = to_attempt(&name, number, started.elapsed(), outcome);
+            (probe_index, attempt.map(|attempt| Attempt { settled, ..attempt }))
         });
         Ok(())
     }
@@ -176,21 +176,21 @@ impl Running {
 /// # Errors
 ///
 /// When the host was too busy for a verdict.
-pub fn certain(
+pub fn to_attempt(
     probe: &str,
     number: u32,
-    took: Duration,
-    outcome: Outcome,
+    elapsed: Duration,
+    outcome: ExchangeResult,
 ) -> Result<Attempt, Failure> {
-    match outcome.doubt {
-        Some(doubt) => Err(Failure::slow(&format!("the probe {probe}"), doubt)),
-        None => Ok(told(probe, number, took, outcome)),
+    match outcome.unreliable {
+        Some(reason) => Err(Failure::too_busy(&format!("the probe {probe}"), reason)),
+        None => Ok(told(probe, number, elapsed, outcome)),
     }
 }
 
 /// Converts the result of an exchange to an attempt of a probe, even if the host was too busy for a
 /// verdict.
-pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attempt {
+pub fn told(probe: &str, number: u32, elapsed: Duration, outcome: ExchangeResult) -> Attempt {
     let (endpoint, seen_source) = outcome.answer.unzip();
     Attempt {
         probe: probe.to_owned(),
@@ -199,7 +199,7 @@ pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attem
         endpoint,
         seen_source,
         local: outcome.local,
-        took,
+        took: elapsed,
         settled: false,
         error: outcome.error.map(|error| error.to_string()),
     }

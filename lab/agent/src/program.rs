@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 
-use super::child::{Child, TooMuch};
+use super::child::{Child, TooMuchOutputError};
 use super::failure;
-use super::launch::{Launch, Refusal};
+use super::launch::{Launch, LaunchError};
 use super::netns::NetNs;
-use svclab_model::protocol::{Failure, Fault, Finished, Rejected};
+use svclab_model::protocol::{Failure, FailureKind, ProgramOutput, RejectedInput};
 use svclab_model::tools::package;
 
 /// Search path for programs. The caller's PATH does not apply inside a lab.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
 /// Maximum number of bytes that a program selected by svclab may print.
-pub const MOST: u64 = 256 << 20;
+pub const MAX_OUTPUT_BYTES: u64 = 256 << 20;
 
 /// Program start with pipes for all three streams.
-pub struct Started<'s> {
+pub struct ProgramStart<'s> {
     pub ns: &'s NetNs,
     /// Name of the namespace.
     pub name: &'s str,
@@ -31,10 +31,10 @@ pub struct Started<'s> {
     /// Search path for programs that the program starts.
     pub path: &'s str,
     /// Maximum number of processes of the program's user; `None` for no limit.
-    pub processes: Option<u64>,
+    pub max_processes: Option<u64>,
 }
 
-impl Started<'_> {
+impl ProgramStart<'_> {
     /// Starts the program. Dropping the returned value kills the program.
     ///
     /// # Errors
@@ -43,19 +43,19 @@ impl Started<'_> {
     pub fn start(&self) -> Result<Child, Failure> {
         let program = self.program;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
+        let found = find(program).ok_or_else(|| cannot_start(program, &missing()))?;
         let mut launch = launch(self.ns, &found);
         let arguments = self.arguments.iter().map(|word| (*word).to_owned());
-        launch.words.extend(arguments);
-        launch.processes = self.processes;
+        launch.argv.extend(arguments);
+        launch.max_processes = self.max_processes;
         let mut set = |name: &str, value: &str| {
             launch.environment.insert(name.to_owned(), value.to_owned());
         };
         set("LC_ALL", "C");
         set("PATH", self.path);
         launch.start(self.ns).map_err(|refusal| match refusal {
-            Refusal::Inside(error) => failure::entering(self.name, &error),
-            Refusal::Program(error) => unstarted(program, &error),
+            LaunchError::Inside(error) => failure::cannot_enter(self.name, &error),
+            LaunchError::Program(error) => cannot_start(program, &error),
         })
     }
 }
@@ -73,15 +73,15 @@ pub fn start(
     arguments: &[&str],
     path: &str,
 ) -> Result<Child, Failure> {
-    let started = Started {
+    let command = ProgramStart {
         ns,
         name,
         program,
         arguments,
         path,
-        processes: None,
+        max_processes: None,
     };
-    started.start()
+    command.start()
 }
 
 /// Returns the launch of an executable, with the environment common to all programs of labs.
@@ -95,16 +95,16 @@ pub fn launch(ns: &NetNs, found: &Path) -> Launch {
         // need a lock for this namespace only.
         (
             "XTABLES_LOCKFILE",
-            format!("/run/xtables-{}-{user}.lock", ns.number()),
+            format!("/run/xtables-{}-{user}.lock", ns.inode()),
         ),
     ];
     let environment = environment.map(|(name, value)| (name.to_owned(), value));
     Launch {
         program: found.to_owned(),
-        words: vec![found.to_string_lossy().into_owned()],
+        argv: vec![found.to_string_lossy().into_owned()],
         environment: BTreeMap::from(environment),
         terminal: None,
-        processes: None,
+        max_processes: None,
     }
 }
 
@@ -133,18 +133,21 @@ pub async fn run(
     program: &str,
     arguments: &[&str],
     input: &str,
-) -> Result<Finished, Failure> {
+) -> Result<ProgramOutput, Failure> {
     let child = start(ns, name, program, arguments, PATH)?;
-    finish(child, name, program, input, MOST)
+    finish(child, name, program, input, MAX_OUTPUT_BYTES)
         .await?
-        .map_err(|TooMuch| printed_too_much(name, program))
+        .map_err(|TooMuchOutputError| printed_too_much(name, program))
 }
 
 /// Returns the failure of a program that exceeded the output limit.
 pub fn printed_too_much(name: &str, program: &str) -> Failure {
     Failure {
-        fault: Fault::Input,
-        message: format!("{program} printed more than {} MiB in {name}", MOST >> 20),
+        fault: FailureKind::Input,
+        message: format!(
+            "{program} printed more than {} MiB in {name}",
+            MAX_OUTPUT_BYTES >> 20
+        ),
         remedy: Some("have it print less".to_owned()),
         rejected: None,
     }
@@ -162,20 +165,20 @@ pub async fn finish(
     name: &str,
     program: &str,
     input: &str,
-    most: u64,
-) -> Result<Result<Finished, TooMuch>, Failure> {
+    max_bytes: u64,
+) -> Result<Result<ProgramOutput, TooMuchOutputError>, Failure> {
     // Reading and writing must run in parallel: a program with much output blocks until the output
     // is read.
     let stdin = child.stdin.take();
-    let (fed, output) = tokio::join!(feed(stdin, input), child.outputs(most));
+    let (fed, output) = tokio::join!(write_input(stdin, input), child.wait_with_output(max_bytes));
     let output = output
-        .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+        .map_err(|error| failure::host(format!("cannot wait for {program}: {error}"), &error))?;
     let Ok(output) = output else {
-        return Ok(Err(TooMuch));
+        return Ok(Err(TooMuchOutputError));
     };
     if let Some(signal) = output.status.signal() {
         return Err(Failure {
-            fault: Fault::Machine,
+            fault: FailureKind::Machine,
             message: format!("{program} was ended by signal {signal} in {name}"),
             remedy: Some(
                 "run it again; if it happens again, the machine's log says what ends programs, \
@@ -190,19 +193,19 @@ pub async fn finish(
     if let Err(error) = fed
         && output.status.success()
     {
-        return Err(failure::machine(
+        return Err(failure::host(
             format!("cannot write to {program}: {error}"),
             &error,
         ));
     }
-    Ok(Ok(Finished {
+    Ok(Ok(ProgramOutput {
         success: output.status.success(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }))
 }
 
-async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
+async fn write_input(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
     let Some(mut stdin) = stdin else {
         return Ok(());
     };
@@ -212,39 +215,39 @@ async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
 
 /// Returns the failure of a program that rejected its input. `before` is the number of lines that
 /// the program received earlier and counts too.
-pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize) -> Failure {
-    let mut lines = rejected_lines(said, input, before).into_iter();
+pub fn refused(name: &str, program: &str, message: &str, input: &str, before: usize) -> Failure {
+    let mut lines = rejected_lines(message, input, before).into_iter();
     let first = lines.next();
     let others = lines.map(|(_, line)| line).collect();
     Failure {
-        fault: if lacks_support(said) {
-            Fault::Machine
+        fault: if lacks_support(message) {
+            FailureKind::Machine
         } else {
-            Fault::Input
+            FailureKind::Input
         },
         message: match &first {
             Some((_, line)) => {
-                format!("{program} refused a line in {name}:\n    {line}\n  it said: {said}")
+                format!("{program} refused a line in {name}:\n    {line}\n  it said: {message}")
             }
-            None => format!("{program} refused its input in {name}; it said: {said}"),
+            None => format!("{program} refused its input in {name}; it said: {message}"),
         },
         remedy: None,
         rejected: Some(Box::new({
             let (number, line) = first.unwrap_or_default();
-            Rejected {
+            RejectedInput {
                 namespace: name.to_owned(),
                 program: program.to_owned(),
                 line,
                 number,
                 others,
-                said: said.to_owned(),
+                said: message.to_owned(),
             }
         })),
     }
 }
 
 /// Whether a program's message concerns the kernel and not the input.
-fn lacks_support(said: &str) -> bool {
+fn lacks_support(message: &str) -> bool {
     [
         "Table does not exist",
         "can't initialize",
@@ -253,22 +256,24 @@ fn lacks_support(said: &str) -> bool {
         "Permission denied",
     ]
     .iter()
-    .any(|words| said.contains(words))
+    .any(|words| message.contains(words))
 }
 
 /// Finds the rejected lines of the input with their numbers, from messages such as `line 4:
 /// RULE_APPEND failed`, `Error occurred at line: 4`, `Error in line 4:` or `/dev/stdin:4:9-44:
 /// Error:`.
-fn rejected_lines(said: &str, input: &str, before: usize) -> Vec<(usize, String)> {
-    let places = said.split("/dev/stdin:").skip(1);
-    let numbers = places.chain(said.split("line").skip(1)).filter_map(|rest| {
-        let digits: String = rest
-            .trim_start_matches([':', ' '])
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect();
-        digits.parse::<usize>().ok()?.checked_sub(before)
-    });
+fn rejected_lines(message: &str, input: &str, before: usize) -> Vec<(usize, String)> {
+    let locations = message.split("/dev/stdin:").skip(1);
+    let numbers = locations
+        .chain(message.split("line").skip(1))
+        .filter_map(|rest| {
+            let digits: String = rest
+                .trim_start_matches([':', ' '])
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
+            digits.parse::<usize>().ok()?.checked_sub(before)
+        });
     let lines: Vec<&str> = input.lines().collect();
     let mut found: Vec<(usize, String)> = Vec::new();
     for number in numbers {
@@ -280,7 +285,7 @@ fn rejected_lines(said: &str, input: &str, before: usize) -> Vec<(usize, String)
     found
 }
 
-fn unstarted(program: &str, error: &io::Error) -> Failure {
+fn cannot_start(program: &str, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::NotFound {
         let remedy = package(program).map_or_else(
             || format!("install it where programs are: {PATH}"),
@@ -291,13 +296,13 @@ fn unstarted(program: &str, error: &io::Error) -> Failure {
             },
         );
         return Failure {
-            fault: Fault::Machine,
+            fault: FailureKind::Machine,
             message: format!("{program} is not installed"),
             remedy: Some(remedy),
             rejected: None,
         };
     }
-    failure::machine(format!("cannot start {program}: {error}"), error)
+    failure::host(format!("cannot start {program}: {error}"), error)
 }
 
 #[cfg(test)]
@@ -305,17 +310,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_a_program_refused_is_found_in_its_words() {
+    fn rejected_line_is_found_in_program_message() {
         let input = "*nat\n:A - [0:0]\n-A A -j NOPE\nCOMMIT\n";
-        for said in [
+        for message in [
             "iptables-restore v1.8.9 (nf_tables): Couldn't load target `NOPE'\n\nError occurred at line: 3\nTry",
             "iptables-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (No such file or directory): rule in chain A",
             "iptables-restore: line 3 failed",
             "ipset v7.17: Error in line 3: Syntax error",
             "/dev/stdin:3:9-44: Error: Could not process rule: File exists",
         ] {
-            let found = rejected_lines(said, input, 0);
-            assert_eq!(found, [(3, "-A A -j NOPE".to_owned())], "{said}");
+            let found = rejected_lines(message, input, 0);
+            assert_eq!(found, [(3, "-A A -j NOPE".to_owned())], "{message}");
         }
         assert_eq!(rejected_lines("no number in this line", input, 0), []);
         assert_eq!(rejected_lines("line 99 failed", input, 0), []);

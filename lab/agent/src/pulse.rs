@@ -10,31 +10,31 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Interval between two ticks.
-const BEAT: Duration = Duration::from_millis(10);
+const TICK: Duration = Duration::from_millis(10);
 
 /// Maximum advance of the clock per tick. Every ready task runs between two ticks, because the
 /// tasks of a thread run in the order in which they become ready.
 const MAX_STEP: Duration = Duration::from_millis(20);
 
 thread_local! {
-    static PULSE: RefCell<Pulse> = const { RefCell::new(Pulse::new()) };
+    static CLOCK: RefCell<ThreadClock> = const { RefCell::new(ThreadClock::new()) };
 }
 
 /// Clock of one thread.
-struct Pulse {
+struct ThreadClock {
     /// Number of waits that need the clock.
     waits: usize,
     /// Time of the last tick; `None` while no task advances the clock.
-    beat: Option<Instant>,
+    last_tick: Option<Instant>,
     ran: Duration,
     late: Duration,
 }
 
-impl Pulse {
+impl ThreadClock {
     const fn new() -> Self {
         Self {
             waits: 0,
-            beat: None,
+            last_tick: None,
             ran: Duration::ZERO,
             late: Duration::ZERO,
         }
@@ -42,17 +42,17 @@ impl Pulse {
 
     /// Returns the time in which the process ran, and the time in which it was due to run but did
     /// not.
-    fn at(&self, now: Instant) -> (Duration, Duration) {
+    fn times_at(&self, now: Instant) -> (Duration, Duration) {
         let passed = self
-            .beat
+            .last_tick
             .map_or(Duration::ZERO, |beat| now.saturating_duration_since(beat));
         let ran = passed.min(MAX_STEP);
         (self.ran + ran, self.late + passed.saturating_sub(ran))
     }
 
-    fn step(&mut self, now: Instant) {
-        (self.ran, self.late) = self.at(now);
-        self.beat = Some(now);
+    fn tick(&mut self, now: Instant) {
+        (self.ran, self.late) = self.times_at(now);
+        self.last_tick = Some(now);
     }
 }
 
@@ -62,16 +62,16 @@ pub struct Running(());
 impl Running {
     /// Starts the clock if it is stopped. The calling task must belong to a `LocalSet`.
     pub fn begin() -> Self {
-        let starts = PULSE.with_borrow_mut(|pulse| {
+        let starts = CLOCK.with_borrow_mut(|pulse| {
             pulse.waits += 1;
-            let starts = pulse.beat.is_none();
+            let starts = pulse.last_tick.is_none();
             if starts {
-                pulse.beat = Some(Instant::now());
+                pulse.last_tick = Some(Instant::now());
             }
             starts
         });
         if starts {
-            tokio::task::spawn_local(beat());
+            tokio::task::spawn_local(run_ticks());
         }
         Self(())
     }
@@ -79,13 +79,13 @@ impl Running {
     /// Returns the time in which this process ran, since a fixed moment in the past.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn ran(&self) -> Duration {
-        PULSE.with_borrow(|pulse| pulse.at(Instant::now()).0)
+        CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).0)
     }
 
     /// Returns the time in which this process was due to run but did not, since the same moment.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn late(&self) -> Duration {
-        PULSE.with_borrow(|pulse| pulse.at(Instant::now()).1)
+        CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).1)
     }
 
     /// Waits until the clock has advanced by `duration`.
@@ -99,22 +99,22 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        PULSE.with_borrow_mut(|pulse| pulse.waits -= 1);
+        CLOCK.with_borrow_mut(|pulse| pulse.waits -= 1);
     }
 }
 
-async fn beat() {
+async fn run_ticks() {
     // The task may be dropped with its `LocalSet`.
-    struct Ends;
-    impl Drop for Ends {
+    struct StopOnDrop;
+    impl Drop for StopOnDrop {
         fn drop(&mut self) {
-            PULSE.with_borrow_mut(|pulse| pulse.beat = None);
+            CLOCK.with_borrow_mut(|pulse| pulse.last_tick = None);
         }
     }
-    let _ends = Ends;
-    while PULSE.with_borrow(|pulse| pulse.waits > 0) {
-        sleep(BEAT).await;
-        PULSE.with_borrow_mut(|pulse| pulse.step(Instant::now()));
+    let _ends = StopOnDrop;
+    while CLOCK.with_borrow(|pulse| pulse.waits > 0) {
+        sleep(TICK).await;
+        CLOCK.with_borrow_mut(|pulse| pulse.tick(Instant::now()));
     }
 }
 
@@ -128,10 +128,10 @@ mod tests {
 
     /// Runs a future on a clock that advances only while all tasks wait, or through `advance`,
     /// which simulates a blocked thread.
-    fn on_one_thread(doing: impl Future<Output = ()>) {
+    fn on_one_thread(future: impl Future<Output = ()>) {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().unwrap();
-        LocalSet::new().block_on(&runtime, doing);
+        LocalSet::new().block_on(&runtime, future);
     }
 
     #[test]
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn clock_last_wait_over_stops_the_beat() {
+    fn clock_last_wait_over_stops_ticks() {
         on_one_thread(async {
             let running = Running::begin();
-            running.wait(BEAT).await;
+            running.wait(TICK).await;
             drop(running);
-            while PULSE.with_borrow(|pulse| pulse.beat.is_some()) {
+            while CLOCK.with_borrow(|pulse| pulse.last_tick.is_some()) {
                 tokio::task::yield_now().await;
             }
         });

@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::capture::{Basket, Capture};
+use super::capture::{Capture, CaptureBuffer};
 use super::lab::Lab;
-use super::softnet::Queues;
+use super::softnet::BacklogQueues;
 use super::trace::Trace;
-use super::wire::refused;
+use super::wire::step_failure;
 use svclab_model::protocol::Failure;
 
 /// Interval between checks. It is this process's own time: while the host is busy with other
 /// processes, the servers and clients in this process send no packets either.
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Number of consecutive checks without a new packet that end the wait.
-const SILENT: u32 = 5;
+const QUIET_CHECKS: u32 = 5;
 
 /// Maximum number of checks, because packets may continue without end.
-const LOOKS: u32 = 500;
+const MAX_CHECKS: u32 = 500;
 
 /// Unresolved neighbours when packets stopped, by namespace.
-pub type Unresolved = BTreeMap<String, Vec<IpAddr>>;
+pub type UnresolvedNeighbours = BTreeMap<String, Vec<IpAddr>>;
 
 /// Captures and trace of a lab.
-pub struct Watched<'a> {
+pub struct Recorders<'a> {
     pub captures: &'a [Capture],
-    pub basket: &'a RefCell<Basket>,
+    pub buffer: &'a RefCell<CaptureBuffer>,
     pub trace: Option<&'a mut Trace>,
 }
 
@@ -42,67 +42,74 @@ impl Lab {
     /// # Errors
     ///
     /// When the kernel does not answer.
-    pub(super) async fn rest(&self, watched: Watched<'_>) -> Result<Unresolved, Failure> {
-        let Watched {
+    pub(super) async fn quiesce(
+        &self,
+        recorders: Recorders<'_>,
+    ) -> Result<UnresolvedNeighbours, Failure> {
+        let Recorders {
             captures,
-            basket,
+            buffer: basket,
             mut trace,
-        } = watched;
-        let mut looks = 0;
+        } = recorders;
+        let mut checks = 0;
         loop {
-            let (last, heard) = silence(captures, basket, &mut looks).await;
+            let (end_time, captured) = wait_until_quiet(captures, basket, &mut checks).await;
             // Neighbours must be read before the drops that end a neighbour discovery are recorded.
-            let unresolved = self.unresolved().await?;
+            let unresolved = self.unresolved_neighbours().await?;
             if let Some(trace) = &mut trace {
-                trace.hear_out()?;
+                trace.pause()?;
             }
             captures.iter().for_each(Capture::drain);
             // Trace events have no timestamps. If no packet arrived while they were read, all of
             // them are older than the end time.
-            if basket.borrow().heard() == heard || looks >= LOOKS {
-                basket.borrow_mut().end_at(last);
+            if basket.borrow().count_captured() == captured || checks >= MAX_CHECKS {
+                basket.borrow_mut().end_at(end_time);
                 return Ok(unresolved);
             }
             if let Some(trace) = &mut trace {
-                trace.go_on()?;
+                trace.resume()?;
             }
         }
     }
 
     /// Returns the unresolved neighbours of the traced namespaces.
-    async fn unresolved(&self) -> Result<Unresolved, Failure> {
-        let mut all = Unresolved::new();
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+    async fn unresolved_neighbours(&self) -> Result<UnresolvedNeighbours, Failure> {
+        let mut by_namespace = UnresolvedNeighbours::new();
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             let name = &namespace.name;
             if self.plan.watch.trace.contains(name) {
                 let unresolved = wire
-                    .unresolved()
+                    .unresolved_neighbours()
                     .await
-                    .map_err(|error| refused(name, "read the neighbours", &error))?;
+                    .map_err(|error| step_failure(name, "read the neighbours", &error))?;
                 if !unresolved.is_empty() {
-                    all.insert(name.clone(), unresolved);
+                    by_namespace.insert(name.clone(), unresolved);
                 }
             }
         }
-        Ok(all)
+        Ok(by_namespace)
     }
 }
 
 /// Waits until several consecutive checks find no new packet and no packet queued for a processor.
 /// Returns the time of the last check and the number of packets captured until then.
-async fn silence(captures: &[Capture], basket: &RefCell<Basket>, looks: &mut u32) -> (u64, u64) {
-    let mut silent = 0;
+async fn wait_until_quiet(
+    captures: &[Capture],
+    buffer: &RefCell<CaptureBuffer>,
+    checks: &mut u32,
+) -> (u64, u64) {
+    let mut quiet_checks = 0;
     loop {
-        let before = basket.borrow().heard();
-        let now = basket.borrow_mut().now();
+        let captured_before = buffer.borrow().count_captured();
+        let now = buffer.borrow_mut().now();
         captures.iter().for_each(Capture::drain);
-        let heard = basket.borrow().heard();
-        let moves = heard > before || !Queues::read().busy.is_empty();
-        silent = if moves { 0 } else { silent + 1 };
-        *looks += 1;
-        if silent == SILENT || *looks >= LOOKS {
-            return (now, heard);
+        let captured = buffer.borrow().count_captured();
+        let is_active = captured > captured_before || !BacklogQueues::read().busy.is_empty();
+        quiet_checks = if is_active { 0 } else { quiet_checks + 1 };
+        *checks += 1;
+        if quiet_checks == QUIET_CHECKS || *checks >= MAX_CHECKS {
+            return (now, captured);
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use super::{batches, program};
 
 /// Path of this program in the agent's root directory.
-pub const PATH: &str = "/svclab-agent";
+pub const AGENT_PATH: &str = "/svclab-agent";
 
 /// Names of the replaced programs, and the programs that are called instead.
 pub const NAMES: [(&str, &str); 3] = [
@@ -27,26 +27,26 @@ pub const NAMES: [(&str, &str); 3] = [
 ];
 
 /// Error message of both programs for a message that is too long (`EMSGSIZE`).
-const TOO_LONG: &[u8] = b"Message too long";
+const TOO_LONG_MESSAGE: &[u8] = b"Message too long";
 
 /// Maximum number of netlink bytes for each byte of an nft command, and for each command.
-const NFT: (usize, usize) = (5, 200);
+const NFT_BYTES: (usize, usize) = (5, 200);
 
 /// Whether programs in the agent's root directory can execute this program. A guest does not need
 /// the replacement: the root of a guest has the privilege.
 #[must_use]
-pub fn is_there() -> bool {
-    let file = std::fs::metadata(PATH);
+pub fn is_installed() -> bool {
+    let file = std::fs::metadata(AGENT_PATH);
     file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o001 != 0)
 }
 
 /// Runs the replacement if the process was started under one of [`NAMES`]. Returns `None`
 /// otherwise.
 #[must_use]
-pub fn called() -> Option<ExitCode> {
+pub fn run_if_called() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
-    let own = PathBuf::from(arguments.next()?);
-    let own = own.file_name()?.to_str()?;
+    let called_as = PathBuf::from(arguments.next()?);
+    let own = called_as.file_name()?.to_str()?;
     let (_, program) = NAMES.into_iter().find(|(name, _)| *name == own)?;
     let arguments: Vec<String> = arguments
         .map(|argument| argument.to_string_lossy().into_owned())
@@ -76,12 +76,12 @@ fn restore(program: &str, arguments: &[String]) -> io::Result<u8> {
     let mut input = String::new();
     io::stdin().read_to_string(&mut input)?;
     let mut parts = if program == "nft" {
-        nft(&input)
+        split_nft(&input)
     } else {
-        iptables(&input)
+        split_iptables(&input)
     };
     while let Some(part) = parts.pop_front() {
-        let output = run(&found, arguments, &part.text())?;
+        let output = run(&found, arguments, &part.render())?;
         if !output.status.success()
             && is_too_long(&output)
             && let Some([first, second]) = part.halves()
@@ -105,8 +105,8 @@ fn restore(program: &str, arguments: &[String]) -> io::Result<u8> {
 
 fn is_too_long(output: &Output) -> bool {
     let has = |text: &[u8]| {
-        text.windows(TOO_LONG.len())
-            .any(|window| window == TOO_LONG)
+        text.windows(TOO_LONG_MESSAGE.len())
+            .any(|window| window == TOO_LONG_MESSAGE)
     };
     has(&output.stderr) || has(&output.stdout)
 }
@@ -133,14 +133,14 @@ fn run(program: &Path, arguments: &[String], input: &str) -> io::Result<Output> 
 
 /// Lines of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Part<'i> {
+struct Transaction<'i> {
     /// Line that starts an iptables table.
     table: Option<&'i str>,
     lines: Vec<&'i str>,
 }
 
-impl<'i> Part<'i> {
-    fn text(&self) -> String {
+impl<'i> Transaction<'i> {
+    fn render(&self) -> String {
         let (begin, end) = match self.table {
             Some(table) => (format!("{table}\n"), "COMMIT\n"),
             None => (String::new(), ""),
@@ -162,7 +162,7 @@ impl<'i> Part<'i> {
 
 /// Splits the input of a restore program into its tables, which are separate transactions. A table
 /// that is much too large for one message is split further.
-fn iptables(input: &str) -> VecDeque<Part<'_>> {
+fn split_iptables(input: &str) -> VecDeque<Transaction<'_>> {
     let mut parts = VecDeque::new();
     let mut lines = Vec::new();
     let mut table = None;
@@ -171,15 +171,18 @@ fn iptables(input: &str) -> VecDeque<Part<'_>> {
             table = Some(line);
         } else if line == "COMMIT" {
             let lines = std::mem::take(&mut lines);
-            parts.extend(cut(Part { table, lines }, batches::weight));
+            parts.extend(split_large(
+                Transaction { table, lines },
+                batches::netlink_bytes,
+            ));
             table = None;
         } else {
             lines.push(line);
         }
     }
-    if table.is_some() || lines.iter().any(|line| batches::weight(line) > 0) {
+    if table.is_some() || lines.iter().any(|line| batches::netlink_bytes(line) > 0) {
         // The input is invalid for these programs, and they report the error themselves.
-        return VecDeque::from([Part {
+        return VecDeque::from([Transaction {
             table: None,
             lines: input.lines().collect(),
         }]);
@@ -188,19 +191,22 @@ fn iptables(input: &str) -> VecDeque<Part<'_>> {
 }
 
 /// Returns an nft transaction, split if it is much too large for one message.
-fn nft(input: &str) -> VecDeque<Part<'_>> {
-    let part = Part {
+fn split_nft(input: &str) -> VecDeque<Transaction<'_>> {
+    let part = Transaction {
         table: None,
         lines: input.lines().collect(),
     };
-    cut(part, |line| NFT.0 * line.len() + NFT.1).collect()
+    split_large(part, |line| NFT_BYTES.0 * line.len() + NFT_BYTES.1).collect()
 }
 
 /// Splits the part into pieces of one message each if it is larger than two messages.
-fn cut(part: Part<'_>, weight: impl Fn(&str) -> usize) -> impl Iterator<Item = Part<'_>> {
+fn split_large(
+    part: Transaction<'_>,
+    weight: impl Fn(&str) -> usize,
+) -> impl Iterator<Item = Transaction<'_>> {
     let total: usize = part.lines.iter().map(|line| weight(line)).sum();
-    let limit = if total > 2 * batches::LIMIT {
-        batches::LIMIT
+    let limit = if total > 2 * batches::MAX_BATCH_BYTES {
+        batches::MAX_BATCH_BYTES
     } else {
         usize::MAX
     };
@@ -217,7 +223,9 @@ fn cut(part: Part<'_>, weight: impl Fn(&str) -> usize) -> impl Iterator<Item = P
         }
     }
     let table = part.table;
-    pieces.into_iter().map(move |lines| Part { table, lines })
+    pieces
+        .into_iter()
+        .map(move |lines| Transaction { table, lines })
 }
 
 #[cfg(test)]
@@ -235,7 +243,10 @@ mod tests {
     fn restore_small_tables_stay_one_transaction_each() {
         let (filter, nat) = (table("filter", 3), table("nat", 100));
         let input = format!("# a comment\n{filter}{nat}");
-        let parts: Vec<String> = iptables(&input).iter().map(Part::text).collect();
+        let parts: Vec<String> = split_iptables(&input)
+            .iter()
+            .map(Transaction::render)
+            .collect();
         assert_eq!(
             parts,
             [format!("*filter\n# a comment\n{}", &filter[8..]), nat]
@@ -243,40 +254,43 @@ mod tests {
     }
 
     #[test]
-    fn restore_large_table_is_cut_in_its_order() {
+    fn restore_large_table_is_split_in_order() {
         let input = table("nat", 2_000);
-        let parts = iptables(&input);
+        let parts = split_iptables(&input);
         assert!(parts.len() > 10, "{}", parts.len());
         let lines = parts.iter().flat_map(|part| &part.lines).copied();
-        let wanted = input.lines().filter(|line| line.starts_with([':', '-']));
-        assert!(lines.eq(wanted));
+        let expected = input.lines().filter(|line| line.starts_with([':', '-']));
+        assert!(lines.eq(expected));
         assert!(parts.iter().all(|part| part.table == Some("*nat")));
         let [first, second] = parts[0].halves().expect("it has many lines");
         assert_eq!([first.lines, second.lines].concat(), parts[0].lines);
     }
 
     #[test]
-    fn restore_odd_input_is_passed_on_as_it_is() {
+    fn restore_invalid_input_is_unchanged() {
         for input in [
             "-A C -j ACCEPT\n",
             "*nat\n-A C -j ACCEPT\n",
             "refused\n*nat\n-A C\n",
         ] {
-            let parts: Vec<String> = iptables(input).iter().map(Part::text).collect();
+            let parts: Vec<String> = split_iptables(input)
+                .iter()
+                .map(Transaction::render)
+                .collect();
             assert_eq!(parts, [input]);
         }
     }
 
     #[test]
-    fn restore_large_nft_transaction_is_cut_between_commands() {
+    fn restore_large_nft_transaction_is_split_at_commands() {
         let lines: Vec<String> = (0..5_000)
             .map(|n| format!("add rule ip kube-proxy c{n} ip daddr 10.0.0.1 accept"))
             .collect();
         let input = lines.join("\n") + "\n";
-        let parts = nft(&input);
+        let parts = split_nft(&input);
         assert!(parts.len() > 5);
-        let text: String = parts.iter().map(Part::text).collect();
+        let text: String = parts.iter().map(Transaction::render).collect();
         assert_eq!(text, input);
-        assert_eq!(nft("add table ip kube-proxy\n").len(), 1);
+        assert_eq!(split_nft("add table ip kube-proxy\n").len(), 1);
     }
 }

@@ -6,12 +6,12 @@ use netlink_packet_route::neighbour::NeighbourFlags;
 use rtnetlink::LinkUnspec;
 
 use super::failure;
-use super::wire::{Wire, code, refused, route_message};
+use super::wire::{NamespaceNetlink, errno, route_message, step_failure};
 use svclab_model::plan::Namespace;
-use svclab_model::plan::delta::{Change, LinkChange};
+use svclab_model::plan::delta::{LinkChange, NamespaceDelta};
 use svclab_model::protocol::Failure;
 
-impl Wire {
+impl NamespaceNetlink {
     /// Changes interfaces and their addresses.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl Wire {
             for address in &change.addresses.remove {
                 self.remove_address(index, address).await.map_err(|error| {
                     let step = format!("take the address {address} from {}", change.name);
-                    refused(&plan.name, &step, &error)
+                    step_failure(&plan.name, &step, &error)
                 })?;
             }
             for address in &change.addresses.add {
@@ -35,7 +35,7 @@ impl Wire {
                 let added = handle.add(index, address.ip(), address.prefix());
                 added.execute().await.map_err(|error| {
                     let step = format!("give {} the address {address}", change.name);
-                    refused(&plan.name, &step, &error)
+                    step_failure(&plan.name, &step, &error)
                 })?;
             }
             if change.mtu.is_some() || change.up.is_some() {
@@ -48,9 +48,9 @@ impl Wire {
                     Some(false) => link.down(),
                     None => link,
                 };
-                let set = self.handle.link().set(link.build()).execute().await;
-                set.map_err(|error| {
-                    refused(&plan.name, &format!("change {}", change.name), &error)
+                let result = self.handle.link().set(link.build()).execute().await;
+                result.map_err(|error| {
+                    step_failure(&plan.name, &format!("change {}", change.name), &error)
                 })?;
             }
         }
@@ -62,10 +62,10 @@ impl Wire {
     /// # Errors
     ///
     /// When the kernel rejects the change.
-    pub async fn take_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
+    pub async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
         let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
-        let set = self.handle.link().set(link.build()).execute().await;
-        set.map_err(|error| refused(&plan.name, &format!("take down {name}"), &error))
+        let result = self.handle.link().set(link.build()).execute().await;
+        result.map_err(|error| step_failure(&plan.name, &format!("take down {name}"), &error))
     }
 
     async fn remove_address(
@@ -73,7 +73,7 @@ impl Wire {
         index: u32,
         address: &IpNetwork,
     ) -> Result<(), rtnetlink::Error> {
-        let mut there = self
+        let mut addresses = self
             .handle
             .address()
             .get()
@@ -82,7 +82,7 @@ impl Wire {
             .set_address_filter(address.ip())
             .execute();
         // The kernel may have removed the address together with another address.
-        while let Some(found) = there.try_next().await? {
+        while let Some(found) = addresses.try_next().await? {
             self.handle.address().del(found).execute().await?;
         }
         Ok(())
@@ -93,18 +93,22 @@ impl Wire {
     /// # Errors
     ///
     /// When the kernel rejects a change.
-    pub async fn swap_routes(&self, plan: &Namespace, change: &Change) -> Result<(), Failure> {
+    pub async fn change_routes(
+        &self,
+        plan: &Namespace,
+        change: &NamespaceDelta,
+    ) -> Result<(), Failure> {
         for route in &change.routes.remove {
-            let index = self.way(plan, route)?;
+            let index = self.output_interface(plan, route)?;
             let message = route_message(route, index)
                 .map_err(|error| failure::bug(format!("the route to {}: {error}", route.to)))?;
             match self.handle.route().del(message).execute().await {
                 Ok(()) => {}
                 // The kernel removed the route together with an address or its interface.
-                Err(error) if code(&error) == nix::errno::Errno::ESRCH as i32 => {}
+                Err(error) if errno(&error) == nix::errno::Errno::ESRCH as i32 => {}
                 Err(error) => {
                     let step = format!("take away the route to {}", route.to);
-                    return Err(refused(&plan.name, &step, &error));
+                    return Err(step_failure(&plan.name, &step, &error));
                 }
             }
         }
@@ -115,14 +119,14 @@ impl Wire {
                 .neighbours()
                 .add(index, neighbour.address)
                 .link_layer_address(&neighbour.mac.0);
-            let gone = self.handle.neighbours().del(message.message_mut().clone());
-            match gone.execute().await {
+            let deletion = self.handle.neighbours().del(message.message_mut().clone());
+            match deletion.execute().await {
                 Ok(()) => {}
                 // The kernel removed the neighbour together with its interface.
-                Err(error) if code(&error) == nix::errno::Errno::ENOENT as i32 => {}
+                Err(error) if errno(&error) == nix::errno::Errno::ENOENT as i32 => {}
                 Err(error) => {
                     let step = format!("take away the neighbour {}", neighbour.address);
-                    return Err(refused(&plan.name, &step, &error));
+                    return Err(step_failure(&plan.name, &step, &error));
                 }
             }
         }
@@ -134,10 +138,10 @@ impl Wire {
                 .add_bridge(index, &entry.mac.0)
                 .destination(entry.to)
                 .flags(NeighbourFlags::Own);
-            let gone = self.handle.neighbours().del(message.message_mut().clone());
-            gone.execute().await.map_err(|error| {
+            let deletion = self.handle.neighbours().del(message.message_mut().clone());
+            deletion.execute().await.map_err(|error| {
                 let step = format!("take away the forwarding entry {}", entry.mac);
-                refused(&plan.name, &step, &error)
+                step_failure(&plan.name, &step, &error)
             })?;
         }
         let new = Namespace {
@@ -147,6 +151,6 @@ impl Wire {
             forwarding: change.forwarding.add.clone(),
             ..Namespace::default()
         };
-        self.route(&new).await
+        self.add_routes(&new).await
     }
 }

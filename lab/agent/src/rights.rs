@@ -44,10 +44,10 @@ const SYS_CHROOT: Capability = 18;
 const SYS_ADMIN: Capability = 21;
 
 /// Capabilities of the programs that the agent starts.
-const HANDED_ON: [Capability; 3] = [NET_BIND_SERVICE, NET_ADMIN, NET_RAW];
+const PROGRAM_CAPABILITIES: [Capability; 3] = [NET_BIND_SERVICE, NET_ADMIN, NET_RAW];
 
 /// Capabilities that the agent for IPVS keeps.
-const KEPT: [Capability; 8] = [
+const AGENT_CAPABILITIES: [Capability; 8] = [
     KILL,
     SETGID,
     SETUID,
@@ -59,30 +59,30 @@ const KEPT: [Capability; 8] = [
 ];
 
 /// Reason for root of another user namespace, to follow "svclab" in an error.
-pub const NOT_OF_MACHINE: &str = "is root of a user namespace only, not of the machine";
+pub const NOT_ROOT_OF_HOST: &str = "is root of a user namespace only, not of the machine";
 
 /// Inode number of the initial user namespace (Linux v6.12, `include/linux/proc_ns.h`,
 /// `PROC_USER_INIT_INO`).
-const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+const INITIAL_USER_NAMESPACE_INODE: u64 = 0xEFFF_FFFD;
 
 /// Checks that this process is root of the host with the capabilities that an agent for IPVS needs.
 ///
 /// # Errors
 ///
 /// When it is not. The error is a reason to follow "svclab" in a message.
-pub fn are_those_of_root() -> Result<(), String> {
+pub fn check_host_root() -> Result<(), String> {
     use std::os::unix::fs::MetadataExt as _;
     if !nix::unistd::geteuid().is_root() {
         return Err("runs without root".to_owned());
     }
     let namespace = std::fs::metadata("/proc/self/ns/user").map(|found| found.ino());
-    if !namespace.is_ok_and(|inode| inode == FIRST_USER_NAMESPACE) {
-        return Err(NOT_OF_MACHINE.to_owned());
+    if !namespace.is_ok_and(|inode| inode == INITIAL_USER_NAMESPACE_INODE) {
+        return Err(NOT_ROOT_OF_HOST.to_owned());
     }
-    let held = held();
+    let effective_capabilities = read_effective();
     // Dropping the other capabilities also requires `CAP_SETPCAP`.
-    let mut needed = KEPT.iter().chain([&SETPCAP]);
-    if needed.any(|wanted| held & (1 << wanted) == 0) {
+    let mut needed = AGENT_CAPABILITIES.iter().chain([&SETPCAP]);
+    if needed.any(|wanted| effective_capabilities & (1 << wanted) == 0) {
         return Err(
             "is root without its capabilities, as in a container without --privileged".to_owned(),
         );
@@ -92,14 +92,14 @@ pub fn are_those_of_root() -> Result<(), String> {
 
 /// Whether this process has `CAP_SYS_ADMIN` in its user namespace.
 #[must_use]
-pub fn are_an_administrator_s() -> bool {
-    held() & (1 << SYS_ADMIN) != 0
+pub fn is_administrator() -> bool {
+    read_effective() & (1 << SYS_ADMIN) != 0
 }
 
 /// Whether a capability of this process is effective.
 #[must_use]
-pub fn has(capability: u32) -> bool {
-    held() & (1 << capability) != 0
+pub fn has_capability(capability: u32) -> bool {
+    read_effective() & (1 << capability) != 0
 }
 
 /// Drops every capability from the bounding set. Makes system calls only.
@@ -109,7 +109,7 @@ pub fn has(capability: u32) -> bool {
 /// When this process lacks the privilege.
 pub fn drop_bounding_set() -> Result<(), Errno> {
     for capability in 0..64 {
-        match control(libc::PR_CAPBSET_DROP, capability, 0) {
+        match prctl_numbers(libc::PR_CAPBSET_DROP, capability, 0) {
             Ok(()) => {}
             // The kernel has no more capabilities.
             Err(Errno::EINVAL) => break,
@@ -120,13 +120,13 @@ pub fn drop_bounding_set() -> Result<(), Errno> {
 }
 
 /// Returns the effective capabilities of this process.
-fn held() -> u64 {
+fn read_effective() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    effective(&status).unwrap_or(0)
+    parse_effective(&status).unwrap_or(0)
 }
 
 /// Parses the effective capabilities from `/proc/self/status`.
-fn effective(status: &str) -> Option<u64> {
+fn parse_effective(status: &str) -> Option<u64> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -139,19 +139,20 @@ fn effective(status: &str) -> Option<u64> {
 /// # Errors
 ///
 /// When a step fails. The error contains the step.
-pub fn give_up(user: u32) -> Result<(), (&'static str, Errno)> {
-    let at = |step: &'static str| move |errno: Errno| (step, errno);
-    bound().map_err(at("give up what programs could gain"))?;
-    prctl::set_keepcaps(true).map_err(at("keep capabilities"))?;
+pub fn drop_privileges(user: u32) -> Result<(), (&'static str, Errno)> {
+    let with_step = |step: &'static str| move |errno: Errno| (step, errno);
+    limit_bounding_set().map_err(with_step("give up what programs could gain"))?;
+    prctl::set_keepcaps(true).map_err(with_step("keep capabilities"))?;
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     setresgid(gid, gid, gid)
         .and_then(|()| setresuid(uid, uid, uid))
-        .map_err(at("become an unprivileged user"))?;
-    prctl::set_keepcaps(false).map_err(at("keep capabilities no longer"))?;
-    set_capabilities(mask(&KEPT), mask(&HANDED_ON)).map_err(at("give up capabilities"))?;
-    hand_on().map_err(at("hand on capabilities"))?;
+        .map_err(with_step("become an unprivileged user"))?;
+    prctl::set_keepcaps(false).map_err(with_step("keep capabilities no longer"))?;
+    set_capabilities(mask(&AGENT_CAPABILITIES), mask(&PROGRAM_CAPABILITIES))
+        .map_err(with_step("give up capabilities"))?;
+    raise_ambient().map_err(with_step("hand on capabilities"))?;
     // Otherwise, the files in `/proc/self` are inaccessible after the change of user.
-    prctl::set_dumpable(true).map_err(at("look at itself"))
+    prctl::set_dumpable(true).map_err(with_step("look at itself"))
 }
 
 /// Limits the bounding set to the capabilities of programs. The current capabilities of this
@@ -160,12 +161,12 @@ pub fn give_up(user: u32) -> Result<(), (&'static str, Errno)> {
 /// # Errors
 ///
 /// When this process lacks the privilege.
-pub fn bound() -> Result<(), Errno> {
+pub fn limit_bounding_set() -> Result<(), Errno> {
     for capability in 0..64 {
-        if HANDED_ON.contains(&capability) {
+        if PROGRAM_CAPABILITIES.contains(&capability) {
             continue;
         }
-        match control(libc::PR_CAPBSET_DROP, capability.into(), 0) {
+        match prctl_numbers(libc::PR_CAPBSET_DROP, capability.into(), 0) {
             Ok(()) => {}
             // The kernel has no more capabilities.
             Err(Errno::EINVAL) => break,
@@ -181,47 +182,47 @@ pub fn bound() -> Result<(), Errno> {
 /// # Errors
 ///
 /// When this process lacks one of the capabilities.
-pub fn keep_those_of_programs() -> Result<(), Errno> {
-    set_capabilities(mask(&HANDED_ON), mask(&HANDED_ON))?;
-    hand_on()
+pub fn keep_program_capabilities() -> Result<(), Errno> {
+    set_capabilities(mask(&PROGRAM_CAPABILITIES), mask(&PROGRAM_CAPABILITIES))?;
+    raise_ambient()
 }
 
 /// Adds the capabilities of programs to the ambient set, so that executed programs keep them.
-fn hand_on() -> Result<(), Errno> {
+fn raise_ambient() -> Result<(), Errno> {
     let raise = c_ulong::from(libc::PR_CAP_AMBIENT_RAISE.unsigned_abs());
-    HANDED_ON
+    PROGRAM_CAPABILITIES
         .iter()
-        .try_for_each(|capability| control(libc::PR_CAP_AMBIENT, raise, (*capability).into()))
+        .try_for_each(|capability| prctl_numbers(libc::PR_CAP_AMBIENT, raise, (*capability).into()))
 }
 
 const fn mask(capabilities: &[Capability]) -> u64 {
     let mut mask = 0;
-    let mut at = 0;
-    while at < capabilities.len() {
-        mask |= 1 << capabilities[at];
-        at += 1;
+    let mut index = 0;
+    while index < capabilities.len() {
+        mask |= 1 << capabilities[index];
+        index += 1;
     }
     mask
 }
 
-fn control(option: libc::c_int, one: c_ulong, two: c_ulong) -> Result<(), Errno> {
-    let none: c_ulong = 0;
+fn prctl_numbers(option: libc::c_int, second: c_ulong, third: c_ulong) -> Result<(), Errno> {
+    let zero: c_ulong = 0;
     // SAFETY: these options have only numbers as arguments.
-    let done = unsafe { libc::prctl(option, one, two, none, none) };
-    Errno::result(done).map(drop)
+    let result = unsafe { libc::prctl(option, second, third, zero, zero) };
+    Errno::result(result).map(drop)
 }
 
 /// Header of `capset` (Linux v6.12, `include/uapi/linux/capability.h`). The capability sets follow
 /// in two halves.
 #[repr(C)]
-struct Header {
+struct CapabilityHeader {
     version: u32,
     process: i32,
 }
 
 #[repr(C)]
 #[derive(Default)]
-struct Half {
+struct CapabilitySets {
     effective: u32,
     permitted: u32,
     inheritable: u32,
@@ -233,20 +234,20 @@ struct Half {
 ///
 /// When this process lacks one of the capabilities.
 pub fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
-    let header = Header {
+    let header = CapabilityHeader {
         version: 0x2008_0522,
         process: 0,
     };
     let low = |set: u64| u32::try_from(set & u64::from(u32::MAX)).unwrap_or(0);
-    let half = |shift: u32| Half {
+    let half = |shift: u32| CapabilitySets {
         effective: low(held >> shift),
         permitted: low(held >> shift),
         inheritable: low(inheritable >> shift),
     };
     let halves = [half(0), half(32)];
     // SAFETY: both pointers refer to data in the layout of this version of the call.
-    let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) };
-    Errno::result(done).map(drop)
+    let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) };
+    Errno::result(result).map(drop)
 }
 
 #[cfg(test)]
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn capabilities_in_effect_are_read_from_a_status() {
         let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n";
-        assert_eq!(effective(status), Some(0x1ff_ffff_ffff));
-        assert_eq!(effective("Name:\tx\n"), None);
+        assert_eq!(parse_effective(status), Some(0x1ff_ffff_ffff));
+        assert_eq!(parse_effective("Name:\tx\n"), None);
     }
 }

@@ -29,25 +29,25 @@ use super::rootfs;
 
 /// Files with the keys that a user can see. Where programs have no user of their own, these are the
 /// keys of the user who started svclab (Linux v6.12, `security/keys/proc.c`).
-const KEYS: [&str; 2] = ["/proc/keys", "/proc/key-users"];
+const KEY_FILES: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 
 /// PID namespace with a mount namespace that shows it. Dropping the value makes the kernel kill
 /// every process in it.
 #[derive(Debug)]
-pub struct Room {
+pub struct ProgramNamespace {
     mounts: OwnedFd,
     /// Inode number of the PID namespace.
-    number: u64,
+    inode: u64,
     /// Channel to the thread that starts processes.
-    ask: SyncSender<Ask>,
+    requests: SyncSender<StartRequest>,
 }
 
 /// Function that creates a process and returns its process ID and pidfd.
-type Start = Box<dyn FnOnce() -> nix::Result<(Pid, OwnedFd)> + Send>;
+type StartProcess = Box<dyn FnOnce() -> nix::Result<(Pid, OwnedFd)> + Send>;
 
-type Ask = (Start, SyncSender<nix::Result<(Pid, OwnedFd)>>);
+type StartRequest = (StartProcess, SyncSender<nix::Result<(Pid, OwnedFd)>>);
 
-impl Room {
+impl ProgramNamespace {
     /// Creates a room. With `seals_settings`, `/proc/sys` is read-only in the room, except
     /// `/proc/sys/net`.
     ///
@@ -55,41 +55,41 @@ impl Room {
     ///
     /// When the kernel rejects a step.
     pub fn new(seals_settings: bool) -> nix::Result<Self> {
-        let (made, is_made) = sync_channel(1);
-        let (ask, asked) = sync_channel(1);
+        let (result_sender, result_receiver) = sync_channel(1);
+        let (requests, request_receiver) = sync_channel(1);
         let is_wanted = Arc::new(AtomicBool::new(true));
         let wanted = Arc::clone(&is_wanted);
         thread::Builder::new()
             .name("programs".to_owned())
             .spawn(move || {
-                let first = match begin(seals_settings) {
+                let first = match create(seals_settings) {
                     Ok((first, mounts, number)) => {
-                        let _ = made.send(Ok((first, mounts, number)));
+                        let _ = result_sender.send(Ok((first, mounts, number)));
                         first
                     }
                     Err(errno) => {
-                        let _ = made.send(Err(errno));
+                        let _ = result_sender.send(Err(errno));
                         return;
                     }
                 };
-                serve(&asked);
+                start_processes(&request_receiver);
                 wanted.store(false, Ordering::SeqCst);
                 let _ = kill(first, Signal::SIGKILL);
             })
-            .map_err(|error| os(&error))?;
-        let (first, mounts, number) = is_made.recv().unwrap_or(Err(Errno::EIO))?;
+            .map_err(|error| to_errno(&error))?;
+        let (first, mounts, number) = result_receiver.recv().unwrap_or(Err(Errno::EIO))?;
         // The thread of the room cannot start other threads.
-        watch(first, is_wanted);
+        watch_first_process(first, is_wanted);
         Ok(Self {
             mounts,
-            number,
-            ask,
+            inode: number,
+            requests,
         })
     }
 
     /// Returns the inode number of the PID namespace.
-    pub fn number(&self) -> u64 {
-        self.number
+    pub fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// Returns the mount namespace, which each started process enters itself.
@@ -102,26 +102,26 @@ impl Room {
     /// # Errors
     ///
     /// When `start` fails.
-    pub fn start(&self, start: Start) -> nix::Result<(Pid, OwnedFd)> {
-        let (say, said) = sync_channel(1);
-        self.ask
-            .send((start, say))
+    pub fn start(&self, start: StartProcess) -> nix::Result<(Pid, OwnedFd)> {
+        let (result_sender, result_receiver) = sync_channel(1);
+        self.requests
+            .send((start, result_sender))
             .ok()
-            .and_then(|()| said.recv().ok())
+            .and_then(|()| result_receiver.recv().ok())
             .unwrap_or(Err(Errno::EIO))
     }
 }
 
 /// Starts processes until all senders are dropped.
-fn serve(asked: &Receiver<Ask>) {
-    for (start, answer) in asked {
-        let _ = answer.send(start());
+fn start_processes(requests: &Receiver<StartRequest>) {
+    for (start, result_sender) in requests {
+        let _ = result_sender.send(start());
     }
 }
 
 /// Waits for the exit of a room's first process. After an unexpected exit, all programs have been
 /// killed and no program can be started, so that the agent exits too.
-fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
+fn watch_first_process(first: Pid, is_wanted: Arc<AtomicBool>) {
     // Without this thread, only the detection of the exit is lost.
     let _ = thread::Builder::new().spawn(move || {
         let _ = waitpid(first, None);
@@ -135,25 +135,25 @@ fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
 
 /// Creates the room of this thread's future child processes. Returns its first process, its mount
 /// namespace, and the inode number of its PID namespace.
-fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
+fn create(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
     let (ready, is_ready) = pipe2(OFlag::O_CLOEXEC)?;
     unshare(CloneFlags::CLONE_NEWPID)?;
     // SAFETY: the child only makes system calls and calls no function that needs a lock.
     let first = match unsafe { fork() }? {
-        ForkResult::Child => live(is_ready, seals_settings),
+        ForkResult::Child => run_first_process(is_ready, seals_settings),
         ForkResult::Parent { child } => child,
     };
     drop(is_ready);
-    let mut said = [0; 4];
-    let errno = match File::from(ready).read_exact(&mut said) {
-        Ok(()) => i32::from_ne_bytes(said),
-        Err(error) => os(&error) as i32,
+    let mut error_bytes = [0; 4];
+    let errno = match File::from(ready).read_exact(&mut error_bytes) {
+        Ok(()) => i32::from_ne_bytes(error_bytes),
+        Err(error) => to_errno(&error) as i32,
     };
     let mounts = if errno == 0 {
         let number = || std::fs::metadata(format!("/proc/{first}/ns/pid"));
         File::open(format!("/proc/{first}/ns/mnt"))
             .and_then(|mounts| Ok((mounts, number()?.ino())))
-            .map_err(|error| os(&error))
+            .map_err(|error| to_errno(&error))
     } else {
         Err(Errno::from_raw(errno))
     };
@@ -169,9 +169,9 @@ fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
 
 /// Runs as the first process of a room: mounts its `/proc`, reports an error number (0 for success)
 /// and waits until it is killed.
-fn live(report: OwnedFd, seals_settings: bool) -> ! {
-    let made = make(seals_settings);
-    let errno = made.err().map_or(0, |errno| errno as i32);
+fn run_first_process(report: OwnedFd, seals_settings: bool) -> ! {
+    let result = set_up_namespaces(seals_settings);
+    let errno = result.err().map_or(0, |errno| errno as i32);
     let mut report = File::from(report);
     let _ = report.write_all(&errno.to_ne_bytes());
     if errno == 0 {
@@ -190,7 +190,7 @@ fn live(report: OwnedFd, seals_settings: bool) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-fn make(seals_settings: bool) -> nix::Result<()> {
+fn set_up_namespaces(seals_settings: bool) -> nix::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The kernel reaps orphaned processes of the namespace automatically.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
@@ -205,19 +205,19 @@ fn make(seals_settings: bool) -> nix::Result<()> {
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         none,
     )?;
-    for keys in KEYS {
+    for keys in KEY_FILES {
         match mount(Some("/dev/null"), keys, none, MsFlags::MS_BIND, none) {
             // A kernel without keyrings has no such files.
             Err(Errno::ENOENT) => {}
-            hidden => hidden?,
+            result => result?,
         }
     }
     if seals_settings {
-        rootfs::seal_settings()?;
+        rootfs::make_sysctls_read_only()?;
     }
     Ok(())
 }
 
-fn os(error: &std::io::Error) -> Errno {
+fn to_errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -17,7 +17,7 @@ use super::restore;
 
 /// Visible paths of the host: programs, their libraries, and the few configuration files under
 /// `/etc` that programs read. Home directories and secrets are not visible.
-pub const SHOWN: [&str; 16] = [
+pub const VISIBLE_PATHS: [&str; 16] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -56,7 +56,7 @@ const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 /// When the kernel rejects a step. The error contains a description of the step, to follow "could
 /// not".
 pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
-    let at = |step: &str| {
+    let with_step = |step: &str| {
         let step = step.to_owned();
         move |errno| (step, errno)
     };
@@ -67,7 +67,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         MsFlags::MS_REC | MsFlags::MS_PRIVATE,
         None::<&str>,
     )
-    .map_err(at("make the agent's mounts private"))?;
+    .map_err(with_step("make the agent's mounts private"))?;
     let base = ["/tmp", "/run", "/mnt", "/var"]
         .into_iter()
         .map(Path::new)
@@ -85,7 +85,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         .filter_map(|program| Some((program.as_path(), File::open(program).ok()?)))
         .collect();
     // The path is read, because the link itself refers to a mount of another mount namespace.
-    let own = fs::read_link("/proc/self/exe").and_then(File::open).ok();
+    let agent_file = fs::read_link("/proc/self/exe").and_then(File::open).ok();
     mount(
         Some("svclab"),
         base,
@@ -93,19 +93,21 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
         Some("size=1m,mode=0755"),
     )
-    .map_err(at("mount a tmpfs for the agent's root"))?;
-    for shown in SHOWN.iter().map(Path::new) {
-        show(base, shown, shown, true)
-            .map_err(at(&format!("show {} to the agent", shown.display())))?;
+    .map_err(with_step("mount a tmpfs for the agent's root"))?;
+    for shown in VISIBLE_PATHS.iter().map(Path::new) {
+        expose(base, shown, shown, true)
+            .map_err(with_step(&format!("show {} to the agent", shown.display())))?;
     }
     for device in DEVICES.iter().map(Path::new) {
-        show(base, device, device, false)
-            .map_err(at(&format!("show {} to the agent", device.display())))?;
+        expose(base, device, device, false).map_err(with_step(&format!(
+            "show {} to the agent",
+            device.display()
+        )))?;
     }
     for directory in ["proc", "run", "tmp", "old"] {
         fs::create_dir_all(base.join(directory))
-            .map_err(|error| os(&error))
-            .map_err(at("make the agent's directories"))?;
+            .map_err(|error| to_errno(&error))
+            .map_err(with_step("make the agent's directories"))?;
     }
     for writable in WRITABLE {
         mount(
@@ -115,24 +117,26 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
             Some("size=16m,mode=1777"),
         )
-        .map_err(at(&format!("mount {writable} for the agent")))?;
+        .map_err(with_step(&format!("mount {writable} for the agent")))?;
     }
     for (program, file) in &programs {
         let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        show(base, program, &source, true)
-            .map_err(at(&format!("show {} to the agent", program.display())))?;
+        expose(base, program, &source, true).map_err(with_step(&format!(
+            "show {} to the agent",
+            program.display()
+        )))?;
     }
     drop(programs);
-    if let Some(own) = own {
+    if let Some(own) = agent_file {
         let source = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
         // A file that was removed meanwhile cannot be mounted. The agent works without the
         // replacement programs.
-        let _ = show(base, Path::new(restore::PATH), &source, true);
+        let _ = expose(base, Path::new(restore::AGENT_PATH), &source, true);
     }
-    terminals(base).map_err(at("mount terminals for the agent"))?;
+    mount_terminals(base).map_err(with_step("mount terminals for the agent"))?;
     write_etc(base)
-        .map_err(|error| os(&error))
-        .map_err(at("write the agent's /etc"))?;
+        .map_err(|error| to_errno(&error))
+        .map_err(with_step("write the agent's /etc"))?;
     mount(
         Some("proc"),
         &base.join("proc"),
@@ -140,14 +144,14 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         None::<&str>,
     )
-    .map_err(at("mount a /proc of the agent's own"))?;
-    pivot_root(base, &base.join("old")).map_err(at("move into the agent's root"))?;
-    chdir("/").map_err(at("enter the agent's root"))?;
-    umount2("/old", MntFlags::MNT_DETACH).map_err(at("let go of the host's file system"))?;
+    .map_err(with_step("mount a /proc of the agent's own"))?;
+    pivot_root(base, &base.join("old")).map_err(with_step("move into the agent's root"))?;
+    chdir("/").map_err(with_step("enter the agent's root"))?;
+    umount2("/old", MntFlags::MNT_DETACH).map_err(with_step("let go of the host's file system"))?;
     fs::remove_dir("/old")
-        .map_err(|error| os(&error))
-        .map_err(at("let go of the host's file system"))?;
-    seal(Path::new("/")).map_err(at("seal the agent's root"))
+        .map_err(|error| to_errno(&error))
+        .map_err(with_step("let go of the host's file system"))?;
+    make_read_only(Path::new("/")).map_err(with_step("seal the agent's root"))
 }
 
 /// Makes `/proc/sys` read-only except `/proc/sys/net`, whose sysctls belong to the network
@@ -157,7 +161,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
 /// # Errors
 ///
 /// When the kernel rejects a mount.
-pub fn seal_settings() -> nix::Result<()> {
+pub fn make_sysctls_read_only() -> nix::Result<()> {
     let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     for (path, flags) in [
         ("/proc/sys", harmless | MsFlags::MS_RDONLY),
@@ -165,18 +169,18 @@ pub fn seal_settings() -> nix::Result<()> {
     ] {
         let none = None::<&str>;
         mount(Some(path), path, none, MsFlags::MS_BIND, none)?;
-        let again = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags;
-        mount(none, path, none, again, none)?;
+        let remount = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags;
+        mount(none, path, none, remount, none)?;
     }
     Ok(())
 }
 
 /// Mounts a separate devpts for the agent, in which every user may open terminals (Linux v6.12,
 /// `Documentation/filesystems/devpts.rst`).
-fn terminals(base: &Path) -> nix::Result<()> {
-    let made = fs::create_dir_all(base.join("dev/pts"))
+fn mount_terminals(base: &Path) -> nix::Result<()> {
+    let result = fs::create_dir_all(base.join("dev/pts"))
         .and_then(|()| std::os::unix::fs::symlink("pts/ptmx", base.join("dev/ptmx")));
-    made.map_err(|error| os(&error))?;
+    result.map_err(|error| to_errno(&error))?;
     mount(
         Some("svclab"),
         &base.join("dev/pts"),
@@ -196,14 +200,14 @@ fn write_etc(base: &Path) -> io::Result<()> {
 
 /// Makes one path of the host visible under the new root. `source` is the path to mount. A symbolic
 /// link is copied; other files are bind-mounted, read-only if `sealed`. Missing paths are skipped.
-fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()> {
+fn expose(base: &Path, path: &Path, source: &Path, read_only: bool) -> nix::Result<()> {
     // A `/proc/self/fd` link refers to an open file and must be followed.
-    let found = if source == path {
+    let metadata = if source == path {
         fs::symlink_metadata(path)
     } else {
         fs::metadata(source)
     };
-    let Ok(found) = found else {
+    let Ok(found) = metadata else {
         return Ok(());
     };
     let inside = base.join(path.strip_prefix("/").unwrap_or(path));
@@ -211,20 +215,21 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
         // The path is inside a directory that is already visible.
         return Ok(());
     }
-    let made = match inside.parent() {
+    let result = match inside.parent() {
         Some(parent) => fs::create_dir_all(parent),
         None => Ok(()),
     };
-    made.and_then(|()| {
-        if found.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(path)?, &inside)
-        } else if found.is_dir() {
-            fs::create_dir_all(&inside)
-        } else {
-            fs::write(&inside, "")
-        }
-    })
-    .map_err(|error| os(&error))?;
+    result
+        .and_then(|()| {
+            if found.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(path)?, &inside)
+            } else if found.is_dir() {
+                fs::create_dir_all(&inside)
+            } else {
+                fs::write(&inside, "")
+            }
+        })
+        .map_err(|error| to_errno(&error))?;
     if found.is_symlink() {
         return Ok(());
     }
@@ -235,10 +240,10 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
         MsFlags::MS_BIND | MsFlags::MS_REC,
         None::<&str>,
     )?;
-    if sealed {
+    if read_only {
         // A remount changes only one mount, and there may be mounts below.
-        for mounted in mounted_below(&inside).map_err(|error| os(&error))? {
-            match seal(&mounted) {
+        for mounted in mount_points_below(&inside).map_err(|error| to_errno(&error))? {
+            match make_read_only(&mounted) {
                 // The mount's directory was removed, so that no path leads to it.
                 Err(Errno::ENOENT) => {}
                 sealed => sealed?,
@@ -249,12 +254,12 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
 }
 
 /// Makes one mount read-only.
-fn seal(at: &Path) -> nix::Result<()> {
+fn make_read_only(path: &Path) -> nix::Result<()> {
     // Flags set outside the user namespace are locked: the kernel rejects a remount that omits one.
-    let locked = kept_flags(statvfs(at)?.flags());
+    let locked = mount_flags(statvfs(path)?.flags());
     mount(
         None::<&str>,
-        at,
+        path,
         None::<&str>,
         MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | locked,
         None::<&str>,
@@ -262,7 +267,7 @@ fn seal(at: &Path) -> nix::Result<()> {
 }
 
 /// Returns the mount points at and below a path.
-fn mounted_below(path: &Path) -> io::Result<Vec<PathBuf>> {
+fn mount_points_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(fs::read_to_string("/proc/self/mountinfo")?
         .lines()
         .filter_map(mount_point)
@@ -293,7 +298,7 @@ fn mount_point(line: &str) -> Option<PathBuf> {
 }
 
 /// Converts file system flags to mount flags.
-fn kept_flags(flags: FsFlags) -> MsFlags {
+fn mount_flags(flags: FsFlags) -> MsFlags {
     [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
         (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
@@ -307,7 +312,7 @@ fn kept_flags(flags: FsFlags) -> MsFlags {
     .fold(MsFlags::empty(), |kept, (_, flag)| kept | flag)
 }
 
-fn os(error: &io::Error) -> Errno {
+fn to_errno(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
 
@@ -316,11 +321,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_point_is_read_with_whatever_is_in_its_name() {
+    fn mount_point_escapes_are_decoded() {
         let line = "36 35 98:0 /mnt1 /a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw";
         assert_eq!(mount_point(line), Some(PathBuf::from("/a b\\c")));
         assert_eq!(mount_point("36 35 98:0 /"), None);
-        let odd = mount_point("1 2 0:1 / /x\\04 rw");
-        assert_eq!(odd, Some(PathBuf::from("/x\\04")));
+        let invalid_escape = mount_point("1 2 0:1 / /x\\04 rw");
+        assert_eq!(invalid_escape, Some(PathBuf::from("/x\\04")));
     }
 }

@@ -26,40 +26,45 @@ const NFT: &str = "nft";
 pub struct Begun<'a> {
     ns: NetNs,
     namespace: &'a str,
-    standing: bool,
+    stays_running: bool,
     /// Program name, input and process, in loading order: rules refer to sets. `None` for a program
     /// that was not started yet.
-    loads: Vec<(String, &'a str, Option<Program>)>,
+    loads: Vec<(String, &'a str, Option<LoadProgram>)>,
 }
 
 impl Begun<'_> {
     /// Returns the number of waiting programs.
-    pub fn waiting(&self) -> usize {
+    pub fn count_waiting(&self) -> usize {
         let programs = self.loads.iter();
         programs.filter(|(_, _, program)| program.is_some()).count()
     }
 }
 
 /// Program that waits for its input.
-enum Program {
+enum LoadProgram {
     /// Exits at the end of its input.
-    Once(Child),
+    SingleInput(Child),
     /// Stays running for more input.
-    Stays(Box<Loader>),
+    Persistent(Box<Loader>),
 }
 
-impl Program {
-    fn start(ns: &NetNs, namespace: &str, program: &str, standing: bool) -> Result<Self, Failure> {
-        if standing && program != NFT {
+impl LoadProgram {
+    fn start(
+        ns: &NetNs,
+        namespace: &str,
+        program: &str,
+        stays_running: bool,
+    ) -> Result<Self, Failure> {
+        if stays_running && program != NFT {
             let loader = Loader::start(ns, namespace, program)?;
-            return Ok(Self::Stays(Box::new(loader)));
+            return Ok(Self::Persistent(Box::new(loader)));
         }
-        once(ns, namespace, program).map(Self::Once)
+        start_single_input(ns, namespace, program).map(Self::SingleInput)
     }
 }
 
 /// Starts a program that exits at the end of its input.
-fn once(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
+fn start_single_input(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
     let arguments: &[&str] = match program {
         "ipset" => &["restore"],
         NFT => &["-f", "-"],
@@ -78,13 +83,13 @@ fn once(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
 pub fn begin<'a>(
     ns: &NetNs,
     namespace: &'a Namespace,
-    standing: bool,
-    enough: bool,
+    stays_running: bool,
+    defers_start: bool,
 ) -> Result<Begun<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.as_str());
-    let both = namespace.iptables.iter().chain(&namespace.beside);
-    let rules = both.flat_map(|rules| {
+    let iptables_rules = namespace.iptables.iter().chain(&namespace.beside);
+    let rules = iptables_rules.flat_map(|rules| {
         let program = |ip| iptables_program(ip, rules.backend, "restore");
         [
             (program(4), rules.v4.as_str()),
@@ -98,15 +103,15 @@ pub fn begin<'a>(
         .chain([tables])
         .filter(|(_, input)| !input.is_empty())
         .map(|(program, input)| {
-            let start = || Program::start(ns, name, &program, standing);
-            let started = (!enough).then(start).transpose()?;
-            Ok((program, input, started))
+            let start = || LoadProgram::start(ns, name, &program, stays_running);
+            let process = (!defers_start).then(start).transpose()?;
+            Ok((program, input, process))
         })
         .collect::<Result<_, Failure>>()?;
     Ok(Begun {
         ns: ns.clone(),
         namespace: name,
-        standing,
+        stays_running,
         loads,
     })
 }
@@ -116,30 +121,35 @@ pub fn begin<'a>(
 /// # Errors
 ///
 /// When a program rejects a line. The failure contains the line and the program's message.
-pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
+pub async fn load(pending: Begun<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
-    for (program, input, started) in begun.loads {
-        let started = match started {
+    for (program, input, process) in pending.loads {
+        let process = match process {
             Some(started) => started,
-            None => Program::start(&begun.ns, begun.namespace, &program, begun.standing)?,
+            None => LoadProgram::start(
+                &pending.ns,
+                pending.namespace,
+                &program,
+                pending.stays_running,
+            )?,
         };
-        let parts = batches::for_program(&program, input);
-        match started {
-            Program::Once(child) => {
+        let parts = batches::split_for_program(&program, input);
+        match process {
+            LoadProgram::SingleInput(child) => {
                 let mut waiting = Some(child);
                 for part in parts {
                     let child = match waiting.take() {
                         Some(child) => child,
-                        None => once(&begun.ns, begun.namespace, &program)?,
+                        None => start_single_input(&pending.ns, pending.namespace, &program)?,
                     };
-                    feed(child, begun.namespace, &program, &part).await?;
+                    run_to_end(child, pending.namespace, &program, &part).await?;
                 }
             }
-            Program::Stays(mut loader) => {
+            LoadProgram::Persistent(mut loader) => {
                 for part in parts {
                     loader.load(&part).await?;
                 }
-                loaders.insert((begun.namespace.to_owned(), program), *loader);
+                loaders.insert((pending.namespace.to_owned(), program), *loader);
             }
         }
     }
@@ -147,15 +157,20 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
 }
 
 /// Writes the whole input to a program that exits at its end, and waits for the exit.
-async fn feed(child: Child, namespace: &str, program: &str, input: &str) -> Result<(), Failure> {
-    let finished = program::finish(child, namespace, program, input, program::MOST)
+async fn run_to_end(
+    child: Child,
+    namespace: &str,
+    program: &str,
+    input: &str,
+) -> Result<(), Failure> {
+    let finished = program::finish(child, namespace, program, input, program::MAX_OUTPUT_BYTES)
         .await?
         .map_err(|_| program::printed_too_much(namespace, program))?;
     if finished.success {
         return Ok(());
     }
-    let said = finished.stderr.trim();
-    Err(program::refused(namespace, program, said, input, 0))
+    let message = finished.stderr.trim();
+    Err(program::refused(namespace, program, message, input, 0))
 }
 
 /// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of
@@ -173,9 +188,15 @@ pub async fn change_tables(
     for table in &change.go {
         let _ = writeln!(input, "delete table {table}");
     }
-    for part in batches::for_program(NFT, &change.come) {
+    for part in batches::split_for_program(NFT, &change.come) {
         input.push_str(&part);
-        feed(once(ns, namespace, NFT)?, namespace, NFT, &input).await?;
+        run_to_end(
+            start_single_input(ns, namespace, NFT)?,
+            namespace,
+            NFT,
+            &input,
+        )
+        .await?;
         input.clear();
     }
     Ok(())
@@ -186,17 +207,17 @@ pub async fn change_tables(
 /// # Errors
 ///
 /// When `nft` is missing or rejects a line.
-pub async fn forget_clients(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
+pub async fn flush_affinity(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
     let Ok(ruleset) = nft::parse(tables) else {
         return Ok(());
     };
     let mut input = String::new();
     for table in &ruleset.tables {
-        let filled = table
+        let dynamic_sets = table
             .sets
             .iter()
             .filter(|set| set.flags.iter().any(|flag| flag == "dynamic"));
-        for set in filled {
+        for set in dynamic_sets {
             let _ = writeln!(
                 input,
                 "flush set {} {} {}",
@@ -207,11 +228,17 @@ pub async fn forget_clients(ns: &NetNs, namespace: &str, tables: &str) -> Result
     if input.is_empty() {
         return Ok(());
     }
-    feed(once(ns, namespace, NFT)?, namespace, NFT, &input).await
+    run_to_end(
+        start_single_input(ns, namespace, NFT)?,
+        namespace,
+        NFT,
+        &input,
+    )
+    .await
 }
 
 /// Returns the tables in the input of a restore program.
-pub fn tables(input: &str) -> impl Iterator<Item = &str> {
+pub fn table_names(input: &str) -> impl Iterator<Item = &str> {
     input
         .lines()
         .filter_map(|line| line.strip_prefix('*'))

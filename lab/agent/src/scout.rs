@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::exchange::Outcome;
+use super::exchange::ExchangeResult;
 use super::netns::NetNs;
 use super::prober::told;
 use super::{patience, start};
@@ -16,7 +16,7 @@ use svclab_model::protocol::Failure;
 
 /// Number of rounds and the interval between them. Early changes are measured with a resolution of
 /// 0.01 s; late rounds are rare enough to save memory.
-const PAUSES: [(u32, Duration); 3] = [
+const ROUND_INTERVALS: [(u32, Duration); 3] = [
     (50, Duration::from_millis(10)),
     (50, Duration::from_millis(50)),
     (u32::MAX, Duration::from_secs(1)),
@@ -24,32 +24,32 @@ const PAUSES: [(u32, Duration); 3] = [
 
 /// Number of connections per round of all probes together, at least 1 per probe. Several
 /// connections are needed where the rules select an endpoint at random.
-const IN_A_ROUND: usize = 4;
+const CONNECTIONS_PER_ROUND: usize = 4;
 
 /// Time limit for the answers to the last connections. Endpoints answer earlier, and a lost packet
 /// is retransmitted later.
-const GRACE: Duration = Duration::from_millis(100);
+const MAX_LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Probes that are repeated in rounds.
-pub struct Scouts<'a> {
+pub struct ConvergenceProbes<'a> {
     probes: &'a [Probe],
     namespaces: &'a HashMap<String, NetNs>,
     tasks: JoinSet<Attempt>,
     /// Timeout attempts for connections that have not ended, used if they do not.
-    waiting: Vec<Attempt>,
-    ended: Vec<Attempt>,
+    pending: Vec<Attempt>,
+    finished: Vec<Attempt>,
     rounds: u32,
     sent: u32,
 }
 
-impl<'a> Scouts<'a> {
-    pub fn of(probes: &'a [Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
+impl<'a> ConvergenceProbes<'a> {
+    pub fn new(probes: &'a [Probe], namespaces: &'a HashMap<String, NetNs>) -> Self {
         Self {
             probes,
             namespaces,
             tasks: JoinSet::new(),
-            waiting: Vec::new(),
-            ended: Vec::new(),
+            pending: Vec::new(),
+            finished: Vec::new(),
             rounds: 0,
             sent: 0,
         }
@@ -61,15 +61,15 @@ impl<'a> Scouts<'a> {
     ///
     /// When a socket cannot be opened.
     pub async fn send(&mut self) -> Result<(), Failure> {
-        let each = (IN_A_ROUND / self.probes.len().max(1)).max(1);
+        let connections_per_probe = (CONNECTIONS_PER_ROUND / self.probes.len().max(1)).max(1);
         for probe in self.probes {
-            for _ in 0..each {
-                self.send_one(probe)?;
+            for _ in 0..connections_per_probe {
+                self.start_attempt(probe)?;
             }
         }
         self.rounds += 1;
         let mut passed = 0_u32;
-        for (rounds, pause) in PAUSES {
+        for (rounds, pause) in ROUND_INTERVALS {
             passed = passed.saturating_add(rounds);
             if self.rounds <= passed {
                 sleep(pause).await;
@@ -79,15 +79,15 @@ impl<'a> Scouts<'a> {
         Ok(())
     }
 
-    fn send_one(&mut self, probe: &Probe) -> Result<(), Failure> {
-        let ns = start::place(probe, self.namespaces)?;
+    fn start_attempt(&mut self, probe: &Probe) -> Result<(), Failure> {
+        let ns = start::source_namespace(probe, self.namespaces)?;
         let begun = Instant::now();
-        let exchange = start::exchange(probe, ns)?;
+        let exchange = start::start_exchange(probe, ns)?;
         let number = self.sent;
         self.sent += 1;
-        let lost = Outcome::ended(Verdict::Timeout, exchange.local, None);
-        self.waiting
-            .push(told(&probe.name, number, Duration::ZERO, lost));
+        let timeout = ExchangeResult::without_answer(Verdict::Timeout, exchange.local, None);
+        self.pending
+            .push(told(&probe.name, number, Duration::ZERO, timeout));
         let name = probe.name.clone();
         self.tasks.spawn_local(async move {
             let outcome = exchange.outcome.await;
@@ -99,25 +99,28 @@ impl<'a> Scouts<'a> {
     /// Returns all attempts in the order in which they were sent. An attempt without an answer by
     /// now is a timeout: no endpoint receives its packets.
     pub async fn end(mut self) -> Vec<Attempt> {
-        let all = async {
+        let remaining = async {
             while let Some(attempt) = self.tasks.join_next().await {
-                self.ended.extend(attempt.ok());
+                self.finished.extend(attempt.ok());
             }
         };
         tokio::select! {
             biased;
-            () = all => {}
-            _ = patience::over(GRACE) => {}
+            () = remaining => {}
+            _ = patience::expired(MAX_LAST_WAIT) => {}
         }
         self.tasks.shutdown().await;
-        let mut told = self.ended;
-        let known: HashSet<(String, u32)> = told
+        let mut attempts = self.finished;
+        let finished_ids: HashSet<(String, u32)> = attempts
             .iter()
             .map(|attempt| (attempt.probe.clone(), attempt.number))
             .collect();
-        let lost = self.waiting.into_iter();
-        told.extend(lost.filter(|one| !known.contains(&(one.probe.clone(), one.number))));
-        told.sort_by_key(|attempt| attempt.number);
-        told
+        let pending = self.pending.into_iter();
+        attempts
+            .extend(pending.filter(|attempt| {
+                !finished_ids.contains(&(attempt.probe.clone(), attempt.number))
+            }));
+        attempts.sort_by_key(|attempt| attempt.number);
+        attempts
     }
 }

@@ -54,7 +54,7 @@ pub const REFUSED: &[c_long] = &[
 
 /// System calls for I/O port access, which exist only on x86-64.
 #[cfg(target_arch = "x86_64")]
-pub const PORTS: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm];
+pub const IO_PORTS: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm];
 #[cfg(not(target_arch = "x86_64"))]
 pub const PORTS: &[c_long] = &[];
 
@@ -66,7 +66,7 @@ pub const ARCHITECTURE: u32 = 0xC000_003E;
 pub const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// First number of the second set of the same calls (x32).
-pub const SECOND_SET: u32 = 0x4000_0000;
+pub const X32_START: u32 = 0x4000_0000;
 
 /// Flags of `clone` that create namespaces. The flag of time namespaces overlaps with the signal
 /// number of `clone` (Linux v6.12, `include/uapi/linux/sched.h`).
@@ -81,16 +81,16 @@ pub const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
 /// Offset of the system call number (Linux v6.12, `include/uapi/linux/seccomp.h`, `struct
 /// seccomp_data`). Filters read only the lower half of arguments, which contains all bits that the
 /// filtered calls use.
-pub const NUMBER: u32 = 0;
+pub const NUMBER_OFFSET: u32 = 0;
 /// Offset of the processor architecture.
-pub const KIND: u32 = 4;
+pub const ARCHITECTURE_OFFSET: u32 = 4;
 /// Offsets of the first three arguments.
-pub const ARGUMENTS: [u32; 3] = [16, 24, 32];
+pub const ARGUMENT_OFFSETS: [u32; 3] = [16, 24, 32];
 
 /// Makes a call fail with `EPERM`.
 pub const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | Errno::EPERM as u32;
 /// Makes a call fail with `ENOSYS`, like a call that the kernel does not have.
-pub const DENY_EXISTENCE: u32 = libc::SECCOMP_RET_ERRNO | Errno::ENOSYS as u32;
+pub const FAIL_NOT_IMPLEMENTED: u32 = libc::SECCOMP_RET_ERRNO | Errno::ENOSYS as u32;
 /// Allows a call.
 pub const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
@@ -154,13 +154,13 @@ impl Filter {
     /// Creates a filter that loads the call's number, and rejects other architectures and the
     /// second set.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn new() -> Self {
         let mut filter = Self(Vec::new());
-        filter.push(LOAD, KIND);
+        filter.push(LOAD, ARCHITECTURE_OFFSET);
         filter.jump(EQUAL, ARCHITECTURE, 1, 0);
         filter.push(RETURN, REFUSE);
-        filter.push(LOAD, NUMBER);
-        filter.jump(AT_LEAST, SECOND_SET, 0, 1);
+        filter.push(LOAD, NUMBER_OFFSET);
+        filter.jump(AT_LEAST, X32_START, 0, 1);
         filter.push(RETURN, REFUSE);
         filter
     }
@@ -178,27 +178,27 @@ impl Filter {
     /// Rejects these calls.
     pub fn refuse(&mut self, calls: &[c_long]) {
         for call in calls {
-            self.ends(*call, REFUSE);
+            self.return_for(*call, REFUSE);
         }
     }
 
     /// Returns `how` for a call.
-    pub fn ends(&mut self, call: c_long, how: u32) {
+    pub fn return_for(&mut self, call: c_long, result: u32) {
         self.jump(EQUAL, number(call), 0, 1);
-        self.push(RETURN, how);
+        self.push(RETURN, result);
     }
 
     /// Rejects `clone` with flags for new namespaces.
     pub fn without_new_namespaces(&mut self) {
         self.jump(EQUAL, number(libc::SYS_clone), 0, 4);
-        self.push(LOAD, ARGUMENTS[0]);
+        self.push(LOAD, ARGUMENT_OFFSETS[0]);
         self.jump(ANY_OF, NEW_NAMESPACES, 0, 1);
         self.push(RETURN, REFUSE);
         self.push(RETURN, ALLOW);
     }
 
     /// Allows a call only with these values of an argument.
-    pub fn only(&mut self, call: c_long, argument: u32, allowed: &[u32]) {
+    pub fn allow_only(&mut self, call: c_long, argument: u32, allowed: &[u32]) {
         let length = u8::try_from(2 + 2 * allowed.len()).unwrap_or(u8::MAX);
         self.jump(EQUAL, number(call), 0, length);
         self.push(LOAD, argument);
@@ -210,9 +210,9 @@ impl Filter {
     }
 
     /// Allows a call only if its three arguments are in the range.
-    pub fn only_within(&mut self, call: c_long, range: &Range<u32>) {
+    pub fn allow_only_within(&mut self, call: c_long, range: &Range<u32>) {
         self.jump(EQUAL, number(call), 0, 16);
-        for argument in ARGUMENTS {
+        for argument in ARGUMENT_OFFSETS {
             self.push(LOAD, argument);
             self.jump(AT_LEAST, range.start, 1, 0);
             self.push(RETURN, REFUSE);
@@ -224,21 +224,21 @@ impl Filter {
 }
 
 /// Loads a value (Linux v6.12, `include/uapi/linux/bpf_common.h`).
-pub const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
+pub const LOAD: u16 = opcode(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
 /// Jumps if the value is equal.
-pub const EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
+pub const EQUAL: u16 = opcode(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
 /// Jumps if the value is greater or equal.
-pub const AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
+pub const AT_LEAST: u16 = opcode(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
 /// Jumps if the value has any of these bits.
-pub const ANY_OF: u16 = code(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K);
+pub const ANY_OF: u16 = opcode(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K);
 /// Ends the filter with a result.
-pub const RETURN: u16 = code(libc::BPF_RET | libc::BPF_K);
+pub const RETURN: u16 = opcode(libc::BPF_RET | libc::BPF_K);
 
 #[expect(
     clippy::cast_possible_truncation,
     reason = "an operation's parts are numbers of 16 bits"
 )]
-const fn code(parts: u32) -> u16 {
+const fn opcode(parts: u32) -> u16 {
     parts as u16
 }
 

@@ -12,16 +12,17 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use super::graveyard::Graveyard;
+use super::graveyard::DeferredCleanup;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
-use super::streams::{Say, Streams, failed};
+use super::streams::{SendToClient, Streams, failed};
 use super::tenant::Tenant;
 use super::{failure, greeting, heap, program, surroundings};
 use svclab_model::protocol::stream::StreamId;
 use svclab_model::protocol::{
-    Event, Failure, Fault, LabId, Request, Turn, VERSION, event_framing, framing,
+    BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, event_framing,
+    request_framing,
 };
 
 /// Serves requests until the input ends.
@@ -30,11 +31,11 @@ use svclab_model::protocol::{
 ///
 /// When reading or writing fails, or a message is not a valid request.
 pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
-    let mut requests = FramedRead::new(Stream::new(input)?, framing());
-    let (say, mut said) = mpsc::unbounded_channel::<Event>();
+    let mut requests = FramedRead::new(Stream::new(input)?, request_framing());
+    let (events_sender, mut events_receiver) = mpsc::unbounded_channel::<Event>();
     let mut events = FramedWrite::new(Stream::new(output)?, event_framing());
     let writing = tokio::task::spawn_local(async move {
-        while let Some(event) = said.recv().await {
+        while let Some(event) = events_receiver.recv().await {
             let text = serde_json::to_vec(&event)?;
             let text = match event.lab() {
                 Some(lab) if text.len() > event.max_size() => {
@@ -49,9 +50,9 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let home = match Tenant::new().and_then(|tenant| NetNs::current(&tenant, &Rc::default())) {
         Ok(home) => home,
         Err(error) => {
-            let failure = failure::no_place(&error);
-            let _ = say.send(Event::Unable { failure });
-            drop(say);
+            let failure = failure::cannot_prepare_programs(&error);
+            let _ = events_sender.send(Event::StartFailed { failure });
+            drop(events_sender);
             return writing.await.map_err(io::Error::other)?;
         }
     };
@@ -61,46 +62,46 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         protocol: VERSION,
         surroundings,
     };
-    let _ = say.send(ready.clone());
+    let _ = events_sender.send(ready.clone());
 
     let labs: Labs = Rc::default();
     let graveyard = Rc::default();
     while let Some(request) = requests.next().await {
         let request: Request = serde_json::from_slice(&request?)?;
         match (&request, request.lab()) {
-            (Request::Greet { now, seed }, _) => {
+            (Request::SetClock { now, seed }, _) => {
                 greeting::set_clock(*now)?;
                 greeting::seed(*seed)?;
-                let _ = say.send(ready.clone());
+                let _ = events_sender.send(ready.clone());
             }
             (
-                Request::Open { stream, .. }
-                | Request::Tell { stream, .. }
-                | Request::Close { stream, .. },
+                Request::OpenStream { stream, .. }
+                | Request::StreamMessage { stream, .. }
+                | Request::CloseStream { stream, .. },
                 Some(lab),
             ) => {
                 let stream = *stream;
-                attached(lab, stream, request, &labs, &say);
+                forward_stream_request(lab, stream, request, &labs, &events_sender);
             }
-            (_, Some(lab)) => answer(lab, request, &labs, &graveyard, &say),
-            (_, None) => drop(say.send(Event::Alive)),
+            (_, Some(lab)) => forward_request(lab, request, &labs, &graveyard, &events_sender),
+            (_, None) => drop(events_sender.send(Event::Alive)),
         }
     }
-    drop(say);
+    drop(events_sender);
     writing.abort();
     Ok(())
 }
 
 /// Returns the event that replaces an event above the front end's size limit.
-fn too_large(lab: LabId, size: usize, most: usize) -> Event {
+fn too_large(lab: LabId, size: usize, max_size: usize) -> Event {
     Event::Failed {
         lab,
         failure: Failure {
-            fault: Fault::Input,
+            fault: FailureKind::Input,
             message: format!(
                 "what the lab has to report is {} MiB, and at most {} MiB are taken",
                 size >> 20,
-                most >> 20
+                max_size >> 20
             ),
             remedy: Some("have fewer connections, or watch fewer interfaces".to_owned()),
             rejected: None,
@@ -108,35 +109,43 @@ fn too_large(lab: LabId, size: usize, most: usize) -> Event {
     }
 }
 
-type Labs = Rc<RefCell<HashMap<LabId, Kept>>>;
+type Labs = Rc<RefCell<HashMap<LabId, LabHandle>>>;
 
 /// Channels to the task and the streams of a lab.
-struct Kept {
+struct LabHandle {
     /// Requests, which the lab's task handles in sequence.
-    ask: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<Request>,
     /// Attached streams, which run in parallel.
     streams: Rc<Streams>,
 }
 
 /// Forwards a stream request to the lab's streams, which run independently of other requests.
-fn attached(
+fn forward_stream_request(
     lab: LabId,
     stream: StreamId,
     request: Request,
     labs: &Labs,
-    say: &mpsc::UnboundedSender<Event>,
+    event_sender: &mpsc::UnboundedSender<Event>,
 ) {
-    let say: Say = {
-        let say = say.clone();
-        Rc::new(move |word| drop(say.send(Event::Heard { lab, stream, word })))
+    let send: SendToClient = {
+        let say = event_sender.clone();
+        Rc::new(move |message| {
+            drop(say.send(Event::StreamMessage {
+                lab,
+                stream,
+                word: message,
+            }))
+        })
     };
     let labs = labs.borrow();
     match (request, labs.get(&lab)) {
-        (Request::Open { opening, .. }, Some(kept)) => kept.streams.open(stream, *opening, say),
-        (Request::Tell { word, .. }, Some(kept)) => kept.streams.tell(stream, word),
-        (Request::Close { .. }, Some(kept)) => kept.streams.close(stream),
-        (Request::Open { .. }, None) => {
-            say(failed(failure::bug(format!("there is no lab {lab}"))));
+        (Request::OpenStream { opening, .. }, Some(kept)) => {
+            kept.streams.open(stream, *opening, send)
+        }
+        (Request::StreamMessage { word, .. }, Some(kept)) => kept.streams.send(stream, word),
+        (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
+        (Request::OpenStream { .. }, None) => {
+            send(failed(failure::bug(format!("there is no lab {lab}"))));
         }
         // The client was already notified that the stream has ended.
         _ => {}
@@ -145,56 +154,63 @@ fn attached(
 
 /// Forwards a request to the lab's task. Labs do not wait for each other, and the requests of a lab
 /// are answered in sequence.
-fn answer(
+fn forward_request(
     lab: LabId,
     request: Request,
     labs: &Labs,
-    graveyard: &Rc<Graveyard>,
-    say: &mpsc::UnboundedSender<Event>,
+    graveyard: &Rc<DeferredCleanup>,
+    event_sender: &mpsc::UnboundedSender<Event>,
 ) {
-    let mut standing = labs.borrow_mut();
-    if matches!(request, Request::Build { .. }) && !standing.contains_key(&lab) {
-        let (ask, asked) = mpsc::unbounded_channel();
+    let mut handles = labs.borrow_mut();
+    if matches!(request, Request::Build { .. }) && !handles.contains_key(&lab) {
+        let (requests_sender, requests_receiver) = mpsc::unbounded_channel();
         let streams = Rc::<Streams>::default();
-        let kept = Kept {
-            ask,
+        let handle = LabHandle {
+            requests: requests_sender,
             streams: Rc::clone(&streams),
         };
-        standing.insert(lab, kept);
+        handles.insert(lab, handle);
         let (labs, graveyard) = (Rc::clone(labs), Rc::clone(graveyard));
-        tokio::task::spawn_local(keep(lab, asked, streams, labs, graveyard, say.clone()));
+        tokio::task::spawn_local(run_lab(
+            lab,
+            requests_receiver,
+            streams,
+            labs,
+            graveyard,
+            event_sender.clone(),
+        ));
     } else if matches!(request, Request::Build { .. }) {
         let failure = failure::bug(format!("there is a lab {lab} already"));
-        let _ = say.send(Event::Failed { lab, failure });
+        let _ = event_sender.send(Event::Failed { lab, failure });
         return;
     }
-    let asked = standing
+    let is_sent = handles
         .get(&lab)
-        .is_some_and(|kept| kept.ask.send(request).is_ok());
-    if !asked {
+        .is_some_and(|kept| kept.requests.send(request).is_ok());
+    if !is_sent {
         let failure = failure::bug(format!("there is no lab {lab}"));
-        let _ = say.send(Event::Failed { lab, failure });
+        let _ = event_sender.send(Event::Failed { lab, failure });
     }
 }
 
 /// Runs a lab from its build to its removal.
-async fn keep(
+async fn run_lab(
     id: LabId,
-    mut asked: mpsc::UnboundedReceiver<Request>,
+    mut requests: mpsc::UnboundedReceiver<Request>,
     streams: Rc<Streams>,
     labs: Labs,
-    graveyard: Rc<Graveyard>,
-    say: mpsc::UnboundedSender<Event>,
+    graveyard: Rc<DeferredCleanup>,
+    event_sender: mpsc::UnboundedSender<Event>,
 ) {
-    let tell = |event| drop(say.send(event));
-    let step = |step| tell(Event::Step { lab: id, step });
-    let turned: Rc<dyn Fn(Turn)> = {
-        let say = say.clone();
-        Rc::new(move |turn| drop(say.send(Event::Turned { lab: id, turn })))
+    let send = |event| drop(event_sender.send(event));
+    let step = |step| send(Event::Step { lab: id, step });
+    let on_health_change: Rc<dyn Fn(BackendHealthChange)> = {
+        let say = event_sender.clone();
+        Rc::new(move |turn| drop(say.send(Event::BackendHealthChanged { lab: id, turn })))
     };
-    let mut standing: Option<Lab> = None;
-    while let Some(request) = asked.recv().await {
-        match (request, &mut standing) {
+    let mut running: Option<Lab> = None;
+    while let Some(request) = requests.recv().await {
+        match (request, &mut running) {
             (
                 Request::Build {
                     plan,
@@ -203,32 +219,34 @@ async fn keep(
                 },
                 _,
             ) => {
-                let hush = graveyard.hush();
-                let built = Lab::build(*plan, stays, &step, &turned).await;
-                drop(hush);
-                match built {
+                let guard = graveyard.suspend();
+                let result = Lab::build(*plan, stays, &step, &on_health_change).await;
+                drop(guard);
+                match result {
                     Ok(lab) => {
-                        streams.stand(lab.places());
-                        tell(Event::Built {
+                        streams.set_attach_points(lab.attach_points());
+                        send(Event::Built {
                             lab: id,
                             descriptors: lab.descriptors(),
                             refused: lab.refused().0,
                         });
-                        standing = Some(lab);
+                        running = Some(lab);
                     }
                     Err(failure) => {
-                        tell(Event::Failed { lab: id, failure });
+                        send(Event::Failed { lab: id, failure });
                         break;
                     }
                 }
             }
             (Request::Remove { .. }, _) => break,
-            (request, Some(lab)) => match act(id, request, lab, &step, &turned).await {
-                Ok(event) => tell(event),
-                Err(failure) => tell(Event::Failed { lab: id, failure }),
-            },
+            (request, Some(lab)) => {
+                match handle_request(id, request, lab, &step, &on_health_change).await {
+                    Ok(event) => send(event),
+                    Err(failure) => send(Event::Failed { lab: id, failure }),
+                }
+            }
             (_, None) => {
-                tell(Event::Failed {
+                send(Event::Failed {
                     lab: id,
                     failure: failure::bug(format!("lab {id} does not stand")),
                 });
@@ -236,34 +254,34 @@ async fn keep(
         }
     }
     streams.end().await;
-    if let Some(lab) = standing {
-        graveyard.bury(lab.end());
+    if let Some(lab) = running {
+        graveyard.defer(lab.end());
     }
-    heap::give_back();
+    heap::trim();
     labs.borrow_mut().remove(&id);
-    tell(Event::Gone { lab: id });
+    send(Event::Removed { lab: id });
 }
 
 /// Handles a request to a running lab.
-async fn act(
+async fn handle_request(
     id: LabId,
     request: Request,
     lab: &mut Lab,
     step: &impl Fn(String),
-    turned: &Rc<dyn Fn(Turn)>,
+    on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
 ) -> Result<Event, Failure> {
     Ok(match request {
         Request::Probe { .. } => Event::Probed {
             lab: id,
-            evidence: Box::new(lab.probe(step, turned).await?),
+            evidence: Box::new(lab.probe(step, on_health_change).await?),
         },
         Request::Change { delta, .. } => {
-            lab.change(*delta, step, turned).await?;
+            lab.change(*delta, step, on_health_change).await?;
             Event::Changed { lab: id }
         }
-        Request::Forget { .. } => {
-            lab.forget(step, turned).await?;
-            Event::Forgotten { lab: id }
+        Request::ResetConnections { .. } => {
+            lab.forget(step, on_health_change).await?;
+            Event::ConnectionsReset { lab: id }
         }
         Request::Stop { server, .. } => {
             lab.stop(&server).await?;
@@ -276,16 +294,16 @@ async fn act(
             ..
         } => Event::Served {
             lab: id,
-            version: lab.serve(&namespace, at, objects)?,
+            version: lab.serve_api(&namespace, at, objects)?,
         },
-        Request::Put {
+        Request::UpdateObjects {
             namespace,
             at,
             objects,
             ..
         } => Event::Served {
             lab: id,
-            version: lab.put(&namespace, at, objects)?,
+            version: lab.upsert_objects(&namespace, at, objects)?,
         },
         Request::Start {
             namespace,
@@ -297,7 +315,7 @@ async fn act(
             lab.start(&namespace, &name, &program, &arguments, program::PATH)?;
             Event::Started { lab: id }
         }
-        Request::Look { name, .. } => Event::Looked {
+        Request::ProgramStatus { name, .. } => Event::ProgramStatus {
             lab: id,
             running: lab.look(&name)?,
         },
@@ -307,17 +325,17 @@ async fn act(
             arguments,
             input,
             ..
-        } => Event::Ran {
+        } => Event::ProgramFinished {
             lab: id,
             finished: lab.run(&namespace, &program, &arguments, &input).await?,
         },
         // Other functions handle these requests.
         Request::Build { .. }
         | Request::Remove { .. }
-        | Request::Open { .. }
-        | Request::Tell { .. }
-        | Request::Close { .. }
-        | Request::Greet { .. }
+        | Request::OpenStream { .. }
+        | Request::StreamMessage { .. }
+        | Request::CloseStream { .. }
+        | Request::SetClock { .. }
         | Request::Ping => {
             return Err(failure::bug(format!("lab {id} was asked to {request:?}")));
         }

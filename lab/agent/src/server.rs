@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use super::netns::NetNs;
 use super::{answers, failure, forwarder, http, pktinfo, poll, wire};
 use svclab_model::plan::{Plan, Protocol, Server, ServerKind};
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Maximum number of connections that wait for `accept`. A probe may open thousands in parallel.
 const BACKLOG: i32 = 4096;
@@ -27,25 +27,25 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 ///
 /// When the plan lacks the namespace, or the port is in use.
-pub fn open_in(
+pub fn open_for_plan(
     plan: &Plan,
     namespaces: &HashMap<String, NetNs>,
-    served: &Server,
+    server_plan: &Server,
 ) -> Result<JoinSet<()>, Failure> {
     let (Some(ns), Some(namespace)) = (
-        namespaces.get(&served.namespace),
-        plan.namespace(&served.namespace),
+        namespaces.get(&server_plan.namespace),
+        plan.namespace(&server_plan.namespace),
     ) else {
         return Err(failure::bug(format!(
             "{} listens in {}, which the plan has not got",
-            served.name, served.namespace
+            server_plan.name, server_plan.namespace
         )));
     };
     let mut tasks = JoinSet::new();
-    open(
+    open_sockets(
         ns,
-        served,
-        wire::speaks(namespace, AddressFamily::Inet6),
+        server_plan,
+        wire::has_address_of(namespace, AddressFamily::Inet6),
         &mut tasks,
     )?;
     Ok(tasks)
@@ -56,7 +56,7 @@ pub fn open_in(
 /// # Errors
 ///
 /// When the port is in use or no descriptor is left.
-fn open(
+fn open_sockets(
     ns: &NetNs,
     server: &Server,
     speaks_v6: bool,
@@ -68,27 +68,27 @@ fn open(
         None => vec![Ipv4Addr::UNSPECIFIED.into()],
     };
     for address in addresses {
-        let at = SocketAddr::new(address, server.port);
-        let refuse = |error: &io::Error| unopened(server, at, error);
+        let socket_address = SocketAddr::new(address, server.port);
+        let failure = |error: &io::Error| cannot_open(server, socket_address, error);
         let socket = ns
-            .enter(|| bind(server.protocol, at))
+            .enter(|| bind(server.protocol, socket_address))
             .and_then(|bound| bound)
-            .map_err(|error| refuse(&error))?;
+            .map_err(|error| failure(&error))?;
         match (server.protocol, &server.kind) {
             (_, ServerKind::Holds) => {
                 tasks.spawn_local(async move {
-                    let _held = socket;
+                    let _socket = socket;
                     std::future::pending::<()>().await;
                 });
             }
             (Protocol::Tcp, kind) => {
                 let listener =
-                    TcpListener::from_std(socket.into()).map_err(|error| refuse(&error))?;
+                    TcpListener::from_std(socket.into()).map_err(|error| failure(&error))?;
                 listen(listener, ns, server, kind, tasks);
             }
-            (Protocol::Udp, ServerKind::Answers) => {
-                let socket = poll::register(socket).map_err(|error| refuse(&error))?;
-                tasks.spawn_local(echo(socket, Rc::from(server.name.as_str())));
+            (Protocol::Udp, ServerKind::Identify) => {
+                let socket = poll::register(socket).map_err(|error| failure(&error))?;
+                tasks.spawn_local(answer_datagrams(socket, Rc::from(server.name.as_str())));
             }
             (Protocol::Udp | Protocol::Ping, _) => {
                 return Err(failure::bug(format!(
@@ -110,7 +110,7 @@ fn listen(
     tasks: &mut JoinSet<()>,
 ) {
     match kind {
-        ServerKind::Answers | ServerKind::Holds => {
+        ServerKind::Identify | ServerKind::Holds => {
             tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
         }
         ServerKind::Health {
@@ -119,7 +119,7 @@ fn listen(
         } => {
             tasks.spawn_local(http::serve(listener, service.clone(), *local_endpoints));
         }
-        ServerKind::Forwards {
+        ServerKind::L7Proxy {
             backends,
             retry_after,
         } => {
@@ -133,20 +133,24 @@ fn listen(
     }
 }
 
-fn bind(protocol: Protocol, at: SocketAddr) -> io::Result<Socket> {
+fn bind(protocol: Protocol, address: SocketAddr) -> io::Result<Socket> {
     let kind = if protocol == Protocol::Udp {
         Type::DGRAM
     } else {
         Type::STREAM
     };
-    let socket = Socket::new(Domain::for_address(at), kind.nonblocking().cloexec(), None)?;
-    if at.is_ipv6() {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        kind.nonblocking().cloexec(),
+        None,
+    )?;
+    if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
-    socket.bind(&at.into())?;
+    socket.bind(&address.into())?;
     if protocol == Protocol::Udp {
-        pktinfo::ask(&socket, at.ip())?;
+        pktinfo::enable(&socket, address.ip())?;
     } else {
         socket.listen(BACKLOG)?;
     }
@@ -159,7 +163,7 @@ async fn accept(listener: TcpListener, name: Rc<str>) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    conversations.spawn_local(converse(stream, peer, Rc::clone(&name)));
+                    conversations.spawn_local(answer_requests(stream, peer, Rc::clone(&name)));
                 }
                 // The client closed the connection, or no file descriptor is left. The next accept
                 // may succeed. The probe reports its own result.
@@ -171,25 +175,25 @@ async fn accept(listener: TcpListener, name: Rc<str>) {
 }
 
 /// Request bytes: an answer after which the connection stays open, and the last answer.
-pub const GO_ON: u8 = b'!';
-pub const LAST: u8 = b'?';
+pub const REQUEST_KEEP_OPEN: u8 = b'!';
+pub const REQUEST_LAST: u8 = b'?';
 
 /// Reads a request byte before each answer, so that the verdict "connected" proves data in both
 /// directions.
-async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
-    let mut question = [0; 1];
-    while stream.read_exact(&mut question).await.is_ok() {
-        let said = stream
-            .write_all(answers::give(&name, peer).as_bytes())
+async fn answer_requests(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
+    let mut request = [0; 1];
+    while stream.read_exact(&mut request).await.is_ok() {
+        let written = stream
+            .write_all(answers::record(&name, peer).as_bytes())
             .await;
-        if said.is_err() || question[0] != GO_ON {
+        if written.is_err() || request[0] != REQUEST_KEEP_OPEN {
             let _ = stream.shutdown().await;
             return;
         }
     }
 }
 
-async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
+async fn answer_datagrams(socket: AsyncFd<Socket>, name: Rc<str>) {
     loop {
         let Ok(mut ready) = socket.readable().await else {
             return;
@@ -197,25 +201,25 @@ async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
         // The answer leaves from the destination address of the request, as from a correctly
         // configured server. A server with a wrong source address would be a separate incident.
         let received = ready.try_io(|socket| pktinfo::receive(socket.as_raw_fd()));
-        if let Ok(Ok((peer, asked))) = received {
+        if let Ok(Ok((peer, destination))) = received {
             let _ = pktinfo::send(
                 socket.as_raw_fd(),
-                answers::give(&name, peer).as_bytes(),
+                answers::record(&name, peer).as_bytes(),
                 peer,
-                asked,
+                destination,
             );
         }
     }
 }
 
-fn unopened(server: &Server, at: SocketAddr, error: &io::Error) -> Failure {
+fn cannot_open(server: &Server, address: SocketAddr, error: &io::Error) -> Failure {
     let message = format!(
-        "cannot serve {} on {at} in {}: {error}",
+        "cannot serve {} on {address} in {}: {error}",
         server.name, server.namespace
     );
     if error.raw_os_error() == Some(nix::errno::Errno::EADDRINUSE as i32) {
         return Failure {
-            fault: Fault::Input,
+            fault: FailureKind::Input,
             message,
             remedy: Some(
                 "two pods that share a network namespace cannot serve the same port".to_owned(),
@@ -223,5 +227,5 @@ fn unopened(server: &Server, at: SocketAddr, error: &io::Error) -> Failure {
             rejected: None,
         };
     }
-    failure::machine(message, error)
+    failure::host(message, error)
 }

@@ -10,7 +10,7 @@ use super::netns::NetNs;
 use svclab_model::protocol::Failure;
 
 /// Sysctls to read of each interface and of `all`.
-const SETTINGS: [&str; 2] = ["forwarding", "rp_filter"];
+const SYSCTLS: [&str; 2] = ["forwarding", "rp_filter"];
 
 /// Returns the values by sysctl name. As in `sysctl`, a dot in an interface name becomes a slash.
 /// Sysctls that the kernel lacks are omitted.
@@ -24,19 +24,19 @@ pub fn read<'n>(
     interfaces: impl Iterator<Item = &'n str>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let read = || {
-        let mut read = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for interface in interfaces.chain(["all"]) {
-            for setting in SETTINGS {
+            for setting in SYSCTLS {
                 let file = format!("/proc/sys/net/ipv4/conf/{interface}/{setting}");
                 if let Ok(value) = fs::read_to_string(file) {
                     let interface = interface.replace('.', "/");
                     let key = format!("net.ipv4.conf.{interface}.{setting}");
-                    read.insert(key, value.trim().to_owned());
+                    values.insert(key, value.trim().to_owned());
                 }
             }
         }
-        read
+        values
     };
     ns.enter(read)
-        .map_err(|error| failure::entering(name, &error))
+        .map_err(|error| failure::cannot_enter(name, &error))
 }

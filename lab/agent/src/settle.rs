@@ -7,49 +7,49 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::capture::{Basket, Capture};
+use super::capture::{Capture, CaptureBuffer};
 use super::lab::Lab;
-use super::prober::Waiting;
+use super::prober::PendingConnection;
 use super::saved;
 use super::trace::Trace;
 use svclab_journey::journey::journeys;
-use svclab_journey::settled::Proof;
-use svclab_model::evidence::{Attempt, Evidence, Met, SavedRules, Verdict};
+use svclab_journey::settled::TimeoutProof;
+use svclab_model::evidence::{Attempt, Evidence, SavedRules, TraceEvent, Verdict};
 
 use svclab_model::protocol::Failure;
 
 /// Initial and maximum time without a new packet before the evidence is examined. The pause itself
 /// proves nothing.
-const PAUSES: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(256)];
+const MIN_AND_MAX_PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(256)];
 
 /// Maximum number of packets for which probes are settled. Following more packets takes longer than
 /// waiting.
-const MOST: usize = 10_000;
+const MAX_PACKETS: usize = 10_000;
 
 /// Table identity: backend, IP version and name.
-type Table = (&'static str, u8, String);
+type TableKey = (&'static str, u8, String);
 
 /// Rules of a namespace.
-struct Rules {
+struct NamespaceRules {
     /// Tables that packets had matched when the rules were read.
-    met: BTreeSet<Table>,
+    matched_tables: BTreeSet<TableKey>,
     /// Rules printed by iptables.
     saved: Vec<SavedRules>,
     /// Rules printed by `nft` because no iptables prints them; `None` if there are none.
-    own: Option<String>,
+    native: Option<String>,
 }
 
 /// Evidence recorded so far. All namespaces of the lab must be captured and traced.
 pub struct Settler<'a> {
     lab: &'a Lab,
     captures: &'a [Capture],
-    basket: Rc<RefCell<Basket>>,
+    buffer: Rc<RefCell<CaptureBuffer>>,
     trace: &'a mut Trace,
     /// Rules of the namespaces whose rules packets matched.
-    rules: BTreeMap<String, Rules>,
+    rules: BTreeMap<String, NamespaceRules>,
     /// Number of packets at the last examination, and at the last attempt to prove a timeout.
-    seen: usize,
-    tried: usize,
+    packets_seen: usize,
+    packets_tried: usize,
     pause: Duration,
 }
 
@@ -57,18 +57,18 @@ impl<'a> Settler<'a> {
     pub fn new(
         lab: &'a Lab,
         captures: &'a [Capture],
-        basket: Rc<RefCell<Basket>>,
+        buffer: Rc<RefCell<CaptureBuffer>>,
         trace: &'a mut Trace,
     ) -> Self {
         Self {
             lab,
             captures,
-            basket,
+            buffer: buffer,
             trace,
             rules: BTreeMap::new(),
-            seen: 0,
-            tried: 0,
-            pause: PAUSES[0],
+            packets_seen: 0,
+            packets_tried: 0,
+            pause: MIN_AND_MAX_PAUSE[0],
         }
     }
 
@@ -78,42 +78,48 @@ impl<'a> Settler<'a> {
     /// # Errors
     ///
     /// When the kernel does not list its conntrack entries.
-    pub async fn settled(&mut self, waiting: &[Waiting]) -> Result<Vec<usize>, Failure> {
+    pub async fn find_settled(
+        &mut self,
+        pending: &[PendingConnection],
+    ) -> Result<Vec<usize>, Failure> {
         sleep(self.pause).await;
         let seen = self.drain();
-        let quiet = std::mem::replace(&mut self.seen, seen) == seen;
+        let quiet = std::mem::replace(&mut self.packets_seen, seen) == seen;
         if !quiet {
-            self.pause = PAUSES[0];
+            self.pause = MIN_AND_MAX_PAUSE[0];
             return Ok(Vec::new());
         }
-        self.pause = (2 * self.pause).min(PAUSES[1]);
-        if seen > MOST || std::mem::replace(&mut self.tried, seen) == seen {
+        self.pause = (2 * self.pause).min(MIN_AND_MAX_PAUSE[1]);
+        if seen > MAX_PACKETS || std::mem::replace(&mut self.packets_tried, seen) == seen {
             return Ok(Vec::new());
         }
         let mut evidence = Evidence {
-            attempts: waiting.iter().map(|one| self.attempt(one)).collect(),
+            attempts: pending
+                .iter()
+                .map(|one| self.pending_attempt(one))
+                .collect(),
             ..Evidence::default()
         };
-        (evidence.packets, evidence.packets_left_out) = self.basket.borrow().so_far();
-        self.trace.so_far(&mut evidence)?;
-        self.read(&evidence.met).await?;
+        (evidence.packets, evidence.packets_left_out) = self.buffer.borrow().snapshot();
+        self.trace.snapshot(&mut evidence)?;
+        self.read_rules(&evidence.met).await?;
         // A packet that arrived meanwhile is only partly recorded.
         if self.drain() != seen {
-            self.tried = 0;
+            self.packets_tried = 0;
             return Ok(Vec::new());
         }
         for (name, rules) in &self.rules {
             evidence.rules.extend(rules.saved.iter().cloned());
-            let own = rules.own.clone().map(|own| (name.clone(), own));
-            evidence.nft.extend(own);
+            let native = rules.native.clone().map(|own| (name.clone(), own));
+            evidence.nft.extend(native);
         }
-        let proof = Proof::new(&self.lab.plan, &evidence);
+        let proof = TimeoutProof::new(&self.lab.plan, &evidence);
         let journeys = journeys(&self.lab.plan, &evidence);
         Ok(journeys
             .iter()
             .enumerate()
             .filter(|(_, journey)| proof.timeout(journey).is_ok())
-            .map(|(at, _)| at)
+            .map(|(index, _)| index)
             .collect())
     }
 
@@ -122,46 +128,46 @@ impl<'a> Settler<'a> {
         for capture in self.captures {
             capture.drain();
         }
-        self.basket.borrow().len()
+        self.buffer.borrow().len()
     }
 
     /// Reads the rules of namespaces whose rules packets matched, and reads them again when packets
     /// matched another table.
-    async fn read(&mut self, all: &[Met]) -> Result<(), Failure> {
-        let mut tables: BTreeMap<&str, BTreeSet<Table>> = BTreeMap::new();
-        for met in all {
-            let table = (met.by.word(), met.ip, met.table.clone());
+    async fn read_rules(&mut self, events: &[TraceEvent]) -> Result<(), Failure> {
+        let mut tables: BTreeMap<&str, BTreeSet<TableKey>> = BTreeMap::new();
+        for met in events {
+            let table = (met.by.name(), met.ip, met.table.clone());
             tables.entry(&met.namespace).or_default().insert(table);
         }
         for (name, tables) in tables {
-            let known = self.rules.get(name);
-            if known.is_some_and(|known| known.met == tables) {
+            let current = self.rules.get(name);
+            if current.is_some_and(|known| known.matched_tables == tables) {
                 continue;
             }
             let Some(namespace) = self.lab.plan.namespace(name) else {
                 continue;
             };
-            let ns = self.lab.namespace(name)?;
-            let saved = saved::iptables(ns, namespace, all).await?;
-            let own = saved::nft(ns, name, all, &saved).await;
-            let rules = Rules {
-                met: tables,
+            let ns = self.lab.recorded_namespace(name)?;
+            let saved = saved::read_iptables(ns, namespace, events).await?;
+            let native = saved::nft(ns, name, events, &saved).await;
+            let rules = NamespaceRules {
+                matched_tables: tables,
                 saved,
-                own,
+                native,
             };
             self.rules.insert(name.to_owned(), rules);
         }
         Ok(())
     }
 
-    fn attempt(&self, waiting: &Waiting) -> Attempt {
+    fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
-            probe: self.lab.plan.probes[waiting.at].name.clone(),
-            number: waiting.number,
+            probe: self.lab.plan.probes[pending.at].name.clone(),
+            number: pending.number,
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
-            local: Some(waiting.local),
+            local: Some(pending.local),
             took: Duration::ZERO,
             settled: false,
             error: None,

@@ -8,26 +8,26 @@
 use super::kernel_file;
 
 /// File with one line per processor (Linux v6.12, `net/core/net-procfs.c`, `softnet_seq_show`).
-const FILE: &str = "/proc/net/softnet_stat";
+const STAT_FILE: &str = "/proc/net/softnet_stat";
 
 /// Columns: dropped packets, queued packets (since Linux 5.10), and processor number.
-const DROPPED: usize = 1;
-const WAITING: usize = 11;
-const PROCESSOR: usize = 12;
+const DROPPED_COLUMN: usize = 1;
+const QUEUED_COLUMN: usize = 11;
+const PROCESSOR_COLUMN: usize = 12;
 
 /// Queues of all processors at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Queues {
+pub struct BacklogQueues {
     /// Number of packets dropped since the kernel started.
     pub dropped: u64,
     /// Processors with queued packets.
     pub busy: Vec<u32>,
 }
 
-impl Queues {
+impl BacklogQueues {
     /// Reads the queues. If the kernel does not report them, they count as empty.
     pub fn read() -> Self {
-        Self::parse(&kernel_file::read(FILE))
+        Self::parse(&kernel_file::read(STAT_FILE))
     }
 
     fn parse(text: &str) -> Self {
@@ -37,8 +37,10 @@ impl Queues {
                 .split_whitespace()
                 .map(|column| u32::from_str_radix(column, 16).unwrap_or(0))
                 .collect();
-            queues.dropped += columns.get(DROPPED).copied().map_or(0, u64::from);
-            if let (Some(1..), Some(processor)) = (columns.get(WAITING), columns.get(PROCESSOR)) {
+            queues.dropped += columns.get(DROPPED_COLUMN).copied().map_or(0, u64::from);
+            if let (Some(1..), Some(processor)) =
+                (columns.get(QUEUED_COLUMN), columns.get(PROCESSOR_COLUMN))
+            {
                 queues.busy.push(*processor);
             }
         }
@@ -51,33 +53,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_of_two_processors_are_read() {
+    fn queues_two_processors_are_parsed() {
         let text = "\
 00001cf8 00000002 00000000 0 0 0 0 0 0 00000000 00000000 00000000 00000000 00000000 00000000
 0000000a 00000001 00000000 0 0 0 0 0 0 00000000 00000000 0000001f 00000003 0000001f 00000000
 ";
-        let wanted = Queues {
+        let expected = BacklogQueues {
             dropped: 3,
             busy: vec![3],
         };
-        assert_eq!(Queues::parse(text), wanted);
+        assert_eq!(BacklogQueues::parse(text), expected);
     }
 
     #[test]
     fn queues_kernel_without_lengths_are_empty() {
-        let wanted = Queues {
+        let expected = BacklogQueues {
             dropped: 1,
             busy: Vec::new(),
         };
         assert_eq!(
-            Queues::parse("0000000a 00000001 0 0 0 0 0 0 0 0 0\n"),
-            wanted
+            BacklogQueues::parse("0000000a 00000001 0 0 0 0 0 0 0 0 0\n"),
+            expected
         );
-        assert_eq!(Queues::parse(""), Queues::default());
+        assert_eq!(BacklogQueues::parse(""), BacklogQueues::default());
     }
 
     #[test]
-    fn queues_of_this_machine_have_a_line_for_each_processor() {
-        assert!(kernel_file::read(FILE).lines().count() > 0);
+    fn host_queue_file_is_not_empty() {
+        assert!(kernel_file::read(STAT_FILE).lines().count() > 0);
     }
 }

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 
-use super::capture::{self, Basket, Capture};
+use super::capture::{self, Capture, CaptureBuffer};
 use super::delay::Delay;
-use super::dialogue::{self, Open};
+use super::dialogue::{self, OpenConnection};
 use super::lab::Lab;
 use super::netns::NetNs;
-use super::rest::{Unresolved, Watched};
+use super::rest::{Recorders, UnresolvedNeighbours};
 use super::settle::Settler;
-use super::softnet::Queues;
+use super::softnet::BacklogQueues;
 use super::trace::Trace;
 use super::{counters, held, prober, real_proxy, saved, settings};
 use svclab_model::evidence::{Attempt, Evidence, Packet, Verdict};
@@ -27,60 +27,60 @@ impl Lab {
     /// # Errors
     ///
     /// When a probe cannot run or evidence cannot be recorded.
-    pub(super) async fn stage(
+    pub(super) async fn run_stage(
         &self,
-        open: Vec<Open>,
+        open: Vec<OpenConnection>,
         next: Option<&[Probe]>,
         step: &impl Fn(String),
-    ) -> Result<(Evidence, Vec<Open>), Failure> {
+    ) -> Result<(Evidence, Vec<OpenConnection>), Failure> {
         step("watch its packets".to_owned());
         let watch = &self.plan.watch;
-        let basket = Rc::new(RefCell::new(Basket::default()));
+        let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
         let settles = self.plan.probes.iter().any(|probe| probe.settle);
-        let captures = self.capture(&basket, |name| {
+        let captures = self.start_captures(&buffer, |name| {
             settles || watch.packets.iter().any(|own| own == name)
         })?;
         let mut before = HashMap::new();
         for name in &watch.counters {
-            let counters = counters::read(self.namespace(name)?, name)?;
+            let counters = counters::read(self.recorded_namespace(name)?, name)?;
             counters::check(watch.named_counters.get(name), &counters, name)?;
             before.insert(name.clone(), counters);
         }
-        let traced = if settles {
-            self.places_of(|_| true)
+        let namespaces = if settles {
+            self.trace_targets(|_| true)
         } else {
-            self.places_of(|namespace| watch.trace.contains(&namespace.name))
+            self.trace_targets(|namespace| watch.trace.contains(&namespace.name))
         };
-        let mut trace = Trace::begin(traced?.into_iter())?;
+        let mut trace = Trace::start(namespaces?.into_iter())?;
         step("run its probes".to_owned());
-        let (delay, queues) = (Delay::begin(), Queues::read());
+        let (delay, queues) = (Delay::start(), BacklogQueues::read());
         let late_timers = self.late_timers();
         let settler = trace
             .as_mut()
             .filter(|_| settles)
-            .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
+            .map(|trace| Settler::new(self, &captures, Rc::clone(&buffer), trace));
         let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        attempts.extend(dialogue::speak(open).await?);
+        attempts.extend(dialogue::exchange_again(open).await?);
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
-        certain(&attempts, queues.dropped, Queues::read().dropped)?;
+        check_not_overloaded(&attempts, queues.dropped, BacklogQueues::read().dropped)?;
         if self.late_timers() > late_timers {
-            return Err(Failure::slow(
+            return Err(Failure::too_busy(
                 "the probes",
                 "a balancer was late when the kernel gave up a backend",
             ));
         }
         let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
-            Unresolved::new()
+            UnresolvedNeighbours::new()
         } else {
-            let watched = Watched {
+            let recorders = Recorders {
                 captures: &captures,
-                basket: &basket,
+                buffer: &buffer,
                 trace: trace.as_mut().filter(|_| !watch.trace.is_empty()),
             };
-            self.rest(watched).await?
+            self.quiesce(recorders).await?
         };
         // The kernel needs time to close the sockets, which runs in parallel with the following
         // reads.
@@ -89,21 +89,21 @@ impl Lab {
         let mut evidence = Evidence {
             attempts,
             unresolved,
-            late_ms: delay.of_this(),
+            late_ms: delay.process_ms(),
             ..Evidence::default()
         };
-        (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
-        let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
-        evidence.packets.retain(watched);
-        let traced = match trace {
+        (evidence.packets, evidence.packets_left_out) = buffer.borrow_mut().take();
+        let is_requested = |packet: &Packet| watch.packets.contains(&packet.namespace);
+        evidence.packets.retain(is_requested);
+        let closing_trace = match trace {
             Some(trace) if watch.trace.is_empty() => Some(trace.close()),
             Some(trace) => Some(trace.end(&mut evidence)?),
             None => None,
         };
         self.read_back(&before, &mut evidence).await?;
-        closing.over().await;
-        if let Some(traced) = traced {
-            traced.over().await;
+        closing.wait().await;
+        if let Some(traced) = closing_trace {
+            traced.wait().await;
         }
         Ok((evidence, open))
     }
@@ -118,30 +118,32 @@ impl Lab {
     /// # Errors
     ///
     /// When a namespace cannot be entered or the kernel refuses the socket.
-    pub(super) fn capture(
+    pub(super) fn start_captures(
         &self,
-        basket: &Rc<RefCell<Basket>>,
-        of: impl Fn(&str) -> bool,
+        buffer: &Rc<RefCell<CaptureBuffer>>,
+        is_selected: impl Fn(&str) -> bool,
     ) -> Result<Vec<Capture>, Failure> {
-        let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter(|(namespace, _)| of(&namespace.name))
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces
+            .filter(|(namespace, _)| is_selected(&namespace.name))
             .map(|(namespace, wire)| {
-                let ns = self.namespace(&namespace.name)?;
-                Capture::begin(ns, &namespace.name, wire.names(), Rc::clone(basket))
+                let ns = self.recorded_namespace(&namespace.name)?;
+                Capture::start(ns, &namespace.name, wire.names(), Rc::clone(buffer))
             })
             .collect()
     }
 
     /// Returns some of the namespaces, each with its interfaces by index.
     #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
-    fn places_of(
+    fn trace_targets(
         &self,
-        some: impl Fn(&Namespace) -> bool,
+        is_selected: impl Fn(&Namespace) -> bool,
     ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
-        let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter(|(namespace, _)| some(namespace))
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces
+            .filter(|(namespace, _)| is_selected(namespace))
             .map(|(namespace, wire)| {
-                let ns = self.namespace(&namespace.name)?;
+                let ns = self.recorded_namespace(&namespace.name)?;
                 Ok((ns, namespace, wire.names()))
             })
             .collect()
@@ -155,25 +157,25 @@ impl Lab {
     ) -> Result<(), Failure> {
         let watch = &self.plan.watch;
         for (name, before) in before {
-            let after = counters::read(self.namespace(name)?, name)?;
+            let after = counters::read(self.recorded_namespace(name)?, name)?;
             evidence
                 .counters
-                .insert(name.clone(), counters::growth(before, &after));
+                .insert(name.clone(), counters::diff(before, &after));
         }
         self.read_rules(evidence).await?;
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             if watch.trace.contains(&namespace.name) {
-                let ns = self.namespace(&namespace.name)?;
+                let ns = self.recorded_namespace(&namespace.name)?;
                 let names = wire.names();
                 let names = names.values().map(String::as_str);
                 let settings = settings::read(ns, &namespace.name, names)?;
                 evidence.settings.insert(namespace.name.clone(), settings);
             }
         }
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            let ns = self.namespace(&namespace.name)?;
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
+            let ns = self.recorded_namespace(&namespace.name)?;
             if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.real_proxy(namespace)).await?
+                held::read(ns, wire, namespace, watch, self.real_proxy_mode(namespace)).await?
             {
                 evidence.held.insert(namespace.name.clone(), held);
             }
@@ -186,20 +188,20 @@ impl Lab {
 
     /// Reads the rules of the namespaces whose rules the plan requests.
     async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let met = &evidence.met;
-        let watched = self.plan.watch.rules.iter();
+        let events = &evidence.met;
+        let requested = self.plan.watch.rules.iter();
         let read =
-            watched
+            requested
                 .filter_map(|name| self.plan.namespace(name))
                 .map(|namespace| async move {
-                    let ns = self.namespace(&namespace.name)?;
-                    let saved = saved::iptables(ns, namespace, met).await?;
-                    let own = saved::nft(ns, &namespace.name, met, &saved).await;
-                    Ok::<_, Failure>((saved, own.map(|own| (namespace.name.clone(), own))))
+                    let ns = self.recorded_namespace(&namespace.name)?;
+                    let saved = saved::read_iptables(ns, namespace, events).await?;
+                    let native = saved::nft(ns, &namespace.name, events, &saved).await;
+                    Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
                 });
-        let (saved, own): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
+        let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
         evidence.rules = saved.into_iter().flatten().collect();
-        evidence.nft = own.into_iter().flatten().collect();
+        evidence.nft = native.into_iter().flatten().collect();
         Ok(())
     }
 }
@@ -210,7 +212,7 @@ impl Lab {
 ///
 /// When the kernel dropped packets from a full queue during the probes: its drop counts `before`
 /// and `after` differ.
-fn certain(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
+fn check_not_overloaded(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
     let unanswered =
         |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);
     let Some(attempt) = attempts.iter().find(unanswered) else {
@@ -218,7 +220,7 @@ fn certain(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure>
     };
     match after.saturating_sub(before) {
         0 => Ok(()),
-        dropped => Err(Failure::slow(
+        dropped => Err(Failure::too_busy(
             &format!("the probe {}", attempt.probe),
             format!("the kernel dropped {dropped} packets because too many waited for a processor"),
         )),
@@ -227,24 +229,24 @@ fn certain(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure>
 
 #[cfg(test)]
 mod tests {
-    use super::super::exchange::{Doubt, Outcome};
+    use super::super::exchange::{ExchangeResult, UnreliableReason};
     use super::super::prober;
     use super::*;
 
-    fn attempt(verdict: Verdict, doubt: Option<Doubt>) -> Result<Attempt, Failure> {
-        let outcome = Outcome {
-            doubt,
-            ..Outcome::ended(verdict, None, None)
+    fn new_attempt(verdict: Verdict, doubt: Option<UnreliableReason>) -> Result<Attempt, Failure> {
+        let outcome = ExchangeResult {
+            unreliable: doubt,
+            ..ExchangeResult::without_answer(verdict, None, None)
         };
-        prober::certain("call", 0, std::time::Duration::ZERO, outcome)
+        prober::to_attempt("call", 0, std::time::Duration::ZERO, outcome)
     }
 
     #[test]
-    fn timeout_kernel_dropped_packets_is_no_verdict() {
+    fn timeout_with_dropped_packets_returns_error() {
         for verdict in [Verdict::Timeout, Verdict::Silent] {
-            let attempts = [attempt(verdict, None).unwrap()];
-            assert_eq!(certain(&attempts, 3, 3), Ok(()));
-            let failure = certain(&attempts, 3, 5).unwrap_err();
+            let attempts = [new_attempt(verdict, None).unwrap()];
+            assert_eq!(check_not_overloaded(&attempts, 3, 3), Ok(()));
+            let failure = check_not_overloaded(&attempts, 3, 5).unwrap_err();
             assert_eq!(
                 failure.message,
                 "this machine is too busy for a verdict on the probe call: the kernel dropped 2 \
@@ -254,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn answer_kernel_dropped_packets_is_a_verdict() {
-        let attempts = [attempt(Verdict::Connected, None).unwrap()];
-        assert_eq!(certain(&attempts, 3, 5), Ok(()));
+    fn answer_with_dropped_packets_is_verdict() {
+        let attempts = [new_attempt(Verdict::Connected, None).unwrap()];
+        assert_eq!(check_not_overloaded(&attempts, 3, 5), Ok(()));
     }
 
     #[test]
-    fn verdict_in_doubt_is_a_failure_of_a_busy_machine() {
-        let queued = attempt(Verdict::Timeout, Some(Doubt::Queued)).unwrap_err();
+    fn unreliable_verdict_returns_busy_error() {
+        let queued = new_attempt(Verdict::Timeout, Some(UnreliableReason::Queued)).unwrap_err();
         assert_eq!(
             queued.message,
             "this machine is too busy for a verdict on the probe call: packets waited for a \
@@ -274,7 +276,7 @@ mod tests {
                  processors busy"
             )
         );
-        let late = attempt(Verdict::Timeout, Some(Doubt::Late)).unwrap_err();
+        let late = new_attempt(Verdict::Timeout, Some(UnreliableReason::Late)).unwrap_err();
         assert_eq!(
             late.message,
             "this machine is too busy for a verdict on the probe call: an answer was so slow \

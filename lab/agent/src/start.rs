@@ -9,14 +9,14 @@ use super::exchange::Exchange;
 use super::netns::NetNs;
 use super::{failure, ping, ports, tcp, udp};
 use svclab_model::plan::{Probe, Protocol};
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Returns the source namespace of a probe.
 ///
 /// # Errors
 ///
 /// When no namespace has this name.
-pub fn place<'n>(
+pub fn source_namespace<'n>(
     probe: &Probe,
     namespaces: &'n HashMap<String, NetNs>,
 ) -> Result<&'n NetNs, Failure> {
@@ -33,7 +33,7 @@ pub fn place<'n>(
 /// # Errors
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
-pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
+pub fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     inside(probe, ns, || match probe.protocol {
         Protocol::Tcp => tcp::begin(probe, ns),
         Protocol::Udp => udp::begin(probe, ns.ports()),
@@ -53,18 +53,18 @@ pub fn inside<T>(
 ) -> Result<T, Failure> {
     ns.enter(begin)
         .and_then(|begun| begun)
-        .map_err(|error| unbegun(probe, &error))
+        .map_err(|error| cannot_start(probe, &error))
 }
 
 /// Returns the failure of a probe that cannot start.
-fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
+fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
     let message = format!(
         "cannot begin the probe {} from {}: {error}",
         probe.name, probe.from
     );
     if ports::is_exhausted(error) || error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
         return Failure {
-            fault: Fault::Input,
+            fault: FailureKind::Input,
             message,
             remedy: Some(match probe.bind {
                 // A case has fewer connections than a namespace has ports.
@@ -81,7 +81,7 @@ fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
             rejected: None,
         };
     }
-    failure::machine(message, error)
+    failure::host(message, error)
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     use svclab_model::plan::Target;
 
     #[test]
-    fn probe_to_an_ipv6_address_names_the_missing_address() {
+    fn ipv6_probe_without_source_names_missing_address() {
         let remedy = |address: &str| {
             let probe = Probe {
                 name: "call".to_owned(),
@@ -108,7 +108,7 @@ mod tests {
                 settle: false,
                 after: None,
             };
-            unbegun(&probe, &Errno::EADDRNOTAVAIL.into())
+            cannot_start(&probe, &Errno::EADDRNOTAVAIL.into())
                 .remedy
                 .unwrap()
         };

@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::capture::{self, Basket};
+use super::capture::{self, CaptureBuffer};
 use super::delay::Delay;
-use super::dialogue::Open;
+use super::dialogue::OpenConnection;
 use super::lab::Lab;
-use super::scout::Scouts;
+use super::scout::ConvergenceProbes;
 use super::{conntrack, real_proxy};
 use svclab_model::evidence::{Attempt, StepEvidence};
 use svclab_model::plan::{Delta, Probe, Step};
-use svclab_model::protocol::{Failure, Turn};
+use svclab_model::protocol::{BackendHealthChange, Failure};
 
 impl Lab {
     /// Makes a step, runs its probes and repeats the exchange on the `open` connections. Then opens
@@ -21,81 +21,84 @@ impl Lab {
     ///
     /// When the lab cannot be changed, a probe cannot run, evidence cannot be recorded, or a
     /// kube-proxy does not write its rules.
-    pub(super) async fn make(
+    pub(super) async fn make_step(
         &mut self,
-        made: &Step,
-        open: Vec<Open>,
+        planned_step: &Step,
+        open: Vec<OpenConnection>,
         next: Option<&[Probe]>,
         step: &impl Fn(String),
-        turned: &Rc<dyn Fn(Turn)>,
-    ) -> Result<(StepEvidence, Vec<Open>), Failure> {
-        let name = &made.name;
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+    ) -> Result<(StepEvidence, Vec<OpenConnection>), Failure> {
+        let name = &planned_step.name;
         step(format!("make the step {name}"));
-        let basket = Rc::new(RefCell::new(Basket::default()));
-        let captures = match &made.told {
-            Some(_) => self.capture(&basket, |_| true)?,
+        let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
+        let captures = match &planned_step.told {
+            Some(_) => self.start_captures(&buffer, |_| true)?,
             None => Vec::new(),
         };
-        let before = real_proxy::before(self, made.told.as_ref()).await?;
-        let changed = basket.borrow_mut().now();
-        let delay = Delay::begin();
-        if let Some(told) = &made.told {
-            self.plan.objects.clone_from(&told.objects);
-            real_proxy::tell(self, &told.objects)?;
+        let before = real_proxy::before(self, planned_step.told.as_ref()).await?;
+        let changed = buffer.borrow_mut().now();
+        let delay = Delay::start();
+        if let Some(update) = &planned_step.told {
+            self.plan.objects.clone_from(&update.objects);
+            real_proxy::update_objects(self, &update.objects)?;
         }
         let delta = Delta {
-            probes: Some(made.probes.clone()),
-            ..made.delta.clone()
+            probes: Some(planned_step.probes.clone()),
+            ..planned_step.delta.clone()
         };
-        self.change(delta, step, turned).await?;
-        for (name, stale) in &made.forget {
-            conntrack::forget_stale(self.namespace(name)?, name, stale)?;
+        self.change(delta, step, on_health_change).await?;
+        for (name, stale) in &planned_step.forget {
+            conntrack::delete_stale(self.recorded_namespace(name)?, name, stale)?;
         }
-        let scouts = match &made.told {
-            Some(told) => self.wait(told, &before, &made.probes, step).await?,
+        let scouts = match &planned_step.told {
+            Some(update) => {
+                self.wait_for_proxies(update, &before, &planned_step.probes, step)
+                    .await?
+            }
             None => Vec::new(),
         };
-        let applied = basket.borrow_mut().now();
+        let applied = buffer.borrow_mut().now();
         for capture in &captures {
             capture.drain();
         }
         let closing = capture::end(captures).await;
-        let (packets, _) = basket.borrow_mut().take();
-        let (evidence, opened) = self.stage(open, next, step).await?;
-        closing.over().await;
-        let seen = StepEvidence {
+        let (packets, _) = buffer.borrow_mut().take();
+        let (evidence, opened) = self.run_stage(open, next, step).await?;
+        closing.wait().await;
+        let step_evidence = StepEvidence {
             name: name.clone(),
             changed,
             applied,
             scouts,
-            late_ms: delay.of_any(),
+            late_ms: delay.host_ms(),
             packets,
             evidence: Box::new(evidence),
         };
-        Ok((seen, opened))
+        Ok((step_evidence, opened))
     }
 
     /// Waits until every kube-proxy has applied its updates, and repeats the step's probes
     /// meanwhile.
-    async fn wait(
+    async fn wait_for_proxies(
         &self,
-        told: &svclab_model::plan::Told,
-        before: &real_proxy::Before,
+        update: &svclab_model::plan::ApiUpdate,
+        before: &real_proxy::MetricsBefore,
         probes: &[Probe],
         step: &impl Fn(String),
     ) -> Result<Vec<Attempt>, Failure> {
         step("wait for its kube-proxies' rules".to_owned());
-        let mut scouts = Scouts::of(probes, &self.namespaces);
-        let heard = real_proxy::heard(self, told, before);
-        tokio::pin!(heard);
+        let mut scouts = ConvergenceProbes::new(probes, &self.namespaces);
+        let updates_applied = real_proxy::wait_until_applied(self, update, before);
+        tokio::pin!(updates_applied);
         loop {
             tokio::select! {
                 biased;
-                heard = &mut heard => {
+                heard = &mut updates_applied => {
                     heard?;
                     break;
                 }
-                sent = scouts.send() => sent?,
+                round = scouts.send() => round?,
             }
         }
         Ok(scouts.end().await)

@@ -37,8 +37,8 @@ impl Stream {
     /// # Errors
     ///
     /// When reading fails.
-    pub fn read_now(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
-        match nix::unistd::read(self.0.get_ref(), room) {
+    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match nix::unistd::read(self.0.get_ref(), buffer) {
             Ok(length) => Ok(Some(length)),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -103,17 +103,17 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
-    async fn what_is_written_is_read_however_long_it_is() {
-        let (from, to) = nix::unistd::pipe().unwrap();
-        let (mut from, mut to) = (Stream::new(from).unwrap(), Stream::new(to).unwrap());
+    async fn long_write_is_read_completely() {
+        let (reader, to) = nix::unistd::pipe().unwrap();
+        let (mut reader, mut to) = (Stream::new(reader).unwrap(), Stream::new(to).unwrap());
         // Longer than the buffer of a pipe.
         let long: Vec<u8> = (0..1_000_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         let mut read = vec![0; long.len()];
-        let (written, filled) = tokio::join!(to.write_all(&long), from.read_exact(&mut read));
+        let (written, filled) = tokio::join!(to.write_all(&long), reader.read_exact(&mut read));
         written.unwrap();
         filled.unwrap();
         assert_eq!(read, long);
         drop(to);
-        assert_eq!(from.read(&mut read).await.unwrap(), 0);
+        assert_eq!(reader.read(&mut read).await.unwrap(), 0);
     }
 }

@@ -11,11 +11,13 @@ use tokio::task::JoinSet;
 use super::netns::NetNs;
 use super::{exec, failure, tap};
 use svclab_model::protocol::Failure;
-use svclab_model::protocol::stream::{FromStream, Opening, StreamId, ToStream, WINDOW};
+use svclab_model::protocol::stream::{
+    FromStream, MAX_UNACKNOWLEDGED, StreamId, StreamRequest, ToStream,
+};
 
 /// Namespace of a running lab, with the data needed to attach a stream.
 #[derive(Clone)]
-pub struct Place {
+pub struct AttachPoint {
     /// Network namespace.
     pub ns: NetNs,
     /// Names of its interfaces, by index.
@@ -26,69 +28,69 @@ pub struct Place {
 #[derive(Default)]
 pub struct Streams {
     /// Namespaces by name. Empty before the lab runs and after it ends.
-    places: RefCell<HashMap<String, Place>>,
-    open: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
+    attach_points: RefCell<HashMap<String, AttachPoint>>,
+    message_senders: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
     tasks: RefCell<JoinSet<()>>,
 }
 
 /// Function that sends a message of a stream to the client.
-pub type Say = Rc<dyn Fn(FromStream)>;
+pub type SendToClient = Rc<dyn Fn(FromStream)>;
 
 impl Streams {
     /// Sets the namespaces of the running lab, which permits streams.
-    pub fn stand(&self, places: HashMap<String, Place>) {
-        *self.places.borrow_mut() = places;
+    pub fn set_attach_points(&self, places: HashMap<String, AttachPoint>) {
+        *self.attach_points.borrow_mut() = places;
     }
 
     /// Opens a stream, which sends its messages with `say`.
-    pub fn open(self: &Rc<Self>, id: StreamId, opening: Opening, say: Say) {
-        let (tell, told) = mpsc::unbounded_channel();
-        if self.open.borrow().contains_key(&id) {
-            say(failed(failure::bug(format!(
+    pub fn open(self: &Rc<Self>, id: StreamId, request: StreamRequest, send: SendToClient) {
+        let (message_sender, message_receiver) = mpsc::unbounded_channel();
+        if self.message_senders.borrow().contains_key(&id) {
+            send(failed(failure::bug(format!(
                 "there is a stream {id} already"
             ))));
             return;
         }
-        self.open.borrow_mut().insert(id, tell);
+        self.message_senders.borrow_mut().insert(id, message_sender);
         let streams = Rc::clone(self);
         let mut tasks = self.tasks.borrow_mut();
         while tasks.try_join_next().is_some() {}
         tasks.spawn_local(async move {
-            let last = match streams.attach(opening, told, &say).await {
+            let last_message = match streams.attach(request, message_receiver, &send).await {
                 Ok(last) => last,
-                Err(refused) => refused,
+                Err(failure) => failure,
             };
-            streams.open.borrow_mut().remove(&id);
-            say(last);
+            streams.message_senders.borrow_mut().remove(&id);
+            send(last_message);
         });
     }
 
     async fn attach(
         &self,
-        opening: Opening,
-        told: mpsc::UnboundedReceiver<ToStream>,
-        say: &Say,
+        request: StreamRequest,
+        messages: mpsc::UnboundedReceiver<ToStream>,
+        send: &SendToClient,
     ) -> Result<FromStream, FromStream> {
-        match opening {
-            Opening::Exec(wanted) => {
-                let place = self.place(&wanted.namespace).map_err(failed)?;
-                exec::run(&place.ns, wanted, told, say).await
+        match request {
+            StreamRequest::Exec(request) => {
+                let place = self.attach_point(&request.namespace).map_err(failed)?;
+                exec::run(&place.ns, request, messages, send).await
             }
-            Opening::Capture { of } => {
+            StreamRequest::Capture { of } => {
                 let taps = of
                     .into_iter()
-                    .map(|wanted| {
-                        let place = self.place(&wanted.namespace)?;
-                        tap::Tap::open(&place, wanted)
+                    .map(|request| {
+                        let place = self.attach_point(&request.namespace)?;
+                        tap::LiveCapture::open(&place, request)
                     })
                     .collect::<Result<Vec<_>, Failure>>();
-                Ok(tap::run(taps.map_err(failed)?, told, say).await)
+                Ok(tap::run(taps.map_err(failed)?, messages, send).await)
             }
         }
     }
 
-    fn place(&self, namespace: &str) -> Result<Place, Failure> {
-        self.places
+    fn attach_point(&self, namespace: &str) -> Result<AttachPoint, Failure> {
+        self.attach_points
             .borrow()
             .get(namespace)
             .cloned()
@@ -96,22 +98,22 @@ impl Streams {
     }
 
     /// Sends a message to a stream. A message to a closed stream is dropped.
-    pub fn tell(&self, id: StreamId, word: ToStream) {
-        if let Some(tell) = self.open.borrow().get(&id) {
-            let _ = tell.send(word);
+    pub fn send(&self, id: StreamId, message: ToStream) {
+        if let Some(message_sender) = self.message_senders.borrow().get(&id) {
+            let _ = message_sender.send(message);
         }
     }
 
     /// Closes a stream whose client has disconnected.
     pub fn close(&self, id: StreamId) {
-        self.open.borrow_mut().remove(&id);
+        self.message_senders.borrow_mut().remove(&id);
     }
 
     /// Ends all streams. When this function returns, their programs have ended.
     pub async fn end(&self) {
-        self.places.borrow_mut().clear();
+        self.attach_points.borrow_mut().clear();
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
-        self.open.borrow_mut().clear();
+        self.message_senders.borrow_mut().clear();
         while tasks.join_next().await.is_some() {}
     }
 }
@@ -130,7 +132,7 @@ pub struct Window(Semaphore);
 
 impl Default for Window {
     fn default() -> Self {
-        Self(Semaphore::new(WINDOW))
+        Self(Semaphore::new(MAX_UNACKNOWLEDGED))
     }
 }
 
@@ -144,9 +146,9 @@ impl Window {
     }
 
     /// Records an acknowledgement.
-    pub fn answered(&self) {
+    pub fn acknowledge(&self) {
         // An acknowledgement of a message that was never sent has no effect.
-        if self.0.available_permits() < WINDOW {
+        if self.0.available_permits() < MAX_UNACKNOWLEDGED {
             self.0.add_permits(1);
         }
     }

@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 
 use super::netns::NetNs;
 use super::program;
-use svclab_model::evidence::Surroundings;
+use svclab_model::evidence::Environment;
 
 /// Programs that a plan may need. Each prints its version with `--version`.
-const PROGRAMS: [&str; 4] = [
+const VERSIONED_PROGRAMS: [&str; 4] = [
     "iptables-nft-restore",
     "iptables-legacy-restore",
     "ipset",
@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 4] = [
 /// Whether querying a program's version leaves the kernel unchanged. `ipset` also queries the
 /// kernel for a version, which makes the kernel load `ip_set` (observed with ipset 7.17 on Debian's
 /// 6.12).
-fn is_harmless(program: &str) -> bool {
+fn is_version_query_safe(program: &str) -> bool {
     if program != "ipset" {
         return true;
     }
@@ -33,20 +33,20 @@ fn is_harmless(program: &str) -> bool {
 
 /// Reads the versions of the kernel and of the programs. Omits a program that is missing, prints no
 /// version, or would make the kernel load a module.
-pub async fn look(home: &NetNs) -> Surroundings {
+pub async fn look(own_namespace: &NetNs) -> Environment {
     let kernel = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())
         .unwrap_or_default();
-    let asked = join_all(PROGRAMS.map(|program| async move {
-        if !is_harmless(program) {
+    let versions = join_all(VERSIONED_PROGRAMS.map(|program| async move {
+        if !is_version_query_safe(program) {
             return None;
         }
-        let finished = program::run(home, "itself", program, &["--version"], "")
+        let finished = program::run(own_namespace, "itself", program, &["--version"], "")
             .await
             .ok()?;
         let line = finished.stdout.lines().next()?.trim().to_owned();
         finished.success.then(|| (program.to_owned(), line))
     }));
-    let tools: BTreeMap<_, _> = asked.await.into_iter().flatten().collect();
-    Surroundings { kernel, tools }
+    let tools: BTreeMap<_, _> = versions.await.into_iter().flatten().collect();
+    Environment { kernel, tools }
 }

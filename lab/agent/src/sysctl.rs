@@ -9,7 +9,7 @@ use super::failure;
 use super::netns::NetNs;
 use svclab_diagnostic::shortage;
 use svclab_model::plan::Sysctl;
-use svclab_model::protocol::{Failure, Fault, SYSCTL};
+use svclab_model::protocol::{Failure, FailureKind, SYSCTL};
 
 /// Writes sysctls in order. A failure does not stop the remaining writes, so that the error names
 /// all rejected sysctls.
@@ -22,31 +22,31 @@ pub fn write<'a>(
     name: &str,
     settings: impl Iterator<Item = &'a Sysctl>,
 ) -> Result<(), Failure> {
-    let all = || {
+    let write_all = || {
         let mut first: Option<Failure> = None;
         for setting in settings {
-            let Err(failure) = one(name, setting) else {
+            let Err(failure) = write_one(name, setting) else {
                 continue;
             };
             match first.as_mut().and_then(|first| first.rejected.as_mut()) {
-                Some(rejected) => rejected.others.push(line(setting)),
-                None => first = Some(failure::of(failure, name, SYSCTL, line(setting))),
+                Some(rejected) => rejected.others.push(render(setting)),
+                None => first = Some(failure::of(failure, name, SYSCTL, render(setting))),
             }
         }
         first.map_or(Ok(()), Err)
     };
-    ns.enter(all)
-        .unwrap_or_else(|error| Err(failure::entering(name, &error)))
+    ns.enter(write_all)
+        .unwrap_or_else(|error| Err(failure::cannot_enter(name, &error)))
 }
 
 /// Renders a sysctl as an argument of `sysctl -w`.
-fn line(setting: &Sysctl) -> String {
+fn render(setting: &Sysctl) -> String {
     format!("{}={}", setting.key, setting.value)
 }
 
-fn one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
-    let path = path(&setting.key)
-        .ok_or_else(|| refused(name, setting, "it is not under `net.`", Fault::Input))?;
+fn write_one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
+    let path = sysctl_path(&setting.key)
+        .ok_or_else(|| cannot_set(name, setting, "it is not under `net.`", FailureKind::Input))?;
     let Err(error) = fs::write(path, &setting.value) else {
         return Ok(());
     };
@@ -55,37 +55,43 @@ fn one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
             return Ok(());
         }
         let why = "this kernel has no such setting";
-        return Err(refused(name, setting, why, Fault::Machine));
+        return Err(cannot_set(name, setting, why, FailureKind::Machine));
     }
     if shortage::remedy(&error).is_some() {
         let message = format!(
             "cannot set {} = {} in {name}: {error}",
             setting.key, setting.value
         );
-        return Err(failure::machine(message, &error));
+        return Err(failure::host(message, &error));
     }
-    Err(refused(name, setting, &error.to_string(), Fault::Input))
+    Err(cannot_set(
+        name,
+        setting,
+        &error.to_string(),
+        FailureKind::Input,
+    ))
 }
 
 /// Returns the sysctls of interfaces whose values the interfaces do not already have. A new
 /// interface starts with the values of `default` (Linux v6.12, `net/ipv4/devinet.c`,
 /// `inetdev_init`; `net/ipv6/addrconf.c`, `ipv6_add_dev`). Most interface sysctls of a plan equal
 /// those of `default`.
-pub fn of_links(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
-    let inherited = inherited(settings);
+pub fn interface_sysctls(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
+    let inherited = initial_values(settings);
     settings.iter().filter(move |setting| {
         setting.link.is_some()
-            && conf(&setting.key).and_then(|(family, _, last)| inherited.get(&(family, last)))
+            && split_conf_key(&setting.key)
+                .and_then(|(family, _, last)| inherited.get(&(family, last)))
                 != Some(&setting.value.as_str())
     })
 }
 
 /// Returns the initial values of a new interface by family and last part of the name, as far as
 /// these sysctls alone determine them.
-fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
+fn initial_values(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
     let mut inherited = HashMap::new();
     for setting in settings.iter().filter(|setting| setting.link.is_none()) {
-        match conf(&setting.key) {
+        match split_conf_key(&setting.key) {
             // Setting `forwarding` makes the kernel set other sysctls too, depending on the kernel
             // version.
             Some((family, _, "forwarding")) => inherited.retain(|(of, _), _| *of != family),
@@ -104,7 +110,7 @@ fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
 }
 
 /// Splits a name such as `net.ipv4.conf.eth0.rp_filter` into family, interface and last part.
-fn conf(key: &str) -> Option<(&str, &str, &str)> {
+fn split_conf_key(key: &str) -> Option<(&str, &str, &str)> {
     let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
     let (dev, last) = rest.rsplit_once('.')?;
     Some((family, dev, last))
@@ -112,7 +118,7 @@ fn conf(key: &str) -> Option<(&str, &str, &str)> {
 
 /// Returns the path of a sysctl. As in `sysctl`, dots separate parts, and a slash replaces a dot
 /// within a part, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
-fn path(key: &str) -> Option<PathBuf> {
+fn sysctl_path(key: &str) -> Option<PathBuf> {
     if !key.starts_with("net.")
         || key
             .split('.')
@@ -125,13 +131,13 @@ fn path(key: &str) -> Option<PathBuf> {
         .map(|letter| match letter {
             '.' => '/',
             '/' => '.',
-            other => other,
+            character => character,
         })
         .collect();
     Some(PathBuf::from("/proc/sys").join(swapped))
 }
 
-fn refused(name: &str, setting: &Sysctl, why: &str, fault: Fault) -> Failure {
+fn cannot_set(name: &str, setting: &Sysctl, why: &str, fault: FailureKind) -> Failure {
     Failure {
         fault,
         message: format!(
@@ -139,7 +145,7 @@ fn refused(name: &str, setting: &Sysctl, why: &str, fault: Fault) -> Failure {
             setting.key, setting.value
         ),
         remedy: remedy(&setting.key)
-            .filter(|_| fault == Fault::Machine)
+            .filter(|_| fault == FailureKind::Machine)
             .map(str::to_owned),
         rejected: None,
     }
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interface_begins_with_is_not_written_again() {
+    fn sysctl_with_inherited_value_is_not_written() {
         let (v4, v6) = ("net.ipv4.conf", "net.ipv6.conf");
         let settings = [
             setting("net.ipv4.ip_forward", "1", None),
@@ -192,7 +198,9 @@ mod tests {
             setting(&format!("{v6}.eth0.accept_ra"), "0", Some("eth0")),
             setting("net.mpls.eth0.input", "1", Some("eth0")),
         ];
-        let written: Vec<&str> = of_links(&settings).map(|s| s.key.as_str()).collect();
+        let written: Vec<&str> = interface_sysctls(&settings)
+            .map(|s| s.key.as_str())
+            .collect();
         assert_eq!(
             written,
             [
@@ -206,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_paths_under_net_only() {
-        let at = |key| path(key).map(|path| path.to_string_lossy().into_owned());
+    fn sysctl_key_outside_net_has_no_path() {
+        let rendered_path = |key| sysctl_path(key).map(|path| path.to_string_lossy().into_owned());
         assert_eq!(
-            at("net.ipv4.conf.flannel/1.rp_filter").as_deref(),
+            rendered_path("net.ipv4.conf.flannel/1.rp_filter").as_deref(),
             Some("/proc/sys/net/ipv4/conf/flannel.1/rp_filter")
         );
         for outside in [
@@ -220,7 +228,7 @@ mod tests {
             "net.ipv4.",
             "/net.ipv4",
         ] {
-            assert_eq!(at(outside), None, "{outside}");
+            assert_eq!(rendered_path(outside), None, "{outside}");
         }
     }
 }

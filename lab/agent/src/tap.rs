@@ -10,63 +10,68 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use super::capture;
-use super::clock::Clock;
-use super::streams::{Place, Say, Window};
+use super::clock::PacketClock;
+use super::streams::{AttachPoint, SendToClient, Window};
 use svclab_model::evidence::Packet;
 use svclab_model::protocol::Failure;
-use svclab_model::protocol::stream::{Captured, End, FromStream, ToStream, Written};
+use svclab_model::protocol::stream::{CaptureTarget, End, FromStream, OutputStream, ToStream};
 
 /// Maximum number of bytes kept of each packet. The largest packet of an interface has 64 KiB plus
 /// headers.
-const SNAP: usize = 66 << 10;
+const MAX_PACKET_BYTES: usize = 66 << 10;
 
 /// Approximate maximum number of bytes per message.
-const BATCH: usize = 256 << 10;
+const MAX_BATCH_BYTES: usize = 256 << 10;
 
 /// Delay before packets are sent, so that packets captured at the same time on several sockets are
 /// sorted.
-const TOGETHER: Duration = Duration::from_millis(1);
+const SORT_DELAY: Duration = Duration::from_millis(1);
 
 /// Live capture of one namespace.
-pub struct Tap {
+pub struct LiveCapture {
     fd: AsyncFd<OwnedFd>,
-    wanted: Captured,
+    request: CaptureTarget,
     names: HashMap<u32, String>,
 }
 
-impl Tap {
+impl LiveCapture {
     /// Starts a live capture.
     ///
     /// # Errors
     ///
     /// When the namespace cannot be entered or the kernel refuses the socket.
-    pub fn open(place: &Place, wanted: Captured) -> Result<Self, Failure> {
+    pub fn open(attach_point: &AttachPoint, request: CaptureTarget) -> Result<Self, Failure> {
         Ok(Self {
-            fd: capture::open(&place.ns, &wanted.namespace)?,
-            names: place.interfaces.clone(),
-            wanted,
+            fd: capture::open(&attach_point.ns, &request.namespace)?,
+            names: attach_point.interfaces.clone(),
+            request,
         })
     }
 
     /// Reads the available packets, up to about [`BATCH`] bytes.
-    fn sweep(&self, buffer: &mut [u8], clock: &mut Clock, into: &mut Vec<Packet>) {
+    fn read_available(
+        &self,
+        buffer: &mut [u8],
+        clock: &mut PacketClock,
+        packets: &mut Vec<Packet>,
+    ) {
         let mut read = 0;
-        while read < BATCH {
+        while read < MAX_BATCH_BYTES {
             let next = self.fd.try_io(Interest::READABLE, |fd| {
                 let socket = fd.as_raw_fd();
-                capture::receive_in(buffer, socket, &self.wanted.namespace, &self.names)
+                capture::receive_in(buffer, socket, &self.request.namespace, &self.names)
             });
             let Ok(packet) = next else {
                 return;
             };
-            let of_wanted = |packet: &Packet| {
-                let interface = self.wanted.interface.as_ref();
+            let is_requested = |packet: &Packet| {
+                let interface = self.request.interface.as_ref();
                 interface.is_none_or(|wanted| packet.interface == *wanted)
             };
-            if let Some(mut packet) = packet.filter(of_wanted) {
+            if let Some(mut packet) = packet.filter(is_requested) {
                 packet.time = clock.time(packet.time);
                 read += packet.bytes.len();
-                into.push(packet);
+                packets.push(packet);
             }
         }
     }
@@ -74,94 +79,96 @@ impl Tap {
 
 /// Sends packets to the client until the client ends the stream or disconnects.
 pub async fn run(
-    taps: Vec<Tap>,
-    mut told: mpsc::UnboundedReceiver<ToStream>,
-    say: &Say,
+    taps: Vec<LiveCapture>,
+    mut messages: mpsc::UnboundedReceiver<ToStream>,
+    send: &SendToClient,
 ) -> FromStream {
-    say(FromStream::Opened);
+    send(FromStream::Opened);
     let window = Window::default();
-    let obeying = async {
-        while let Some(word) = told.recv().await {
-            match word {
-                ToStream::Took { .. } => window.answered(),
+    let handle_messages = async {
+        while let Some(message) = messages.recv().await {
+            match message {
+                ToStream::Ack { .. } => window.acknowledge(),
                 ToStream::EndOfInput
-                | ToStream::Unread {
-                    of: Written::Stdout,
+                | ToStream::StopReading {
+                    of: OutputStream::Stdout,
                 } => return,
                 _ => {}
             }
         }
     };
-    let mut basket = Basket::default();
+    let mut buffer = PacketBuffer::default();
     tokio::select! {
         biased;
-        () = obeying => {}
-        () = basket.fill(&taps, &window, say) => {}
+        () = handle_messages => {}
+        () = buffer.forward(&taps, &window, send) => {}
     }
     // All packets received until now belong to the capture.
-    basket.sweep(&taps);
-    basket.tell_all(&taps, say);
-    FromStream::Ended { end: End::Wish }
+    buffer.read_available(&taps);
+    buffer.send_packets(&taps, send);
+    FromStream::Ended {
+        end: End::CaptureEnded,
+    }
 }
 
-struct Basket {
-    clock: Clock,
+struct PacketBuffer {
+    clock: PacketClock,
     buffer: Vec<u8>,
     packets: Vec<Packet>,
 }
 
-impl Default for Basket {
+impl Default for PacketBuffer {
     fn default() -> Self {
         Self {
-            clock: Clock::default(),
-            buffer: vec![0; SNAP],
+            clock: PacketClock::default(),
+            buffer: vec![0; MAX_PACKET_BYTES],
             packets: Vec::new(),
         }
     }
 }
 
-impl Basket {
-    fn sweep(&mut self, taps: &[Tap]) {
+impl PacketBuffer {
+    fn read_available(&mut self, taps: &[LiveCapture]) {
         for tap in taps {
-            tap.sweep(&mut self.buffer, &mut self.clock, &mut self.packets);
+            tap.read_available(&mut self.buffer, &mut self.clock, &mut self.packets);
         }
     }
 
     /// Sends packets as they arrive, without end.
-    async fn fill(&mut self, taps: &[Tap], window: &Window, say: &Say) {
+    async fn forward(&mut self, taps: &[LiveCapture], window: &Window, send: &SendToClient) {
         if taps.is_empty() {
             return std::future::pending().await;
         }
         loop {
             if self.packets.is_empty() {
-                let each = taps.iter().map(|tap| Box::pin(tap.fd.readable()));
-                drop(select_all(each).await);
+                let readable = taps.iter().map(|tap| Box::pin(tap.fd.readable()));
+                drop(select_all(readable).await);
                 window.one().await;
-                self.sweep(taps);
+                self.read_available(taps);
             } else {
                 window.one().await;
             }
             // Packets later than all packets read so far wait for the next iteration.
             let latest = self.packets.iter().map(|packet| packet.time).max();
-            tokio::time::sleep(TOGETHER).await;
-            self.sweep(taps);
+            tokio::time::sleep(SORT_DELAY).await;
+            self.read_available(taps);
             self.packets.sort_by_key(|packet| packet.time);
-            let ripe = self
+            let complete = self
                 .packets
                 .partition_point(|packet| Some(packet.time) <= latest);
-            let later = self.packets.split_off(ripe);
-            self.tell_all(taps, say);
+            let later = self.packets.split_off(complete);
+            self.send_packets(taps, send);
             self.packets = later;
         }
     }
 
-    fn tell_all(&mut self, taps: &[Tap], say: &Say) {
+    fn send_packets(&mut self, taps: &[LiveCapture], send: &SendToClient) {
         self.packets.sort_by_key(|packet| packet.time);
         let missed = taps
             .iter()
             .map(|tap| capture::dropped(tap.fd.as_raw_fd()))
             .sum();
-        say(FromStream::Packets {
+        send(FromStream::Packets {
             packets: std::mem::take(&mut self.packets),
             missed,
         });

@@ -9,21 +9,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::answers;
-use super::exchange::{Doubt, Exchange, Outcome, verdict_of};
+use super::exchange::{Exchange, ExchangeResult, UnreliableReason, verdict_from_error};
 use super::handshake::{self, Answered};
 use super::netns::NetNs;
 use super::patience;
 use super::ports::{self, Ports};
 use super::pulse::Running;
-use super::server::{GO_ON, LAST};
+use super::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
 /// Maximum number of bytes read of an answer.
-const LONGEST: usize = 1024;
+const MAX_ANSWER_BYTES: usize = 1024;
 
 /// Connection whose SYN was sent, or the error of the kernel.
-pub type Dialled = Result<TcpStream, io::Error>;
+pub type DialResult = Result<TcpStream, io::Error>;
 
 /// Sends the SYN. The calling thread must be in the namespace `ns`.
 ///
@@ -31,16 +31,16 @@ pub type Dialled = Result<TcpStream, io::Error>;
 ///
 /// When no socket can be opened or the source address is unavailable.
 pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
-    let longest = probe.patience;
+    let max_wait = probe.patience;
     let ns = ns.clone();
-    Ok(match dial(probe, ns.ports())? {
-        Ok(mut stream) => Exchange::begun(stream.local_addr().ok(), async move {
-            if let Err(outcome) = shake(&stream, &ns, longest).await {
+    Ok(match start_connection(probe, ns.ports())? {
+        Ok(mut stream) => Exchange::new(stream.local_addr().ok(), async move {
+            if let Err(outcome) = wait_for_handshake(&stream, &ns, max_wait).await {
                 return outcome;
             }
-            ask(&mut stream, LAST, longest).await
+            exchange(&mut stream, REQUEST_LAST, max_wait).await
         }),
-        Err(error) => Exchange::refused(error),
+        Err(error) => Exchange::rejected(error),
     })
 }
 
@@ -50,12 +50,12 @@ pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
+pub fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
     let to = probe.to.socket();
     let open = || {
         let kind = Type::STREAM.nonblocking().cloexec();
         let socket = Socket::new(Domain::for_address(to), kind, None)?;
-        socket.bind(&ports::source(probe).into())?;
+        socket.bind(&ports::source_address(probe).into())?;
         Ok(Ok(socket))
     };
     let socket = match ports.fresh(open)? {
@@ -79,40 +79,52 @@ pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
 /// # Errors
 ///
 /// When the connection is not established. The error is the result of the exchange.
-pub async fn shake(stream: &TcpStream, ns: &NetNs, longest: Duration) -> Result<(), Outcome> {
+pub async fn wait_for_handshake(
+    stream: &TcpStream,
+    ns: &NetNs,
+    max_wait: Duration,
+) -> Result<(), ExchangeResult> {
     let running = Running::begin();
-    let late = running.late();
-    let writable = patience::within(longest, stream.writable()).await;
+    let late_before = running.late();
+    let writable = patience::within(max_wait, stream.writable()).await;
     let local = stream.local_addr().ok();
-    let ended = match stream.take_error() {
+    let result = match stream.take_error() {
         Ok(None) => match writable {
-            Err(nothing) => return Err(Outcome::unanswered(Verdict::Timeout, local, nothing)),
+            Err(nothing) => {
+                return Err(ExchangeResult::timed_out(Verdict::Timeout, local, nothing));
+            }
             Ok(Err(error)) => Err(error),
             Ok(Ok(())) => Ok(()),
         },
         Ok(Some(error)) | Err(error) => Err(error),
     };
-    let late = running.late().saturating_sub(late);
-    let answered = handshake::answered(stream, ns, longest, late);
-    let of = |error: io::Error| Outcome::ended(verdict_of(&error), local, Some(error));
-    match (answered.unwrap_or(Answered::InTime), ended) {
-        (Answered::InTime, ended) => ended.map_err(of),
-        (Answered::Late, _) => Err(Outcome::ended(Verdict::Timeout, local, None)),
-        (Answered::Unknown, _) => Err(Outcome {
-            doubt: Some(Doubt::Late),
-            ..Outcome::ended(Verdict::Timeout, local, None)
+    let delay = running.late().saturating_sub(late_before);
+    let answered = handshake::answered_syn(stream, ns, max_wait, delay);
+    let failed = |error: io::Error| {
+        ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))
+    };
+    match (answered.unwrap_or(Answered::InTime), result) {
+        (Answered::InTime, ended) => ended.map_err(failed),
+        (Answered::Late, _) => Err(ExchangeResult::without_answer(
+            Verdict::Timeout,
+            local,
+            None,
+        )),
+        (Answered::Unknown, _) => Err(ExchangeResult {
+            unreliable: Some(UnreliableReason::Late),
+            ..ExchangeResult::without_answer(Verdict::Timeout, local, None)
         }),
     }
 }
 
 /// Sends a request and reads the answer. After [`GO_ON`], the connection stays open.
-pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Outcome {
+pub async fn exchange(stream: &mut TcpStream, request: u8, max_wait: Duration) -> ExchangeResult {
     let local = stream.local_addr().ok();
     let mut line = Vec::new();
-    let asking = async {
-        stream.write_all(&[question]).await?;
-        if question == GO_ON {
-            while !line.ends_with(b"\n") && line.len() < LONGEST {
+    let exchange = async {
+        stream.write_all(&[request]).await?;
+        if request == REQUEST_KEEP_OPEN {
+            while !line.ends_with(b"\n") && line.len() < MAX_ANSWER_BYTES {
                 let mut byte = [0; 1];
                 if stream.read(&mut byte).await? == 0 {
                     break;
@@ -122,18 +134,18 @@ pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Out
             return Ok(line.len());
         }
         (&mut *stream)
-            .take(LONGEST as u64)
+            .take(MAX_ANSWER_BYTES as u64)
             .read_to_end(&mut line)
             .await
     };
-    let asked = patience::within(longest, asking).await;
-    match (asked, answers::accept(&line)) {
-        (Ok(Ok(_)), Some(answer)) => Outcome {
+    let result = patience::within(max_wait, exchange).await;
+    match (result, answers::accept(&line)) {
+        (Ok(Ok(_)), Some(answer)) => ExchangeResult {
             verdict: Verdict::Connected,
             answer: Some(answer),
             local,
             error: None,
-            doubt: None,
+            unreliable: None,
         },
         (Ok(Ok(_)), None) => {
             let cause = if line.is_empty() {
@@ -141,9 +153,9 @@ pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Out
             } else {
                 "the answer is not from a server of the lab"
             };
-            Outcome::ended(Verdict::Reset, local, Some(io::Error::other(cause)))
+            ExchangeResult::without_answer(Verdict::Reset, local, Some(io::Error::other(cause)))
         }
-        (Ok(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
-        (Err(nothing), _) => Outcome::unanswered(Verdict::Silent, local, nothing),
+        (Ok(Err(error)), _) => ExchangeResult::without_answer(Verdict::Reset, local, Some(error)),
+        (Err(nothing), _) => ExchangeResult::timed_out(Verdict::Silent, local, nothing),
     }
 }

@@ -14,26 +14,26 @@ use std::rc::Rc;
 
 use super::filter::Filter;
 use super::launch;
-use super::room::Room;
+use super::room::ProgramNamespace;
 
 thread_local! {
-    static HOUSE: OnceCell<House> = const { OnceCell::new() };
+    static RESOURCES: OnceCell<TenantResources> = const { OnceCell::new() };
 }
 
 /// Group that may read the kernel's list of legacy tables, which `iptables-legacy-save` needs
 /// (Linux v6.12, `net/netfilter/x_tables.c`, `xt_proto_init`: mode 0440, owned by root of the
 /// namespace). Programs get only the root group of a user namespace or of a guest.
-const GROUP_OF_ROOT: u32 = 0;
+const ROOT_GROUP: u32 = 0;
 
 /// Resources of the agent for the programs of all labs.
-struct House {
+struct TenantResources {
     /// Room shared by all labs whose programs have their own users.
-    shared: Option<Rc<Room>>,
+    shared: Option<Rc<ProgramNamespace>>,
     users: Range<u32>,
     /// Group of all programs; `None` if each user has its own group.
     group: Option<u32>,
     /// Users assigned to labs.
-    taken: RefCell<BTreeSet<u32>>,
+    assigned_users: RefCell<BTreeSet<u32>>,
     filter: Rc<Filter>,
 }
 
@@ -47,15 +47,15 @@ pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
     let shared = if users.is_empty() {
         None
     } else {
-        Some(Rc::new(Room::new(seals_settings)?))
+        Some(Rc::new(ProgramNamespace::new(seals_settings)?))
     };
-    HOUSE.with(|house| {
-        let _ = house.set(House {
+    RESOURCES.with(|resources| {
+        let _ = resources.set(TenantResources {
             shared,
             users,
-            group: (!seals_settings).then_some(GROUP_OF_ROOT),
-            taken: RefCell::default(),
-            filter: Rc::new(Filter::of_programs()),
+            group: (!seals_settings).then_some(ROOT_GROUP),
+            assigned_users: RefCell::default(),
+            filter: Rc::new(Filter::for_programs()),
         });
     });
     Ok(())
@@ -64,11 +64,11 @@ pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
 /// Tenant that runs the programs of one lab or of the agent itself. Dropping the last clone kills
 /// processes that the programs left running.
 #[derive(Debug, Clone)]
-pub struct Tenant(Rc<Tenancy>);
+pub struct Tenant(Rc<TenantState>);
 
 #[derive(Debug)]
-struct Tenancy {
-    room: Rc<Room>,
+struct TenantState {
+    room: Rc<ProgramNamespace>,
     user: Option<u32>,
     group: Option<u32>,
     filter: Rc<Filter>,
@@ -84,23 +84,23 @@ impl Tenant {
     /// When the kernel rejects the room, or the agent was not prepared.
     pub fn new() -> std::io::Result<Self> {
         let unprepared = || std::io::Error::other("nothing is prepared to run programs in");
-        HOUSE.with(|house| {
-            let house = house.get().ok_or_else(unprepared)?;
-            let (room, user) = match &house.shared {
-                Some(room) => (Rc::clone(room), Some(house.user())),
-                None => (Rc::new(Room::new(false)?), None),
+        RESOURCES.with(|resources| {
+            let resources = resources.get().ok_or_else(unprepared)?;
+            let (room, user) = match &resources.shared {
+                Some(room) => (Rc::clone(room), Some(resources.assign_user())),
+                None => (Rc::new(ProgramNamespace::new(false)?), None),
             };
-            Ok(Self(Rc::new(Tenancy {
+            Ok(Self(Rc::new(TenantState {
                 room,
                 user,
-                group: house.group.or(user),
-                filter: Rc::clone(&house.filter),
+                group: resources.group.or(user),
+                filter: Rc::clone(&resources.filter),
                 has_run: Cell::new(false),
             })))
         })
     }
 
-    pub fn room(&self) -> &Room {
+    pub fn room(&self) -> &ProgramNamespace {
         &self.0.room
     }
 
@@ -119,26 +119,26 @@ impl Tenant {
     }
 
     /// Returns the number of processes and threads of the programs.
-    pub fn processes(&self) -> u64 {
-        let Ok(all) = std::fs::read_dir("/proc") else {
+    pub fn count_processes(&self) -> u64 {
+        let Ok(entries) = std::fs::read_dir("/proc") else {
             return 0;
         };
-        let of_process = |entry: std::fs::DirEntry| -> Option<u64> {
+        let count_threads = |entry: std::fs::DirEntry| -> Option<u64> {
             entry.file_name().to_str()?.parse::<u32>().ok()?;
             let is_own = match self.0.user {
                 Some(user) => entry.metadata().ok()?.uid() == user,
-                None => entry.path().join("ns/pid").metadata().ok()?.ino() == self.room().number(),
+                None => entry.path().join("ns/pid").metadata().ok()?.ino() == self.room().inode(),
             };
             // The link count is one per thread, plus 2 for the directory itself.
             let threads = entry.path().join("task").metadata().ok()?.nlink();
             is_own.then(|| threads.saturating_sub(2).max(1))
         };
-        all.flatten().filter_map(of_process).sum()
+        entries.flatten().filter_map(count_threads).sum()
     }
 
     /// Kills all programs.
-    pub fn end_programs(&self) {
-        let _ = launch::end_all(&self.0.room, self.0.user);
+    pub fn kill_programs(&self) {
+        let _ = launch::kill_all(&self.0.room, self.0.user);
     }
 
     /// Records that a program selected by the user was started.
@@ -147,10 +147,10 @@ impl Tenant {
     }
 }
 
-impl House {
+impl TenantResources {
     /// Assigns a free user. There are more users than parallel labs.
-    fn user(&self) -> u32 {
-        let mut taken = self.taken.borrow_mut();
+    fn assign_user(&self) -> u32 {
+        let mut taken = self.assigned_users.borrow_mut();
         let free = self.users.clone().find(|user| !taken.contains(user));
         let user = free.unwrap_or(self.users.start);
         taken.insert(user);
@@ -158,18 +158,18 @@ impl House {
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for TenantState {
     fn drop(&mut self) {
         let Some(user) = self.user else {
             // Dropping the room kills all processes in it.
             return;
         };
         if self.has_run.get() {
-            let _ = launch::end_all(&self.room, self.user);
+            let _ = launch::kill_all(&self.room, self.user);
         }
-        HOUSE.with(|house| {
-            if let Some(house) = house.get() {
-                house.taken.borrow_mut().remove(&user);
+        RESOURCES.with(|resources| {
+            if let Some(house) = resources.get() {
+                house.assigned_users.borrow_mut().remove(&user);
             }
         });
     }

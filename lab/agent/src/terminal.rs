@@ -7,7 +7,7 @@ use nix::fcntl::{OFlag, open};
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::stat::Mode;
 
-use svclab_model::protocol::stream::Size;
+use svclab_model::protocol::stream::TerminalSize;
 
 nix::ioctl_write_ptr_bad!(set_size, nix::libc::TIOCSWINSZ, nix::libc::winsize);
 
@@ -16,16 +16,16 @@ nix::ioctl_write_ptr_bad!(set_size, nix::libc::TIOCSWINSZ, nix::libc::winsize);
 /// # Errors
 ///
 /// When the kernel's limit of terminals is reached.
-pub fn open_pair(size: Size) -> io::Result<(OwnedFd, OwnedFd)> {
-    let ours = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    let name = ptsname_r(&ours)?;
+pub fn open_pair(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let name = ptsname_r(&master)?;
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let theirs = open(name.as_str(), flags, Mode::empty())?;
-    let ours: OwnedFd = ours.into();
+    let slave = open(name.as_str(), flags, Mode::empty())?;
+    let ours: OwnedFd = master.into();
     resize(&ours, size)?;
-    Ok((ours, theirs))
+    Ok((ours, slave))
 }
 
 /// Sets the size of a terminal.
@@ -33,7 +33,7 @@ pub fn open_pair(size: Size) -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 ///
 /// When the descriptor is not a terminal.
-pub fn resize(terminal: &impl AsFd, size: Size) -> io::Result<()> {
+pub fn resize(terminal: &impl AsFd, size: TerminalSize) -> io::Result<()> {
     let size = nix::libc::winsize {
         ws_row: size.rows,
         ws_col: size.columns,

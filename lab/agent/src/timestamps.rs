@@ -13,15 +13,15 @@ use nix::sys::socket::sockopt::ReceiveTimestampns;
 
 /// Guard that keeps packet timestamps enabled.
 #[derive(Debug)]
-pub struct Timestamps {
+pub struct TimestampGuard {
     /// Socket that requests timestamps and receives no packets.
     _socket: Option<UdpSocket>,
 }
 
-impl Timestamps {
+impl TimestampGuard {
     /// Enables timestamps. If no socket can be opened, the times of the first packets are less
     /// precise.
-    pub fn begin() -> Self {
+    pub fn enable() -> Self {
         let open = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::]:0"))?;
             setsockopt(&socket, ReceiveTimestampns, &true)?;

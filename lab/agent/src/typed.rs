@@ -1,10 +1,10 @@
 //! Runs the plan's commands on nodes (`byHand`) after all rules are loaded.
 
 use super::lab::Lab;
-use super::limited::{self, Exceeded};
+use super::limited::{self, ExceededLimit};
 use super::program;
-use svclab_model::plan::Typed;
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::plan::NodeCommand;
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Runs the plan's commands in sequence.
 ///
@@ -16,33 +16,36 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         return Ok(());
     };
     // Other programs of the lab, such as kube-proxy, do not count against the commands' limits.
-    let others = lab.namespace(&first.namespace)?.tenant().processes();
-    for typed in &lab.plan.typed {
-        let Some((program, words)) = typed.command.split_first() else {
+    let uncounted = lab
+        .recorded_namespace(&first.namespace)?
+        .tenant()
+        .count_processes();
+    for command in &lab.plan.typed {
+        let Some((program, words)) = command.command.split_first() else {
             continue;
         };
-        let (namespace, input) = (&typed.namespace, typed.input.as_str());
-        let ns = lab.namespace(namespace)?;
+        let (namespace, input) = (&command.namespace, command.input.as_str());
+        let ns = lab.recorded_namespace(namespace)?;
         ns.tenant().runs();
-        let finished = limited::run(ns, typed, program, words, others)
+        let finished = limited::run(ns, command, program, words, uncounted)
             .await?
-            .map_err(|exceeded| beyond(typed, exceeded))?;
+            .map_err(|exceeded| limit_exceeded(command, exceeded))?;
         if finished.success {
             continue;
         }
-        let said = finished.stderr.trim();
+        let stderr = finished.stderr.trim();
         if !input.is_empty() {
-            return Err(program::refused(namespace, program, said, input, 0));
+            return Err(program::refused(namespace, program, stderr, input, 0));
         }
-        let printed = end(&finished.stdout);
-        let said = match (said, printed.as_str()) {
+        let printed = last_part(&finished.stdout);
+        let message = match (stderr, printed.as_str()) {
             ("", "") => "nothing".to_owned(),
             ("", one) | (one, "") => one.to_owned(),
             (said, printed) => format!("{said}\non standard output: {printed}"),
         };
         return Err(Failure {
-            fault: Fault::Input,
-            message: format!("`{typed}` failed on {namespace}; it said: {said}"),
+            fault: FailureKind::Input,
+            message: format!("`{command}` failed on {namespace}; it said: {message}"),
             remedy: Some("see what `byHand` says of that node".to_owned()),
             rejected: None,
         });
@@ -51,33 +54,33 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
 }
 
 /// Returns the end of a command's standard output, which may be long.
-fn end(stdout: &str) -> String {
-    const MAX: usize = 1000;
+fn last_part(stdout: &str) -> String {
+    const MAX_BYTES: usize = 1000;
     let text = stdout.trim();
-    let from = text.ceil_char_boundary(text.len().saturating_sub(MAX));
-    let cut = if from > 0 { "…" } else { "" };
-    format!("{cut}{}", &text[from..])
+    let start = text.ceil_char_boundary(text.len().saturating_sub(MAX_BYTES));
+    let cut = if start > 0 { "…" } else { "" };
+    format!("{cut}{}", &text[start..])
 }
 
 /// Returns the failure of a command that exceeded a limit.
-fn beyond(typed: &Typed, exceeded: Exceeded) -> Failure {
+fn limit_exceeded(typed: &NodeCommand, exceeded: ExceededLimit) -> Failure {
     let limits = &typed.limits;
-    let (what, field) = match exceeded {
-        Exceeded::Time => (
+    let (description, field) = match exceeded {
+        ExceededLimit::Time => (
             format!(
                 "ran for longer than its time limit of {}",
                 humantime::format_duration(limits.time)
             ),
             "timeLimit",
         ),
-        Exceeded::Output => (
+        ExceededLimit::Output => (
             format!(
                 "printed more than its output limit of {} bytes",
                 limits.output
             ),
             "outputLimit",
         ),
-        Exceeded::Processes => (
+        ExceededLimit::Processes => (
             format!(
                 "had more processes and threads at once than its limit of {}",
                 limits.processes
@@ -86,8 +89,8 @@ fn beyond(typed: &Typed, exceeded: Exceeded) -> Failure {
         ),
     };
     Failure {
-        fault: Fault::Input,
-        message: format!("`{typed}` {what} on {}", typed.namespace),
+        fault: FailureKind::Input,
+        message: format!("`{typed}` {description} on {}", typed.namespace),
         remedy: Some(format!(
             "raise `spec.nodes.{}.byHand.{field}`, or change the command",
             typed.namespace

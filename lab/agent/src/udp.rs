@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 
 use super::answers;
-use super::exchange::{Exchange, Outcome, verdict_of};
+use super::exchange::{Exchange, ExchangeResult, verdict_from_error};
 use super::icmp_errors;
 use super::patience;
 use super::ports::{self, Ports};
@@ -21,20 +21,20 @@ use svclab_model::plan::Probe;
 ///
 /// When no socket can be opened or the source address is unavailable.
 pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
-    let longest = probe.patience;
-    let sent = ports.fresh(|| open(probe))?.and_then(|socket| {
-        socket.send(question().as_bytes())?;
+    let max_wait = probe.patience;
+    let sent = ports.fresh(|| connect(probe))?.and_then(|socket| {
+        socket.send(next_request().as_bytes())?;
         Ok(socket)
     });
     match sent {
         Ok(socket) => {
             let socket = UdpSocket::from_std(socket.into())?;
             let local = socket.local_addr().ok();
-            Ok(Exchange::begun(local, async move {
-                answer(&socket, longest).await
+            Ok(Exchange::new(local, async move {
+                receive_answer(&socket, max_wait).await
             }))
         }
-        Err(error) => Ok(Exchange::refused(error)),
+        Err(error) => Ok(Exchange::rejected(error)),
     }
 }
 
@@ -44,55 +44,61 @@ pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
-    Ok(match ports.fresh(|| open(probe))? {
+pub fn open_socket(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
+    Ok(match ports.fresh(|| connect(probe))? {
         Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
         Err(error) => Err(error),
     })
 }
 
-fn open(probe: &Probe) -> io::Result<io::Result<Socket>> {
-    let to = probe.to.socket();
+fn connect(probe: &Probe) -> io::Result<io::Result<Socket>> {
+    let target = probe.to.socket();
     let socket = Socket::new(
-        Domain::for_address(to),
+        Domain::for_address(target),
         Type::DGRAM.nonblocking().cloexec(),
         None,
     )?;
-    icmp_errors::report(&socket, to.ip())?;
-    socket.bind(&ports::source(probe).into())?;
-    Ok(socket.connect(&to.into()).map(|()| socket))
+    icmp_errors::enable(&socket, target.ip())?;
+    socket.bind(&ports::source_address(probe).into())?;
+    Ok(socket.connect(&target.into()).map(|()| socket))
 }
 
 /// Sends a datagram and waits for the answer.
-pub async fn ask(socket: &UdpSocket, longest: Duration) -> Outcome {
-    match socket.send(question().as_bytes()).await {
-        Ok(_) => answer(socket, longest).await,
-        Err(error) => Outcome::ended(verdict_of(&error), socket.local_addr().ok(), Some(error)),
+pub async fn exchange(socket: &UdpSocket, max_wait: Duration) -> ExchangeResult {
+    match socket.send(next_request().as_bytes()).await {
+        Ok(_) => receive_answer(socket, max_wait).await,
+        Err(error) => ExchangeResult::without_answer(
+            verdict_from_error(&error),
+            socket.local_addr().ok(),
+            Some(error),
+        ),
     }
 }
 
 /// Returns the content of a request. No two requests are equal, so that each can be identified in
 /// captures.
-fn question() -> String {
+fn next_request() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("? {}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn answer(socket: &UdpSocket, longest: Duration) -> Outcome {
+async fn receive_answer(socket: &UdpSocket, max_wait: Duration) -> ExchangeResult {
     let local = socket.local_addr().ok();
     let mut line = [0; 2048];
-    match patience::within(longest, socket.recv(&mut line)).await {
-        Err(nothing) => Outcome::unanswered(Verdict::Timeout, local, nothing),
-        Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
+    match patience::within(max_wait, socket.recv(&mut line)).await {
+        Err(nothing) => ExchangeResult::timed_out(Verdict::Timeout, local, nothing),
+        Ok(Err(error)) => {
+            ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))
+        }
         Ok(Ok(length)) => match answers::accept(&line[..length]) {
-            Some(answer) => Outcome {
+            Some(answer) => ExchangeResult {
                 verdict: Verdict::Answered,
                 answer: Some(answer),
                 local,
                 error: None,
-                doubt: None,
+                unreliable: None,
             },
-            None => Outcome::ended(
+            None => ExchangeResult::without_answer(
                 Verdict::Silent,
                 local,
                 Some(io::Error::other(

@@ -19,8 +19,10 @@ use tokio::task::JoinHandle;
 
 use super::failure;
 use super::netns::NetNs;
-use svclab_model::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind, Spread};
-use svclab_model::protocol::{Failure, Fault, IP_ADDR, IP_ROUTE, IP_RULE};
+use svclab_model::plan::{
+    Link, LinkKind, MultipathRoute, Namespace, Route, RouteKind, RoutingAction, RoutingRule,
+};
+use svclab_model::protocol::{Failure, FailureKind, IP_ADDR, IP_ROUTE, IP_RULE};
 
 /// Index of the loopback interface in every namespace.
 const LOOPBACK: u32 = 1;
@@ -28,22 +30,22 @@ const LOOPBACK: u32 = 1;
 /// Index of the first interface of the plan. The others follow in the plan's order, so that no
 /// index needs to be queried. A new namespace may contain a few devices of loaded modules (`tunl0`,
 /// `sit0`), whose indexes are lower.
-const FIRST: u32 = 100;
+const FIRST_INDEX: u32 = 100;
 
 /// Netlink socket of a namespace, and the indexes of its interfaces.
-pub struct Wire {
+pub struct NamespaceNetlink {
     pub(super) handle: Handle,
     driver: JoinHandle<()>,
     indexes: HashMap<String, u32>,
 }
 
-impl Drop for Wire {
+impl Drop for NamespaceNetlink {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Wire {
+impl NamespaceNetlink {
     /// Opens a netlink socket in a namespace and brings its loopback interface up.
     ///
     /// # Errors
@@ -53,24 +55,25 @@ impl Wire {
         let (connection, handle, _) = ns
             .enter(rtnetlink::new_connection)
             .and_then(|opened| opened)
-            .map_err(|error| failure::entering(&plan.name, &error))?;
+            .map_err(|error| failure::cannot_enter(&plan.name, &error))?;
         let driver = tokio::task::spawn_local(connection);
         let indexes = plan
             .links
             .iter()
             .map(|link| link.name.clone())
-            .zip(FIRST..)
+            .zip(FIRST_INDEX..)
             .chain([("lo".to_owned(), LOOPBACK)])
             .collect();
-        let wire = Self {
+        let netlink = Self {
             handle,
             driver,
             indexes,
         };
-        wire.set_up(LOOPBACK)
+        netlink
+            .set_link_up(LOOPBACK)
             .await
-            .map_err(|error| refused(&plan.name, "bring up lo", &error))?;
-        Ok(wire)
+            .map_err(|error| step_failure(&plan.name, "bring up lo", &error))?;
+        Ok(netlink)
     }
 
     pub(super) fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
@@ -82,7 +85,7 @@ impl Wire {
         })
     }
 
-    async fn set_up(&self, index: u32) -> Result<(), rtnetlink::Error> {
+    async fn set_link_up(&self, index: u32) -> Result<(), rtnetlink::Error> {
         let up = LinkUnspec::new_with_index(index).up().build();
         self.handle.link().set(up).execute().await
     }
@@ -114,7 +117,7 @@ impl Wire {
                     .execute()
                     .await
                     .map_err(|error| {
-                        refused(
+                        step_failure(
                             &plan.name,
                             &format!("make {} a port of {bridge}", link.name),
                             &error,
@@ -128,7 +131,7 @@ impl Wire {
                         .execute()
                         .await
                         .map_err(|error| {
-                            refused(
+                            step_failure(
                                 &plan.name,
                                 &format!("turn hairpin on for {}", link.name),
                                 &error,
@@ -144,7 +147,7 @@ impl Wire {
                     .await
                     .map_err(|error| {
                         let step = format!("give {} the address {address}", link.name);
-                        let failure = refused(&plan.name, &step, &error);
+                        let failure = step_failure(&plan.name, &step, &error);
                         let line = format!("{address} dev {}", link.name);
                         failure::of(failure, &plan.name, IP_ADDR, line)
                     })?;
@@ -157,15 +160,15 @@ impl Wire {
                 .add(LOOPBACK, address.ip(), address.prefix());
             added.execute().await.map_err(|error| {
                 let step = format!("give lo the address {address}");
-                let failure = refused(&plan.name, &step, &error);
+                let failure = step_failure(&plan.name, &step, &error);
                 failure::of(failure, &plan.name, IP_ADDR, format!("{address} dev lo"))
             })?;
         }
         for link in plan.links.iter().filter(|link| !link.down) {
             let index = self.index(plan, &link.name)?;
-            self.set_up(index)
-                .await
-                .map_err(|error| refused(&plan.name, &format!("bring up {}", link.name), &error))?;
+            self.set_link_up(index).await.map_err(|error| {
+                step_failure(&plan.name, &format!("bring up {}", link.name), &error)
+            })?;
         }
         Ok(())
     }
@@ -175,7 +178,7 @@ impl Wire {
     /// # Errors
     ///
     /// When the kernel rejects a change.
-    pub async fn route(&self, plan: &Namespace) -> Result<(), Failure> {
+    pub async fn add_routes(&self, plan: &Namespace) -> Result<(), Failure> {
         for neighbour in &plan.neighbours {
             let index = self.index(plan, &neighbour.dev)?;
             self.handle
@@ -186,7 +189,7 @@ impl Wire {
                 .execute()
                 .await
                 .map_err(|error| {
-                    refused(
+                    step_failure(
                         &plan.name,
                         &format!(
                             "add the neighbour {} on {}",
@@ -206,7 +209,7 @@ impl Wire {
                 .execute()
                 .await
                 .map_err(|error| {
-                    refused(
+                    step_failure(
                         &plan.name,
                         &format!(
                             "add the forwarding entry {} to {} on {}",
@@ -217,7 +220,7 @@ impl Wire {
                 })?;
         }
         for route in &plan.routes {
-            let index = self.way(plan, route)?;
+            let index = self.output_interface(plan, route)?;
             let message = route_message(route, index).map_err(|error| {
                 failure::bug(format!(
                     "the route to {} in {} mixes address families: {error}",
@@ -231,15 +234,15 @@ impl Wire {
                 .await
                 .map_err(|error| {
                     let step = format!("add the route to {} by {}", route.to, route.dev);
-                    let failure = refused(&plan.name, &step, &error);
+                    let failure = step_failure(&plan.name, &step, &error);
                     failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
                 })?;
         }
         for route in &plan.spread {
-            let message = self.spread_message(plan, route)?;
+            let message = self.multipath_message(plan, route)?;
             let added = self.handle.route().add(message).execute().await;
             added.map_err(|error| {
-                let failure = refused(&plan.name, &format!("add the route `{route}`"), &error);
+                let failure = step_failure(&plan.name, &format!("add the route `{route}`"), &error);
                 failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
             })?;
         }
@@ -247,17 +250,17 @@ impl Wire {
         // added.
         for (to, dev) in &plan.unrouted {
             let index = self.index(plan, dev)?;
-            let gone = self.unroute(*to, index).await;
-            gone.map_err(|error| {
+            let result = self.remove_kernel_route(*to, index).await;
+            result.map_err(|error| {
                 let step = format!("take away the route to {to} by {dev}");
-                refused(&plan.name, &step, &error)
+                step_failure(&plan.name, &step, &error)
             })?;
         }
         Ok(())
     }
 
     /// Removes a route that the kernel created together with an address.
-    async fn unroute(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
+    async fn remove_kernel_route(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
         let builder = RouteMessageBuilder::<IpAddr>::new()
             .destination_prefix(to.network(), to.prefix())
             .map_err(|error| rtnetlink::Error::InvalidNla(error.to_string()))?;
@@ -273,7 +276,11 @@ impl Wire {
         self.handle.route().del(message).execute().await
     }
 
-    fn spread_message(&self, plan: &Namespace, route: &Spread) -> Result<RouteMessage, Failure> {
+    fn multipath_message(
+        &self,
+        plan: &Namespace,
+        route: &MultipathRoute,
+    ) -> Result<RouteMessage, Failure> {
         let mixed = |error: &dyn std::fmt::Display| {
             failure::bug(format!(
                 "the route `{route}` in {} mixes address families: {error}",
@@ -315,7 +322,11 @@ impl Wire {
     }
 
     /// Returns the index of a route's interface, or `None` for a route without an interface.
-    pub(super) fn way(&self, plan: &Namespace, route: &Route) -> Result<Option<u32>, Failure> {
+    pub(super) fn output_interface(
+        &self,
+        plan: &Namespace,
+        route: &Route,
+    ) -> Result<Option<u32>, Failure> {
         if route.dev.is_empty() {
             return Ok(None);
         }
@@ -327,18 +338,18 @@ impl Wire {
     /// # Errors
     ///
     /// When the kernel rejects a rule.
-    pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
+    pub async fn add_routing_rules(&self, plan: &Namespace) -> Result<(), Failure> {
         for rule in &plan.policy {
-            self.add_policy(rule).await.map_err(|error| {
+            self.add_routing_rule(rule).await.map_err(|error| {
                 let step = format!("add the routing rule `{rule}`");
-                let failure = refused(&plan.name, &step, &error);
+                let failure = step_failure(&plan.name, &step, &error);
                 failure::of(failure, &plan.name, IP_RULE, rule.to_string())
             })?;
         }
         Ok(())
     }
 
-    async fn add_policy(&self, rule: &PolicyRule) -> Result<(), rtnetlink::Error> {
+    async fn add_routing_rule(&self, rule: &RoutingRule) -> Result<(), rtnetlink::Error> {
         let mut request = self.handle.rule().add().priority(rule.priority);
         if let Some(dev) = &rule.incoming {
             request = request.input_interface(dev);
@@ -348,13 +359,13 @@ impl Wire {
         }
         // The kernel accepts a rule without an action, but this rule breaks route lookups.
         request = match rule.then {
-            Lookup::Table(table) => request.table_id(table).action(RuleAction::ToTable),
-            Lookup::Blackhole => request.action(RuleAction::Blackhole),
-            Lookup::Unreachable => request.action(RuleAction::Unreachable),
-            Lookup::Prohibit => request.action(RuleAction::Prohibit),
+            RoutingAction::Table(table) => request.table_id(table).action(RuleAction::ToTable),
+            RoutingAction::Blackhole => request.action(RuleAction::Blackhole),
+            RoutingAction::Unreachable => request.action(RuleAction::Unreachable),
+            RoutingAction::Prohibit => request.action(RuleAction::Prohibit),
         };
         let message = request.message_mut();
-        if !matches!(rule.then, Lookup::Table(_)) {
+        if !matches!(rule.then, RoutingAction::Table(_)) {
             message.header.table = 0;
         }
         let protocol = RuleAttribute::Protocol(RouteProtocol::Static);
@@ -436,16 +447,19 @@ pub(super) fn route_message(
 /// # Errors
 ///
 /// When the kernel rejects an interface, or the plan contains only one end of a veth pair.
-pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Result<(), Failure> {
-    let places: HashMap<&str, usize> = plans
+pub async fn make_links(
+    namespaces: &[(NetNs, NamespaceNetlink)],
+    plans: &[Namespace],
+) -> Result<(), Failure> {
+    let indexes: HashMap<&str, usize> = plans
         .iter()
         .enumerate()
-        .map(|(at, plan)| (plan.name.as_str(), at))
+        .map(|(index, plan)| (plan.name.as_str(), index))
         .collect();
-    for (at, plan) in plans.iter().enumerate() {
-        let wire = &namespaces[at].1;
+    for (position, plan) in plans.iter().enumerate() {
+        let netlink = &namespaces[position].1;
         for link in &plan.links {
-            let index = wire.index(plan, &link.name)?;
+            let index = netlink.index(plan, &link.name)?;
             let request = match &link.kind {
                 LinkKind::Bridge => with_mtu(
                     LinkBridge::new(&link.name)
@@ -468,7 +482,7 @@ pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Re
                     local,
                 } => {
                     let tunnel = LinkVxlan::new(&link.name, *vni)
-                        .dev(wire.index(plan, dev)?)
+                        .dev(netlink.index(plan, dev)?)
                         .port(*port)
                         .learning(false);
                     let tunnel = match local {
@@ -484,22 +498,26 @@ pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Re
                             link.name, plan.name
                         ))
                     };
-                    let there = *places.get(namespace.as_str()).ok_or_else(one_end)?;
-                    let other = plans[there]
+                    let peer_position = *indexes.get(namespace.as_str()).ok_or_else(one_end)?;
+                    let peer_link = plans[peer_position]
                         .links
                         .iter()
                         .find(|other| other.name == *peer)
                         .ok_or_else(one_end)?;
                     // Both ends refer to their veth pair, which is created once.
-                    if (there, peer) < (at, &link.name) {
+                    if (peer_position, peer) < (position, &link.name) {
                         continue;
                     }
-                    let far = with_mtu(
+                    let peer_request = with_mtu(
                         LinkUnspec::new_with_name(peer)
-                            .index(namespaces[there].1.index(&plans[there], peer)?)
-                            .address(other.mac.0.to_vec())
-                            .setns_by_fd(namespaces[there].0.as_raw_fd()),
-                        other,
+                            .index(
+                                namespaces[peer_position]
+                                    .1
+                                    .index(&plans[peer_position], peer)?,
+                            )
+                            .address(peer_link.mac.0.to_vec())
+                            .setns_by_fd(namespaces[peer_position].0.as_raw_fd()),
+                        peer_link,
                     )
                     .build();
                     with_mtu(
@@ -508,16 +526,17 @@ pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Re
                             .address(link.mac.0.to_vec()),
                         link,
                     )
-                    .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
+                    .set_info_data(InfoData::Veth(InfoVeth::Peer(peer_request)))
                     .build()
                 }
             };
-            wire.handle
+            netlink
+                .handle
                 .link()
                 .add(request)
                 .execute()
                 .await
-                .map_err(|error| unmade(&plan.name, link, &error))?;
+                .map_err(|error| cannot_create_link(&plan.name, link, &error))?;
         }
     }
     Ok(())
@@ -531,7 +550,7 @@ fn with_mtu<T>(builder: LinkMessageBuilder<T>, link: &Link) -> LinkMessageBuilde
 }
 
 /// Whether any interface of the namespace has an address of the family.
-pub fn speaks(plan: &Namespace, family: AddressFamily) -> bool {
+pub fn has_address_of(plan: &Namespace, family: AddressFamily) -> bool {
     plan.links
         .iter()
         .flat_map(|link| &link.addresses)
@@ -543,28 +562,28 @@ pub fn speaks(plan: &Namespace, family: AddressFamily) -> bool {
         })
 }
 
-pub(super) fn code(error: &rtnetlink::Error) -> i32 {
+pub(super) fn errno(error: &rtnetlink::Error) -> i32 {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.raw_code().abs(),
         _ => 0,
     }
 }
 
-fn words(error: &rtnetlink::Error) -> String {
-    match code(error) {
+fn describe(error: &rtnetlink::Error) -> String {
+    match errno(error) {
         0 => error.to_string(),
         code => nix::errno::Errno::from_raw(code).desc().to_owned(),
     }
 }
 
-fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
-    let mut failure = refused(
+fn cannot_create_link(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
+    let mut failure = step_failure(
         namespace,
         &format!("make the interface {}", link.name),
         error,
     );
     // The kernel returns this error for a link kind whose module is missing.
-    if code(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
+    if errno(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
         let module = match link.kind {
             LinkKind::Veth { .. } => "veth",
             LinkKind::Bridge => "bridge",
@@ -576,10 +595,10 @@ fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
     failure
 }
 
-pub(super) fn refused(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
+pub(super) fn step_failure(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
     Failure {
-        fault: Fault::Machine,
-        message: format!("cannot {step} in {namespace}: {}", words(error)),
+        fault: FailureKind::Machine,
+        message: format!("cannot {step} in {namespace}: {}", describe(error)),
         remedy: None,
         rejected: None,
     }

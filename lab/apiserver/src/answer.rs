@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::convert;
-use super::request::{Ask, Refusal, Scope, Verb};
-use super::resource::{Form, Resource};
+use super::request::{ApiError, ApiRequest, Scope, Verb};
+use super::resource::{Resource, VersionedResource};
 use super::store::Store;
 use super::watch::Watch;
 
 /// Response to one request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ApiResponse {
     /// Complete document.
-    Whole {
+    Document {
         /// HTTP status of the response.
         code: u16,
         /// JSON body of the response.
@@ -27,17 +27,17 @@ pub enum Answer {
     },
 }
 
-impl From<&Refusal> for Answer {
-    fn from(refusal: &Refusal) -> Self {
-        Self::Whole {
+impl From<&ApiError> for ApiResponse {
+    fn from(refusal: &ApiError) -> Self {
+        Self::Document {
             code: refusal.code(),
-            body: status(refusal),
+            body: status_object(refusal),
         }
     }
 }
 
 /// Returns an error as a Kubernetes `Status` object.
-pub(super) fn status(refusal: &Refusal) -> Value {
+pub(super) fn status_object(refusal: &ApiError) -> Value {
     json!({
         "kind": "Status",
         "apiVersion": "v1",
@@ -54,18 +54,18 @@ pub(super) fn status(refusal: &Refusal) -> Value {
 /// # Errors
 ///
 /// Returns [`Refusal::NoObject`] if the requested object does not exist.
-pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
-    let whole = |code, body| Answer::Whole { code, body };
-    Ok(match ask {
-        Ask::Health => whole(200, json!("ok")),
-        Ask::Version => whole(
+pub fn answer(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let document = |code, body| ApiResponse::Document { code, body };
+    Ok(match request {
+        ApiRequest::Health => document(200, json!("ok")),
+        ApiRequest::Version => document(
             200,
             json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0"}),
         ),
-        Ask::Event {
+        ApiRequest::Event {
             api_version,
             namespace,
-        } => whole(
+        } => document(
             201,
             json!({
                 "kind": "Event",
@@ -73,18 +73,20 @@ pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
                 "metadata": {"name": "svclab", "namespace": namespace},
             }),
         ),
-        Ask::Objects { form, scope, verb } => match verb {
-            Verb::Get => whole(200, named(store, form, &scope)?),
+        ApiRequest::Objects { form, scope, verb } => match verb {
+            Verb::Get => document(200, find_object(store, form, &scope)?),
             Verb::List { labels, fields } => {
-                let admitted = |object: &&Value| {
-                    within(object, &scope) && labels.admits(object) && fields.admits(object)
+                let is_selected = |object: &&Value| {
+                    is_in_namespace(object, &scope)
+                        && labels.matches(object)
+                        && fields.matches(object)
                 };
                 let items: Vec<Value> = store
                     .objects(form.resource)
-                    .filter(admitted)
-                    .map(|object| shaped(object, form))
+                    .filter(is_selected)
+                    .map(|object| in_version(object, form))
                     .collect();
-                whole(
+                document(
                     200,
                     json!({
                         "kind": format!("{}List", form.resource.kind()),
@@ -97,16 +99,16 @@ pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
             Verb::Watch {
                 labels,
                 fields,
-                since,
-                initial,
-                bookmarks,
-                seconds,
+                from_version: since,
+                send_initial: initial,
+                accepts_bookmarks: bookmarks,
+                timeout_seconds: seconds,
             } => {
                 let watch = Watch::new(form, scope, labels, fields);
-                Answer::Stream {
+                ApiResponse::Stream {
                     watch: match since {
-                        Some(version) if !initial => watch.since(version),
-                        _ => watch.and_what_there_is(initial && bookmarks),
+                        Some(version) if !initial => watch.from_version(version),
+                        _ => watch.with_initial_objects(initial && bookmarks),
                     },
                     seconds,
                 }
@@ -115,30 +117,30 @@ pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
     })
 }
 
-fn named(store: &Store, form: Form, scope: &Scope) -> Result<Value, Refusal> {
+fn find_object(store: &Store, form: VersionedResource, scope: &Scope) -> Result<Value, ApiError> {
     let name = scope.name.as_deref().unwrap_or_default();
     let namespace = scope.namespace.as_deref().unwrap_or_default();
     store
         .object(form.resource, namespace, name)
-        .map(|object| shaped(object, form))
-        .ok_or_else(|| Refusal::NoObject {
+        .map(|object| in_version(object, form))
+        .ok_or_else(|| ApiError::ObjectNotFound {
             resource: form.resource.kind(),
             name: name.to_owned(),
         })
 }
 
 /// Whether an object is in the namespace of a request.
-pub(super) fn within(object: &Value, scope: &Scope) -> bool {
+pub(super) fn is_in_namespace(object: &Value, scope: &Scope) -> bool {
     scope.namespace.as_deref().is_none_or(|namespace| {
-        let own = object.pointer("/metadata/namespace");
-        own.and_then(Value::as_str) == Some(namespace)
+        let object_namespace = object.pointer("/metadata/namespace");
+        object_namespace.and_then(Value::as_str) == Some(namespace)
     })
 }
 
 /// Returns an object in the requested API version.
-pub(super) fn shaped(object: &Value, form: Form) -> Value {
+pub(super) fn in_version(object: &Value, form: VersionedResource) -> Value {
     if form.resource == Resource::EndpointSlices {
-        return convert::slice(object, form.api_version);
+        return convert::to_version(object, form.api_version);
     }
     let mut object = object.clone();
     object["apiVersion"] = json!(form.api_version);
@@ -147,7 +149,7 @@ pub(super) fn shaped(object: &Value, form: Form) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::ask;
+    use super::super::request::parse_request;
     use super::*;
 
     fn store() -> Store {
@@ -163,18 +165,19 @@ mod tests {
         store
     }
 
-    fn whole(target: &str) -> (u16, Value) {
-        let answered = ask("GET", target).and_then(|asked| answer(&store(), asked));
-        match answered.unwrap_or_else(|refusal| Answer::from(&refusal)) {
-            Answer::Whole { code, body } => (code, body),
-            Answer::Stream { .. } => panic!("{target} is a watch"),
+    fn get_document(target: &str) -> (u16, Value) {
+        let response = parse_request("GET", target).and_then(|asked| answer(&store(), asked));
+        match response.unwrap_or_else(|refusal| ApiResponse::from(&refusal)) {
+            ApiResponse::Document { code, body } => (code, body),
+            ApiResponse::Stream { .. } => panic!("{target} is a watch"),
         }
     }
 
     #[test]
-    fn a_list_holds_what_is_selected_and_says_how_new_it_is() {
-        let (code, list) =
-            whole("/api/v1/services?labelSelector=%21service.kubernetes.io%2Fservice-proxy-name");
+    fn respond_list_contains_selected_objects_and_version() {
+        let (code, list) = get_document(
+            "/api/v1/services?labelSelector=%21service.kubernetes.io%2Fservice-proxy-name",
+        );
         assert_eq!(code, 200);
         assert_eq!(list["kind"], "ServiceList");
         // Three objects, and the two `Endpoints` that the store makes for services.
@@ -182,41 +185,42 @@ mod tests {
         let items = list["items"].as_array().unwrap();
         assert_eq!(items.len(), 1);
         assert_eq!(items[0]["metadata"]["resourceVersion"], "3");
-        let (_, elsewhere) = whole("/api/v1/namespaces/other/services");
+        let (_, elsewhere) = get_document("/api/v1/namespaces/other/services");
         assert_eq!(elsewhere["items"], json!([]));
     }
 
     #[test]
-    fn an_object_is_given_by_its_name_or_it_is_told_that_there_is_none() {
-        let (code, node) = whole("/api/v1/nodes/node-a");
+    fn respond_get_returns_object_or_not_found() {
+        let (code, node) = get_document("/api/v1/nodes/node-a");
         assert_eq!((code, &node["metadata"]["name"]), (200, &json!("node-a")));
-        let (code, service) = whole("/api/v1/namespaces/default/services/a");
+        let (code, service) = get_document("/api/v1/namespaces/default/services/a");
         assert_eq!((code, &service["kind"]), (200, &json!("Service")));
-        let (code, refused) = whole("/api/v1/nodes/node-b");
+        let (code, error) = get_document("/api/v1/nodes/node-b");
         assert_eq!(code, 404);
         assert_eq!(
-            (&refused["reason"], &refused["message"]),
+            (&error["reason"], &error["message"]),
             (&json!("NotFound"), &json!("Node \"node-b\" not found"))
         );
     }
 
     /// `tests/recorded/kube-proxy` describes how the requests were recorded.
     #[test]
-    fn nothing_that_kube_proxies_were_seen_to_ask_is_refused() {
+    fn respond_accepts_all_recorded_kube_proxy_requests() {
         let requests = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../tests/recorded/kube-proxy/requests"
         );
-        let mut asked_in_all = 0;
+        let mut request_count = 0;
         for file in std::fs::read_dir(requests).unwrap() {
             let path = file.unwrap().path();
             for line in std::fs::read_to_string(&path).unwrap().lines() {
                 let (method, target) = line.split_once(' ').unwrap();
-                let answered = ask(method, target).and_then(|asked| answer(&store(), asked));
-                assert!(answered.is_ok(), "{}: {line}: {answered:?}", path.display());
-                asked_in_all += 1;
+                let response =
+                    parse_request(method, target).and_then(|asked| answer(&store(), asked));
+                assert!(response.is_ok(), "{}: {line}: {response:?}", path.display());
+                request_count += 1;
             }
         }
-        assert!(asked_in_all > 40, "{asked_in_all}");
+        assert!(request_count > 40, "{request_count}");
     }
 }

@@ -17,11 +17,11 @@ const SERVICE: &str = "kubernetes.io/service-name";
 /// A v1beta1 endpoint has its node and zone in `topology` (kubernetes v1.24.0,
 /// `pkg/apis/discovery/v1beta1/conversion.go`). v1beta1 has `nodeName` from v1.20 on, but behind a
 /// feature gate that was off. `topology` has the same value.
-pub(super) fn slice(object: &Value, api_version: &str) -> Value {
+pub(super) fn to_version(object: &Value, api_version: &str) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = json!(api_version);
     if api_version != "discovery.k8s.io/v1" {
-        each_endpoint(&mut object, |endpoint| {
+        for_each_endpoint(&mut object, |endpoint| {
             let mut topology = match endpoint.remove("deprecatedTopology") {
                 Some(Value::Object(topology)) => topology,
                 _ => Map::new(),
@@ -40,13 +40,13 @@ pub(super) fn slice(object: &Value, api_version: &str) -> Value {
 }
 
 /// Returns the name of the service that a slice belongs to. `None` without the label.
-pub(super) fn service_of(slice: &Value) -> Option<&str> {
+pub(super) fn service_name(slice: &Value) -> Option<&str> {
     slice["metadata"]["labels"][SERVICE].as_str()
 }
 
 /// Converts a slice of v1beta1 to v1, the version in which the store keeps slices.
 pub(super) fn to_v1(object: &mut Value) {
-    each_endpoint(object, |endpoint| {
+    for_each_endpoint(object, |endpoint| {
         let Some(Value::Object(mut topology)) = endpoint.remove("topology") else {
             return;
         };
@@ -61,7 +61,7 @@ pub(super) fn to_v1(object: &mut Value) {
     });
 }
 
-fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)) {
+fn for_each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)) {
     let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
     endpoints
         .into_iter()
@@ -76,14 +76,14 @@ fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)
 /// A terminating endpoint is omitted, unless the service publishes addresses that are not ready
 /// (kubernetes v1.18.2, `pkg/controller/endpoint/endpoints_controller.go`, `syncService`).
 /// `Endpoints` have the labels of their service.
-pub(super) fn endpoints<'a>(
+pub(super) fn make_endpoints<'a>(
     services: impl Iterator<Item = &'a Value>,
     slices: impl Iterator<Item = &'a Value>,
 ) -> Vec<Value> {
     let mut by_service: HashMap<(&str, &str), Vec<&Value>> = HashMap::new();
     for slice in slices {
         let namespace = slice["metadata"]["namespace"].as_str();
-        if let (Some(namespace), Some(service)) = (namespace, service_of(slice)) {
+        if let (Some(namespace), Some(service)) = (namespace, service_name(slice)) {
             by_service
                 .entry((namespace, service))
                 .or_default()
@@ -93,37 +93,37 @@ pub(super) fn endpoints<'a>(
     services
         .filter(|service| service.pointer("/spec/type") != Some(&json!("ExternalName")))
         .filter_map(|service| {
-            let about = service.get("metadata")?;
-            let (name, namespace) = (about.get("name")?, about.get("namespace")?);
-            let own = by_service.get(&(namespace.as_str()?, name.as_str()?));
-            let own = own.into_iter().flatten().copied();
+            let metadata_in = service.get("metadata")?;
+            let (name, namespace) = (metadata_in.get("name")?, metadata_in.get("namespace")?);
+            let service_slices = by_service.get(&(namespace.as_str()?, name.as_str()?));
+            let service_slices = service_slices.into_iter().flatten().copied();
             let mut metadata = json!({"name": name, "namespace": namespace});
-            if let Some(labels) = about.get("labels") {
+            if let Some(labels) = metadata_in.get("labels") {
                 metadata["labels"] = labels.clone();
             }
             Some(json!({
                 "kind": "Endpoints",
                 "apiVersion": "v1",
                 "metadata": metadata,
-                "subsets": subsets(own),
+                "subsets": make_subsets(service_slices),
             }))
         })
         .collect()
 }
 
-fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
+fn make_subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
     /// Ready addresses, and other addresses.
     type Addresses = (Vec<Value>, Vec<Value>);
     let mut by_ports: BTreeMap<String, (Value, Addresses)> = BTreeMap::new();
     for slice in slices {
         let ports = slice.get("ports").cloned().unwrap_or(json!([]));
-        let (_, (ready, others)) = by_ports
+        let (_, (ready, not_ready)) = by_ports
             .entry(ports.to_string())
             .or_insert_with(|| (ports, Addresses::default()));
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            let condition = |name: &str, unsaid| {
-                let said = endpoint.pointer(&format!("/conditions/{name}"));
-                said.and_then(Value::as_bool).unwrap_or(unsaid)
+            let condition = |name: &str, default| {
+                let value = endpoint.pointer(&format!("/conditions/{name}"));
+                value.and_then(Value::as_bool).unwrap_or(default)
             };
             if condition("terminating", false) {
                 continue;
@@ -140,15 +140,15 @@ fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
             if condition("ready", true) {
                 ready.push(address);
             } else {
-                others.push(address);
+                not_ready.push(address);
             }
         }
     }
     by_ports
         .into_values()
-        .map(|(ports, (ready, others))| {
+        .map(|(ports, (ready, not_ready))| {
             let mut subset = json!({"ports": ports});
-            for (field, addresses) in [("addresses", ready), ("notReadyAddresses", others)] {
+            for (field, addresses) in [("addresses", ready), ("notReadyAddresses", not_ready)] {
                 if !addresses.is_empty() {
                     subset[field] = Value::Array(addresses);
                 }
@@ -162,7 +162,7 @@ fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn web() -> Value {
+    fn web_slice() -> Value {
         json!({
             "kind": "EndpointSlice",
             "apiVersion": "discovery.k8s.io/v1",
@@ -178,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn older_slices_have_a_topology_and_newer_ones_fields() {
-        let older = slice(&web(), "discovery.k8s.io/v1beta1");
+    fn convert_slice_v1beta1_has_topology() {
+        let older = to_version(&web_slice(), "discovery.k8s.io/v1beta1");
         assert_eq!(older["apiVersion"], "discovery.k8s.io/v1beta1");
         assert_eq!(
             older["endpoints"][0],
@@ -188,25 +188,25 @@ mod tests {
         assert!(older["endpoints"][2].get("topology").is_none());
         let mut back = older;
         to_v1(&mut back);
-        assert_eq!(back["endpoints"], web()["endpoints"]);
-        assert_eq!(slice(&web(), "discovery.k8s.io/v1"), web());
+        assert_eq!(back["endpoints"], web_slice()["endpoints"]);
+        assert_eq!(to_version(&web_slice(), "discovery.k8s.io/v1"), web_slice());
     }
 
     #[test]
-    fn a_service_s_slices_become_its_endpoints() {
+    fn make_endpoints_groups_slice_addresses() {
         let service = json!({
             "kind": "Service",
             "metadata": {"name": "web", "namespace": "ns", "labels": {"app": "web"}},
             "spec": {"clusterIP": "10.96.0.1"},
         });
-        let mut second = web();
+        let mut second = web_slice();
         second["endpoints"] = json!([{"addresses": ["10.0.0.9"]}]);
-        let mut strange = web();
-        strange["metadata"]["namespace"] = json!("other");
-        let slices = [web(), second, strange];
-        let made = endpoints([&service].into_iter(), slices.iter());
+        let mut other_namespace = web_slice();
+        other_namespace["metadata"]["namespace"] = json!("other");
+        let slices = [web_slice(), second, other_namespace];
+        let endpoints = make_endpoints([&service].into_iter(), slices.iter());
         assert_eq!(
-            made,
+            endpoints,
             [json!({
                 "kind": "Endpoints",
                 "apiVersion": "v1",

@@ -20,10 +20,10 @@ mod selector;
 mod store;
 mod watch;
 
-pub use answer::{Answer, answer};
-pub use refusals::Refusals;
-pub use request::{Ask, Refusal, Scope, Verb, ask};
-pub use resource::{Form, Resource, served};
+pub use answer::{ApiResponse, answer};
+pub use refusals::RejectedRequests;
+pub use request::{ApiError, ApiRequest, Scope, Verb, parse_request};
+pub use resource::{Resource, VersionedResource, served_resources};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
-pub use store::{Change, Changed, Store, StoreError};
+pub use store::{ObjectChange, Store, StoreError, StoreEvent};
 pub use watch::Watch;

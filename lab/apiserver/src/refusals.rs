@@ -1,68 +1,68 @@
 //! Records the requests that an API server rejected.
 
-use super::request::Refusal;
+use super::request::ApiError;
 use svclab_model::evidence::Refused;
 
 /// Maximum number of different requests that are recorded.
-const KEPT: usize = 32;
+const MAX_REQUESTS: usize = 32;
 
 /// Maximum length of a recorded request, in characters.
-const LONGEST: usize = 400;
+const MAX_LENGTH: usize = 400;
 
 /// Rejected requests of one node's API server, in order of first occurrence.
 #[derive(Debug)]
-pub struct Refusals {
+pub struct RejectedRequests {
     node: String,
-    kept: Vec<Refused>,
-    left_out: u64,
+    requests: Vec<Refused>,
+    missed: u64,
 }
 
-impl Refusals {
+impl RejectedRequests {
     /// Creates an empty record for a node.
     #[must_use]
-    pub fn of(node: &str) -> Self {
+    pub fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            kept: Vec::new(),
-            left_out: 0,
+            requests: Vec::new(),
+            missed: 0,
         }
     }
 
     /// Records a rejected request: its method, its path with the query, and the reason.
-    pub fn note(&mut self, method: &str, target: &str, refusal: &Refusal) {
-        let refused = Refused {
+    pub fn record(&mut self, method: &str, target: &str, refusal: &ApiError) {
+        let rejected = Refused {
             node: self.node.clone(),
-            request: short(&format!("{method} {target}")),
+            request: truncate(&format!("{method} {target}")),
             status: refusal.code(),
-            message: short(&refusal.to_string()),
+            message: truncate(&refusal.to_string()),
             times: 1,
         };
-        let mut kept = self.kept.iter_mut();
-        if let Some(known) = kept.find(|known| known.is_like(&refused)) {
-            known.times = known.times.saturating_add(1);
-        } else if self.kept.len() < KEPT {
-            self.kept.push(refused);
+        let mut kept = self.requests.iter_mut();
+        if let Some(existing) = kept.find(|known| known.is_same_rejection(&rejected)) {
+            existing.times = existing.times.saturating_add(1);
+        } else if self.requests.len() < MAX_REQUESTS {
+            self.requests.push(rejected);
         } else {
-            self.left_out = self.left_out.saturating_add(1);
+            self.missed = self.missed.saturating_add(1);
         }
     }
 
     /// Returns the recorded requests, each once.
     #[must_use]
-    pub fn kept(&self) -> &[Refused] {
-        &self.kept
+    pub fn requests(&self) -> &[Refused] {
+        &self.requests
     }
 
     /// Returns the number of further requests that were not recorded.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
-        self.left_out
+        self.missed
     }
 }
 
 /// Truncates a text to the maximum length.
-fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -70,19 +70,19 @@ fn short(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::ask;
+    use super::super::request::parse_request;
     use super::*;
 
-    fn refused(requests: &[(&str, &str)]) -> Refusals {
-        let mut refusals = Refusals::of("node-1");
+    fn refused(requests: &[(&str, &str)]) -> RejectedRequests {
+        let mut refusals = RejectedRequests::new("node-1");
         for (method, target) in requests {
-            refusals.note(method, target, &ask(method, target).unwrap_err());
+            refusals.record(method, target, &parse_request(method, target).unwrap_err());
         }
         refusals
     }
 
     #[test]
-    fn each_is_kept_once_in_order_with_how_often_it_was_made() {
+    fn rejected_requests_count_repeated_requests_once() {
         let refusals = refused(&[
             ("GET", "/api/v1/pods?watch=true&timeoutSeconds=301"),
             ("DELETE", "/api/v1/services"),
@@ -90,12 +90,12 @@ mod tests {
             ("GET", "/api/v1/pods?watch=true&timeoutSeconds=303"),
             ("GET", "/api/v1/pods"),
         ]);
-        let told: Vec<(String, u64)> = refusals
-            .kept()
+        let recorded: Vec<(String, u64)> = refusals
+            .requests()
             .iter()
             .map(|refused| (refused.to_string(), refused.times))
             .collect();
-        let wanted = [
+        let expected = [
             (
                 "GET /api/v1/pods?watch=true&timeoutSeconds=301: 404, /api/v1/pods is not served",
                 3,
@@ -106,10 +106,13 @@ mod tests {
             ),
             ("GET /api/v1/pods: 404, /api/v1/pods is not served", 1),
         ];
-        assert_eq!(told, wanted.map(|(words, times)| (words.to_owned(), times)));
+        assert_eq!(
+            recorded,
+            expected.map(|(words, times)| (words.to_owned(), times))
+        );
         assert!(
             refusals
-                .kept()
+                .requests()
                 .iter()
                 .all(|refused| refused.node == "node-1")
         );
@@ -117,32 +120,35 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_too_many_are_counted() {
-        let mut refusals = Refusals::of("node-1");
-        let refuse = |refusals: &mut Refusals, number: usize| {
+    fn rejected_requests_above_limit_are_counted() {
+        let mut refusals = RejectedRequests::new("node-1");
+        let refuse = |refusals: &mut RejectedRequests, number: usize| {
             let target = format!("/{number}");
-            let refusal = Refusal::NotFound(target.clone());
-            refusals.note("GET", &target, &refusal);
+            let refusal = ApiError::NotFound(target.clone());
+            refusals.record("GET", &target, &refusal);
         };
-        for number in 0..KEPT + 3 {
+        for number in 0..MAX_REQUESTS + 3 {
             refuse(&mut refusals, number);
         }
         // A recorded request is counted even when the record is full.
         refuse(&mut refusals, 0);
-        assert_eq!((refusals.kept().len(), refusals.left_out()), (KEPT, 3));
-        assert_eq!(refusals.kept()[0].times, 2);
+        assert_eq!(
+            (refusals.requests().len(), refusals.left_out()),
+            (MAX_REQUESTS, 3)
+        );
+        assert_eq!(refusals.requests()[0].times, 2);
     }
 
     #[test]
-    fn of_one_that_is_long_the_beginning_is_kept() {
+    fn rejected_requests_truncate_long_requests() {
         let target = format!("/{}€", "é".repeat(70_000));
-        let mut refusals = Refusals::of("node-1");
-        refusals.note("GET", &target, &Refusal::NotFound(target.clone()));
-        let [refused] = refusals.kept() else {
+        let mut refusals = RejectedRequests::new("node-1");
+        refusals.record("GET", &target, &ApiError::NotFound(target.clone()));
+        let [refused] = refusals.requests() else {
             panic!("{refusals:?}")
         };
-        assert_eq!(refused.request.chars().count(), LONGEST + 1);
+        assert_eq!(refused.request.chars().count(), MAX_LENGTH + 1);
         assert!(refused.request.starts_with("GET /éé") && refused.request.ends_with("é…"));
-        assert!(refused.message.chars().count() <= LONGEST + 1);
+        assert!(refused.message.chars().count() <= MAX_LENGTH + 1);
     }
 }

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::resource::Form;
+use super::resource::VersionedResource;
 use super::selector::{FieldSelector, LabelSelector, SelectorError};
 
 /// Parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum ApiRequest {
     /// Access to objects.
     Objects {
         /// Requested resource and its API version.
-        form: Form,
+        form: VersionedResource,
         /// Namespace and name in the path.
         scope: Scope,
         /// Operation on the objects.
@@ -60,25 +60,25 @@ pub enum Verb {
         /// Selector for fields.
         fields: FieldSelector,
         /// Version to start from. `None` starts with the current objects.
-        since: Option<u64>,
+        from_version: Option<u64>,
         /// Whether to start with the current objects and to mark their end.
-        initial: bool,
+        send_initial: bool,
         /// Whether the client accepts bookmarks.
-        bookmarks: bool,
+        accepts_bookmarks: bool,
         /// Duration of the watch in seconds. `None` has no limit.
-        seconds: Option<u64>,
+        timeout_seconds: Option<u64>,
     },
 }
 
 /// Error response with a status and a reason, as Kubernetes defines them.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum ApiError {
     /// The path is not served.
     #[error("{0} is not served")]
     NotFound(String),
     /// The object does not exist.
     #[error("{resource} \"{name}\" not found")]
-    NoObject {
+    ObjectNotFound {
         /// Kind of the object.
         resource: &'static str,
         /// Name of the object.
@@ -86,7 +86,7 @@ pub enum Refusal {
     },
     /// The method is not supported for this path.
     #[error("{method} of {path} is not served")]
-    Method {
+    MethodNotAllowed {
         /// HTTP method of the request.
         method: String,
         /// Path of the request.
@@ -94,10 +94,10 @@ pub enum Refusal {
     },
     /// A selector in the query is invalid.
     #[error("{0}")]
-    Selector(#[from] SelectorError),
+    InvalidSelector(#[from] SelectorError),
     /// A parameter in the query is not a number.
     #[error("{name}={value} is not a number")]
-    Number {
+    InvalidNumber {
         /// Name of the parameter.
         name: &'static str,
         /// Value of the parameter.
@@ -108,14 +108,14 @@ pub enum Refusal {
     Expired(u64),
 }
 
-impl Refusal {
+impl ApiError {
     /// Returns the HTTP status.
     #[must_use]
     pub const fn code(&self) -> u16 {
         match self {
-            Self::NotFound(_) | Self::NoObject { .. } => 404,
-            Self::Method { .. } => 405,
-            Self::Selector(_) | Self::Number { .. } => 400,
+            Self::NotFound(_) | Self::ObjectNotFound { .. } => 404,
+            Self::MethodNotAllowed { .. } => 405,
+            Self::InvalidSelector(_) | Self::InvalidNumber { .. } => 400,
             Self::Expired(_) => 410,
         }
     }
@@ -124,9 +124,9 @@ impl Refusal {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NotFound(_) | Self::NoObject { .. } => "NotFound",
-            Self::Method { .. } => "MethodNotAllowed",
-            Self::Selector(_) | Self::Number { .. } => "BadRequest",
+            Self::NotFound(_) | Self::ObjectNotFound { .. } => "NotFound",
+            Self::MethodNotAllowed { .. } => "MethodNotAllowed",
+            Self::InvalidSelector(_) | Self::InvalidNumber { .. } => "BadRequest",
             Self::Expired(_) => "Expired",
         }
     }
@@ -137,16 +137,16 @@ impl Refusal {
 /// # Errors
 ///
 /// Returns a [`Refusal`] if the path or method is not served, or if the query is invalid.
-pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
+pub fn parse_request(method: &str, target: &str) -> Result<ApiRequest, ApiError> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let unserved = || Refusal::NotFound(path.to_owned());
+    let not_found = || ApiError::NotFound(path.to_owned());
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (api_version, rest) = match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => return Ok(Ask::Health),
-        ["version"] => return Ok(Ask::Version),
+        ["healthz" | "livez" | "readyz", ..] => return Ok(ApiRequest::Health),
+        ["version"] => return Ok(ApiRequest::Version),
         ["api", version, rest @ ..] => ((*version).to_owned(), rest),
         ["apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
-        _ => return Err(unserved()),
+        _ => return Err(not_found()),
     };
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
@@ -156,7 +156,7 @@ pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
         && ["v1", "events.k8s.io/v1", "events.k8s.io/v1beta1"].contains(&api_version.as_str())
         && matches!(method, "POST" | "PATCH" | "PUT")
     {
-        return Ok(Ask::Event {
+        return Ok(ApiRequest::Event {
             api_version,
             namespace: namespace.to_owned(),
         });
@@ -164,11 +164,11 @@ pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
     let (plural, name) = match rest {
         [plural] => (*plural, None),
         [plural, name] => (*plural, Some((*name).to_owned())),
-        _ => return Err(unserved()),
+        _ => return Err(not_found()),
     };
-    let form = Form::find(&api_version, plural).ok_or_else(unserved)?;
+    let form = VersionedResource::find(&api_version, plural).ok_or_else(not_found)?;
     if method != "GET" {
-        return Err(Refusal::Method {
+        return Err(ApiError::MethodNotAllowed {
             method: method.to_owned(),
             path: path.to_owned(),
         });
@@ -180,56 +180,59 @@ pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
     let verb = if scope.name.is_some() {
         Verb::Get
     } else {
-        collection(query)?
+        parse_collection_query(query)?
     };
-    Ok(Ask::Objects { form, scope, verb })
+    Ok(ApiRequest::Objects { form, scope, verb })
 }
 
 /// Parses the query of a request for a collection.
-fn collection(query: &str) -> Result<Verb, Refusal> {
+fn parse_collection_query(query: &str) -> Result<Verb, ApiError> {
     let value = |name: &str| {
         query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
-            (key == name).then(|| decoded(value))
+            (key == name).then(|| percent_decode(value))
         })
     };
-    let says = |name: &str| value(name).is_some_and(|value| value == "true" || value == "1");
+    let is_true = |name: &str| value(name).is_some_and(|value| value == "true" || value == "1");
     let number = |name: &'static str| match value(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
-        Some(value) => value.parse::<u64>().map(Some).map_err(|_| Refusal::Number {
-            name,
-            value: value.into_owned(),
-        }),
+        Some(value) => value
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| ApiError::InvalidNumber {
+                name,
+                value: value.into_owned(),
+            }),
     };
     let labels = LabelSelector::parse(&value("labelSelector").unwrap_or_default())?;
     let fields = FieldSelector::parse(&value("fieldSelector").unwrap_or_default())?;
-    if !says("watch") {
+    if !is_true("watch") {
         return Ok(Verb::List { labels, fields });
     }
     Ok(Verb::Watch {
         labels,
         fields,
-        since: number("resourceVersion")?.filter(|version| *version != 0),
-        initial: says("sendInitialEvents"),
-        bookmarks: says("allowWatchBookmarks"),
-        seconds: number("timeoutSeconds")?,
+        from_version: number("resourceVersion")?.filter(|version| *version != 0),
+        send_initial: is_true("sendInitialEvents"),
+        accepts_bookmarks: is_true("allowWatchBookmarks"),
+        timeout_seconds: number("timeoutSeconds")?,
     })
 }
 
 /// Decodes `%21` and `+` in the value of a query parameter.
-fn decoded(text: &str) -> Cow<'_, str> {
+fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
     }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
-        let mut ahead = rest.clone();
+        let mut lookahead = rest.clone();
         let hex = |byte: Option<u8>| byte.and_then(|b| char::from(b).to_digit(16));
-        match (byte, hex(ahead.next()), hex(ahead.next())) {
+        match (byte, hex(lookahead.next()), hex(lookahead.next())) {
             (b'%', Some(high), Some(low)) => {
                 bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
-                rest = ahead;
+                rest = lookahead;
             }
             (b'+', _, _) => bytes.push(b' '),
             _ => bytes.push(byte),
@@ -245,9 +248,9 @@ mod tests {
 
     /// Requests recorded from kube-proxy 1.18.2, 1.20.2 and 1.36.2.
     #[test]
-    fn what_kube_proxies_ask_is_read() {
-        let node = ask("GET", "/api/v1/nodes/node-a").unwrap();
-        let Ask::Objects { form, scope, verb } = node else {
+    fn parse_request_recorded_requests_are_understood() {
+        let node = parse_request("GET", "/api/v1/nodes/node-a").unwrap();
+        let ApiRequest::Objects { form, scope, verb } = node else {
             panic!("{node:?}")
         };
         assert_eq!((form.resource, verb), (Resource::Nodes, Verb::Get));
@@ -262,11 +265,11 @@ mod tests {
         let list = format!(
             "/apis/discovery.k8s.io/v1beta1/endpointslices?labelSelector={labels}&limit=500&resourceVersion=0"
         );
-        let asked = ask("GET", &list).unwrap();
+        let request = parse_request("GET", &list).unwrap();
         assert_eq!(
-            asked,
-            Ask::Objects {
-                form: Form {
+            request,
+            ApiRequest::Objects {
+                form: VersionedResource {
                     resource: Resource::EndpointSlices,
                     api_version: "discovery.k8s.io/v1beta1"
                 },
@@ -280,7 +283,7 @@ mod tests {
         let watch = format!(
             "/api/v1/endpoints?allowWatchBookmarks=true&labelSelector={labels}&resourceVersion=106&timeout=6m13s&timeoutSeconds=373&watch=true"
         );
-        let Ok(Ask::Objects { verb, .. }) = ask("GET", &watch) else {
+        let Ok(ApiRequest::Objects { verb, .. }) = parse_request("GET", &watch) else {
             panic!("{watch}")
         };
         assert_eq!(
@@ -288,14 +291,14 @@ mod tests {
             Verb::Watch {
                 labels: selector,
                 fields: FieldSelector::default(),
-                since: Some(106),
-                initial: false,
-                bookmarks: true,
-                seconds: Some(373),
+                from_version: Some(106),
+                send_initial: false,
+                accepts_bookmarks: true,
+                timeout_seconds: Some(373),
             }
         );
         let streamed = "/api/v1/nodes?allowWatchBookmarks=true&fieldSelector=metadata.name%3Dnode-a&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeout=6m7s&timeoutSeconds=367&watch=true";
-        let Ok(Ask::Objects { verb, .. }) = ask("GET", streamed) else {
+        let Ok(ApiRequest::Objects { verb, .. }) = parse_request("GET", streamed) else {
             panic!("{streamed}")
         };
         assert_eq!(
@@ -303,23 +306,26 @@ mod tests {
             Verb::Watch {
                 labels: LabelSelector::default(),
                 fields: FieldSelector::parse("metadata.name=node-a").unwrap(),
-                since: None,
-                initial: true,
-                bookmarks: true,
-                seconds: Some(367),
+                from_version: None,
+                send_initial: true,
+                accepts_bookmarks: true,
+                timeout_seconds: Some(367),
             }
         );
         for events in [
             "/api/v1/namespaces/default/events",
             "/apis/events.k8s.io/v1/namespaces/default/events",
         ] {
-            assert!(matches!(ask("POST", events), Ok(Ask::Event { .. })));
+            assert!(matches!(
+                parse_request("POST", events),
+                Ok(ApiRequest::Event { .. })
+            ));
         }
     }
 
     #[test]
-    fn what_is_not_served_is_named() {
-        for (method, target, code, says) in [
+    fn parse_request_unsupported_request_returns_error() {
+        for (method, target, code, message) in [
             ("GET", "/api/v1/pods", 404, "/api/v1/pods is not served"),
             ("GET", "/", 404, "/ is not served"),
             (
@@ -347,21 +353,24 @@ mod tests {
                 "`a b` is no term of a label selector",
             ),
         ] {
-            let refusal = ask(method, target).unwrap_err();
-            assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, says));
+            let refusal = parse_request(method, target).unwrap_err();
+            assert_eq!(
+                (refusal.code(), refusal.to_string().as_str()),
+                (code, message)
+            );
         }
     }
 
     #[test]
-    fn a_value_is_decoded_whatever_it_holds() {
-        for (text, means) in [
+    fn percent_decode_accepts_invalid_escapes() {
+        for (text, expected) in [
             ("a%2Cb", "a,b"),
             ("%", "%"),
             ("%2", "%2"),
             ("%zz+%", "%zz %"),
             ("%e2%82%ac", "€"),
         ] {
-            assert_eq!(decoded(text), means);
+            assert_eq!(percent_decode(text), expected);
         }
     }
 }

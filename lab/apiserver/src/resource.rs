@@ -21,7 +21,7 @@ pub enum Resource {
 
 /// Resource in one API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Form {
+pub struct VersionedResource {
     /// Requested resource.
     pub resource: Resource,
     /// `discovery.k8s.io/v1beta1`, or `v1` for the core group.
@@ -61,10 +61,14 @@ const SERVED: [(&str, &str, Resource); 8] = [
 ];
 
 /// Returns the plural names of all served resources, each once.
-pub fn served() -> impl Iterator<Item = &'static str> {
+pub fn served_resources() -> impl Iterator<Item = &'static str> {
     let names = SERVED.iter().map(|(_, name, _)| *name).enumerate();
     names
-        .filter(|(at, name)| !SERVED[..*at].iter().any(|(_, before, _)| before == name))
+        .filter(|(index, name)| {
+            !SERVED[..*index]
+                .iter()
+                .any(|(_, earlier, _)| earlier == name)
+        })
         .map(|(_, name)| name)
 }
 
@@ -99,7 +103,7 @@ impl Resource {
 
     /// Returns the resource of an object, from its kind. `None` if the kind is not served.
     #[must_use]
-    pub fn of(object: &Value) -> Option<Self> {
+    pub fn from_object(object: &Value) -> Option<Self> {
         let kind = object.get("kind")?.as_str()?;
         [
             Self::Nodes,
@@ -113,7 +117,7 @@ impl Resource {
     }
 }
 
-impl Form {
+impl VersionedResource {
     /// Returns the resource with a plural name in an API version. `None` if it is not served.
     #[must_use]
     pub fn find(api_version: &str, plural: &str) -> Option<Self> {
@@ -138,15 +142,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_served_in_several_versions_is_named_once() {
-        let names: Vec<&str> = served().collect();
-        let wanted = [
+    fn served_resources_lists_each_name_once() {
+        let names: Vec<&str> = served_resources().collect();
+        let expected = [
             "nodes",
             "services",
             "endpoints",
             "endpointslices",
             "servicecidrs",
         ];
-        assert_eq!(names, wanted);
+        assert_eq!(names, expected);
     }
 }

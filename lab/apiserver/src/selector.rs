@@ -9,10 +9,10 @@ use thiserror::Error;
 pub enum SelectorError {
     /// The term is not a valid term of a label selector.
     #[error("`{0}` is no term of a label selector")]
-    Label(String),
+    InvalidLabelTerm(String),
     /// The term is not a valid term of a field selector.
     #[error("`{0}` is no term of a field selector: write field=value or field!=value")]
-    Field(String),
+    InvalidFieldTerm(String),
 }
 
 /// Label selector. An object must match all terms.
@@ -24,7 +24,7 @@ struct LabelTerm {
     key: String,
     /// Accepted values of the label. `None` accepts any value.
     values: Option<Vec<String>>,
-    negated: bool,
+    is_negated: bool,
 }
 
 /// Field selector. An object must match all terms.
@@ -35,7 +35,7 @@ pub struct FieldSelector(Vec<FieldTerm>);
 struct FieldTerm {
     path: Vec<String>,
     value: String,
-    negated: bool,
+    is_negated: bool,
 }
 
 impl LabelSelector {
@@ -45,25 +45,25 @@ impl LabelSelector {
     ///
     /// Returns [`SelectorError::Label`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        terms(text)
-            .map(label_term)
+        split_terms(text)
+            .map(parse_label_term)
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Whether the labels of an object match.
     #[must_use]
-    pub fn admits(&self, object: &Value) -> bool {
+    pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
             let label = object
                 .pointer("/metadata/labels")
                 .and_then(|labels| labels.get(&term.key))
                 .and_then(Value::as_str);
-            let held = label.is_some_and(|label| {
-                let wanted = term.values.as_ref();
-                wanted.is_none_or(|values| values.iter().any(|value| value == label))
+            let is_match = label.is_some_and(|label| {
+                let accepted = term.values.as_ref();
+                accepted.is_none_or(|values| values.iter().any(|value| value == label))
             });
-            held != term.negated
+            is_match != term.is_negated
         })
     }
 }
@@ -76,13 +76,13 @@ impl FieldSelector {
     /// Returns [`SelectorError::Field`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let term = |text: &str| {
-            let (path, negated, value) = equation(text)
+            let (path, negated, value) = split_equation(text)
                 .filter(|(path, _, _)| !path.is_empty())
-                .ok_or_else(|| SelectorError::Field(text.to_owned()))?;
+                .ok_or_else(|| SelectorError::InvalidFieldTerm(text.to_owned()))?;
             Ok(FieldTerm {
                 path: path.split('.').map(str::to_owned).collect(),
                 value: value.to_owned(),
-                negated,
+                is_negated: negated,
             })
         };
         let terms = text.split(',').filter(|term| !term.is_empty()).map(term);
@@ -91,20 +91,20 @@ impl FieldSelector {
 
     /// Whether the fields of an object match. An absent field is equal to an empty one.
     #[must_use]
-    pub fn admits(&self, object: &Value) -> bool {
+    pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
             let found = term
                 .path
                 .iter()
-                .try_fold(object, |at, key| at.get(key))
+                .try_fold(object, |value, key| value.get(key))
                 .and_then(Value::as_str);
-            (found.unwrap_or_default() == term.value) != term.negated
+            (found.unwrap_or_default() == term.value) != term.is_negated
         })
     }
 }
 
 /// Splits a label selector into terms. A comma in parentheses does not end a term.
-fn terms(text: &str) -> impl Iterator<Item = &str> {
+fn split_terms(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     text.split(move |letter| {
         match letter {
@@ -118,40 +118,40 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     .filter(|term| !term.is_empty())
 }
 
-fn label_term(text: &str) -> Result<LabelTerm, SelectorError> {
-    let wrong = || SelectorError::Label(text.to_owned());
+fn parse_label_term(text: &str) -> Result<LabelTerm, SelectorError> {
+    let invalid_term = || SelectorError::InvalidLabelTerm(text.to_owned());
     let term = |key: &str, values: Option<Vec<String>>, negated| {
         let key = key.trim();
         let plain = !key.is_empty() && !key.contains([' ', '!', '=', '(', ')']);
         plain.then(|| LabelTerm {
             key: key.to_owned(),
             values,
-            negated,
+            is_negated: negated,
         })
     };
     if let Some(list) = text.strip_suffix(')') {
-        let (head, list) = list.split_once('(').ok_or_else(wrong)?;
-        let (key, word) = head.trim().rsplit_once(' ').ok_or_else(wrong)?;
+        let (head, list) = list.split_once('(').ok_or_else(invalid_term)?;
+        let (key, operator) = head.trim().rsplit_once(' ').ok_or_else(invalid_term)?;
         let values = list.split(',').map(|value| value.trim().to_owned());
-        let negated = match word {
+        let negated = match operator {
             "in" => false,
             "notin" => true,
-            _ => return Err(wrong()),
+            _ => return Err(invalid_term()),
         };
-        return term(key, Some(values.collect()), negated).ok_or_else(wrong);
+        return term(key, Some(values.collect()), negated).ok_or_else(invalid_term);
     }
-    if let Some((key, negated, value)) = equation(text) {
-        return term(key, Some(vec![value.to_owned()]), negated).ok_or_else(wrong);
+    if let Some((key, negated, value)) = split_equation(text) {
+        return term(key, Some(vec![value.to_owned()]), negated).ok_or_else(invalid_term);
     }
     match text.strip_prefix('!') {
         Some(key) => term(key, None, true),
         None => term(text, None, false),
     }
-    .ok_or_else(wrong)
+    .ok_or_else(invalid_term)
 }
 
 /// Splits `a=b`, `a==b` or `a!=b` into the left side, whether it is negated, and the right side.
-fn equation(text: &str) -> Option<(&str, bool, &str)> {
+fn split_equation(text: &str) -> Option<(&str, bool, &str)> {
     let (left, right) = text.split_once('=')?;
     let right = right.strip_prefix('=').unwrap_or(right).trim();
     Some(match left.strip_suffix('!') {
@@ -165,13 +165,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn labelled(selector: &str, labels: &Value) -> bool {
+    fn matches_labels(selector: &str, labels: &Value) -> bool {
         let object = json!({"metadata": {"labels": labels}});
-        LabelSelector::parse(selector).unwrap().admits(&object)
+        LabelSelector::parse(selector).unwrap().matches(&object)
     }
 
     #[test]
-    fn labels_are_asked_for_in_every_way() {
+    fn label_selector_matches_all_operators() {
         let labels = json!({"app": "web", "tier": "front"});
         for (selector, holds) in [
             ("", true),
@@ -189,13 +189,13 @@ mod tests {
             ("app notin (db,web)", false),
             ("other notin (x)", true),
         ] {
-            assert_eq!(labelled(selector, &labels), holds, "{selector}");
+            assert_eq!(matches_labels(selector, &labels), holds, "{selector}");
         }
-        assert!(labelled("!app", &Value::Null));
+        assert!(matches_labels("!app", &Value::Null));
     }
 
     #[test]
-    fn fields_are_asked_for_by_their_path() {
+    fn field_selector_matches_field_path() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None"}});
         for (selector, holds) in [
             ("metadata.name=a", true),
@@ -206,15 +206,15 @@ mod tests {
             ("", true),
         ] {
             let read = FieldSelector::parse(selector).unwrap();
-            assert_eq!(read.admits(&object), holds, "{selector}");
+            assert_eq!(read.matches(&object), holds, "{selector}");
         }
     }
 
     #[test]
-    fn what_is_no_term_is_named() {
+    fn selector_invalid_term_returns_error() {
         for wrong in ["a in b", "in (a)", "a on (b)", "!", "a b", "=b"] {
-            let told = LabelSelector::parse(wrong).unwrap_err().to_string();
-            assert_eq!(told, format!("`{wrong}` is no term of a label selector"));
+            let message = LabelSelector::parse(wrong).unwrap_err().to_string();
+            assert_eq!(message, format!("`{wrong}` is no term of a label selector"));
         }
         assert_eq!(
             FieldSelector::parse("metadata.name")

@@ -10,37 +10,37 @@ use super::convert;
 use super::resource::Resource;
 
 /// Maximum number of stored changes. A client that watches from an older version must list again.
-const REMEMBERED: usize = 16_384;
+const MAX_CHANGES: usize = 16_384;
 
 /// Namespace and name of an object. The namespace is empty for a cluster-scoped resource.
-type Name = (String, String);
+type ObjectKey = (String, String);
 
 /// Objects and their latest changes.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     version: u64,
-    objects: BTreeMap<Resource, IndexMap<Name, Value>>,
-    changes: VecDeque<Change>,
+    objects: BTreeMap<Resource, IndexMap<ObjectKey, Value>>,
+    changes: VecDeque<StoreEvent>,
     /// Whether the store makes `Endpoints` from slices.
     makes_endpoints: bool,
     /// Slices by service. A slice that named a service once remains here.
-    slices: HashMap<Name, BTreeSet<Name>>,
+    slices: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
 }
 
 /// Change of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct StoreEvent {
     /// Version of the store after the change.
     pub version: u64,
     /// Resource of the object.
     pub resource: Resource,
     /// Kind of change, with the object.
-    pub what: Changed,
+    pub change: ObjectChange,
 }
 
 /// Kind of change, with the object.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Changed {
+pub enum ObjectChange {
     /// The object was added.
     Added(Value),
     /// The object was changed.
@@ -64,10 +64,10 @@ pub enum StoreError {
     Kind(String),
     /// The object has no name.
     #[error("a {0} without a name cannot be served")]
-    Nameless(Resource),
+    MissingName(Resource),
     /// Two objects have the same name.
     #[error("the {resource} {name} is there twice")]
-    Twice {
+    DuplicateName {
         /// Resource of the objects.
         resource: Resource,
         /// `namespace/name`, or the name of a cluster-scoped object.
@@ -107,7 +107,7 @@ impl Store {
 
     /// Returns the changes after a version. `None` if some of them are no longer stored.
     #[must_use]
-    pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+    pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &StoreEvent>> {
         // Each change increases the version by 1.
         let first = self
             .changes
@@ -126,19 +126,21 @@ impl Store {
     ///
     /// Returns an error if an object cannot be served. The store then remains unchanged.
     pub fn replace(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
-        let mut wanted: Vec<(Resource, Name, Value)> =
-            objects.into_iter().map(read).collect::<Result<_, _>>()?;
-        let of = |resource| wanted.iter().filter(move |(of, _, _)| *of == resource);
-        let makes_endpoints = of(Resource::Endpoints).next().is_none();
+        let mut new_objects: Vec<(Resource, ObjectKey, Value)> = objects
+            .into_iter()
+            .map(normalize)
+            .collect::<Result<_, _>>()?;
+        let of_resource = |resource| new_objects.iter().filter(move |(of, _, _)| *of == resource);
+        let makes_endpoints = of_resource(Resource::Endpoints).next().is_none();
         if makes_endpoints {
-            let services = of(Resource::Services).map(|(_, _, object)| object);
-            let slices = of(Resource::EndpointSlices).map(|(_, _, object)| object);
-            let made = convert::endpoints(services, slices);
-            for object in made {
-                wanted.push(read(object)?);
+            let services = of_resource(Resource::Services).map(|(_, _, object)| object);
+            let slices = of_resource(Resource::EndpointSlices).map(|(_, _, object)| object);
+            let endpoints = convert::make_endpoints(services, slices);
+            for object in endpoints {
+                new_objects.push(normalize(object)?);
             }
         }
-        let names = names_of(&wanted)?;
+        let names = unique_names(&new_objects)?;
         self.makes_endpoints = makes_endpoints;
         self.slices.clear();
         let mut before = std::mem::take(&mut self.objects);
@@ -147,27 +149,27 @@ impl Store {
                 if !names.contains(&(*resource, name)) {
                     let mut object = object.clone();
                     let version = self.version + 1;
-                    stamp(&mut object, version);
-                    self.happened(*resource, Changed::Deleted(object));
+                    set_version(&mut object, version);
+                    self.record_change(*resource, ObjectChange::Deleted(object));
                 }
             }
         }
-        for (resource, name, mut after) in wanted {
-            let known = before
+        for (resource, name, mut after) in new_objects {
+            let existing = before
                 .get_mut(&resource)
                 .and_then(|kept| kept.swap_remove(&name));
-            let object = match known {
-                Some(before) if same(&before, &mut after) => before,
+            let object = match existing {
+                Some(before) if is_unchanged(&before, &mut after) => before,
                 known => {
-                    stamp(&mut after, self.version + 1);
-                    let what = match known {
-                        None => Changed::Added(after.clone()),
-                        Some(before) => Changed::Modified {
+                    set_version(&mut after, self.version + 1);
+                    let change = match known {
+                        None => ObjectChange::Added(after.clone()),
+                        Some(before) => ObjectChange::Modified {
                             before,
                             after: after.clone(),
                         },
                     };
-                    self.happened(resource, what);
+                    self.record_change(resource, change);
                     after
                 }
             };
@@ -186,101 +188,104 @@ impl Store {
     /// # Errors
     ///
     /// Returns an error if an object cannot be served. The store then remains unchanged.
-    pub fn put(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
-        let wanted: Vec<(Resource, Name, Value)> =
-            objects.into_iter().map(read).collect::<Result<_, _>>()?;
-        names_of(&wanted)?;
-        let mut concerned = BTreeSet::new();
-        for (resource, name, object) in wanted {
+    pub fn upsert(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
+        let new_objects: Vec<(Resource, ObjectKey, Value)> = objects
+            .into_iter()
+            .map(normalize)
+            .collect::<Result<_, _>>()?;
+        unique_names(&new_objects)?;
+        let mut affected_services = BTreeSet::new();
+        for (resource, name, object) in new_objects {
             match resource {
                 Resource::Services => {
-                    concerned.insert(name.clone());
+                    affected_services.insert(name.clone());
                 }
                 Resource::EndpointSlices => {
-                    let service = convert::service_of(&object);
-                    concerned.extend(service.map(|service| (name.0.clone(), service.to_owned())));
+                    let service = convert::service_name(&object);
+                    affected_services
+                        .extend(service.map(|service| (name.0.clone(), service.to_owned())));
                 }
                 _ => {}
             }
-            self.keep(resource, name, object);
+            self.store_object(resource, name, object);
         }
         if !self.makes_endpoints {
             return Ok(());
         }
-        for (namespace, name) in concerned {
+        for (namespace, name) in affected_services {
             let service = self.object(Resource::Services, &namespace, &name);
             let names = self.slices.get(&(namespace.clone(), name.clone()));
             let slices = names.into_iter().flatten().filter_map(|(namespace, name)| {
                 self.object(Resource::EndpointSlices, namespace, name)
             });
-            for made in convert::endpoints(service.into_iter(), slices) {
-                let (resource, name, object) = read(made)?;
-                self.keep(resource, name, object);
+            for endpoints in convert::make_endpoints(service.into_iter(), slices) {
+                let (resource, name, object) = normalize(endpoints)?;
+                self.store_object(resource, name, object);
             }
         }
         Ok(())
     }
 
     /// Stores an object in place of an object with the same name. An equal object causes no change.
-    fn keep(&mut self, resource: Resource, name: Name, mut after: Value) {
+    fn store_object(&mut self, resource: Resource, name: ObjectKey, mut after: Value) {
         self.index(resource, &name, &after);
         let version = self.version + 1;
         let kept = self.objects.entry(resource).or_default();
-        let what = match kept.get_mut(&name) {
-            Some(before) if same(before, &mut after) => return,
+        let change = match kept.get_mut(&name) {
+            Some(before) if is_unchanged(before, &mut after) => return,
             Some(before) => {
-                stamp(&mut after, version);
-                Changed::Modified {
+                set_version(&mut after, version);
+                ObjectChange::Modified {
                     before: std::mem::replace(before, after.clone()),
                     after,
                 }
             }
             None => {
-                stamp(&mut after, version);
+                set_version(&mut after, version);
                 kept.insert(name, after.clone());
-                Changed::Added(after)
+                ObjectChange::Added(after)
             }
         };
-        self.happened(resource, what);
+        self.record_change(resource, change);
     }
 
     /// Records the service of a slice.
-    fn index(&mut self, resource: Resource, name: &Name, object: &Value) {
+    fn index(&mut self, resource: Resource, name: &ObjectKey, object: &Value) {
         if resource == Resource::EndpointSlices
-            && let Some(service) = convert::service_of(object)
+            && let Some(service) = convert::service_name(object)
         {
             let service = (name.0.clone(), service.to_owned());
             self.slices.entry(service).or_default().insert(name.clone());
         }
     }
 
-    fn happened(&mut self, resource: Resource, what: Changed) {
+    fn record_change(&mut self, resource: Resource, change: ObjectChange) {
         self.version += 1;
-        if self.changes.len() == REMEMBERED {
+        if self.changes.len() == MAX_CHANGES {
             self.changes.pop_front();
         }
-        self.changes.push_back(Change {
+        self.changes.push_back(StoreEvent {
             version: self.version,
             resource,
-            what,
+            change,
         });
     }
 }
 
 /// Returns the names of objects, after checking that they are unique.
-fn names_of(
-    objects: &[(Resource, Name, Value)],
-) -> Result<BTreeSet<(Resource, &Name)>, StoreError> {
+fn unique_names(
+    objects: &[(Resource, ObjectKey, Value)],
+) -> Result<BTreeSet<(Resource, &ObjectKey)>, StoreError> {
     let mut names = BTreeSet::new();
     for (resource, name, _) in objects {
         if !names.insert((*resource, name)) {
-            let (namespace, called) = name;
-            return Err(StoreError::Twice {
+            let (namespace, object_name) = name;
+            return Err(StoreError::DuplicateName {
                 resource: *resource,
                 name: if resource.is_namespaced() {
-                    format!("{namespace}/{called}")
+                    format!("{namespace}/{object_name}")
                 } else {
-                    called.clone()
+                    object_name.clone()
                 },
             });
         }
@@ -289,8 +294,8 @@ fn names_of(
 }
 
 /// Returns the resource and name of an object, and the object with its common fields set.
-fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
-    let resource = Resource::of(&object).ok_or_else(|| {
+fn normalize(mut object: Value) -> Result<(Resource, ObjectKey, Value), StoreError> {
+    let resource = Resource::from_object(&object).ok_or_else(|| {
         let kind = object.get("kind").and_then(Value::as_str);
         StoreError::Kind(kind.unwrap_or_default().to_owned())
     })?;
@@ -298,7 +303,7 @@ fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
         let found = object.pointer(&format!("/metadata/{field}"));
         found.and_then(Value::as_str).map(str::to_owned)
     };
-    let called = text("name").ok_or(StoreError::Nameless(resource))?;
+    let name = text("name").ok_or(StoreError::MissingName(resource))?;
     let namespace = if resource.is_namespaced() {
         text("namespace").unwrap_or_else(|| "default".to_owned())
     } else {
@@ -311,18 +316,18 @@ fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
         convert::to_v1(&mut object);
     }
     object["apiVersion"] = json!(resource.api_version());
-    Ok((resource, (namespace, called), object))
+    Ok((resource, (namespace, name), object))
 }
 
 /// Whether two objects are equal apart from their version. Sets the version of `other` to that of
 /// `kept`.
-fn same(kept: &Value, other: &mut Value) -> bool {
+fn is_unchanged(kept: &Value, other: &mut Value) -> bool {
     let version = kept["metadata"]["resourceVersion"].clone();
     other["metadata"]["resourceVersion"] = version;
     kept == other
 }
 
-fn stamp(object: &mut Value, version: u64) {
+fn set_version(object: &mut Value, version: u64) {
     object["metadata"]["resourceVersion"] = json!(version.to_string());
 }
 
@@ -334,14 +339,14 @@ mod tests {
         json!({"kind": "Node", "metadata": {"name": name}, "spec": {"podCIDR": cidr}})
     }
 
-    fn told(store: &Store, since: u64) -> Vec<String> {
-        let changes = store.since(since).unwrap();
+    fn describe_changes(store: &Store, since: u64) -> Vec<String> {
+        let changes = store.changes_since(since).unwrap();
         changes
             .map(|change| {
-                let (verb, object) = match &change.what {
-                    Changed::Added(object) => ("added", object),
-                    Changed::Modified { after, .. } => ("modified", after),
-                    Changed::Deleted(object) => ("deleted", object),
+                let (verb, object) = match &change.change {
+                    ObjectChange::Added(object) => ("added", object),
+                    ObjectChange::Modified { after, .. } => ("modified", after),
+                    ObjectChange::Deleted(object) => ("deleted", object),
                 };
                 let name = object["metadata"]["name"].as_str().unwrap();
                 let stamped = object["metadata"]["resourceVersion"].as_str().unwrap();
@@ -352,18 +357,21 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_is_told_and_what_goes_first() {
+    fn store_replace_reports_only_changes_deletions_first() {
         let mut store = Store::new();
         let first = vec![node("a", "10.0.0.1"), node("b", "10.0.0.2")];
         store.replace(first.clone()).unwrap();
-        assert_eq!(told(&store, 1), ["2 added Node a", "3 added Node b"]);
+        assert_eq!(
+            describe_changes(&store, 1),
+            ["2 added Node a", "3 added Node b"]
+        );
         store.replace(first).unwrap();
         assert_eq!(store.version(), 3);
         store
             .replace(vec![node("c", "10.0.0.3"), node("b", "10.0.0.9")])
             .unwrap();
         assert_eq!(
-            told(&store, 3),
+            describe_changes(&store, 3),
             ["4 deleted Node a", "5 added Node c", "6 modified Node b"]
         );
         assert_eq!(store.object(Resource::Nodes, "", "a"), None);
@@ -377,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_leaves_all_else_alone() {
+    fn store_upsert_leaves_other_objects_unchanged() {
         let service = json!({"kind": "Service", "metadata": {"name": "web"},
             "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}});
         let slice = |address: &str| {
@@ -391,13 +399,13 @@ mod tests {
             .replace(vec![node("a", "10.0.0.1"), service, slice("10.1.0.1")])
             .unwrap();
         let before = store.version();
-        store.put(vec![slice("10.1.0.1")]).unwrap();
+        store.upsert(vec![slice("10.1.0.1")]).unwrap();
         assert_eq!(store.version(), before);
         store
-            .put(vec![slice("10.1.0.2"), node("b", "10.0.0.2")])
+            .upsert(vec![slice("10.1.0.2"), node("b", "10.0.0.2")])
             .unwrap();
         assert_eq!(
-            told(&store, before),
+            describe_changes(&store, before),
             [
                 "6 modified EndpointSlice web-1",
                 "7 added Node b",
@@ -407,26 +415,26 @@ mod tests {
         let endpoints = store.object(Resource::Endpoints, "default", "web").unwrap();
         assert!(endpoints.to_string().contains("10.1.0.2"), "{endpoints}");
         let twice = vec![node("c", "10.0.0.1"), node("c", "10.0.0.2")];
-        assert!(store.put(twice).is_err());
+        assert!(store.upsert(twice).is_err());
         assert_eq!(store.version(), before + 3);
     }
 
     #[test]
-    fn what_is_forgotten_cannot_be_told() {
+    fn store_changes_since_expired_version_is_none() {
         let mut store = Store::new();
-        for round in 0..=REMEMBERED {
+        for round in 0..=MAX_CHANGES {
             let ip = format!("10.0.{}.{}", round / 250, round % 250);
             store.replace(vec![node("a", &ip)]).unwrap();
         }
-        assert!(store.since(1).is_none());
-        assert_eq!(store.since(2).unwrap().count(), REMEMBERED);
-        assert_eq!(store.since(store.version()).unwrap().count(), 0);
+        assert!(store.changes_since(1).is_none());
+        assert_eq!(store.changes_since(2).unwrap().count(), MAX_CHANGES);
+        assert_eq!(store.changes_since(store.version()).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_cannot_be_served_is_named_and_changes_nothing() {
+    fn store_replace_invalid_object_returns_error() {
         let mut store = Store::new();
-        for (objects, says) in [
+        for (objects, message) in [
             (
                 vec![json!({"kind": "Pod", "metadata": {"name": "a"}})],
                 "objects of the kind `Pod` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can",
@@ -441,7 +449,7 @@ mod tests {
             ),
         ] {
             let error = store.replace(objects).unwrap_err();
-            assert_eq!(error.to_string(), says);
+            assert_eq!(error.to_string(), message);
             assert_eq!(store.version(), 1);
         }
     }

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{shaped, status, within};
-use super::request::{Refusal, Scope};
-use super::resource::Form;
+use super::answer::{in_version, is_in_namespace, status_object};
+use super::request::{ApiError, Scope};
+use super::resource::VersionedResource;
 use super::selector::{FieldSelector, LabelSelector};
-use super::store::{Changed, Store};
+use super::store::{ObjectChange, Store};
 
 /// Annotation of the bookmark that follows the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
@@ -18,20 +18,20 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 /// `staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`)
 #[derive(Debug)]
 pub struct Watch {
-    form: Form,
+    form: VersionedResource,
     scope: Scope,
     labels: LabelSelector,
     fields: FieldSelector,
-    at: At,
+    position: WatchPosition,
     ended: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum At {
+enum WatchPosition {
     /// No events were sent.
-    Beginning {
+    Start {
         /// Whether a bookmark follows the initial objects.
-        marked: bool,
+        bookmark: bool,
     },
     /// All events up to this version were sent.
     Version(u64),
@@ -39,7 +39,7 @@ enum At {
 
 impl Watch {
     pub(super) fn new(
-        form: Form,
+        form: VersionedResource,
         scope: Scope,
         labels: LabelSelector,
         fields: FieldSelector,
@@ -49,21 +49,21 @@ impl Watch {
             scope,
             labels,
             fields,
-            at: At::Beginning { marked: false },
+            position: WatchPosition::Start { bookmark: false },
             ended: false,
         }
     }
 
-    pub(super) fn since(self, version: u64) -> Self {
+    pub(super) fn from_version(self, version: u64) -> Self {
         Self {
-            at: At::Version(version),
+            position: WatchPosition::Version(version),
             ..self
         }
     }
 
-    pub(super) fn and_what_there_is(self, marked: bool) -> Self {
+    pub(super) fn with_initial_objects(self, bookmark: bool) -> Self {
         Self {
-            at: At::Beginning { marked },
+            position: WatchPosition::Start { bookmark },
             ..self
         }
     }
@@ -75,63 +75,67 @@ impl Watch {
     }
 
     /// Returns the events since the previous call.
-    pub fn tell(&mut self, store: &Store) -> Vec<Value> {
+    pub fn next_events(&mut self, store: &Store) -> Vec<Value> {
         if self.ended {
             return Vec::new();
         }
-        let events = match self.at {
-            At::Beginning { marked } => self.all(store, marked),
-            At::Version(version) => {
-                let Some(changes) = store.since(version) else {
+        let events = match self.position {
+            WatchPosition::Start { bookmark: marked } => self.initial_events(store, marked),
+            WatchPosition::Version(version) => {
+                let Some(changes) = store.changes_since(version) else {
                     self.ended = true;
-                    let expired = status(&Refusal::Expired(version));
+                    let expired = status_object(&ApiError::Expired(version));
                     return vec![json!({"type": "ERROR", "object": expired})];
                 };
                 changes
                     .filter(|change| change.resource == self.form.resource)
-                    .filter_map(|change| self.event(&change.what))
+                    .filter_map(|change| self.event_for_change(&change.change))
                     .collect()
             }
         };
-        self.at = At::Version(store.version());
+        self.position = WatchPosition::Version(store.version());
         events
     }
 
-    fn all(&self, store: &Store, marked: bool) -> Vec<Value> {
+    fn initial_events(&self, store: &Store, marked: bool) -> Vec<Value> {
         let mut events: Vec<Value> = store
             .objects(self.form.resource)
-            .filter(|object| self.admits(object))
-            .map(|object| self.told("ADDED", object))
+            .filter(|object| self.matches(object))
+            .map(|object| self.render_event("ADDED", object))
             .collect();
         if marked {
-            let about = json!({
+            let metadata = json!({
                 "resourceVersion": store.version().to_string(),
                 "annotations": {INITIAL_END: "true"},
             });
             let object = json!({
                 "kind": self.form.resource.kind(),
                 "apiVersion": self.form.api_version,
-                "metadata": about,
+                "metadata": metadata,
             });
             events.push(json!({"type": "BOOKMARK", "object": object}));
         }
         events
     }
 
-    fn event(&self, what: &Changed) -> Option<Value> {
-        match what {
-            Changed::Added(object) => self.admits(object).then(|| self.told("ADDED", object)),
-            Changed::Deleted(object) => self.admits(object).then(|| self.told("DELETED", object)),
-            Changed::Modified { before, after } => {
-                match (self.admits(before), self.admits(after)) {
-                    (true, true) => Some(self.told("MODIFIED", after)),
-                    (false, true) => Some(self.told("ADDED", after)),
+    fn event_for_change(&self, change: &ObjectChange) -> Option<Value> {
+        match change {
+            ObjectChange::Added(object) => self
+                .matches(object)
+                .then(|| self.render_event("ADDED", object)),
+            ObjectChange::Deleted(object) => self
+                .matches(object)
+                .then(|| self.render_event("DELETED", object)),
+            ObjectChange::Modified { before, after } => {
+                match (self.matches(before), self.matches(after)) {
+                    (true, true) => Some(self.render_event("MODIFIED", after)),
+                    (false, true) => Some(self.render_event("ADDED", after)),
                     (true, false) => {
                         // The last matching object, with the version at which it stopped matching.
                         let mut object = before.clone();
                         object["metadata"]["resourceVersion"] =
                             after["metadata"]["resourceVersion"].clone();
-                        Some(self.told("DELETED", &object))
+                        Some(self.render_event("DELETED", &object))
                     }
                     (false, false) => None,
                 }
@@ -139,19 +143,21 @@ impl Watch {
         }
     }
 
-    fn admits(&self, object: &Value) -> bool {
-        within(object, &self.scope) && self.labels.admits(object) && self.fields.admits(object)
+    fn matches(&self, object: &Value) -> bool {
+        is_in_namespace(object, &self.scope)
+            && self.labels.matches(object)
+            && self.fields.matches(object)
     }
 
-    fn told(&self, what: &str, object: &Value) -> Value {
-        json!({"type": what, "object": shaped(object, self.form)})
+    fn render_event(&self, event_type: &str, object: &Value) -> Value {
+        json!({"type": event_type, "object": in_version(object, self.form)})
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::ask;
-    use super::super::{Answer, answer};
+    use super::super::request::parse_request;
+    use super::super::{ApiResponse, answer};
     use super::*;
 
     fn service(name: &str, proxy: Option<&str>, ip: &str) -> Value {
@@ -168,29 +174,30 @@ mod tests {
     fn watch(store: &Store, query: &str) -> Watch {
         let label = "labelSelector=%21service.kubernetes.io%2Fservice-proxy-name";
         let target = format!("/api/v1/services?{label}&watch=true&{query}");
-        match answer(store, ask("GET", &target).unwrap()).unwrap() {
-            Answer::Stream { watch, .. } => watch,
-            Answer::Whole { .. } => panic!("{target} is no watch"),
+        match answer(store, parse_request("GET", &target).unwrap()).unwrap() {
+            ApiResponse::Stream { watch, .. } => watch,
+            ApiResponse::Document { .. } => panic!("{target} is no watch"),
         }
     }
 
-    fn told(watch: &mut Watch, store: &Store) -> Vec<String> {
-        let events = watch.tell(store);
-        let text = |event: &Value, at: &str| {
-            let found = event.pointer(at).and_then(Value::as_str);
+    fn next_event_names(watch: &mut Watch, store: &Store) -> Vec<String> {
+        let events = watch.next_events(store);
+        let text = |event: &Value, pointer: &str| {
+            let found = event.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or("-").to_owned()
         };
         events
             .iter()
             .map(|event| {
-                let (what, name) = (text(event, "/type"), text(event, "/object/metadata/name"));
-                format!("{what} {name}")
+                let (event_type, name) =
+                    (text(event, "/type"), text(event, "/object/metadata/name"));
+                format!("{event_type} {name}")
             })
             .collect()
     }
 
     #[test]
-    fn a_watch_tells_what_begins_and_ceases_to_be_selected() {
+    fn watch_reports_objects_that_start_or_stop_matching() {
         let mut store = Store::new();
         store
             .replace(vec![
@@ -200,7 +207,7 @@ mod tests {
             .unwrap();
         let from = format!("resourceVersion={}", store.version());
         let mut watch = watch(&store, &from);
-        assert!(told(&mut watch, &store).is_empty());
+        assert!(next_event_names(&mut watch, &store).is_empty());
         store
             .replace(vec![
                 service("a", Some("x"), "10.0.0.1"),
@@ -209,7 +216,7 @@ mod tests {
             ])
             .unwrap();
         assert_eq!(
-            told(&mut watch, &store),
+            next_event_names(&mut watch, &store),
             ["DELETED a", "ADDED b", "ADDED c"]
         );
         store
@@ -218,18 +225,21 @@ mod tests {
                 service("a", Some("y"), "10.0.0.1"),
             ])
             .unwrap();
-        assert_eq!(told(&mut watch, &store), ["DELETED c", "MODIFIED b"]);
-        assert!(told(&mut watch, &store).is_empty());
+        assert_eq!(
+            next_event_names(&mut watch, &store),
+            ["DELETED c", "MODIFIED b"]
+        );
+        assert!(next_event_names(&mut watch, &store).is_empty());
     }
 
     #[test]
-    fn a_streamed_list_ends_with_a_bookmark() {
+    fn watch_with_initial_events_ends_list_with_bookmark() {
         let mut store = Store::new();
         store.replace(vec![service("a", None, "10.0.0.1")]).unwrap();
         let streamed =
             "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
         let mut streamed = watch(&store, streamed);
-        let events = streamed.tell(&store);
+        let events = streamed.next_events(&store);
         assert_eq!(events[0]["type"], "ADDED");
         assert_eq!(
             events[1],
@@ -243,24 +253,24 @@ mod tests {
             }})
         );
         let mut plain = watch(&store, "resourceVersion=0");
-        assert_eq!(told(&mut plain, &store), ["ADDED a"]);
+        assert_eq!(next_event_names(&mut plain, &store), ["ADDED a"]);
     }
 
     #[test]
-    fn who_comes_too_late_is_told_to_list_anew() {
+    fn watch_from_expired_version_returns_error_event() {
         let mut store = Store::new();
         let mut late = watch(&store, "resourceVersion=1");
         for round in 0..20_000 {
             let ip = format!("10.0.{}.{}", round / 250, round % 250);
             store.replace(vec![service("a", None, &ip)]).unwrap();
         }
-        let events = late.tell(&store);
+        let events = late.next_events(&store);
         assert_eq!(events[0]["type"], "ERROR");
         assert_eq!(events[0]["object"]["code"], 410);
         assert_eq!(
             events[0]["object"]["message"],
             "too old resource version: 1"
         );
-        assert!(late.has_ended() && late.tell(&store).is_empty());
+        assert!(late.has_ended() && late.next_events(&store).is_empty());
     }
 }

@@ -13,62 +13,65 @@ pub const REMEDY: &str = "this is a bug in svclab: report it with this message, 
 
 /// Message and location of the last panic of this process. `None` before the first panic, or if
 /// [`tell`] was not called.
-static LAST: Mutex<Option<String>> = Mutex::new(None);
+static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// Installs a panic hook that reports each panic with `print`, instead of the standard output of
 /// Rust.
-pub fn tell(print: fn(fmt::Arguments<'_>)) {
+pub fn install_panic_hook(print: fn(fmt::Arguments<'_>)) {
     panic::set_hook(Box::new(move |info| {
-        let message = message(info);
+        let message = describe_panic(info);
         print(format_args!("error: {message}\nwhat to do: {REMEDY}"));
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
             print(format_args!("{backtrace}"));
         }
-        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
     }));
 }
 
 /// Whether any thread or task panicked since [`tell`].
 #[must_use]
 pub fn has_panicked() -> bool {
-    last().is_some()
+    last_panic().is_some()
 }
 
 /// Returns the message for work that panicked with `payload`.
 #[must_use]
-pub fn message_of(payload: &(dyn Any + Send)) -> String {
-    last().unwrap_or_else(|| format!("svclab panicked: {}", said(payload)))
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    last_panic().unwrap_or_else(|| format!("svclab panicked: {}", payload_text(payload)))
 }
 
-fn last() -> Option<String> {
-    LAST.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn last_panic() -> Option<String> {
+    LAST_PANIC
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// Start of the last message of an agent that panicked.
-const AGENT: &str = "svclab agent: svclab panicked";
+const AGENT_PANIC_PREFIX: &str = "svclab agent: svclab panicked";
 
 /// Formats the last message of an agent that panicked.
 #[must_use]
-pub fn of_agent(info: &PanicHookInfo<'_>) -> String {
-    format!("svclab agent: {}", message(info))
+pub fn agent_panic_message(info: &PanicHookInfo<'_>) -> String {
+    format!("svclab agent: {}", describe_panic(info))
 }
 
 /// Whether the output of an agent shows a panic.
 #[must_use]
-pub fn is_of_agent(said: &str) -> bool {
-    said.contains(AGENT)
+pub fn is_agent_panic(output: &str) -> bool {
+    output.contains(AGENT_PANIC_PREFIX)
 }
 
 /// Formats a panic: `svclab panicked at lab/run/execute.rs:12:5: attempt to add with overflow`.
-fn message(info: &PanicHookInfo<'_>) -> String {
+fn describe_panic(info: &PanicHookInfo<'_>) -> String {
     let at = info
         .location()
         .map_or_else(String::new, |at| format!(" at {at}"));
-    format!("svclab panicked{at}: {}", said(info.payload()))
+    format!("svclab panicked{at}: {}", payload_text(info.payload()))
 }
 
-fn said(payload: &(dyn Any + Send)) -> &str {
+fn payload_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("without a message")
@@ -80,13 +83,19 @@ mod tests {
 
     #[test]
     fn panic_payload_of_any_type_becomes_an_error() {
-        let told = |work: fn()| {
+        let panic_message_of = |work: fn()| {
             let payload = panic::catch_unwind(work).expect_err("it panics");
-            message_of(payload.as_ref())
+            panic_message(payload.as_ref())
         };
-        assert_eq!(told(|| panic!("plain")), "svclab panicked: plain");
-        assert_eq!(told(|| panic!("with {}", 1)), "svclab panicked: with 1");
-        let odd = told(|| panic::panic_any(7_u8));
-        assert_eq!(odd, "svclab panicked: without a message");
+        assert_eq!(
+            panic_message_of(|| panic!("plain")),
+            "svclab panicked: plain"
+        );
+        assert_eq!(
+            panic_message_of(|| panic!("with {}", 1)),
+            "svclab panicked: with 1"
+        );
+        let message = panic_message_of(|| panic::panic_any(7_u8));
+        assert_eq!(message, "svclab panicked: without a message");
     }
 }

@@ -96,7 +96,7 @@ impl Diagnostic {
 
     /// Adds another related position.
     #[must_use]
-    pub fn and(mut self, span: Span, text: impl Into<String>) -> Self {
+    pub fn with_related(mut self, span: Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label {
             span,
             text: text.into(),
@@ -106,14 +106,14 @@ impl Diagnostic {
 
     /// Adds advice for the user.
     #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }
 
     /// Adds advice for the user, if there is any.
     #[must_use]
-    pub fn maybe_help(mut self, help: Option<String>) -> Self {
+    pub fn with_optional_help(mut self, help: Option<String>) -> Self {
         self.help.extend(help);
         self
     }
@@ -135,7 +135,7 @@ impl Diagnostic {
         let mut elements: Vec<Element<'_>> = Vec::new();
         for file in self.files() {
             match sources.get(file) {
-                Some(source) if source.is_shown() => {
+                Some(source) if source.is_showable() => {
                     elements.push(self.snippet(file, source).into());
                 }
                 Some(source) => elements.push(self.origin(file, source).into()),
@@ -192,7 +192,7 @@ impl Diagnostic {
             Some(primary) => redacted.at(primary.span, ""),
             None => redacted,
         }
-        .help(format!("name the file itself: {file}"))
+        .with_help(format!("name the file itself: {file}"))
     }
 
     pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
@@ -218,17 +218,20 @@ impl Diagnostic {
         source: &'s Source,
     ) -> Snippet<'s, annotate_snippets::Annotation<'s>> {
         let text = source.text();
-        let here = || self.labels().filter(move |label| label.span.file == file);
-        let first = here().min_by_key(|label| label.span.start);
+        let labels_in_file = || self.labels().filter(move |label| label.span.file == file);
+        let first = labels_in_file().min_by_key(|label| label.span.start);
         let (from, line) = first.map_or((0, 1), |label| {
             (line_start(text, label.span.start), label.span.line)
         });
-        let last = here().map(|label| label.span.start).max().unwrap_or(0);
+        let last = labels_in_file()
+            .map(|label| label.span.start)
+            .max()
+            .unwrap_or(0);
         let window = &text[from..line_end(text, last)];
         let mut snippet = Snippet::source(window)
             .path(one_line(source.name()))
             .line_start(usize::try_from(line).unwrap_or(1));
-        for label in here() {
+        for label in labels_in_file() {
             let is_primary = self.primary.as_deref() == Some(label);
             let kind = if is_primary {
                 AnnotationKind::Primary
@@ -322,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn carets_line_and_column() {
+    fn render_shows_carets_line_and_column() {
         let text = "a: 1\r\nb:\r\n  c: é, x\r\nd: 2\r\n";
         let diagnostic = Diagnostic::error("`c` is wrong")
             .at(span(text, "x"), "here")
-            .and(span(text, "a"), "because of this")
-            .help("leave it out");
+            .with_related(span(text, "a"), "because of this")
+            .with_help("leave it out");
         insta::assert_snapshot!(render("lab.yaml", text, &diagnostic), @r"
         error: `c` is wrong
          --> lab.yaml:3:9
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_over_several_lines_is_its_first() {
+    fn render_multi_line_span_marks_first_line() {
         let text = "a:\n  b: 1\n  c: 2\nd: 3\n";
         let diagnostic = Diagnostic::warning("odd").at(span(text, "b: 1\n  c: 2"), "");
         insta::assert_snapshot!(render("x.yaml", text, &diagnostic), @r"
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_to_a_window() {
+    fn render_long_line_is_cut_to_window() {
         let text = format!("a: {} BAD {}\n", "x".repeat(1 << 20), "y".repeat(1 << 20));
         let printed = render(
             "x.yaml",
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
+    fn render_replaces_control_characters() {
         for odd in [
             "\u{1b}[31m",
             "\u{9b}2J",
@@ -381,14 +384,14 @@ mod tests {
             let text = format!("a: {odd}red\n");
             let diagnostic = Diagnostic::error(format!("odd {odd}"))
                 .at(span(&text, "red"), odd)
-                .help(odd);
+                .with_help(odd);
             let printed = render(&format!("x{odd}.yaml"), &text, &diagnostic);
             assert!(!printed.contains(is_control), "{printed:?}");
         }
     }
 
     #[test]
-    fn colour_only_when_asked() {
+    fn render_uses_colour_only_if_enabled() {
         let source = Source::from_bytes("x.yaml", "a: 1".into()).expect("a source");
         let rendering = Rendering {
             colour: true,

@@ -15,16 +15,16 @@ pub const SUCCESS: u8 = 0;
 pub const FAILED: u8 = 1;
 
 /// The input is invalid: an argument, a lab, or a dump.
-pub const INPUT: u8 = 2;
+pub const INVALID_INPUT: u8 = 2;
 
 /// The host lacks a program, a kernel feature, a privilege, or memory.
-pub const MACHINE: u8 = 3;
+pub const HOST_UNABLE: u8 = 3;
 
 /// Nothing was selected: no lab, case or running lab has the name.
-pub const NOTHING: u8 = 4;
+pub const NOTHING_SELECTED: u8 = 4;
 
 /// The agent or guest of the lab was lost.
-pub const LOST: u8 = 5;
+pub const AGENT_LOST: u8 = 5;
 
 /// Bug in svclab: a panic, an invalid answer, or a case without a result (`EX_SOFTWARE` of
 /// sysexits.h).

@@ -24,7 +24,7 @@ pub enum FileError {
     Directory,
     /// The path leaves the directory that it must stay in.
     #[error("this leads out of the lab's directory")]
-    Outside,
+    OutsideDirectory,
     /// The operating system reports an error.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -47,11 +47,11 @@ pub struct Location {
 
 /// Open regular file or directory.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedPath {
     file: File,
     is_directory: bool,
     /// Target of the path, if the path is a symbolic link.
-    pub linked_to: Option<PathBuf>,
+    pub link_target: Option<PathBuf>,
 }
 
 impl Location {
@@ -78,7 +78,7 @@ impl Location {
 
     /// Returns the path for messages.
     #[must_use]
-    pub fn shown(&self) -> PathBuf {
+    pub fn display_path(&self) -> PathBuf {
         match &self.below {
             Some(below) if below == Path::new(".") => self.path.clone(),
             Some(below) => below.join(&self.path),
@@ -119,19 +119,19 @@ impl Location {
     /// # Errors
     ///
     /// Returns a [`FileError`] if the path is not a readable regular file or directory.
-    pub fn open(&self) -> Result<Opened, FileError> {
+    pub fn open(&self) -> Result<OpenedPath, FileError> {
         if self.below.is_none() && is_descriptor(&self.path) {
             // The user's own descriptor, which may be a pipe from `<(…)` or standard input.
             let file = File::open(&self.path)?;
             let is_directory = file.metadata()?.is_dir();
-            return Ok(Opened {
+            return Ok(OpenedPath {
                 file,
                 is_directory,
-                linked_to: None,
+                link_target: None,
             });
         }
-        let (found, is_linked) = self.find()?;
-        let found = File::from(found);
+        let (path_fd, is_linked) = self.open_path()?;
+        let found = File::from(path_fd);
         let kind = found.metadata()?.file_type();
         if !kind.is_file() && !kind.is_dir() {
             return Err(FileError::NotRegular(if kind.is_fifo() {
@@ -143,37 +143,37 @@ impl Location {
             }));
         }
         // Opens the file that was checked, even if its name now belongs to another file.
-        let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-        let linked_to = is_linked.then(|| fs::read_link(&itself)).transpose()?;
+        let fd_path = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let linked_to = is_linked.then(|| fs::read_link(&fd_path)).transpose()?;
         let file = File::options()
             .read(true)
-            .custom_flags(custom(OFlags::NONBLOCK | OFlags::NOCTTY))
-            .open(&itself)?;
-        Ok(Opened {
+            .custom_flags(open_flags(OFlags::NONBLOCK | OFlags::NOCTTY))
+            .open(&fd_path)?;
+        Ok(OpenedPath {
             file,
             is_directory: kind.is_dir(),
-            linked_to,
+            link_target: linked_to,
         })
     }
 
     /// Opens the file as a path descriptor. Returns whether the path contains a symbolic link.
-    fn find(&self) -> Result<(OwnedFd, bool), FileError> {
+    fn open_path(&self) -> Result<(OwnedFd, bool), FileError> {
         let (base, resolve) = match &self.below {
             Some(directory) => {
-                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let base = File::options()
                     .read(true)
-                    .custom_flags(custom(how))
+                    .custom_flags(open_flags(flags))
                     .open(directory)?;
                 (Some(base), ResolveFlags::BENEATH)
             }
             None => (None, ResolveFlags::empty()),
         };
         let open = |resolve| {
-            let how = OFlags::PATH | OFlags::CLOEXEC;
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
             let directory = base.as_ref().map_or(CWD, AsFd::as_fd);
             loop {
-                let opened = openat2(directory, &self.path, how, Mode::empty(), resolve);
+                let opened = openat2(directory, &self.path, flags, Mode::empty(), resolve);
                 // A concurrent rename interrupted the lookup (openat2(2)).
                 if !matches!(opened, Err(Errno::AGAIN)) {
                     return opened;
@@ -186,7 +186,7 @@ impl Location {
             Err(error) => Err(error),
         };
         found.map_err(|error| match error {
-            Errno::XDEV if base.is_some() => FileError::Outside,
+            Errno::XDEV if base.is_some() => FileError::OutsideDirectory,
             error => FileError::Io(error.into()),
         })
     }
@@ -197,8 +197,8 @@ impl Location {
     /// # Errors
     ///
     /// Returns a [`FileError`] if the path is not a readable regular file.
-    pub fn read(&self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
-        self.open()?.read(most)
+    pub fn read(&self, max_bytes: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
+        self.open()?.read(max_bytes)
     }
 
     /// Returns the names in a directory, in no particular order.
@@ -213,7 +213,7 @@ impl Location {
     }
 }
 
-impl Opened {
+impl OpenedPath {
     /// Whether the path is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
@@ -225,19 +225,21 @@ impl Opened {
     /// # Errors
     ///
     /// Returns a [`FileError`] if the path is a directory or cannot be read.
-    pub fn read(self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
+    pub fn read(self, max_bytes: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
         if self.is_directory {
             return Err(FileError::Directory);
         }
-        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        let limit = u64::try_from(max_bytes)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
         let mut bytes = Vec::new();
         self.file.take(limit).read_to_end(&mut bytes)?;
-        Ok((bytes, self.linked_to))
+        Ok((bytes, self.link_target))
     }
 }
 
 /// Converts flags for [`OpenOptionsExt::custom_flags`].
-fn custom(flags: OFlags) -> i32 {
+fn open_flags(flags: OFlags) -> i32 {
     flags.bits().cast_signed()
 }
 
@@ -255,12 +257,12 @@ fn is_descriptor(path: &Path) -> bool {
 
 /// Temporary file next to the file that it will replace.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedFile {
     path: TempPath,
-    place: PathBuf,
+    target: PathBuf,
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Renames the temporary file to its final name.
     ///
     /// # Errors
@@ -268,8 +270,8 @@ impl Unfinished {
     /// Returns an error if the operating system reports one, or if the name now belongs to anything
     /// but a regular file.
     pub fn finish(self) -> io::Result<()> {
-        replaceable(&self.place)?;
-        self.path.persist(&self.place).map_err(|error| error.error)
+        check_replaceable(&self.target)?;
+        self.path.persist(&self.target).map_err(|error| error.error)
     }
 }
 
@@ -279,9 +281,9 @@ impl Unfinished {
 ///
 /// Returns an error if `place` is a symbolic link, a device or a directory, or if the operating
 /// system reports an error.
-pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
-    replaceable(place)?;
-    let directory = match place.parent() {
+pub fn begin(target: &Path) -> io::Result<(File, UnfinishedFile)> {
+    check_replaceable(target)?;
+    let directory = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
@@ -291,8 +293,14 @@ pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(directory)?;
     let (file, path) = file.into_parts();
-    let place = place.to_owned();
-    Ok((file, Unfinished { path, place }))
+    let place = target.to_owned();
+    Ok((
+        file,
+        UnfinishedFile {
+            path,
+            target: place,
+        },
+    ))
 }
 
 /// Writes a file, completely or not at all.
@@ -300,8 +308,11 @@ pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
 /// # Errors
 ///
 /// Returns the errors of [`begin`] and of `write`.
-pub fn write(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let (file, unfinished) = begin(place)?;
+pub fn write_file(
+    target: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let (file, unfinished) = begin(target)?;
     let mut out = BufWriter::new(file);
     write(&mut out)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -313,26 +324,26 @@ pub fn write(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
 /// # Errors
 ///
 /// Returns an error if the name is a symbolic link, or if the operating system reports an error.
-pub fn make_directory(directory: &Path) -> io::Result<()> {
+pub fn create_output_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     if fs::symlink_metadata(directory)?.is_symlink() {
-        return Err(link());
+        return Err(symlink_error());
     }
     Ok(())
 }
 
 /// Checks that a new file may replace `place`.
-fn replaceable(place: &Path) -> io::Result<()> {
+fn check_replaceable(place: &Path) -> io::Result<()> {
     match fs::symlink_metadata(place) {
-        Ok(about) if about.is_file() => Ok(()),
-        Ok(about) if about.is_symlink() => Err(link()),
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(metadata) if metadata.is_symlink() => Err(symlink_error()),
         Ok(_) => Err(io::Error::other("it is there, and no regular file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn link() -> io::Error {
+fn symlink_error() -> io::Error {
     io::Error::other("it is a symbolic link, and links are not followed")
 }
 
@@ -408,10 +419,13 @@ mod tests {
     #[test]
     fn location_anywhere_names_the_file_behind_a_link() {
         let directory = directory();
-        let at = |path: &str| Location::anywhere(directory.path().join("lab").join(path));
-        assert_eq!(read(&at("outside")), Ok(("secret".to_owned(), true)));
-        assert_eq!(read(&at("up/secret")), Ok(("secret".to_owned(), true)));
-        let (_, linked) = at("outside").read(100).unwrap();
+        let location = |path: &str| Location::anywhere(directory.path().join("lab").join(path));
+        assert_eq!(read(&location("outside")), Ok(("secret".to_owned(), true)));
+        assert_eq!(
+            read(&location("up/secret")),
+            Ok(("secret".to_owned(), true))
+        );
+        let (_, linked) = location("outside").read(100).unwrap();
         assert_eq!(linked, directory.path().join("secret").canonicalize().ok());
         for (path, what) in [("/dev/zero", "a device"), ("/dev/null", "a device")] {
             assert_eq!(
@@ -428,35 +442,35 @@ mod tests {
     fn write_replaces_files_and_nothing_else() {
         let directory = directory();
         let lab = directory.path().join("lab");
-        let put = |name: &str, text: &str| {
-            write(&lab.join(name), |out| out.write_all(text.as_bytes()))
+        let write_text = |name: &str, text: &str| {
+            write_file(&lab.join(name), |out| out.write_all(text.as_bytes()))
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(put("new", "1"), Ok(()));
-        assert_eq!(put("new", "2"), Ok(()));
+        assert_eq!(write_text("new", "1"), Ok(()));
+        assert_eq!(write_text("new", "2"), Ok(()));
         assert_eq!(fs::read_to_string(lab.join("new")).unwrap(), "2");
         for name in ["outside", "inside", "loop", "absolute"] {
             let refused = "it is a symbolic link, and links are not followed";
-            assert_eq!(put(name, "x"), Err(refused.to_owned()));
+            assert_eq!(write_text(name, "x"), Err(refused.to_owned()));
         }
         for name in ["pipe", "in"] {
             let refused = "it is there, and no regular file";
-            assert_eq!(put(name, "x"), Err(refused.to_owned()));
+            assert_eq!(write_text(name, "x"), Err(refused.to_owned()));
         }
         assert_eq!(
             fs::read_to_string(directory.path().join("secret")).unwrap(),
             "secret"
         );
-        assert!(make_directory(&lab.join("up")).is_err());
-        assert!(make_directory(&lab.join("a/b")).is_ok());
+        assert!(create_output_directory(&lab.join("up")).is_err());
+        assert!(create_output_directory(&lab.join("a/b")).is_ok());
     }
 
     #[test]
-    fn write_that_fails_leaves_what_was_there() {
+    fn write_failure_keeps_existing_file() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("half");
         fs::write(&place, "before").unwrap();
-        let error = write(&place, |out| {
+        let error = write_file(&place, |out| {
             out.write_all(b"half")?;
             Err(io::ErrorKind::StorageFull.into())
         });

@@ -44,7 +44,7 @@ pub fn has_control(text: &str) -> bool {
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(is_control) {
-        Cow::Owned(clean(text, Kind::Text, true).0)
+        Cow::Owned(remove_controls(text, Kind::Text, true).0)
     } else {
         Cow::Borrowed(text)
     }
@@ -53,15 +53,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// Replaces control characters like [`printable`], but keeps svclab's own colours.
 #[must_use]
 pub fn styled(text: &str) -> String {
-    clean(text, Kind::Styled, true).0
+    remove_controls(text, Kind::Styled, true).0
 }
 
 /// Replaces control characters by U+FFFD, including newlines and tabs. Used for names and paths.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    let odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
-    if text.contains(odd) {
-        Cow::Owned(text.replace(odd, "\u{fffd}"))
+    let is_replaced = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
+    if text.contains(is_replaced) {
+        Cow::Owned(text.replace(is_replaced, "\u{fffd}"))
     } else {
         Cow::Borrowed(text)
     }
@@ -70,8 +70,8 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 /// Escapes control characters in the strings of JSON text. This includes characters that JSON
 /// permits, such as DEL and U+202E. The value of the document does not change.
 #[must_use]
-pub fn json(text: &str) -> String {
-    clean(text, Kind::Json, true).0
+pub fn escape_json(text: &str) -> String {
+    remove_controls(text, Kind::Json, true).0
 }
 
 /// Kind of text that a [`Printable`] writes.
@@ -87,14 +87,14 @@ pub enum Kind {
 
 /// Writer that removes control characters of untrusted origin.
 #[derive(Debug)]
-pub struct Printable<W> {
+pub struct PrintableWriter<W> {
     out: W,
     kind: Kind,
     /// Start of a character, line end or colour sequence that the next write may complete.
     pending: Vec<u8>,
 }
 
-impl<W: Write> Printable<W> {
+impl<W: Write> PrintableWriter<W> {
     /// Creates a writer for one kind of text.
     pub const fn new(out: W, kind: Kind) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl<W: Write> Printable<W> {
         }
     }
 
-    fn pass(&mut self, last: bool) -> io::Result<()> {
+    fn write_pending(&mut self, last: bool) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.pending);
         let whole = if last {
             bytes.len()
@@ -112,22 +112,22 @@ impl<W: Write> Printable<W> {
             whole_characters(&bytes)
         };
         let text = String::from_utf8_lossy(&bytes[..whole]);
-        let (text, rest) = clean(&text, self.kind, last);
+        let (text, rest) = remove_controls(&text, self.kind, last);
         self.pending.extend_from_slice(rest.as_bytes());
         self.pending.extend_from_slice(&bytes[whole..]);
         self.out.write_all(text.as_bytes())
     }
 }
 
-impl<W: Write> Write for Printable<W> {
+impl<W: Write> Write for PrintableWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pending.extend_from_slice(bytes);
-        self.pass(false)?;
+        self.write_pending(false)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.pass(true)?;
+        self.write_pending(true)?;
         self.out.flush()
     }
 }
@@ -144,18 +144,18 @@ fn whole_characters(bytes: &[u8]) -> usize {
 
 /// Returns the text without control characters, and the end of the text that more text may
 /// complete. If this is the `last` text, the second part is empty.
-fn clean(text: &str, kind: Kind, last: bool) -> (String, &str) {
+fn remove_controls(text: &str, kind: Kind, last: bool) -> (String, &str) {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(is_control) {
-        clean.push_str(&rest[..at]);
-        let found = &rest[at..];
-        if !last && is_unfinished(found, kind) {
-            return (clean, found);
+    while let Some(index) = rest.find(is_control) {
+        clean.push_str(&rest[..index]);
+        let remaining = &rest[index..];
+        if !last && is_unfinished(remaining, kind) {
+            return (clean, remaining);
         }
-        let letter = found.chars().next().unwrap_or(REPLACEMENT);
+        let letter = remaining.chars().next().unwrap_or(REPLACEMENT);
         let mut length = letter.len_utf8();
-        match (kind, style(found)) {
+        match (kind, leading_style(remaining)) {
             (Kind::Styled, Some(style)) => {
                 clean.push_str(style);
                 length = style.len();
@@ -163,10 +163,10 @@ fn clean(text: &str, kind: Kind, last: bool) -> (String, &str) {
             (Kind::Json, _) => {
                 let _ = write!(clean, "\\u{:04x}", u32::from(letter));
             }
-            _ if found.starts_with("\r\n") => {}
+            _ if remaining.starts_with("\r\n") => {}
             _ => clean.push(REPLACEMENT),
         }
-        rest = &found[length..];
+        rest = &remaining[length..];
     }
     clean.push_str(rest);
     (clean, "")
@@ -195,21 +195,21 @@ fn is_unfinished(text: &str, kind: Kind) -> bool {
 ///
 /// svclab prints colours on the terminal's own background, bold, dimmed, underlined, and the ends
 /// of these. It prints no hidden or inverse text.
-fn style(text: &str) -> Option<&str> {
+fn leading_style(text: &str) -> Option<&str> {
     let end = text.bytes().take(MAX_STYLE).position(|byte| byte == b'm')?;
     let parameters = text[..end].strip_prefix("\u{1b}[")?;
-    let known = |parameter: &str| {
+    let is_allowed = |parameter: &str| {
         matches!(
             parameter.parse::<u8>(),
             Ok(0..=4 | 22..=24 | 31..=36 | 39 | 91..=96)
         )
     };
-    (parameters.is_empty() || parameters.split(';').all(known)).then_some(&text[..=end])
+    (parameters.is_empty() || parameters.split(';').all(is_allowed)).then_some(&text[..=end])
 }
 
 /// Formats the first characters of a value, without formatting the rest.
 #[must_use]
-pub fn beginning(value: &dyn std::fmt::Display) -> String {
+pub fn format_beginning(value: &dyn std::fmt::Display) -> String {
     /// Writer that accepts [`MAX_BEGINNING`] bytes and fails after that.
     struct Beginning(String);
 
@@ -237,11 +237,11 @@ mod tests {
     use super::*;
 
     /// Returns the text after one write. Checks that writes of single bytes give the same result.
-    fn written(text: &str, kind: Kind) -> String {
-        let mut at_once = Printable::new(Vec::new(), kind);
+    fn write_text(text: &str, kind: Kind) -> String {
+        let mut at_once = PrintableWriter::new(Vec::new(), kind);
         at_once.write_all(text.as_bytes()).unwrap();
         at_once.flush().unwrap();
-        let mut in_bytes = Printable::new(Vec::new(), kind);
+        let mut in_bytes = PrintableWriter::new(Vec::new(), kind);
         for byte in text.bytes() {
             in_bytes.write_all(&[byte]).unwrap();
         }
@@ -263,8 +263,8 @@ mod tests {
             count += 1;
             let text = format!("a{control}é\t\n");
             assert_eq!(printable(&text), "a\u{fffd}é\t\n");
-            assert_eq!(written(&text, Kind::Text), "a\u{fffd}é\t\n");
-            assert_eq!(written(&text, Kind::Styled), "a\u{fffd}é\t\n");
+            assert_eq!(write_text(&text, Kind::Text), "a\u{fffd}é\t\n");
+            assert_eq!(write_text(&text, Kind::Styled), "a\u{fffd}é\t\n");
             assert_eq!(one_line(&text), "a\u{fffd}é\u{fffd}\u{fffd}");
         }
         assert_eq!(count, 63 + 12);
@@ -274,17 +274,20 @@ mod tests {
     fn printable_plain_text_stays() {
         for text in ["", "é → 漢\t\n", "\u{fffd}", "a\u{200d}b"] {
             assert_eq!(printable(text), text);
-            assert_eq!(written(text, Kind::Json), text);
+            assert_eq!(write_text(text, Kind::Json), text);
         }
         assert_eq!(printable("a\r\nb\r\r\nc\r"), "a\nb\u{fffd}\nc\u{fffd}");
-        assert_eq!(written("a\r\nb\rc\r", Kind::Text), "a\nb\u{fffd}c\u{fffd}");
+        assert_eq!(
+            write_text("a\r\nb\rc\r", Kind::Text),
+            "a\nb\u{fffd}c\u{fffd}"
+        );
     }
 
     #[test]
-    fn styled_own_colours_stay_and_others_go() {
-        let own = "\u{1b}[1m\u{1b}[31mred\u{1b}[0m \u{1b}[1;94mblue\u{1b}[m";
-        assert_eq!(written(own, Kind::Styled), own);
-        assert_eq!(written("\u{1b}[31mred", Kind::Text), "\u{fffd}[31mred");
+    fn styled_keeps_own_colours_only() {
+        let own_colours = "\u{1b}[1m\u{1b}[31mred\u{1b}[0m \u{1b}[1;94mblue\u{1b}[m";
+        assert_eq!(write_text(own_colours, Kind::Styled), own_colours);
+        assert_eq!(write_text("\u{1b}[31mred", Kind::Text), "\u{fffd}[31mred");
         for hostile in [
             "\u{1b}[8mhidden",
             "\u{1b}[7m",
@@ -297,7 +300,7 @@ mod tests {
             "\u{1b}[31;31;31;31;31;31m",
             "\u{9b}31m",
         ] {
-            let text = written(hostile, Kind::Styled);
+            let text = write_text(hostile, Kind::Styled);
             assert!(!text.contains(is_control), "{text:?}");
         }
     }
@@ -306,15 +309,15 @@ mod tests {
     fn json_strings_are_escaped_and_read_back() {
         let value = "a\u{7f}\u{9b}\u{202e}\u{1b}\r\n\u{61c}";
         let document = serde_json::to_string_pretty(&[value]).unwrap();
-        let text = written(&document, Kind::Json);
+        let text = write_text(&document, Kind::Json);
         assert!(!text.contains(is_control), "{text}");
         let [read]: [String; 1] = serde_json::from_str(&text).unwrap();
         assert_eq!(read, value);
     }
 
     #[test]
-    fn printable_bytes_that_are_no_text_are_replaced() {
-        let mut out = Printable::new(Vec::new(), Kind::Text);
+    fn printable_invalid_utf8_is_replaced() {
+        let mut out = PrintableWriter::new(Vec::new(), Kind::Text);
         out.write_all(b"a\xff\xe2\x82").unwrap();
         out.write_all(b"\xacb\xe2").unwrap();
         out.flush().unwrap();

@@ -20,7 +20,7 @@ pub struct Source {
     /// Path as given. `None` if the text was not read from a file.
     path: Option<PathBuf>,
     /// Target, if the path is a symbolic link. The text of such a file is not printed.
-    linked_to: Option<PathBuf>,
+    link_target: Option<PathBuf>,
 }
 
 /// Error for a file that cannot be read as text.
@@ -99,7 +99,7 @@ impl Source {
         })?;
         Ok(Self {
             path: Some(path.to_owned()),
-            linked_to,
+            link_target: linked_to,
             ..Self::from_bytes(name, bytes)?
         })
     }
@@ -118,10 +118,12 @@ impl Source {
         }
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => Err(SourceError::Empty { name }),
-            Ok(text) => Ok(Self::of_text(name, text)),
+            Ok(text) => Ok(Self::from_text(name, text)),
             Err(error) => {
-                let good = error.utf8_error().valid_up_to();
-                let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
+                let valid_len = error.utf8_error().valid_up_to();
+                let newlines = error.as_bytes()[..valid_len]
+                    .iter()
+                    .filter(|b| **b == b'\n');
                 let line = newlines.count() + 1;
                 Err(SourceError::NotUtf8 { name, line })
             }
@@ -130,27 +132,27 @@ impl Source {
 
     /// Creates a source from text that was already read, without a check.
     #[must_use]
-    pub fn of_text(name: impl Into<String>, text: impl Into<String>) -> Self {
+    pub fn from_text(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             text: text.into(),
             path: None,
-            linked_to: None,
+            link_target: None,
         }
     }
 
     /// Sets the target of the symbolic link that led to the text.
     #[must_use]
-    pub fn linked_to(mut self, file: Option<PathBuf>) -> Self {
-        self.linked_to = file;
+    pub fn with_link_target(mut self, file: Option<PathBuf>) -> Self {
+        self.link_target = file;
         self
     }
 
     /// Whether messages may show lines of the text. They must not if the path is a symbolic link,
     /// because the author of the lab may have no permission to read its target.
     #[must_use]
-    pub fn is_shown(&self) -> bool {
-        self.linked_to.is_none()
+    pub fn is_showable(&self) -> bool {
+        self.link_target.is_none()
     }
 
     /// Returns the directory of the file. The path is empty for the current directory, or if there
@@ -218,13 +220,13 @@ impl Sources {
     /// Removes the content of files that must not be shown from diagnostics.
     #[must_use]
     pub fn redact(&self, diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
-        if self.0.iter().all(Source::is_shown) {
+        if self.0.iter().all(Source::is_showable) {
             return diagnostics;
         }
         let redacted = diagnostics.iter().map(|diagnostic| {
             let file = diagnostic
                 .labels()
-                .find_map(|label| self.get(label.span.file)?.linked_to.as_deref());
+                .find_map(|label| self.get(label.span.file)?.link_target.as_deref());
             match file {
                 Some(file) => diagnostic.redacted(file),
                 None => diagnostic.clone(),
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_named() {
+    fn source_read_invalid_file_returns_error() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(message(Source::read(&dir.path().join("no.yaml"))).ends_with("no such file"));
         assert!(message(Source::read(dir.path())).contains("this is a directory"));
@@ -286,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_file_is_read() {
+    fn source_from_bytes_accepts_maximum_size() {
         let bytes = vec![b'a'; MAX_BYTES];
         assert!(Source::from_bytes("x", bytes).is_ok());
         assert!(Source::from_bytes("x", vec![b'a'; MAX_BYTES + 1]).is_err());
     }
 
     #[test]
-    fn a_stem_is_the_name_without_directory_and_extension() {
+    fn source_stem_has_no_directory_or_extension() {
         let stem = |name: &str| {
             Source::from_bytes(name, b"a".to_vec())
                 .ok()

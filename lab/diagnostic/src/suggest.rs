@@ -9,7 +9,7 @@
 /// other.
 #[must_use]
 pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let wanted = name.to_lowercase();
+    let lower_name = name.to_lowercase();
     let allowed = match name.chars().count() {
         0..=2 => 0,
         3..=5 => 1,
@@ -20,14 +20,14 @@ pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .filter(|candidate| *candidate != name)
         .filter_map(|candidate| {
             let lower = candidate.to_lowercase();
-            let distance = strsim::damerau_levenshtein(&wanted, &lower);
+            let distance = strsim::damerau_levenshtein(&lower_name, &lower);
             if distance <= allowed {
                 return Some((distance, candidate));
             }
             // Same name with another prefix, such as another namespace. Every typing error is more
             // similar.
-            let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
-            (wanted.contains('/') && last(&wanted) == last(&lower))
+            let last_component = |path: &str| path.rsplit('/').next().map(str::to_owned);
+            (lower_name.contains('/') && last_component(&lower_name) == last_component(&lower))
                 .then_some((usize::MAX, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
@@ -47,16 +47,16 @@ pub fn did_you_mean<'c>(
 /// and the number of further names.
 #[must_use]
 pub fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
-    const MOST: usize = 12;
+    const MAX_LISTED: usize = 12;
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {
         [] => "none".to_owned(),
-        [one] => one.clone(),
-        [head @ .., _] if quoted.len() > MOST => {
+        [name] => name.clone(),
+        [head @ .., _] if quoted.len() > MAX_LISTED => {
             format!(
                 "{} and {} more",
-                head[..MOST].join(", "),
-                quoted.len() - MOST
+                head[..MAX_LISTED].join(", "),
+                quoted.len() - MAX_LISTED
             )
         }
         [head @ .., last] => format!("{} and {last}", head.join(", ")),
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised_and_strangers_are_not() {
+    fn suggest_returns_only_similar_names() {
         let fields = ["axes", "about", "exclude", "expect"];
         assert_eq!(suggest("axess", fields), Some("axes"));
         assert_eq!(suggest("Axes", fields), Some("axes"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_another_namespace_is_near() {
+    fn suggest_same_name_in_other_namespace_is_returned() {
         let objects = ["Service/prod/nginx", "Service/default/apiserver"];
         assert_eq!(
             suggest("Service/default/nginx", objects),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_end_somewhere() {
+    fn listed_many_names_are_truncated() {
         assert_eq!(listed([]), "none");
         assert_eq!(listed(["a", "b", "c"]), "`a`, `b` and `c`");
         let many: Vec<String> = (0..20).map(|n| n.to_string()).collect();

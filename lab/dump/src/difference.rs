@@ -5,16 +5,16 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::tool::{Format, Ip};
+use svclab_ruleset::tool::{Format, IpFamily};
 
 /// Difference between two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Location of the difference.
-    pub place: Place,
+    pub place: DumpLocation,
     /// Content of the difference.
     #[serde(flatten)]
-    pub change: Change,
+    pub change: DumpChange,
     /// Owner of the differing object; absent if the dumps do not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
@@ -23,7 +23,7 @@ pub struct Difference {
 /// Location of a difference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(tag = "of", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Place {
+pub enum DumpLocation {
     /// Output file that only one of the dumps has.
     File {
         /// Program whose output the file contains: `ipset save`.
@@ -68,14 +68,14 @@ pub enum Place {
     /// Routing table.
     Routes {
         /// Address family of the routes.
-        family: Ip,
+        family: IpFamily,
         /// Name or number of the table.
         table: String,
     },
     /// Routing rules, which select the routing table.
     Policy {
         /// Address family of the rules.
-        family: Ip,
+        family: IpFamily,
     },
     /// Sysctls of the kernel.
     Sysctls,
@@ -88,7 +88,7 @@ pub enum Place {
     rename_all = "camelCase",
     rename_all_fields = "camelCase"
 )]
-pub enum Change {
+pub enum DumpChange {
     /// Only one dump has the object itself: the chain, the set, the file.
     Whole {
         /// Dump that has the object.
@@ -169,11 +169,11 @@ impl fmt::Display for Owner {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DumpLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = |family: &Ip| match family {
-            Ip::V4 => "",
-            Ip::V6 => "IPv6 ",
+        let family = |family: &IpFamily| match family {
+            IpFamily::V4 => "",
+            IpFamily::V6 => "IPv6 ",
         };
         match self {
             Self::File { program } => write!(f, "what `{program}` prints"),
@@ -198,7 +198,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl DumpLocation {
     /// Returns the program that prints the object.
     #[must_use]
     pub fn program(&self) -> &str {
@@ -206,17 +206,17 @@ impl Place {
             Self::File { program } | Self::Chain { program, .. } => program,
             Self::NftTable { .. } | Self::NftSet { .. } => Format::Nft.command(),
             Self::Set { .. } => Format::Sets.command(),
-            Self::Server { .. } => Format::Servers.command(),
+            Self::Server { .. } => Format::VirtualServers.command(),
             Self::Link { .. } => Format::Links.command(),
             Self::Routes { family, .. } => Format::Routes(*family).command(),
-            Self::Policy { family } => Format::Policy(*family).command(),
+            Self::Policy { family } => Format::RoutingRules(*family).command(),
             Self::Sysctls => Format::Sysctls.command(),
         }
     }
 }
 
 /// Renders the change as a line of a diff. Values with several lines are joined.
-impl fmt::Display for Change {
+impl fmt::Display for DumpChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole { only, .. } => write!(f, "{} all of it", only.sign()),
@@ -227,8 +227,14 @@ impl fmt::Display for Change {
                 first,
                 second,
             } => {
-                let said = |value: &Option<String>| value.clone().unwrap_or("none".to_owned());
-                write!(f, "! {what}: {} | {}", said(first), said(second))
+                let value_or_none =
+                    |value: &Option<String>| value.clone().unwrap_or("none".to_owned());
+                write!(
+                    f,
+                    "! {what}: {} | {}",
+                    value_or_none(first),
+                    value_or_none(second)
+                )
             }
         }
     }

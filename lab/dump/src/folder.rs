@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::node::{File, NodeDump, Read};
+use super::node::{File, NodeDump, ParsedDump};
 use super::tarball::{self, TarballError};
 use svclab_diagnostic::files::{FileError, Location};
 use svclab_diagnostic::printable::one_line;
@@ -14,18 +14,18 @@ use svclab_ruleset::tool::Format;
 
 /// Files of a dump, and other files next to them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Folder {
+pub struct DumpFiles {
     /// Files with the output of known programs.
     pub files: Vec<File>,
     /// Names of files in the directory or tarball that belong to no known program.
-    pub others: Vec<String>,
+    pub unknown_files: Vec<String>,
     /// Targets of symbolic links, by the names of the links.
-    linked_to: BTreeMap<String, PathBuf>,
+    link_targets: BTreeMap<String, PathBuf>,
 }
 
 /// Error of finding or reading the files of a dump.
 #[derive(Debug, Error)]
-pub enum FolderError {
+pub enum DumpFilesError {
     /// Path does not exist.
     #[error("{0}: there is no such file or directory")]
     Missing(String),
@@ -33,18 +33,18 @@ pub enum FolderError {
     #[error(
         "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
     )]
-    Nothing(String),
+    NoKnownFile(String),
     /// Tarball contains no file with a known name.
     #[error(
         "{0}: no file in this tarball is named as a dump's; `scripts/collect-node` writes such tarballs"
     )]
-    Foreign(String),
+    NoKnownFileInTarball(String),
     /// Location contains files of several dumps.
     #[error(
         "{name}: files of several dumps lie here, and which belong together is not known; they begin with {}: {remedy}",
         begin.join(" and with ")
     )]
-    Several {
+    SeveralDumps {
         /// Path of the directory or the tarball.
         name: String,
         /// Name prefixes of two of the dumps.
@@ -54,10 +54,10 @@ pub enum FolderError {
     },
     /// Directory has more files than [`MAX_FILES`].
     #[error("{0}: more than {MAX_FILES} files; a dump is a directory of its own")]
-    Many(String),
+    TooManyFiles(String),
     /// File is larger than [`MAX_BYTES`].
     #[error("{name}: larger than {} MiB, the most that svclab reads of one file", MAX_BYTES >> 20)]
-    Large {
+    TooLarge {
         /// Path of the file.
         name: String,
     },
@@ -96,7 +96,7 @@ pub enum FolderError {
 }
 
 /// Further files of `scripts/collect-node`, for human readers.
-const BESIDE: [&str; 9] = [
+const INFORMATIONAL_FILES: [&str; 9] = [
     "versions.txt",
     "missing.txt",
     "ip-neigh",
@@ -109,7 +109,7 @@ const BESIDE: [&str; 9] = [
 ];
 
 /// First bytes of files that are not text, with the kind of file.
-const PACKED: [(&[u8], &str); 6] = [
+const NON_TEXT_SIGNATURES: [(&[u8], &str); 6] = [
     (b"\x1f\x8b", "compressed by gzip"),
     (b"\xfd7zXZ", "compressed by xz"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
@@ -118,7 +118,7 @@ const PACKED: [(&[u8], &str); 6] = [
     (b"\x7fELF", "a program"),
 ];
 
-impl Folder {
+impl DumpFiles {
     /// Reads a file, the files of a directory that have known names, or the files whose names begin
     /// with `path` and a dot.
     ///
@@ -126,7 +126,7 @@ impl Folder {
     ///
     /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
     /// is not readable text.
-    pub fn read(path: &Path) -> Result<Self, FolderError> {
+    pub fn read(path: &Path) -> Result<Self, DumpFilesError> {
         Self::read_at(&Location::anywhere(path))
     }
 
@@ -136,55 +136,55 @@ impl Folder {
     ///
     /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
     /// is not readable text.
-    pub fn read_at(location: &Location) -> Result<Self, FolderError> {
-        let name = shown(location);
+    pub fn read_at(location: &Location) -> Result<Self, DumpFilesError> {
+        let name = display_path(location);
         match location.open() {
             Ok(opened) if opened.is_directory() => {
-                let folder = Self::of(entries(location, "")?)?;
+                let folder = Self::from_locations(entries(location, "")?)?;
                 if folder.files.is_empty() {
-                    return Err(FolderError::Nothing(name));
+                    return Err(DumpFilesError::NoKnownFile(name));
                 }
-                folder.of_one(name, "name one of these as the dump")
+                folder.require_single_dump(name, "name one of these as the dump")
             }
             Ok(opened) => {
-                let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
+                let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(io_error(&name))?;
                 if tarball::is_tarball(&bytes) {
-                    return Self::of_tarball(&name, &bytes);
+                    return Self::from_tarball(&name, &bytes);
                 }
                 let mut folder = Self::default();
                 folder.add(name, bytes, linked_to)?;
                 Ok(folder)
             }
             Err(error) if error.is_missing() => {
-                let folder = Self::beginning_with(location)?;
+                let folder = Self::read_with_prefix(location)?;
                 if folder.files.is_empty() {
-                    return Err(FolderError::Missing(name));
+                    return Err(DumpFilesError::Missing(name));
                 }
-                folder.of_one(name, "name one of these as the dump")
+                folder.require_single_dump(name, "name one of these as the dump")
             }
-            Err(source) => Err(FolderError::Io { name, source }),
+            Err(source) => Err(DumpFilesError::Io { name, source }),
         }
     }
 
     /// Parses the files and collects diagnostics. Diagnostics show no text of files that were
     /// reached through symbolic links.
     #[must_use]
-    pub fn parse(self) -> Read {
-        let mut read = NodeDump::read(self.files);
-        if !self.linked_to.is_empty() {
-            read.hide(&self.linked_to);
+    pub fn parse(self) -> ParsedDump {
+        let mut read = NodeDump::parse(self.files);
+        if !self.link_targets.is_empty() {
+            read.redact(&self.link_targets);
         }
         read
     }
 
-    fn beginning_with(location: &Location) -> Result<Self, FolderError> {
-        let begins = location.file_name().and_then(|name| name.to_str());
-        let (Some(begins), Some(folder)) = (begins, location.parent()) else {
+    fn read_with_prefix(location: &Location) -> Result<Self, DumpFilesError> {
+        let prefix = location.file_name().and_then(|name| name.to_str());
+        let (Some(begins), Some(folder)) = (prefix, location.parent()) else {
             return Ok(Self::default());
         };
         match folder.open() {
             Ok(opened) if opened.is_directory() => {
-                Self::of(entries(&folder, &format!("{begins}."))?)
+                Self::from_locations(entries(&folder, &format!("{begins}."))?)
             }
             _ => Ok(Self::default()),
         }
@@ -195,27 +195,30 @@ impl Folder {
         name: String,
         bytes: Vec<u8>,
         linked_to: Option<PathBuf>,
-    ) -> Result<(), FolderError> {
+    ) -> Result<(), DumpFilesError> {
         let linked_to = linked_to.map(|file| (name.clone(), file));
-        self.linked_to.extend(linked_to);
+        self.link_targets.extend(linked_to);
         self.files.push(file(name, bytes)?);
         Ok(())
     }
 
-    fn of_tarball(name: &str, packed: &[u8]) -> Result<Self, FolderError> {
-        let owned = || name.to_owned();
-        let wanted = |path: &str| Format::of_name(last(path)).is_some();
-        let (files, others) = tarball::files(packed, wanted).map_err(|source| match source {
-            // The file is a single compressed file, not a tarball.
-            TarballError::Not(0) if packed.starts_with(PACKED[0].0) => FolderError::Packed {
-                name: owned(),
-                what: PACKED[0].1,
-            },
-            source => FolderError::Tarball {
-                name: owned(),
-                source,
-            },
-        })?;
+    fn from_tarball(name: &str, packed: &[u8]) -> Result<Self, DumpFilesError> {
+        let owned_name = || name.to_owned();
+        let is_dump_file = |path: &str| Format::from_file_name(file_name(path)).is_some();
+        let (files, others) =
+            tarball::read_files(packed, is_dump_file).map_err(|source| match source {
+                // The file is a single compressed file, not a tarball.
+                TarballError::NotTarball(0) if packed.starts_with(NON_TEXT_SIGNATURES[0].0) => {
+                    DumpFilesError::Packed {
+                        name: owned_name(),
+                        what: NON_TEXT_SIGNATURES[0].1,
+                    }
+                }
+                source => DumpFilesError::Tarball {
+                    name: owned_name(),
+                    source,
+                },
+            })?;
         let mut folder = Self::default();
         for packed in files {
             folder
@@ -223,46 +226,54 @@ impl Folder {
                 .push(file(format!("{name}:{}", packed.path), packed.bytes)?);
         }
         let others = others.into_iter();
-        let strange = others.filter(|path| !BESIDE.contains(&last(path)));
-        folder.others = strange.map(|path| format!("{name}:{path}")).collect();
+        let unknown = others.filter(|path| !INFORMATIONAL_FILES.contains(&file_name(path)));
+        folder.unknown_files = unknown.map(|path| format!("{name}:{path}")).collect();
         if folder.files.is_empty() {
-            return Err(FolderError::Foreign(name.to_owned()));
+            return Err(DumpFilesError::NoKnownFileInTarball(name.to_owned()));
         }
-        folder.of_one(owned(), "unpack it, and name one of the directories")
+        folder.require_single_dump(owned_name(), "unpack it, and name one of the directories")
     }
 
     /// Returns the folder unless it contains files of several dumps. With files of two nodes, rules
     /// of one node could be combined with addresses of the other.
-    fn of_one(self, name: String, remedy: &'static str) -> Result<Self, FolderError> {
-        let mut begin: Vec<&str> = self.files.iter().map(|file| begins(&file.name)).collect();
-        begin.sort_unstable();
-        begin.dedup();
-        if begin.len() < 2 {
+    fn require_single_dump(
+        self,
+        name: String,
+        remedy: &'static str,
+    ) -> Result<Self, DumpFilesError> {
+        let mut prefixes: Vec<&str> = self
+            .files
+            .iter()
+            .map(|file| dump_prefix(&file.name))
+            .collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        if prefixes.len() < 2 {
             return Ok(self);
         }
-        let begin = begin.into_iter().take(2).map(str::to_owned).collect();
-        Err(FolderError::Several {
+        let begin = prefixes.into_iter().take(2).map(str::to_owned).collect();
+        Err(DumpFilesError::SeveralDumps {
             name,
             begin,
             remedy,
         })
     }
 
-    fn of(locations: Vec<Location>) -> Result<Self, FolderError> {
+    fn from_locations(locations: Vec<Location>) -> Result<Self, DumpFilesError> {
         let mut folder = Self::default();
         for location in locations {
             let name = location.file_name().unwrap_or_default().to_string_lossy();
-            let is_known = Format::of_name(&name).is_some();
+            let is_known = Format::from_file_name(&name).is_some();
             let opened = is_known.then(|| location.open());
             match opened {
                 Some(Ok(opened)) if !opened.is_directory() => {
-                    let name = shown(&location);
-                    let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
+                    let name = display_path(&location);
+                    let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(io_error(&name))?;
                     folder.add(name, bytes, linked_to)?;
                 }
-                Some(Err(source)) => return Err(refuse(&shown(&location))(source)),
-                _ if BESIDE.contains(&&*name) => {}
-                _ => folder.others.push(shown(&location)),
+                Some(Err(source)) => return Err(io_error(&display_path(&location))(source)),
+                _ if INFORMATIONAL_FILES.contains(&&*name) => {}
+                _ => folder.unknown_files.push(display_path(&location)),
             }
         }
         Ok(folder)
@@ -270,39 +281,39 @@ impl Folder {
 }
 
 /// Returns a path in the form for messages.
-fn shown(location: &Location) -> String {
-    one_line(&location.shown().to_string_lossy()).into_owned()
+fn display_path(location: &Location) -> String {
+    one_line(&location.display_path().to_string_lossy()).into_owned()
 }
 
-fn refuse(name: &str) -> impl FnOnce(FileError) -> FolderError + use<> {
+fn io_error(name: &str) -> impl FnOnce(FileError) -> DumpFilesError + use<> {
     let name = name.to_owned();
-    move |source| FolderError::Io { name, source }
+    move |source| DumpFilesError::Io { name, source }
 }
 
 /// Returns the last component of a path.
-fn last(path: &str) -> &str {
+fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
 /// Returns the part of a file name before the name of the program.
-fn begins(path: &str) -> &str {
+fn dump_prefix(path: &str) -> &str {
     let name = path.strip_suffix(".txt").unwrap_or(path);
-    let format = last(name).rsplit('.').next().unwrap_or_default();
+    let format = file_name(name).rsplit('.').next().unwrap_or_default();
     name.strip_suffix(format)
         .unwrap_or(name)
         .trim_end_matches(['.', '/'])
 }
 
 /// Lists the entries of a directory whose names begin with `begins`, sorted by name.
-fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError> {
-    let name = shown(folder);
+fn entries(folder: &Location, prefix: &str) -> Result<Vec<Location>, DumpFilesError> {
+    let name = display_path(folder);
     let mut names = Vec::new();
-    for entry in folder.list().map_err(refuse(&name))? {
-        let entry = entry.map_err(|error| refuse(&name)(error.into()))?;
-        if entry.to_string_lossy().starts_with(begins) {
+    for entry in folder.list().map_err(io_error(&name))? {
+        let entry = entry.map_err(|error| io_error(&name)(error.into()))?;
+        if entry.to_string_lossy().starts_with(prefix) {
             names.push(entry);
             if names.len() > MAX_FILES {
-                return Err(FolderError::Many(name));
+                return Err(DumpFilesError::TooManyFiles(name));
             }
         }
     }
@@ -311,12 +322,15 @@ fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError
 }
 
 /// Creates a file of a dump from its content.
-fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
-    if let Some((_, what)) = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins)) {
-        return Err(FolderError::Packed { name, what });
+fn file(name: String, bytes: Vec<u8>) -> Result<File, DumpFilesError> {
+    if let Some((_, kind)) = NON_TEXT_SIGNATURES
+        .iter()
+        .find(|(signature, _)| bytes.starts_with(signature))
+    {
+        return Err(DumpFilesError::Packed { name, what: kind });
     }
     if bytes.len() > MAX_BYTES {
-        return Err(FolderError::Large { name });
+        return Err(DumpFilesError::TooLarge { name });
     }
     // Windows programs begin a text with a byte order mark.
     let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
@@ -324,14 +338,16 @@ fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
         None => bytes,
     };
     let text = String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
-        FolderError::NotUtf8 {
+        let valid_length = error.utf8_error().valid_up_to();
+        let newlines = error.as_bytes()[..valid_length]
+            .iter()
+            .filter(|b| **b == b'\n');
+        DumpFilesError::NotUtf8 {
             name: name.clone(),
             line: newlines.count() + 1,
         }
     })?;
-    let format = Format::of_name(name.rsplit('/').next().unwrap_or_default());
+    let format = Format::from_file_name(name.rsplit('/').next().unwrap_or_default());
     Ok(File { name, format, text })
 }
 
@@ -341,52 +357,52 @@ mod tests {
 
     use super::*;
 
-    fn said(path: &Path, folder: &Path) -> String {
-        let error = Folder::read(path).unwrap_err().to_string();
+    fn read_error(path: &Path, folder: &Path) -> String {
+        let error = DumpFiles::read(path).unwrap_err().to_string();
         error.replace(&format!("{}/", folder.display()), "")
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn dump_files_unreadable_returns_error() {
         let folder = tempfile::tempdir().unwrap();
-        let put = |name: &str, bytes: &[u8]| {
+        let write_file = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
             fs::write(&path, bytes).unwrap();
             path
         };
-        let mut told = vec![said(&folder.path().join("a"), folder.path())];
+        let mut messages = vec![read_error(&folder.path().join("a"), folder.path())];
         let empty = folder.path().join("empty");
         fs::create_dir(&empty).unwrap();
-        told.push(said(&empty, folder.path()));
+        messages.push(read_error(&empty, folder.path()));
         for (name, bytes) in [
             ("a.gz", &b"\x1f\x8b\x08"[..]),
             ("a.tar.xz", b"\xfd7zXZ\0"),
             ("iptables-save", b"*nat\n\xff\n"),
         ] {
-            told.push(said(&put(name, bytes), folder.path()));
+            messages.push(read_error(&write_file(name, bytes), folder.path()));
         }
-        let large = put("large", b"");
+        let large = write_file("large", b"");
         let file = fs::OpenOptions::new().write(true).open(&large).unwrap();
         file.set_len(u64::try_from(MAX_BYTES).unwrap() + 1).unwrap();
-        told.push(said(&large, folder.path()));
+        messages.push(read_error(&large, folder.path()));
         let many = folder.path().join("many");
         fs::create_dir(&many).unwrap();
         for n in 0..=MAX_FILES {
             fs::write(many.join(n.to_string()), "").unwrap();
         }
-        told.push(said(&many, folder.path()));
-        insta::assert_snapshot!(told.join("\n"));
+        messages.push(read_error(&many, folder.path()));
+        insta::assert_snapshot!(messages.join("\n"));
     }
 
     #[test]
-    fn a_directory_a_file_and_a_beginning_are_dumps() {
+    fn dump_files_directory_file_and_prefix_are_read() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a.iptables-save", "a.ip-addr.txt", "notes"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         let count = |path: &Path| {
-            let folder = Folder::read(path).unwrap();
-            (folder.files.len(), folder.others.len())
+            let folder = DumpFiles::read(path).unwrap();
+            (folder.files.len(), folder.unknown_files.len())
         };
         assert_eq!(count(folder.path()), (2, 1));
         assert_eq!(count(&folder.path().join("a")), (2, 0));
@@ -394,7 +410,8 @@ mod tests {
         fs::write(folder.path().join("b.ip-route"), "").unwrap();
         assert_eq!(count(&folder.path().join("a")), (2, 0));
         insta::assert_snapshot!(
-            said(folder.path(), folder.path()).replace(&folder.path().display().to_string(), "DIR")
+            read_error(folder.path(), folder.path())
+                .replace(&folder.path().display().to_string(), "DIR")
         );
     }
 }

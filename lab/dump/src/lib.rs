@@ -13,5 +13,5 @@ pub mod proxy;
 pub mod tarball;
 
 pub use compare::compare;
-pub use difference::{Change, Difference, Owner, Place, Side};
-pub use node::{File, NodeDump, Read};
+pub use difference::{Difference, DumpChange, DumpLocation, Owner, Side};
+pub use node::{File, NodeDump, ParsedDump};

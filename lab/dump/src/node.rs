@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::proxy::Proxy;
+use super::proxy::KubeProxySettings;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::{one_line, printable};
 use svclab_diagnostic::source::Sources;
@@ -13,15 +13,15 @@ use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::ipvs::saved::Servers;
 use svclab_ruleset::link::Links;
 use svclab_ruleset::link::kind;
-use svclab_ruleset::link::kind::Kinds;
+use svclab_ruleset::link::kind::LinkKinds;
 use svclab_ruleset::nft::Ruleset;
 use svclab_ruleset::route::Route;
 use svclab_ruleset::route::rule::PolicyRule;
 use svclab_ruleset::sysctl::Sysctls;
-use svclab_ruleset::text::limits::MAX_TOLD;
-use svclab_ruleset::text::problem::{Problem, Wrong};
+use svclab_ruleset::text::limits::MAX_REPORTED;
+use svclab_ruleset::text::problem::{Problem, ProblemKind};
 use svclab_ruleset::text::{Text, lines};
-use svclab_ruleset::tool::{Backing, Format, Ip};
+use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 
 /// Parsed dump of a node. `None` means that the object was not dumped, which differs from an empty
@@ -29,7 +29,7 @@ use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeDump {
     /// iptables rules, by address family and by backend of iptables.
-    pub rules: BTreeMap<(Ip, Backing), iptables::Dump>,
+    pub rules: BTreeMap<(IpFamily, DumpedBackend), iptables::IptablesRules>,
     /// Sets of ipset.
     pub sets: Option<Sets>,
     /// Tables of nftables.
@@ -39,15 +39,15 @@ pub struct NodeDump {
     /// Interfaces and their addresses.
     pub links: Option<Links>,
     /// Kinds of the interfaces.
-    pub kinds: Option<Kinds>,
+    pub kinds: Option<LinkKinds>,
     /// Routes, by the address family of their file. One file can contain routes of both families.
-    pub routes: BTreeMap<Ip, Vec<Route>>,
+    pub routes: BTreeMap<IpFamily, Vec<Route>>,
     /// Routing rules, by address family.
-    pub policy: BTreeMap<Ip, Vec<PolicyRule>>,
+    pub routing_rules: BTreeMap<IpFamily, Vec<PolicyRule>>,
     /// Sysctls of the kernel.
     pub sysctls: Option<Sysctls>,
     /// Settings of kube-proxy.
-    pub proxy: Proxy,
+    pub proxy: KubeProxySettings,
     /// Names of the parsed files in messages.
     pub files: BTreeMap<Format, String>,
 }
@@ -65,7 +65,7 @@ pub struct File {
 
 /// Result of parsing a dump: the valid part and the diagnostics.
 #[derive(Debug, Clone)]
-pub struct Read {
+pub struct ParsedDump {
     /// Valid part of the dump.
     pub dump: NodeDump,
     /// Files that the diagnostics refer to.
@@ -74,22 +74,22 @@ pub struct Read {
     pub diagnostics: Vec<Diagnostic>,
     /// File names and line numbers (from 1) of all problems, including problems that are not listed
     /// in `diagnostics`.
-    pub places: BTreeSet<(String, u32)>,
+    pub problem_lines: BTreeSet<(String, u32)>,
 }
 
-impl Read {
+impl ParsedDump {
     /// Whether parsing found no errors.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn has_no_errors(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
     /// Redacts the text of files that were reached through symbolic links from the diagnostics.
     /// `linked_to` contains the targets by file name.
-    pub(super) fn hide(&mut self, linked_to: &BTreeMap<String, PathBuf>) {
+    pub(super) fn redact(&mut self, linked_to: &BTreeMap<String, PathBuf>) {
         let sources = self.sources.iter().map(|(_, source)| {
             let file = linked_to.get(source.name()).cloned();
-            source.clone().linked_to(file)
+            source.clone().with_link_target(file)
         });
         self.sources = Sources::new(sources.collect());
         self.diagnostics = self.sources.redact(std::mem::take(&mut self.diagnostics));
@@ -100,8 +100,8 @@ impl NodeDump {
     /// Parses the files of a dump as far as they are valid. Replaces control characters in their
     /// text and names.
     #[must_use]
-    pub fn read(files: Vec<File>) -> Read {
-        let safe = |file: File| File {
+    pub fn parse(files: Vec<File>) -> ParsedDump {
+        let sanitize = |file: File| File {
             name: one_line(&file.name).into_owned(),
             text: match printable(&file.text) {
                 Cow::Borrowed(_) => file.text,
@@ -109,78 +109,84 @@ impl NodeDump {
             },
             ..file
         };
-        let files: Vec<File> = files.into_iter().map(safe).collect();
+        let files: Vec<File> = files.into_iter().map(sanitize).collect();
         let sources: Vec<Source> = files
             .iter()
-            .map(|file| Source::of_text(&file.name, &file.text))
+            .map(|file| Source::from_text(&file.name, &file.text))
             .collect();
         let sources = Sources::new(sources);
         let mut dump = Self::default();
-        let mut found: Vec<(FileId, Text, Vec<Problem>)> = Vec::new();
+        let mut parsed: Vec<(FileId, Text, Vec<Problem>)> = Vec::new();
         let mut diagnostics = Vec::new();
-        let mut twice = false;
+        let mut has_duplicate = false;
         for ((id, _), file) in sources.iter().zip(files) {
             let File { name, format, text } = file;
-            let looks = Format::of_text(&text).map(|looks| with_family(looks, &text));
-            let Some(format) = format.or(looks) else {
-                diagnostics.push(unknown(&name, &text));
+            let detected = Format::detect(&text).map(|looks| with_family(looks, &text));
+            let Some(format) = format.or(detected) else {
+                diagnostics.push(unknown_format_error(&name, &text));
                 continue;
             };
-            if let Some(other) = dump.files.get(&format) {
-                if !twice {
-                    diagnostics.push(both(other, &name, format));
+            if let Some(first_file) = dump.files.get(&format) {
+                if !has_duplicate {
+                    diagnostics.push(duplicate_error(first_file, &name, format));
                 }
-                twice = true;
+                has_duplicate = true;
                 continue;
             }
             let text = Text::new(text);
             let mut problems = Vec::new();
-            match looks {
+            match detected {
                 None if format.is_never_empty() && text.trim_ascii().is_empty() => {
-                    problems.push(Problem::new(Wrong::Empty(format), 0..0));
+                    problems.push(Problem::new(ProblemKind::EmptyFile(format), 0..0));
                 }
                 None if is_json(&text) && format != Format::ProxyConfiguration => {
                     let end = text.find('\n').unwrap_or(text.len());
-                    problems.push(Problem::new(Wrong::Json(format), 0..end));
+                    problems.push(Problem::new(ProblemKind::Json(format), 0..end));
                 }
-                Some(looks) if !format.may_be(looks) => {
+                Some(looks) if !format.is_compatible_with(looks) => {
                     let first = lines(&text).find(|line| {
-                        Format::of_text(line.text).is_some_and(|line| line.may_be(looks))
+                        Format::detect(line.text).is_some_and(|line| line.is_compatible_with(looks))
                     });
-                    let at = first.map_or(0..0, |line| line.start..line.end());
+                    let range = first.map_or(0..0, |line| line.start..line.end());
                     let named = format;
-                    problems.push(Problem::new(Wrong::Mixed { named, looks }, at));
+                    problems.push(Problem::new(
+                        ProblemKind::FormatMismatch {
+                            named,
+                            content: looks,
+                        },
+                        range,
+                    ));
                 }
-                _ => dump.take(format, &text, &mut problems),
+                _ => dump.parse_file(format, &text, &mut problems),
             }
             dump.files.insert(format, name);
-            found.push((id, text, problems));
+            parsed.push((id, text, problems));
         }
-        dump.check_sets(&sources, &mut found);
+        dump.check_sets(&sources, &mut parsed);
         let mut places = BTreeSet::new();
-        for (id, text, mut problems) in found {
+        for (id, text, mut problems) in parsed {
             problems.sort_by_key(|problem| problem.at.start);
             let name = sources.get(id).map_or("", Source::name);
-            places.extend(lines_of(&text, &problems).map(|line| (name.to_owned(), line)));
-            let told = problems.iter().take(MAX_TOLD);
-            diagnostics.extend(told.map(|problem| problem.diagnostic(id, &text)));
-            let more = &problems[problems.len().min(MAX_TOLD)..];
-            if !more.is_empty() {
+            places.extend(problem_lines(&text, &problems).map(|line| (name.to_owned(), line)));
+            let shown = problems.iter().take(MAX_REPORTED);
+            diagnostics.extend(shown.map(|problem| problem.diagnostic(id, &text)));
+            let hidden = &problems[problems.len().min(MAX_REPORTED)..];
+            if !hidden.is_empty() {
                 let name = sources.get(id).map_or("", Source::name);
-                let message = format!("{name}: {} more, not shown", more.len());
-                let wrong = |problem: &Problem| problem.diagnostic(id, "").is_error();
-                diagnostics.push(if more.iter().any(wrong) {
+                let message = format!("{name}: {} more, not shown", hidden.len());
+                let is_error = |problem: &Problem| problem.diagnostic(id, "").is_error();
+                diagnostics.push(if hidden.iter().any(is_error) {
                     Diagnostic::error(message)
                 } else {
                     Diagnostic::warning(message)
                 });
             }
         }
-        Read {
+        ParsedDump {
             dump,
             sources,
             diagnostics,
-            places,
+            problem_lines: places,
         }
     }
 
@@ -190,32 +196,40 @@ impl NodeDump {
         let rules = self
             .rules
             .keys()
-            .map(|(ip, kept)| Format::Rules(*ip, *kept));
-        let one = [
+            .map(|(ip, backend)| Format::Rules(*ip, *backend));
+        let optional_formats = [
             (Format::Sets, self.sets.is_some()),
             (Format::Nft, self.nft.is_some()),
-            (Format::Servers, self.servers.is_some()),
+            (Format::VirtualServers, self.servers.is_some()),
             (Format::Links, self.links.is_some()),
             (Format::Sysctls, self.sysctls.is_some()),
         ];
-        let one = one.into_iter().filter(|(_, has)| *has);
+        let present_formats = optional_formats.into_iter().filter(|(_, has)| *has);
         rules
-            .chain(one.map(|(format, _)| format))
+            .chain(present_formats.map(|(format, _)| format))
             .chain(self.routes.keys().map(|ip| Format::Routes(*ip)))
-            .chain(self.policy.keys().map(|ip| Format::Policy(*ip)))
+            .chain(
+                self.routing_rules
+                    .keys()
+                    .map(|ip| Format::RoutingRules(*ip)),
+            )
     }
 
     /// Removes data of formats for which `wanted` returns `false`.
-    pub fn keep(&mut self, wanted: impl Fn(Format) -> bool) {
+    pub fn retain_formats(&mut self, wanted: impl Fn(Format) -> bool) {
         self.rules
-            .retain(|(ip, kept), _| wanted(Format::Rules(*ip, *kept)));
+            .retain(|(ip, backend), _| wanted(Format::Rules(*ip, *backend)));
         self.routes.retain(|ip, _| wanted(Format::Routes(*ip)));
-        self.policy.retain(|ip, _| wanted(Format::Policy(*ip)));
+        self.routing_rules
+            .retain(|ip, _| wanted(Format::RoutingRules(*ip)));
         self.sets = self.sets.take().filter(|_| wanted(Format::Sets));
         self.nft = self.nft.take().filter(|_| wanted(Format::Nft));
-        self.servers = self.servers.take().filter(|_| wanted(Format::Servers));
+        self.servers = self
+            .servers
+            .take()
+            .filter(|_| wanted(Format::VirtualServers));
         self.links = self.links.take().filter(|_| wanted(Format::Links));
-        self.kinds = self.kinds.take().filter(|_| wanted(Format::Kinds));
+        self.kinds = self.kinds.take().filter(|_| wanted(Format::LinkDetails));
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
     }
 
@@ -225,50 +239,52 @@ impl NodeDump {
         self.formats().any(|known| known == format)
     }
 
-    fn take(&mut self, format: Format, text: &Text, problems: &mut Vec<Problem>) {
+    fn parse_file(&mut self, format: Format, text: &Text, problems: &mut Vec<Problem>) {
         match format {
             Format::Rules(ip, backing) => {
-                let dump = iptables::Dump::read(text, problems);
+                let dump = iptables::IptablesRules::parse_with_problems(text, problems);
                 self.rules.insert((ip, backing), dump);
             }
             Format::Sets => self.sets = Some(ipset::saved::read(text, problems)),
             Format::Nft => self.nft = Some(nft::read(text, problems)),
-            Format::Servers => self.servers = Some(ipvs::saved::read(text, problems)),
+            Format::VirtualServers => self.servers = Some(ipvs::saved::read(text, problems)),
             Format::Links => self.links = Some(link::read(text, problems)),
-            Format::Kinds => self.kinds = Some(kind::read(text, problems)),
+            Format::LinkDetails => self.kinds = Some(kind::read(text, problems)),
             Format::Routes(ip) => {
                 self.routes.insert(ip, route::read(text, ip, problems));
             }
-            Format::Policy(ip) => {
-                self.policy
+            Format::RoutingRules(ip) => {
+                self.routing_rules
                     .insert(ip, route::rule::read(text, ip, problems));
             }
             Format::Sysctls => self.sysctls = Some(sysctl::read(text, problems)),
-            Format::ProxyFlags => self.proxy.flags(text),
-            Format::ProxyConfiguration => self.proxy.configuration(text),
+            Format::ProxyFlags => self.proxy.read_flags(text),
+            Format::ProxyConfiguration => self.proxy.read_configuration(text),
         }
     }
 
     /// Reports rules that refer to missing sets, if the dump has sets.
-    fn check_sets(&self, sources: &Sources, found: &mut [(FileId, Text, Vec<Problem>)]) {
+    fn check_sets(&self, sources: &Sources, parsed: &mut [(FileId, Text, Vec<Problem>)]) {
         let (Some(sets), Some(file)) = (&self.sets, self.files.get(&Format::Sets)) else {
             return;
         };
         for ((ip, backing), dump) in &self.rules {
             let name = self.files.get(&Format::Rules(*ip, *backing));
-            let is_it = |id: FileId| sources.get(id).map(Source::name) == name.map(String::as_str);
-            let Some((_, _, problems)) = found.iter_mut().find(|(id, ..)| is_it(*id)) else {
+            let is_rules_file =
+                |id: FileId| sources.get(id).map(Source::name) == name.map(String::as_str);
+            let Some((_, _, problems)) = parsed.iter_mut().find(|(id, ..)| is_rules_file(*id))
+            else {
                 continue;
             };
             let chains = dump.tables.iter().flat_map(|table| &table.chains);
             for rule in chains.flat_map(|chain| &chain.rules) {
-                for (set, at) in rule.sets() {
+                for (set, range) in rule.sets() {
                     if !sets.contains_key(set.as_ref()) {
-                        let wrong = Wrong::NoSet {
+                        let wrong = ProblemKind::MissingSet {
                             name: set.into_owned(),
                             file: file.clone(),
                         };
-                        problems.push(Problem::new(wrong, at));
+                        problems.push(Problem::new(wrong, range));
                     }
                 }
             }
@@ -285,48 +301,48 @@ fn is_json(text: &str) -> bool {
 }
 
 /// Returns the lines of problems, which must be sorted by position.
-fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
-    let (mut at, mut line) = (0, 1);
+fn problem_lines<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
+    let (mut offset, mut line) = (0, 1);
     problems.iter().map(move |problem| {
-        let start = text.floor_char_boundary(problem.at.start).max(at);
-        let passed = text[at..start].bytes().filter(|byte| *byte == b'\n');
+        let start = text.floor_char_boundary(problem.at.start).max(offset);
+        let passed = text[offset..start].bytes().filter(|byte| *byte == b'\n');
         line += u32::try_from(passed.count()).unwrap_or(u32::MAX);
-        at = start;
+        offset = start;
         line
     })
 }
 
 /// Returns an error for two files of one program.
-fn both(one: &str, other: &str, format: Format) -> Diagnostic {
-    let message = format!("{other} holds what `{format}` prints, as {one} does");
-    Diagnostic::error(message).help("keep one of them".to_owned())
+fn duplicate_error(first_name: &str, second_name: &str, format: Format) -> Diagnostic {
+    let message = format!("{second_name} holds what `{format}` prints, as {first_name} does");
+    Diagnostic::error(message).with_help("keep one of them".to_owned())
 }
 
 /// Completes the format of rules with the address family that their text shows.
-fn with_family(looks: Format, text: &str) -> Format {
-    let Format::Rules(_, backing) = looks else {
-        return looks;
+fn with_family(detected: Format, text: &str) -> Format {
+    let Format::Rules(_, backing) = detected else {
+        return detected;
     };
     let six = text.contains("ip6tables-save") || text.contains("icmp6-") || {
         let mut words = text.split_ascii_whitespace();
         words.any(|word| matches!(word, "-s" | "-d"))
             && words.next().is_some_and(|value| value.contains(':'))
     };
-    Format::Rules(if six { Ip::V6 } else { Ip::V4 }, backing)
+    Format::Rules(if six { IpFamily::V6 } else { IpFamily::V4 }, backing)
 }
 
-fn unknown(name: &str, text: &str) -> Diagnostic {
+fn unknown_format_error(name: &str, text: &str) -> Diagnostic {
     if text.trim_ascii().is_empty() {
         return Diagnostic::error(format!("{name}: there is nothing in it"))
-            .help("name the output of a program, or a tarball of scripts/collect-node");
+            .with_help("name the output of a program, or a tarball of scripts/collect-node");
     }
     if is_json(text) {
         return Diagnostic::error(format!("{name}: this is JSON, which is not read"))
-            .help("save it without the option for JSON, `-j` or `-json`");
+            .with_help("save it without the option for JSON, `-j` or `-json`");
     }
     let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
     Diagnostic::error(format!(
         "{name}: neither its name nor what is in it says which program printed it"
     ))
-    .help(format!("name it {names}"))
+    .with_help(format!("name it {names}"))
 }

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 
 use super::difference::Owner;
 use super::node::NodeDump;
-use crate::compare::iptables::service;
+use crate::compare::iptables::service_port;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};
-use svclab_ruleset::ipvs::{Transport, Virtual};
+use svclab_ruleset::ipvs::{Transport, VirtualServerKey};
 
 /// Name prefixes of kube-proxy's chains that belong to one service port or one of its endpoints.
-const HASHED: [&str; 6] = [
+const SERVICE_CHAIN_PREFIXES: [&str; 6] = [
     "KUBE-SVC-",
     "KUBE-SVL-",
     "KUBE-EXT-",
@@ -22,7 +22,7 @@ const HASHED: [&str; 6] = [
 ];
 
 /// Owners of chains and sets by name prefix.
-const COMPONENTS: [(&str, &str); 20] = [
+const COMPONENT_PREFIXES: [(&str, &str); 20] = [
     ("KUBE-KUBELET-", "kubelet"),
     ("KUBE-IPTABLES-HINT", "kubelet"),
     ("KUBE-MARK-DROP", "kubelet"),
@@ -46,7 +46,7 @@ const COMPONENTS: [(&str, &str); 20] = [
 ];
 
 /// Owners of rules by comment prefix.
-const COMMENTS: [(&str, &str); 8] = [
+const COMMENT_PREFIXES: [(&str, &str); 8] = [
     ("kubernetes ", "kube-proxy"),
     ("Kubernetes ", "kube-proxy"),
     ("kube-proxy ", "kube-proxy"),
@@ -58,7 +58,7 @@ const COMMENTS: [(&str, &str); 8] = [
 ];
 
 /// Owners of interfaces by name prefix.
-const LINKS: [(&str, &str); 11] = [
+const LINK_PREFIXES: [(&str, &str); 11] = [
     ("kube-ipvs", "kube-proxy"),
     ("nodelocaldns", "node-local-dns"),
     ("flannel", "flannel"),
@@ -86,7 +86,7 @@ pub struct Owners {
 impl Owners {
     /// Collects the data from all the dumps.
     #[must_use]
-    pub fn of(dumps: &[&NodeDump]) -> Self {
+    pub fn from_dumps(dumps: &[&NodeDump]) -> Self {
         let mut owners = Self::default();
         let chains = || {
             let rules = dumps.iter().flat_map(|dump| dump.rules.values());
@@ -95,7 +95,7 @@ impl Owners {
         };
         for chain in chains() {
             for rule in &chain.rules {
-                owners.learn(chain, rule);
+                owners.add_rule(chain, rule);
             }
         }
         // Chains of a service lead to the chains of its endpoints in at most two steps.
@@ -105,7 +105,7 @@ impl Owners {
                     continue;
                 };
                 for rule in &chain.rules {
-                    if let Some(target) = rule.target().filter(|target| is_hashed(target)) {
+                    if let Some(target) = rule.target().filter(|target| is_service_chain(target)) {
                         owners
                             .chains
                             .entry(target.into_owned())
@@ -117,19 +117,21 @@ impl Owners {
         owners
     }
 
-    fn learn(&mut self, chain: &Chain, rule: &Rule) {
-        let Some(name) = service(rule) else { return };
-        if is_hashed(&chain.name) {
+    fn add_rule(&mut self, chain: &Chain, rule: &Rule) {
+        let Some(name) = service_port(rule) else {
+            return;
+        };
+        if is_service_chain(&chain.name) {
             self.chains.insert(chain.name.clone(), name);
             return;
         }
-        if let Some(target) = rule.target().filter(|target| is_hashed(target)) {
+        if let Some(target) = rule.target().filter(|target| is_service_chain(target)) {
             self.chains.insert(target.into_owned(), name.clone());
         }
         let parts = rule.parts();
-        let protocol = parts.header("-p").and_then(transport);
+        let protocol = parts.header("-p").and_then(parse_transport);
         let port = protocol.and_then(|protocol| {
-            let port = parts.module(protocol)?.value("--dport")?;
+            let port = parts.match_module(protocol)?.value("--dport")?;
             port.parse::<u16>().ok()
         });
         let (Some(protocol), Some(port)) = (protocol, port) else {
@@ -150,7 +152,7 @@ impl Owners {
 
     /// Returns the owner of a chain, or `None` if it is unknown.
     #[must_use]
-    pub fn of_chain(&self, table: Table, chain: &str) -> Option<Owner> {
+    pub fn chain_owner(&self, table: Table, chain: &str) -> Option<Owner> {
         if let Some(service) = self.chains.get(chain) {
             return Some(Owner::Service(service.clone()));
         }
@@ -158,17 +160,17 @@ impl Owners {
         if chain == "KUBE-FIREWALL" && table == Table::Filter {
             return Some(Owner::Component("kubelet".to_owned()));
         }
-        component(chain, &COMPONENTS)
+        component_owner(chain, &COMPONENT_PREFIXES)
     }
 
     /// Returns the owner of a rule by its text, or `None` if it is unknown.
     #[must_use]
-    pub fn of_rule(&self, table: Table, chain: &str, rule: &str) -> Option<Owner> {
-        if let Ok(rule) = Rule::of_words(rule) {
-            if let Some(service) = service(&rule) {
+    pub fn rule_owner(&self, table: Table, chain: &str, rule: &str) -> Option<Owner> {
+        if let Ok(rule) = Rule::from_words(rule) {
+            if let Some(service) = service_port(&rule) {
                 return Some(Owner::Service(service));
             }
-            if !is_hashed(chain)
+            if !is_service_chain(chain)
                 && let Some(target) = rule.target()
                 && let Some(service) = self.chains.get(target.as_ref())
             {
@@ -177,39 +179,39 @@ impl Owners {
             if table.built_in_chains().contains(&chain) {
                 let by_target = rule
                     .target()
-                    .and_then(|target| component(&target, &COMPONENTS));
-                let by_comment = || component(&rule.comment()?, &COMMENTS);
+                    .and_then(|target| component_owner(&target, &COMPONENT_PREFIXES));
+                let by_comment = || component_owner(&rule.comment()?, &COMMENT_PREFIXES);
                 return by_target.or_else(by_comment);
             }
         }
-        self.of_chain(table, chain)
+        self.chain_owner(table, chain)
     }
 
     /// Returns the owner of a set or of one of its entries, or `None` if it is unknown.
     #[must_use]
-    pub fn of_set(&self, set: &str, entry: Option<&str>) -> Option<Owner> {
+    pub fn set_owner(&self, set: &str, entry: Option<&str>) -> Option<Owner> {
         let service = entry.and_then(|entry| {
             let mut parts = entry.split([',', ' ']);
             let first = parts.next()?;
             if let Ok(port) = first.parse::<u16>() {
-                let protocol = transport(&set.rsplit('-').next()?.to_ascii_lowercase())?;
+                let protocol = parse_transport(&set.rsplit('-').next()?.to_ascii_lowercase())?;
                 return self.node_ports.get(&(protocol, port));
             }
             let address = first.parse().ok()?;
             let (protocol, port) = parts.next()?.split_once(':')?;
-            let socket = (transport(protocol)?, address, port.parse().ok()?);
+            let socket = (parse_transport(protocol)?, address, port.parse().ok()?);
             self.sockets.get(&socket)
         });
         match service {
             Some(service) => Some(Owner::Service(service.clone())),
-            None => component(set, &COMPONENTS),
+            None => component_owner(set, &COMPONENT_PREFIXES),
         }
     }
 
     /// Returns the owner of a virtual server, or `None` if it is unknown.
     #[must_use]
-    pub fn of_server(&self, server: &Virtual) -> Option<Owner> {
-        let Virtual::Address {
+    pub fn server_owner(&self, server: &VirtualServerKey) -> Option<Owner> {
+        let VirtualServerKey::Address {
             protocol,
             address,
             port,
@@ -230,20 +232,24 @@ impl Owners {
 
 /// Returns the owner of an interface, or `None` if it is unknown.
 #[must_use]
-pub fn of_link(name: &str) -> Option<Owner> {
-    component(name, &LINKS)
+pub fn link_owner(name: &str) -> Option<Owner> {
+    component_owner(name, &LINK_PREFIXES)
 }
 
-fn component(name: &str, known: &[(&str, &str)]) -> Option<Owner> {
-    let (_, owner) = known.iter().find(|(begins, _)| name.starts_with(begins))?;
+fn component_owner(name: &str, prefixes: &[(&str, &str)]) -> Option<Owner> {
+    let (_, owner) = prefixes
+        .iter()
+        .find(|(prefix, _)| name.starts_with(prefix))?;
     Some(Owner::Component((*owner).to_owned()))
 }
 
-fn is_hashed(chain: &str) -> bool {
-    HASHED.iter().any(|begins| chain.starts_with(begins))
+fn is_service_chain(chain: &str) -> bool {
+    SERVICE_CHAIN_PREFIXES
+        .iter()
+        .any(|begins| chain.starts_with(begins))
 }
 
-fn transport(name: &str) -> Option<&'static str> {
+fn parse_transport(name: &str) -> Option<&'static str> {
     ["tcp", "udp", "sctp"]
         .into_iter()
         .find(|known| *known == name)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Settings that affect the rules. With a configuration file, kube-proxy ignores all flags except a
 /// few (kubernetes at c57e1156f, `cmd/kube-proxy/app/options.go`, `Complete`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proxy {
+pub struct KubeProxySettings {
     /// Flags by name, without dashes: `cluster-cidr`.
     pub flags: BTreeMap<String, String>,
     /// Settings of the configuration file, by the names of the corresponding flags.
@@ -27,17 +27,17 @@ const FIELDS: [(&str, &str); 10] = [
     ("nodePortAddresses", "nodeport-addresses"),
 ];
 
-impl Proxy {
+impl KubeProxySettings {
     /// Reads the command line, one argument per line. Arguments that are not flags are ignored.
-    pub(super) fn flags(&mut self, text: &str) {
-        let mut words = text.lines().skip(1).peekable();
-        while let Some(word) = words.next() {
+    pub(super) fn read_flags(&mut self, text: &str) {
+        let mut arguments = text.lines().skip(1).peekable();
+        while let Some(word) = arguments.next() {
             let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
                 continue;
             };
             // A flag without a value is a switch.
             let (name, value) = name.split_once('=').unwrap_or_else(|| {
-                let value = words.next_if(|next| !next.starts_with('-'));
+                let value = arguments.next_if(|next| !next.starts_with('-'));
                 (name, value.unwrap_or("true"))
             });
             self.flags.insert(name.to_owned(), value.to_owned());
@@ -45,7 +45,7 @@ impl Proxy {
     }
 
     /// Reads the configuration file. Invalid YAML and other documents are ignored.
-    pub(super) fn configuration(&mut self, text: &str) {
+    pub(super) fn read_configuration(&mut self, text: &str) {
         let Ok(read) = serde_saphyr::from_str::<serde_json::Value>(text) else {
             return;
         };
@@ -60,7 +60,7 @@ impl Proxy {
                     values.collect::<Vec<_>>().join(",")
                 }
                 Some(serde_json::Value::Null) | None => continue,
-                Some(other) => other.to_string(),
+                Some(value) => value.to_string(),
             };
             if !value.is_empty() {
                 self.configuration.insert(flag.to_owned(), value);
@@ -72,12 +72,13 @@ impl Proxy {
     /// if the flag is unset or empty.
     #[must_use]
     pub fn said(&self, flag: &str) -> Option<&str> {
-        let of = if self.configuration.is_empty() {
+        let settings = if self.configuration.is_empty() {
             &self.flags
         } else {
             &self.configuration
         };
-        of.get(flag)
+        settings
+            .get(flag)
             .map(String::as_str)
             .filter(|value| !value.is_empty())
     }
@@ -85,11 +86,11 @@ impl Proxy {
     /// Returns the effective settings as flags.
     #[must_use]
     pub fn told(&self) -> Vec<String> {
-        let said = FIELDS.iter().filter_map(|(_, flag)| {
+        let flags = FIELDS.iter().filter_map(|(_, flag)| {
             let value = self.said(flag)?;
             Some(format!("--{flag}={value}"))
         });
-        said.collect()
+        flags.collect()
     }
 }
 
@@ -98,9 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_read_and_configuration_comes_first() {
-        let mut proxy = Proxy::default();
-        proxy.flags(
+    fn kube_proxy_settings_configuration_overrides_flags() {
+        let mut proxy = KubeProxySettings::default();
+        proxy.read_flags(
             "/usr/bin/kube-proxy\n--proxy-mode=ipvs\n--cluster-cidr\n10.0.0.0/8\n--masquerade-all\n-v=2\n",
         );
         assert_eq!(
@@ -111,7 +112,7 @@ mod tests {
                 "--masquerade-all=true"
             ]
         );
-        proxy.configuration(
+        proxy.read_configuration(
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: \"\"\n\
              iptables: {masqueradeAll: false, masqueradeBit: 14}\nnodePortAddresses: [10.0.0.0/8, 10.1.0.0/16]\nipvs: null\n",
         );
@@ -128,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_means_nothing() {
-        let mut proxy = Proxy::default();
+    fn kube_proxy_settings_invalid_text_is_ignored() {
+        let mut proxy = KubeProxySettings::default();
         for text in ["", "{", "hello", "- a", "mode: {a: b", "\u{1}"] {
-            proxy.configuration(text);
-            proxy.flags(text);
+            proxy.read_configuration(text);
+            proxy.read_flags(text);
         }
-        assert_eq!(proxy, Proxy::default());
+        assert_eq!(proxy, KubeProxySettings::default());
     }
 }

@@ -13,7 +13,7 @@ use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES, MAX_UNPACKED};
 
 /// File in a tarball.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
+pub struct TarballFile {
     /// Path in the tarball. It serves only as a name: no file is written to this path.
     pub path: String,
     /// Content of the file.
@@ -28,20 +28,20 @@ pub enum TarballError {
     CutOff(String),
     /// Data is not a tarball: a header is invalid.
     #[error("this is no tarball: behind byte {0} comes no header of a file")]
-    Not(u64),
+    NotTarball(u64),
     /// Headers of a file are ambiguous.
     #[error("the headers of {0} in the tarball contradict each other; collect it again")]
     Ambiguous(String),
     /// Data follows the end of the tarball.
     #[error("the tarball goes on behind its end; collect it again")]
-    GoesOn,
+    TrailingData,
     /// Tarball has more files or more data than a dump can have.
     #[error(
         "the tarball holds more than {MAX_FILES} files, one of more than {} MiB, or more than {} MiB in all: it is not a dump",
         MAX_BYTES >> 20,
         MAX_UNPACKED >> 20
     )]
-    Large,
+    TooLarge,
     /// File of a dump is a link.
     #[error(
         "{path} in the tarball is a link to {to}, and links are not followed: pack the file itself, with `tar -h`"
@@ -64,7 +64,7 @@ pub enum TarballError {
     #[error(
         "{0} is twice in the tarball, and which of the two is right is not known: collect it again"
     )]
-    Twice(String),
+    Duplicate(String),
     /// Decompression or reading failed.
     #[error("the tarball cannot be read: {0}")]
     Io(#[from] io::Error),
@@ -86,22 +86,22 @@ pub fn is_tarball(begins: &[u8]) -> bool {
 ///
 /// Returns a [`TarballError`] if the tarball is truncated, invalid, ambiguous or too large, or if a
 /// wanted file is not plain.
-pub fn files(
+pub fn read_files(
     bytes: &[u8],
-    wanted: impl Fn(&str) -> bool,
-) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(Vec<TarballFile>, Vec<String>), TarballError> {
     if bytes.starts_with(b"\x1f\x8b") {
         // Concatenated gzip files are a gzip file with several members (RFC 1952, 2.2).
-        read(Members(GzDecoder::new(bytes)), wanted)
+        read(GzipMembers(GzDecoder::new(bytes)), is_wanted)
     } else {
-        read(bytes, wanted)
+        read(bytes, is_wanted)
     }
 }
 
 /// Reader of all members of a gzip file, one after the other.
-struct Members<'b>(GzDecoder<&'b [u8]>);
+struct GzipMembers<'b>(GzDecoder<&'b [u8]>);
 
-impl Read for Members<'_> {
+impl Read for GzipMembers<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = self.0.read(into)?;
@@ -110,7 +110,7 @@ impl Read for Members<'_> {
                 return Ok(read);
             }
             if !rest.starts_with(b"\x1f\x8b") {
-                return Err(io::Error::other(TarballError::GoesOn));
+                return Err(io::Error::other(TarballError::TrailingData));
             }
             self.0 = GzDecoder::new(rest);
         }
@@ -118,9 +118,9 @@ impl Read for Members<'_> {
 }
 
 /// Reader of a limited number of bytes, with the state of the stream.
-struct Bounded<R> {
+struct LimitedReader<R> {
     from: R,
-    left: usize,
+    remaining: usize,
     state: Rc<Cell<State>>,
 }
 
@@ -131,15 +131,15 @@ enum State {
     TooLarge,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = into.len().min(self.left + 1);
-        let read = self.from.read(&mut into[..most])?;
-        if read > self.left {
+        let max_length = into.len().min(self.remaining + 1);
+        let read = self.from.read(&mut into[..max_length])?;
+        if read > self.remaining {
             self.state.set(State::TooLarge);
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.left -= read;
+        self.remaining -= read;
         if read == 0 && !into.is_empty() {
             self.state.set(State::Ended);
         }
@@ -149,77 +149,77 @@ impl<R: Read> Read for Bounded<R> {
 
 fn read(
     from: impl Read,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(Vec<TarballFile>, Vec<String>), TarballError> {
     let state = Rc::new(Cell::new(State::Reading));
-    let mut archive = Archive::new(Bounded {
+    let mut archive = Archive::new(LimitedReader {
         from,
-        left: MAX_UNPACKED,
+        remaining: MAX_UNPACKED,
         state: Rc::clone(&state),
     });
-    let mut found = Found::default();
+    let mut contents = TarballContents::default();
     let entries = archive.entries()?;
     for entry in entries {
         entry
-            .and_then(|entry| found.take(entry, &wanted))
-            .map_err(|error| found.why(error, state.get()))??;
+            .and_then(|entry| contents.read_entry(entry, &is_wanted))
+            .map_err(|error| contents.convert_error(error, state.get()))??;
     }
     if state.get() == State::Ended {
         // A tarball ends with a block of zeros.
-        return Err(TarballError::CutOff(found.last));
+        return Err(TarballError::CutOff(contents.last_path));
     }
     // The remaining bytes are padding, and the checksum of the compressed data.
     let mut rest = archive.into_inner();
     let mut block = [0; 8192];
     loop {
         match rest.read(&mut block) {
-            Ok(0) => return Ok((found.files, found.others)),
+            Ok(0) => return Ok((contents.files, contents.others)),
             Ok(read) if block[..read].iter().all(|byte| *byte == 0) => {}
-            Ok(_) => return Err(TarballError::GoesOn),
-            Err(error) => return Err(found.why(error, state.get())),
+            Ok(_) => return Err(TarballError::TrailingData),
+            Err(error) => return Err(contents.convert_error(error, state.get())),
         }
     }
 }
 
 /// Content of a tarball that was read so far.
-struct Found {
-    files: Vec<Packed>,
+struct TarballContents {
+    files: Vec<TarballFile>,
     others: Vec<String>,
     /// Path of the entry that was started last.
-    last: String,
+    last_path: String,
     /// Offset of the byte after that entry.
     end: u64,
 }
 
-impl Default for Found {
+impl Default for TarballContents {
     fn default() -> Self {
         Self {
             files: Vec::new(),
             others: Vec::new(),
-            last: "its first header".to_owned(),
+            last_path: "its first header".to_owned(),
             end: 0,
         }
     }
 }
 
-impl Found {
+impl TarballContents {
     /// Reads an entry. The outer error is an error of the stream.
-    fn take(
+    fn read_entry(
         &mut self,
         mut entry: Entry<'_, impl Read>,
         wanted: impl Fn(&str) -> bool,
     ) -> io::Result<Result<(), TarballError>> {
-        let path = name(&entry.path_bytes());
-        self.last.clone_from(&path);
+        let path = display_path(&entry.path_bytes());
+        self.last_path.clone_from(&path);
         let size = entry.size();
         let file = entry.raw_file_position();
         self.end = size
             .checked_next_multiple_of(BLOCK)
             .and_then(|padded| padded.checked_add(file))
             .unwrap_or(file);
-        let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-        if size > most {
-            return Ok(Err(TarballError::Large));
+        let max_bytes = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+        if size > max_bytes {
+            return Ok(Err(TarballError::TooLarge));
         }
         let Some(has_holes) = has_holes(&mut entry)? else {
             return Ok(Err(TarballError::Ambiguous(path)));
@@ -230,7 +230,7 @@ impl Found {
             return Ok(match kind {
                 EntryType::Link | EntryType::Symlink if is_wanted => {
                     let to = entry.link_name_bytes();
-                    let to = to.map(|to| name(&to)).unwrap_or_default();
+                    let to = to.map(|to| display_path(&to)).unwrap_or_default();
                     Err(TarballError::Link { path, to })
                 }
                 EntryType::Directory | EntryType::XGlobalHeader => Ok(()),
@@ -244,7 +244,7 @@ impl Found {
             });
         }
         if self.files.len() + self.others.len() == MAX_FILES {
-            return Ok(Err(TarballError::Large));
+            return Ok(Err(TarballError::TooLarge));
         }
         if !is_wanted {
             self.others.push(path);
@@ -257,44 +257,47 @@ impl Found {
         if self
             .files
             .iter()
-            .any(|known| plain(&known.path).eq(plain(&path)))
+            .any(|known| path_components(&known.path).eq(path_components(&path)))
         {
-            return Ok(Err(TarballError::Twice(path)));
+            return Ok(Err(TarballError::Duplicate(path)));
         }
         let mut bytes = Vec::new();
-        entry.take(most).read_to_end(&mut bytes)?;
+        entry.take(max_bytes).read_to_end(&mut bytes)?;
         if u64::try_from(bytes.len()) != Ok(size) {
             return Ok(Err(TarballError::CutOff(path)));
         }
-        self.files.push(Packed { path, bytes });
+        self.files.push(TarballFile { path, bytes });
         Ok(Ok(()))
     }
 
     /// Converts an error of the stream or of its headers.
-    fn why(&self, error: io::Error, state: State) -> TarballError {
+    fn convert_error(&self, error: io::Error, state: State) -> TarballError {
         let error = match error.downcast() {
-            Ok(own) => return own,
+            Ok(tarball_error) => return tarball_error,
             Err(error) => error,
         };
         match error.kind() {
-            _ if state == State::TooLarge => TarballError::Large,
-            io::ErrorKind::UnexpectedEof => TarballError::CutOff(self.last.clone()),
+            _ if state == State::TooLarge => TarballError::TooLarge,
+            io::ErrorKind::UnexpectedEof => TarballError::CutOff(self.last_path.clone()),
             // The stream ended within a header.
-            _ if state == State::Ended => TarballError::CutOff(self.last.clone()),
-            io::ErrorKind::Other => TarballError::Not(self.end),
+            _ if state == State::Ended => TarballError::CutOff(self.last_path.clone()),
+            io::ErrorKind::Other => TarballError::NotTarball(self.end),
             _ => TarballError::Io(error),
         }
     }
 }
 
 fn not_plain(path: String, kind: EntryType) -> TarballError {
-    let what = match kind {
+    let description = match kind {
         EntryType::Fifo => "a named pipe",
         EntryType::Char | EntryType::Block => "a device",
         EntryType::GNUSparse => "a file with holes",
         _ => "of a kind that is not read",
     };
-    TarballError::NotPlain { path, what }
+    TarballError::NotPlain {
+        path,
+        what: description,
+    }
 }
 
 /// Whether pax headers declare a sparse file. `None` if the headers are ambiguous: a record has a
@@ -314,12 +317,12 @@ fn has_holes(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<bool>> {
 }
 
 /// Returns a path for display. The creator of the tarball controls the path.
-fn name(bytes: &[u8]) -> String {
+fn display_path(bytes: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
 /// Returns the components that identify a path.
-fn plain(path: &str) -> impl Iterator<Item = &str> {
+fn path_components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !["", "."].contains(part))
 }
 

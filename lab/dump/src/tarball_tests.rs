@@ -12,7 +12,7 @@ const LONG: u8 = b'L';
 const EXTENDED: u8 = b'x';
 
 /// Returns a header and the data after it.
-fn sized(path: &str, kind: u8, to: &str, size: &str, bytes: &[u8]) -> Vec<u8> {
+fn member_with_size(path: &str, kind: u8, to: &str, size: &str, bytes: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..path.len()].copy_from_slice(path.as_bytes());
     header[124..136].copy_from_slice(format!("{size}\0").as_bytes());
@@ -22,21 +22,21 @@ fn sized(path: &str, kind: u8, to: &str, size: &str, bytes: &[u8]) -> Vec<u8> {
     header[257..265].copy_from_slice(b"ustar\x0000");
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let mut all = header.to_vec();
-    all.extend_from_slice(bytes);
-    all.resize(all.len().next_multiple_of(512), 0);
-    all
+    let mut block = header.to_vec();
+    block.extend_from_slice(bytes);
+    block.resize(block.len().next_multiple_of(512), 0);
+    block
 }
 
 /// Returns a member with its path, kind, link target and content.
 fn member(path: &str, kind: u8, to: &str, bytes: &[u8]) -> Vec<u8> {
-    sized(path, kind, to, &format!("{:011o}", bytes.len()), bytes)
+    member_with_size(path, kind, to, &format!("{:011o}", bytes.len()), bytes)
 }
 
 fn tarball(members: &[Vec<u8>]) -> Vec<u8> {
-    let mut all = members.concat();
-    all.resize(all.len() + 1024, 0);
-    all
+    let mut padded = members.concat();
+    padded.resize(padded.len() + 1024, 0);
+    padded
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -45,7 +45,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-fn one() -> Vec<u8> {
+fn tarball_with_nft() -> Vec<u8> {
     tarball(&[member("node-1/nft", PLAIN, "", b"abc")])
 }
 
@@ -55,38 +55,48 @@ fn is_nft(path: &str) -> bool {
 
 /// Returns the paths of the read files and of the other files.
 fn found(members: &[Vec<u8>]) -> (Vec<String>, Vec<String>) {
-    let (files, others) = files(&tarball(members), is_nft).unwrap();
-    (files.into_iter().map(|file| file.path).collect(), others)
+    let (files, other_paths) = read_files(&tarball(members), is_nft).unwrap();
+    (
+        files.into_iter().map(|file| file.path).collect(),
+        other_paths,
+    )
 }
 
 fn refused(bytes: &[u8]) -> String {
-    files(bytes, is_nft).unwrap_err().to_string()
+    read_files(bytes, is_nft).unwrap_err().to_string()
 }
 
 /// Tests that reading stops at the size limit instead of filling the memory.
 #[test]
-fn tarball_of_zeros_is_refused_before_it_is_unpacked() {
+fn tarball_too_large_fails_before_unpacking() {
     let size = u64::try_from(MAX_BYTES).unwrap();
-    let header = sized("notes", PLAIN, "", &format!("{size:011o}"), b"");
-    let one = || io::Cursor::new(header.clone()).chain(io::repeat(0).take(size));
-    let endless = one().chain(one()).chain(one()).chain(one()).chain(one());
+    let header = member_with_size("notes", PLAIN, "", &format!("{size:011o}"), b"");
+    let member_of_zeros = || io::Cursor::new(header.clone()).chain(io::repeat(0).take(size));
+    let endless = member_of_zeros()
+        .chain(member_of_zeros())
+        .chain(member_of_zeros())
+        .chain(member_of_zeros())
+        .chain(member_of_zeros());
     let refused = read(endless, is_nft);
-    assert!(matches!(refused, Err(TarballError::Large)), "{refused:?}");
+    assert!(
+        matches!(refused, Err(TarballError::TooLarge)),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn tarball_files_are_read() {
-    let (files, _) = files(&one(), |_| true).unwrap();
-    let file = Packed {
+    let (files, _) = read_files(&tarball_with_nft(), |_| true).unwrap();
+    let file = TarballFile {
         path: "node-1/nft".to_owned(),
         bytes: b"abc".to_vec(),
     };
     assert_eq!(files, [file]);
-    assert!(is_tarball(&one()));
+    assert!(is_tarball(&tarball_with_nft()));
 }
 
 #[test]
-fn tarball_path_is_a_name_wherever_it_leads() {
+fn tarball_path_is_sanitized_for_display() {
     let names = [
         "../../etc/nft",
         "/etc/nft",
@@ -95,7 +105,7 @@ fn tarball_path_is_a_name_wherever_it_leads() {
         "notes",
     ];
     let members = names.map(|name| member(name, PLAIN, "", b"x"));
-    let (files, others) = found(&members);
+    let (files, other_paths) = found(&members);
     assert_eq!(
         files,
         [
@@ -105,11 +115,11 @@ fn tarball_path_is_a_name_wherever_it_leads() {
             "b\u{fffd}\u{fffd}nft"
         ]
     );
-    assert_eq!(others, ["notes"]);
+    assert_eq!(other_paths, ["notes"]);
 }
 
 #[test]
-fn tarball_long_path_comes_before_its_file() {
+fn tarball_long_path_header_is_applied() {
     let long = format!("{}/nft", "a".repeat(300));
     let record = format!("314 path={long}\n");
     let gnu = || member("././@LongLink", LONG, "", format!("{long}\0").as_bytes());
@@ -126,30 +136,30 @@ fn tarball_long_path_comes_before_its_file() {
 }
 
 #[test]
-fn tarball_size_of_pax_counts() {
+fn tarball_pax_size_is_applied() {
     let members = [
         member("PaxHeaders/nft", EXTENDED, "", b"9 size=3\n"),
-        sized("nft", PLAIN, "", "00000000000", b"abc"),
+        member_with_size("nft", PLAIN, "", "00000000000", b"abc"),
         member("b/nft", PLAIN, "", b"d"),
     ];
-    let (files, _) = files(&tarball(&members), is_nft).unwrap();
+    let (files, _) = read_files(&tarball(&members), is_nft).unwrap();
     let bytes: Vec<&[u8]> = files.iter().map(|file| file.bytes.as_slice()).collect();
     assert_eq!(bytes, [&b"abc"[..], b"d"]);
 }
 
 #[test]
 fn tarball_of_several_gzip_members_is_read() {
-    let whole = one();
+    let whole = tarball_with_nft();
     let packed = [gzip(&whole[..700]), gzip(&whole[700..])].concat();
-    assert_eq!(files(&packed, is_nft).unwrap().0.len(), 1);
+    assert_eq!(read_files(&packed, is_nft).unwrap().0.len(), 1);
 }
 
 #[test]
-fn tarball_that_is_not_whole_is_refused() {
-    let whole = one();
-    let mut other = whole.clone();
-    other[0] = b'x';
-    let again = |path| member(path, PLAIN, "", b"abc");
+fn tarball_invalid_returns_error() {
+    let whole = tarball_with_nft();
+    let mut invalid = whole.clone();
+    invalid[0] = b'x';
+    let nft_member = |path| member(path, PLAIN, "", b"abc");
     let single = |kind| tarball(&[member("node-1/nft", kind, "/etc/passwd", b"")]);
     let pax = |records: &[u8]| {
         tarball(&[
@@ -162,12 +172,12 @@ fn tarball_that_is_not_whole_is_refused() {
     let mut damaged = packed.clone();
     let sum = damaged.len() - 8;
     damaged[sum] ^= 1;
-    let huge = sized("nft", PLAIN, "", "77777777777", b"");
-    let told: Vec<String> = [
+    let huge = member_with_size("nft", PLAIN, "", "77777777777", b"");
+    let messages: Vec<String> = [
         &whole[..100],
         &whole[..600],
         &whole[..1024],
-        &other,
+        &invalid,
         &[0x1f, 0x8b, 8, 0],
         &packed[..packed.len() / 2],
         &packed[..packed.len() - 8],
@@ -178,8 +188,8 @@ fn tarball_that_is_not_whole_is_refused() {
         &single(SYMBOLIC),
         &single(b'3'),
         &single(b'6'),
-        &tarball(&[again("node-1/nft"), again("node-1/nft")]),
-        &tarball(&[again("node-1/nft"), again("./node-1//nft")]),
+        &tarball(&[nft_member("node-1/nft"), nft_member("node-1/nft")]),
+        &tarball(&[nft_member("node-1/nft"), nft_member("./node-1//nft")]),
         &tarball(&many),
         &tarball(&[huge]),
         &pax(b"26 size=18446744073709551615\n"),
@@ -190,14 +200,14 @@ fn tarball_that_is_not_whole_is_refused() {
     .iter()
     .map(|bytes| refused(bytes))
     .collect();
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
-fn tarball_with_bytes_behind_its_end_is_not_called_cut_off() {
-    let whole = gzip(&one());
-    for behind in [&b"x"[..], b"bytes that are no gzip member", &[0; 512]] {
-        let refused = refused(&[&whole, behind].concat());
+fn tarball_trailing_data_returns_error() {
+    let whole = gzip(&tarball_with_nft());
+    for trailing in [&b"x"[..], b"bytes that are no gzip member", &[0; 512]] {
+        let refused = refused(&[&whole, trailing].concat());
         assert_eq!(
             refused,
             "the tarball goes on behind its end; collect it again"

@@ -39,18 +39,18 @@ pub struct Frame {
     /// Code of an ICMP destination unreachable; `None` for other packets.
     pub code: Option<u8>,
     /// Fields of the TCP header; `None` for other protocols.
-    pub segment: Option<Segment>,
+    pub tcp_header: Option<TcpHeader>,
     /// Packet that this packet carries through a VXLAN tunnel.
     pub inner: Option<Box<Frame>>,
     /// Beginning of the packet that an ICMP error quotes.
     pub quoted: Option<Box<Frame>>,
     /// Fields that identify the packet wherever it is seen.
-    pub marks: Marks,
+    pub invariant_fields: InvariantFields,
 }
 
 /// Fields of a packet that neither routers nor NAT change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Marks {
+pub struct InvariantFields {
     /// Identification field of the IPv4 header; 0 for IPv6.
     pub identification: u16,
     /// TCP sequence number, acknowledgment number and flags.
@@ -63,7 +63,7 @@ pub struct Marks {
 
 /// Fields of a TCP header except ports and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct TcpHeader {
     /// Sequence number of the first byte.
     pub sequence: u32,
     /// Acknowledgment number: the next sequence number that the sender expects.
@@ -96,29 +96,29 @@ impl Frame {
     /// Parses an Ethernet frame, with at most one VLAN tag. `None` if the frame holds no IP packet,
     /// or an incomplete IP header.
     #[must_use]
-    pub fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn from_ethernet(bytes: &[u8]) -> Option<Self> {
         let frame = EthernetPacket::new(bytes)?;
         match frame.get_ethertype() {
             EtherTypes::Vlan => {
                 let tagged = VlanPacket::new(frame.payload())?;
-                Self::of_type(tagged.get_ethertype(), tagged.payload())
+                Self::from_ether_type(tagged.get_ethertype(), tagged.payload())
             }
-            other => Self::of_type(other, frame.payload()),
+            other => Self::from_ether_type(other, frame.payload()),
         }
     }
 
     /// Parses an IP packet or the beginning of one. `None` if the bytes hold no complete IP header.
     #[must_use]
-    pub fn of_ip(bytes: &[u8]) -> Option<Self> {
+    pub fn from_ip(bytes: &[u8]) -> Option<Self> {
         let kind = match bytes.first()? >> 4 {
             4 => EtherTypes::Ipv4,
             6 => EtherTypes::Ipv6,
             _ => return None,
         };
-        Self::of_type(kind, bytes)
+        Self::from_ether_type(kind, bytes)
     }
 
-    fn of_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
+    fn from_ether_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
         match kind {
             EtherTypes::Ipv4 => {
                 let packet = Ipv4Packet::new(bytes)?;
@@ -129,22 +129,22 @@ impl Frame {
                 let end = usize::from(packet.get_total_length())
                     .clamp(header.min(bytes.len()), bytes.len());
                 let payload = bytes.get(header..end)?;
-                let first = packet.get_fragment_offset() == 0;
-                let mut frame = Self::over_ip(
+                let is_first_fragment = packet.get_fragment_offset() == 0;
+                let mut frame = Self::from_ip_payload(
                     source,
                     destination,
                     packet.get_next_level_protocol(),
                     payload,
-                    first,
+                    is_first_fragment,
                 );
-                frame.marks.identification = packet.get_identification();
+                frame.invariant_fields.identification = packet.get_identification();
                 Some(frame)
             }
             EtherTypes::Ipv6 => {
                 let packet = Ipv6Packet::new(bytes)?;
                 let (source, destination) =
                     (packet.get_source().into(), packet.get_destination().into());
-                Some(Self::over_ip(
+                Some(Self::from_ip_payload(
                     source,
                     destination,
                     packet.get_next_header(),
@@ -156,59 +156,59 @@ impl Frame {
         }
     }
 
-    fn over_ip(
+    fn from_ip_payload(
         source: IpAddr,
         destination: IpAddr,
         protocol: IpNextHeaderProtocol,
         bytes: &[u8],
-        first: bool,
+        is_first_fragment: bool,
     ) -> Self {
-        let carried = if first {
-            transport(protocol, bytes)
+        let transport = if is_first_fragment {
+            parse_transport(protocol, bytes)
         } else {
             Transport::default()
         };
-        let segment = matches!(carried.payload, Payload::Tcp(_))
-            .then(|| segment(bytes))
+        let tcp_header = matches!(transport.payload, Payload::Tcp(_))
+            .then(|| parse_tcp_header(bytes))
             .flatten();
-        let mut marks = carried.marks;
-        if let (Payload::Tcp(flags), Some(segment)) = (carried.payload, segment) {
-            marks.segment = Some((segment.sequence, segment.acknowledgment, flags));
+        let mut invariant_fields = transport.marks;
+        if let (Payload::Tcp(flags), Some(segment)) = (transport.payload, tcp_header) {
+            invariant_fields.segment = Some((segment.sequence, segment.acknowledgment, flags));
         }
         Self {
             source,
             destination,
-            ports: carried.ports,
-            identifier: carried.identifier,
-            payload: carried.payload,
-            code: carried.code,
-            segment,
-            inner: carried.inner.map(Box::new),
-            quoted: carried.quoted.map(Box::new),
-            marks,
+            ports: transport.ports,
+            identifier: transport.identifier,
+            payload: transport.payload,
+            code: transport.code,
+            tcp_header,
+            inner: transport.inner.map(Box::new),
+            quoted: transport.quoted.map(Box::new),
+            invariant_fields,
         }
     }
 
     /// Whether the packet is of this kind.
     #[must_use]
-    pub fn is(&self, kind: PacketKind) -> bool {
-        self.payload.is(kind)
+    pub fn has_kind(&self, kind: PacketKind) -> bool {
+        self.payload.has_kind(kind)
     }
 }
 
 impl Payload {
     /// Whether the payload belongs to a packet of this kind.
     #[must_use]
-    pub fn is(self, kind: PacketKind) -> bool {
-        let flags = |flags: u8| match self {
-            Self::Tcp(own) => own & flags == flags,
+    pub fn has_kind(self, kind: PacketKind) -> bool {
+        let has_flags = |flags: u8| match self {
+            Self::Tcp(header_flags) => header_flags & flags == flags,
             _ => false,
         };
         let (syn, ack, rst, fin) = (
-            flags(TcpFlags::SYN),
-            flags(TcpFlags::ACK),
-            flags(TcpFlags::RST),
-            flags(TcpFlags::FIN),
+            has_flags(TcpFlags::SYN),
+            has_flags(TcpFlags::ACK),
+            has_flags(TcpFlags::RST),
+            has_flags(TcpFlags::FIN),
         );
         match kind {
             PacketKind::Syn => syn && !ack,
@@ -225,7 +225,7 @@ impl Payload {
     }
 }
 
-fn segment(bytes: &[u8]) -> Option<Segment> {
+fn parse_tcp_header(bytes: &[u8]) -> Option<TcpHeader> {
     let tcp = TcpPacket::new(bytes)?;
     let mss = tcp
         .get_options_iter()
@@ -234,7 +234,7 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
             let size = option.payload().first_chunk::<2>()?;
             Some(u16::from_be_bytes(*size))
         });
-    Some(Segment {
+    Some(TcpHeader {
         sequence: tcp.get_sequence(),
         acknowledgment: tcp.get_acknowledgement(),
         window: tcp.get_window(),
@@ -251,11 +251,11 @@ struct Transport {
     identifier: Option<u16>,
     inner: Option<Frame>,
     quoted: Option<Frame>,
-    marks: Marks,
+    marks: InvariantFields,
 }
 
-fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
-    let read = match protocol {
+fn parse_transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
+    let parsed = match protocol {
         IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map(|tcp| Transport {
             payload: Payload::Tcp(tcp.get_flags()),
             ports: Some((tcp.get_source(), tcp.get_destination())),
@@ -264,15 +264,19 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
         IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map(|udp| {
             let inner = VXLAN_PORTS
                 .contains(&udp.get_destination())
-                .then(|| udp.payload().get(VXLAN_HEADER..).and_then(Frame::read))
+                .then(|| {
+                    udp.payload()
+                        .get(VXLAN_HEADER..)
+                        .and_then(Frame::from_ethernet)
+                })
                 .flatten();
             Transport {
                 payload: Payload::Udp,
                 ports: Some((udp.get_source(), udp.get_destination())),
                 inner,
-                marks: Marks {
+                marks: InvariantFields {
                     data: Some(digest(udp.payload())),
-                    ..Marks::default()
+                    ..InvariantFields::default()
                 },
                 ..Transport::default()
             }
@@ -284,7 +288,7 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
                 IcmpTypes::DestinationUnreachable => Payload::Unreachable,
                 _ => Payload::Other,
             };
-            icmp_of(payload, bytes)
+            parse_icmp(payload, bytes)
         }),
         IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map(|icmp| {
             let payload = match icmp.get_icmpv6_type() {
@@ -293,13 +297,13 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
                 Icmpv6Types::DestinationUnreachable => Payload::Unreachable,
                 _ => Payload::Other,
             };
-            icmp_of(payload, bytes)
+            parse_icmp(payload, bytes)
         }),
         _ => None,
     };
-    read.unwrap_or_else(|| Transport {
+    parsed.unwrap_or_else(|| Transport {
         // The quote in an ICMP error may end after the ports.
-        ports: ports(protocol, bytes),
+        ports: parse_ports(protocol, bytes),
         ..Transport::default()
     })
 }
@@ -307,30 +311,30 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
 /// Length in bytes of type, code and checksum, and of an echo's identifier and sequence number.
 const ICMP_HEADER: usize = 8;
 
-fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
-    let word = |at: usize| {
-        let word = bytes.get(at..at + 2)?.first_chunk::<2>()?;
+fn parse_icmp(payload: Payload, bytes: &[u8]) -> Transport {
+    let word = |offset: usize| {
+        let word = bytes.get(offset..offset + 2)?.first_chunk::<2>()?;
         Some(u16::from_be_bytes(*word))
     };
-    let mut carried = Transport {
+    let mut transport = Transport {
         payload,
         ..Transport::default()
     };
     match payload {
         Payload::Ping | Payload::Pong => {
-            carried.identifier = word(4);
-            carried.marks.echo = word(6);
+            transport.identifier = word(4);
+            transport.marks.echo = word(6);
         }
         Payload::Unreachable => {
-            carried.code = bytes.get(1).copied();
-            carried.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::of_ip);
+            transport.code = bytes.get(1).copied();
+            transport.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::from_ip);
         }
         _ => {}
     }
-    carried
+    transport
 }
 
-fn ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
+fn parse_ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
     if !matches!(
         protocol,
         IpNextHeaderProtocols::Tcp | IpNextHeaderProtocols::Udp
@@ -378,25 +382,31 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_is_told_from_its_answer() {
-        let syn = Frame::read(&ethernet(&ipv4(6, &tcp(0x02)))).unwrap();
+    fn frame_tcp_flags_give_packet_kind() {
+        let syn = Frame::from_ethernet(&ethernet(&ipv4(6, &tcp(0x02)))).unwrap();
         assert_eq!(
             (syn.source.to_string().as_str(), syn.ports),
             ("10.0.1.2", Some((41354, 80)))
         );
-        assert!(syn.is(PacketKind::Syn) && !syn.is(PacketKind::SynAck) && !syn.is(PacketKind::Ack));
-        let answer = Frame::read(&ethernet(&ipv4(6, &tcp(0x12)))).unwrap();
-        assert!(answer.is(PacketKind::SynAck) && !answer.is(PacketKind::Syn));
-        let reset = Frame::read(&ethernet(&ipv4(6, &tcp(0x14)))).unwrap();
-        assert!(reset.is(PacketKind::Rst) && !reset.is(PacketKind::Ack));
+        assert!(
+            syn.has_kind(PacketKind::Syn)
+                && !syn.has_kind(PacketKind::SynAck)
+                && !syn.has_kind(PacketKind::Ack)
+        );
+        let answer = Frame::from_ethernet(&ethernet(&ipv4(6, &tcp(0x12)))).unwrap();
+        assert!(answer.has_kind(PacketKind::SynAck) && !answer.has_kind(PacketKind::Syn));
+        let reset = Frame::from_ethernet(&ethernet(&ipv4(6, &tcp(0x14)))).unwrap();
+        assert!(reset.has_kind(PacketKind::Rst) && !reset.has_kind(PacketKind::Ack));
     }
 
     #[test]
-    fn a_segment_tells_its_window_and_the_size_it_offers() {
+    fn frame_tcp_header_has_window_and_mss() {
         let mut syn = tcp(0x02);
         assert_eq!(
-            Frame::read(&ethernet(&ipv4(6, &syn))).unwrap().segment,
-            Some(Segment {
+            Frame::from_ethernet(&ethernet(&ipv4(6, &syn)))
+                .unwrap()
+                .tcp_header,
+            Some(TcpHeader {
                 sequence: 1,
                 acknowledgment: 0,
                 window: 0xffff,
@@ -406,38 +416,41 @@ mod tests {
         // A header of six words; the MSS option is the sixth.
         syn[12] = 0x60;
         syn.extend_from_slice(&[2, 4, 0xff, 0xd7]);
-        let frame = Frame::read(&ethernet(&ipv4(6, &syn))).unwrap();
-        assert_eq!(frame.segment.and_then(|segment| segment.mss), Some(65_495));
+        let frame = Frame::from_ethernet(&ethernet(&ipv4(6, &syn))).unwrap();
+        assert_eq!(
+            frame.tcp_header.and_then(|segment| segment.mss),
+            Some(65_495)
+        );
     }
 
     #[test]
-    fn a_tunnel_shows_what_it_carries() {
+    fn frame_vxlan_has_inner_packet() {
         let inner = ethernet(&ipv4(6, &tcp(0x02)));
         let mut datagram = vec![0x30, 0x39, 0x21, 0x18];
         datagram.extend_from_slice(&u16::try_from(16 + inner.len()).unwrap().to_be_bytes());
         datagram.extend_from_slice(&[0, 0, 8, 0, 0, 0, 0, 0, 1, 0]);
         datagram.extend_from_slice(&inner);
-        let outer = Frame::read(&ethernet(&ipv4(17, &datagram))).unwrap();
-        assert!(outer.is(PacketKind::Udp));
-        assert!(outer.inner.unwrap().is(PacketKind::Syn));
+        let outer = Frame::from_ethernet(&ethernet(&ipv4(17, &datagram))).unwrap();
+        assert!(outer.has_kind(PacketKind::Udp));
+        assert!(outer.inner.unwrap().has_kind(PacketKind::Syn));
     }
 
     #[test]
-    fn a_torn_or_foreign_frame_is_none() {
+    fn frame_truncated_or_foreign_returns_none() {
         let whole = ethernet(&ipv4(6, &tcp(0x02)));
         for length in 0..whole.len() {
             // The result is not checked: parsing a truncated frame must not panic.
-            let _ = Frame::read(&whole[..length]);
+            let _ = Frame::from_ethernet(&whole[..length]);
         }
-        assert_eq!(Frame::read(&[0; 14]), None);
+        assert_eq!(Frame::from_ethernet(&[0; 14]), None);
     }
 
     #[test]
-    fn padding_is_not_payload() {
+    fn frame_padding_is_not_payload() {
         let mut frame = ethernet(&ipv4(1, &[3, 1, 0, 0, 0, 0, 0, 0]));
         frame.resize(60, 0);
-        let read = Frame::read(&frame).unwrap();
-        assert!(read.is(PacketKind::Unreachable));
+        let read = Frame::from_ethernet(&frame).unwrap();
+        assert!(read.has_kind(PacketKind::Unreachable));
         assert_eq!(read.code, Some(1));
     }
 }

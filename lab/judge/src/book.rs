@@ -10,12 +10,12 @@ use svclab_planner::cluster::{Cluster, NameError, Reference};
 
 /// Names and addresses of one case.
 #[derive(Debug, Clone, Copy)]
-pub struct Book<'a> {
+pub struct AddressBook<'a> {
     cluster: &'a Cluster,
     plan: &'a Plan,
 }
 
-impl<'a> Book<'a> {
+impl<'a> AddressBook<'a> {
     /// Creates the address book of a cluster and of the interfaces in its plan.
     #[must_use]
     pub fn new(cluster: &'a Cluster, plan: &'a Plan) -> Self {
@@ -29,7 +29,7 @@ impl<'a> Book<'a> {
     ///
     /// Fails if no object has the name, or if the name contains a port.
     pub fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
-        if let Some(addresses) = self.interface(name) {
+        if let Some(addresses) = self.interface_addresses(name) {
             return Ok(addresses);
         }
         let reference = Reference::parse(name)?;
@@ -46,9 +46,12 @@ impl<'a> Book<'a> {
             .collect())
     }
 
-    fn interface(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
-        let (of, dev) = name.rsplit_once('/')?;
-        let netns = self.cluster.start(of).unwrap_or_else(|_| of.to_owned());
+    fn interface_addresses(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
+        let (owner, dev) = name.rsplit_once('/')?;
+        let netns = self
+            .cluster
+            .start(owner)
+            .unwrap_or_else(|_| owner.to_owned());
         let link = self
             .plan
             .namespace(&netns)?
@@ -60,7 +63,7 @@ impl<'a> Book<'a> {
 
     /// Returns the namespace in which captures for a name run.
     #[must_use]
-    pub fn netns(&self, name: &str) -> String {
+    pub fn namespace_of(&self, name: &str) -> String {
         self.cluster.start(name).unwrap_or_else(|_| name.to_owned())
     }
 
@@ -69,16 +72,16 @@ impl<'a> Book<'a> {
     pub fn name(&self, address: IpAddr) -> String {
         self.cluster
             .name_of(address)
-            .or_else(|| self.on_interface(address))
+            .or_else(|| self.interface_with_address(address))
             .unwrap_or_else(|| address.to_string())
     }
 
-    fn on_interface(&self, address: IpAddr) -> Option<String> {
+    fn interface_with_address(&self, address: IpAddr) -> Option<String> {
         self.plan.namespaces.iter().find_map(|namespace| {
             let link = namespace
                 .links
                 .iter()
-                .find(|link| link.addresses.iter().any(|own| own.ip() == address))?;
+                .find(|link| link.addresses.iter().any(|network| network.ip() == address))?;
             Some(format!("{}/{}", namespace.name, link.name))
         })
     }

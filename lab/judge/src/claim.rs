@@ -29,7 +29,7 @@ pub enum ClaimVerdict {
 impl ClaimVerdict {
     /// Returns the word that reports use.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
             Self::Refuted => "refuted",

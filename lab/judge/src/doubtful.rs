@@ -7,47 +7,55 @@
 use std::time::Duration;
 
 use super::check::Check;
-use super::duration_words as words;
 use super::judge::Judgement;
+use super::moved::render_duration;
 use svclab_model::evidence::Evidence;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
 
 /// First retransmission interval of a segment (Linux v6.12, `include/net/tcp.h`, `TCP_RTO_MIN`). No
 /// segment of a shorter exchange is retransmitted.
-const RESENT: Duration = Duration::from_millis(200);
+const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
 /// cannot be the cause.
 pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut stages = std::iter::once(evidence).chain(later);
-    let late = stages.clone().map(|stage| stage.late_ms);
-    let late = late.fold(0, u64::saturating_add);
+    let delays = stages.clone().map(|stage| stage.late_ms);
+    let late = delays.fold(0, u64::saturating_add);
     let late = Duration::from_millis(late);
     let mut attempts = stages.by_ref().flat_map(|stage| &stage.attempts);
-    let resends = !late.is_zero() && attempts.any(|attempt| attempt.took >= RESENT);
-    let resent = || {
-        let check = timed(expected, judgement).find(|check| !check.holds)?;
+    let has_retransmissions =
+        !late.is_zero() && attempts.any(|attempt| attempt.took >= MIN_RETRANSMISSION_INTERVAL);
+    let retransmission_message = || {
+        let check = retransmission_checks(expected, judgement).find(|check| !check.holds)?;
         Some(format!(
             "{}: expected {}, seen {}, and svclab waited {} for a processor meanwhile",
             check.on,
             check.expected,
             check.observed,
-            words(late)
+            render_duration(late)
         ))
     };
-    steps(expected, judgement, evidence).or_else(|| resends.then(resent).flatten())
+    late_step(expected, judgement, evidence)
+        .or_else(|| has_retransmissions.then(retransmission_message).flatten())
 }
 
 /// Returns the checks whose result retransmissions can change.
-fn timed<'j>(expected: &'j Expected, judgement: &'j Judgement) -> impl Iterator<Item = &'j Check> {
+fn retransmission_checks<'j>(
+    expected: &'j Expected,
+    judgement: &'j Judgement,
+) -> impl Iterator<Item = &'j Check> {
     let wire = expected.wire.iter().flat_map(|wire| {
-        let pauses = wire.resent.is_some().then_some(true);
-        std::iter::once(may_grow(wire.count)).chain(pauses)
+        let intervals = wire.resent.is_some().then_some(true);
+        std::iter::once(can_exceed(wire.count)).chain(intervals)
     });
-    let counters = expected.counters.iter().map(|own| may_grow(own.grows));
-    let rules = expected.rules.iter().map(|own| may_grow(own.hits));
+    let counters = expected
+        .counters
+        .iter()
+        .map(|counter| can_exceed(counter.grows));
+    let rules = expected.rules.iter().map(|rule| can_exceed(rule.hits));
     let pairs = judgement
         .wire
         .iter()
@@ -59,15 +67,15 @@ fn timed<'j>(expected: &'j Expected, judgement: &'j Judgement) -> impl Iterator<
 
 /// Whether retransmissions may explain additional packets. If no packet is expected,
 /// retransmissions cannot.
-fn may_grow(count: Count) -> bool {
+fn can_exceed(count: Count) -> bool {
     count.max().is_some_and(|max| max > 0)
 }
 
 /// Returns a step after which traffic shifted too late only because programs waited for a
 /// processor.
-fn steps(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
-    let mut all = judgement.steps.iter().zip(&evidence.steps);
-    all.find_map(|(outcome, seen)| {
+fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+    let mut steps = judgement.steps.iter().zip(&evidence.steps);
+    steps.find_map(|(outcome, seen)| {
         let within = expected.steps.get(&outcome.name)?.within;
         let moved = outcome.moved().filter(|_| !outcome.holds)?;
         let waited = Duration::from_millis(seen.late_ms);
@@ -75,9 +83,9 @@ fn steps(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Opt
             format!(
                 "traffic moved {} after the step {}, and programs waited {} for a processor \
                  meanwhile",
-                words(moved),
+                render_duration(moved),
                 outcome.name,
-                words(waited)
+                render_duration(waited)
             )
         })
     })
@@ -131,37 +139,37 @@ mod tests {
     }
 
     #[test]
-    fn resent_packets_late_process_are_doubtful() {
+    fn find_doubtful_retransmissions_delayed_returns_message() {
         let (expected, judgement) = counter(Count::exactly(2));
-        let (late, long) = (400, Duration::from_secs(3));
+        let (late, took) = (400, Duration::from_secs(3));
         assert_eq!(
-            find(&expected, &judgement, &evidence(late, long)).as_deref(),
+            find(&expected, &judgement, &evidence(late, took)).as_deref(),
             Some(
                 "node-1: expected TcpRetransSegs grows by 2, seen by 5, and svclab waited 400 ms \
                  for a processor meanwhile"
             )
         );
         // No delay, or no retransmission.
-        assert_eq!(find(&expected, &judgement, &evidence(0, long)), None);
+        assert_eq!(find(&expected, &judgement, &evidence(0, took)), None);
         let short = Duration::from_millis(50);
         assert_eq!(find(&expected, &judgement, &evidence(late, short)), None);
     }
 
     #[test]
-    fn packets_where_none_are_expected_are_not_doubtful() {
+    fn find_doubtful_no_packets_expected_returns_none() {
         let (expected, judgement) = counter(Count::exactly(0));
         let evidence = evidence(400, Duration::from_secs(3));
         assert_eq!(find(&expected, &judgement, &evidence), None);
     }
 
-    fn moved(late_ms: u64) -> Option<String> {
+    fn shift_message(late_ms: u64) -> Option<String> {
         let name = "leave".to_owned();
         let within = Duration::from_secs(2);
         let expected = Expected {
             steps: [(name.clone(), StepExpectation { within })].into(),
             ..Expected::default()
         };
-        let moved = Moved {
+        let shift = Moved {
             probe: "call".to_owned(),
             us: 3_000_000,
             to: "pod/default/web".to_owned(),
@@ -170,7 +178,7 @@ mod tests {
             steps: vec![StepOutcome {
                 name,
                 applied_us: 0,
-                moved: vec![moved],
+                moved: vec![shift],
                 expected: None,
                 holds: false,
             }],
@@ -188,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn step_processors_busy_is_doubtful() {
+    fn find_doubtful_late_step_returns_message() {
         assert_eq!(
-            moved(1000).as_deref(),
+            shift_message(1000).as_deref(),
             Some(
                 "traffic moved 3.00 s after the step leave, and programs waited 1.00 s for a \
                  processor meanwhile"
             )
         );
-        assert_eq!(moved(900), None);
+        assert_eq!(shift_message(900), None);
     }
 }

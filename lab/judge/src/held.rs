@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 
 use super::check::Check;
 use super::tables;
-use svclab_model::evidence::{Held, HeldLink};
-use svclab_ruleset::ipvs::Virtual;
+use svclab_model::evidence::{KernelState, LinkState};
+use svclab_ruleset::ipvs::VirtualServerKey;
 use svclab_scenario::expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
 
 /// Flags of an interface with the names and in the order that `ip link` prints. `ip link` does not
 /// print `RUNNING` (iproute2 v6.1, `print_link_flags` in `ip/ipaddress.c`).
-const FLAGS: [(u32, &str); 16] = [
+const LINK_FLAGS: [(u32, &str); 16] = [
     (1 << 3, "LOOPBACK"),
     (1 << 1, "BROADCAST"),
     (1 << 4, "POINTOPOINT"),
@@ -32,33 +32,37 @@ const FLAGS: [(u32, &str); 16] = [
 ];
 
 /// Compares a set with its expectation.
-pub fn set(expected: &SetExpectation, held: &Held) -> Check {
-    let seen = match &expected.table {
-        Some(table) => tables::set_of(held, table, &expected.set),
-        None => set_of(&held.sets, &expected.set),
+pub fn check_set(expected: &SetExpectation, held: &KernelState) -> Check {
+    let observed = match &expected.table {
+        Some(table) => tables::find_set(held, table, &expected.set),
+        None => parse_set(&held.sets, &expected.set),
     };
-    let wanted: BTreeSet<String> = expected.members.iter().cloned().collect();
-    let (between, of) = match &expected.table {
+    let expected_members: BTreeSet<String> = expected.members.iter().cloned().collect();
+    let (separator, table_prefix) = match &expected.table {
         Some(table) => ("; ", format!("{table} ")),
         None => (" ", String::new()),
     };
-    let words = |kind: &str, members: &BTreeSet<String>| {
+    let render = |kind: &str, members: &BTreeSet<String>| {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
-        format!("{kind} {{{}}}", members.join(between))
+        format!("{kind} {{{}}}", members.join(separator))
     };
     Check {
         on: expected.on.clone(),
-        expected: format!("{of}{} is {}", expected.set, words(&expected.kind, &wanted)),
-        observed: seen.as_ref().map_or_else(
-            || "there is no such set".to_owned(),
-            |(kind, members)| words(kind, members),
+        expected: format!(
+            "{table_prefix}{} is {}",
+            expected.set,
+            render(&expected.kind, &expected_members)
         ),
-        holds: seen == Some((expected.kind.clone(), wanted)),
+        observed: observed.as_ref().map_or_else(
+            || "there is no such set".to_owned(),
+            |(kind, members)| render(kind, members),
+        ),
+        holds: observed == Some((expected.kind.clone(), expected_members)),
     }
 }
 
 /// Parses the type and the members of a set from the output of `ipset save`.
-fn set_of(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
+fn parse_set(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
     let mut found: Option<(String, BTreeSet<String>)> = None;
     for line in saved.lines() {
         let mut words = line.split_ascii_whitespace();
@@ -76,16 +80,16 @@ fn set_of(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
 }
 
 /// Compares a virtual server with its expectation.
-pub fn virtual_server(expected: &VirtualServerExpectation, held: &Held) -> Check {
-    let seen: String = held
+pub fn check_virtual_server(expected: &VirtualServerExpectation, held: &KernelState) -> Check {
+    let observed: String = held
         .ipvs
         .iter()
-        .filter(|server| address(&server.takes) == Some(expected.server))
+        .filter(|server| server_address(&server.takes) == Some(expected.server))
         .map(ToString::to_string)
         .collect();
-    let seen: BTreeSet<&str> = seen.lines().collect();
-    let wanted: BTreeSet<&str> = expected.is.iter().map(String::as_str).collect();
-    let words = |lines: &BTreeSet<&str>| {
+    let observed_lines: BTreeSet<&str> = observed.lines().collect();
+    let expected_lines: BTreeSet<&str> = expected.is.iter().map(String::as_str).collect();
+    let render = |lines: &BTreeSet<&str>| {
         if lines.is_empty() {
             "no virtual server".to_owned()
         } else {
@@ -98,53 +102,53 @@ pub fn virtual_server(expected: &VirtualServerExpectation, held: &Held) -> Check
     };
     Check {
         on: expected.on.clone(),
-        expected: format!("{} is {}", expected.server, words(&wanted)),
-        observed: words(&seen),
-        holds: seen == wanted,
+        expected: format!("{} is {}", expected.server, render(&expected_lines)),
+        observed: render(&observed_lines),
+        holds: observed_lines == expected_lines,
     }
 }
 
-fn address(takes: &Virtual) -> Option<SocketAddr> {
-    match takes {
-        Virtual::Address { address, port, .. } => Some(SocketAddr::new(*address, *port)),
-        Virtual::FwMark { .. } => None,
+fn server_address(key: &VirtualServerKey) -> Option<SocketAddr> {
+    match key {
+        VirtualServerKey::Address { address, port, .. } => Some(SocketAddr::new(*address, *port)),
+        VirtualServerKey::FwMark { .. } => None,
     }
 }
 
 /// Compares an interface with its expectation.
-pub fn link(expected: &LinkExpectation, held: &Held) -> Check {
-    let seen = held
+pub fn check_link(expected: &LinkExpectation, held: &KernelState) -> Check {
+    let observed = held
         .links
         .iter()
         .find(|link| link.name == expected.on.interface);
     let wanted_flags: BTreeSet<&str> = expected.flags.iter().map(String::as_str).collect();
-    let wanted: BTreeSet<String> = texts(&expected.addresses);
-    let words = |flags: &BTreeSet<&str>, addresses: &BTreeSet<String>| {
+    let expected_addresses: BTreeSet<String> = to_strings(&expected.addresses);
+    let render = |flags: &BTreeSet<&str>, addresses: &BTreeSet<String>| {
         let flags: Vec<&str> = flags.iter().copied().collect();
-        format!("<{}> with {}", flags.join(","), braced(addresses))
+        format!("<{}> with {}", flags.join(","), format_set(addresses))
     };
-    let seen = seen.map(|link| (flags(link), texts(&link.addresses)));
+    let observed = observed.map(|link| (link_flags(link), to_strings(&link.addresses)));
     Check {
         on: expected.on.to_string(),
-        expected: words(&wanted_flags, &wanted),
-        observed: seen.as_ref().map_or_else(
+        expected: render(&wanted_flags, &expected_addresses),
+        observed: observed.as_ref().map_or_else(
             || "there is no such interface".to_owned(),
-            |(flags, addresses)| words(flags, addresses),
+            |(flags, addresses)| render(flags, addresses),
         ),
-        holds: seen == Some((wanted_flags, wanted)),
+        holds: observed == Some((wanted_flags, expected_addresses)),
     }
 }
 
-fn flags(link: &HeldLink) -> BTreeSet<&'static str> {
-    let set = FLAGS.iter().filter(|(bit, _)| link.flags & bit != 0);
+fn link_flags(link: &LinkState) -> BTreeSet<&'static str> {
+    let set = LINK_FLAGS.iter().filter(|(bit, _)| link.flags & bit != 0);
     set.map(|(_, name)| *name).collect()
 }
 
-fn texts(items: &[impl Display]) -> BTreeSet<String> {
+fn to_strings(items: &[impl Display]) -> BTreeSet<String> {
     items.iter().map(ToString::to_string).collect()
 }
 
-fn braced(items: &BTreeSet<impl Display + Ord>) -> String {
+fn format_set(items: &BTreeSet<impl Display + Ord>) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     format!("{{{}}}", items.join(" "))
 }
@@ -155,20 +159,20 @@ mod tests {
     use svclab_model::plan::VirtualServer;
     use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport};
 
-    fn held() -> Held {
+    fn kernel_state() -> KernelState {
         let real = |to: &str| RealServer {
             to: to.parse().unwrap(),
             weight: 1,
             forwarding: Forwarding::Masquerade,
         };
-        Held {
+        KernelState {
             nft: String::new(),
             sets: "create A hash:ip,port family inet hashsize 1024 maxelem 65536\n\
                    add A 10.0.0.1,tcp:80\nadd A 10.0.0.2,tcp:80\n\
                    create B bitmap:port range 0-65535\n"
                 .to_owned(),
             ipvs: vec![VirtualServer {
-                takes: Virtual::Address {
+                takes: VirtualServerKey::Address {
                     protocol: Transport::Tcp,
                     address: "10.20.0.1".parse().unwrap(),
                     port: 443,
@@ -178,7 +182,7 @@ mod tests {
                 flags: SchedulerFlags::default(),
                 servers: vec![real("10.0.0.2:6443"), real("10.0.0.1:6443")],
             }],
-            links: vec![HeldLink {
+            links: vec![LinkState {
                 name: "kube-ipvs0".to_owned(),
                 flags: 0x82,
                 addresses: vec!["10.20.0.1/32".parse().unwrap()],
@@ -186,7 +190,7 @@ mod tests {
         }
     }
 
-    fn of_set(name: &str, kind: &str, members: &[&str]) -> Check {
+    fn set_check(name: &str, kind: &str, members: &[&str]) -> Check {
         let expected = SetExpectation {
             on: "n".to_owned(),
             table: None,
@@ -194,67 +198,74 @@ mod tests {
             kind: kind.to_owned(),
             members: members.iter().map(|&member| member.to_owned()).collect(),
         };
-        set(&expected, &held())
+        check_set(&expected, &kernel_state())
     }
 
     #[test]
-    fn a_set_is_its_type_and_its_members() {
+    fn check_set_compares_type_and_members() {
         let both = ["10.0.0.2,tcp:80", "10.0.0.1,tcp:80"];
-        assert!(of_set("A", "hash:ip,port", &both).holds);
-        assert!(of_set("B", "bitmap:port", &[]).holds);
-        let one = of_set("A", "hash:ip,port", &both[..1]);
-        assert!(!one.holds);
+        assert!(set_check("A", "hash:ip,port", &both).holds);
+        assert!(set_check("B", "bitmap:port", &[]).holds);
+        let check = set_check("A", "hash:ip,port", &both[..1]);
+        assert!(!check.holds);
         insta::assert_snapshot!(
-            format!("{} | {}", one.expected, one.observed),
+            format!("{} | {}", check.expected, check.observed),
             @"A is hash:ip,port {10.0.0.2,tcp:80} | hash:ip,port {10.0.0.1,tcp:80 10.0.0.2,tcp:80}"
         );
-        assert!(!of_set("A", "hash:ip", &both).holds);
-        assert_eq!(of_set("C", "hash:ip", &[]).observed, "there is no such set");
+        assert!(!set_check("A", "hash:ip", &both).holds);
+        assert_eq!(
+            set_check("C", "hash:ip", &[]).observed,
+            "there is no such set"
+        );
     }
 
     #[test]
-    fn a_virtual_server_is_its_lines() {
-        let ask = |server: &str, is: &[&str]| {
+    fn check_virtual_server_compares_lines() {
+        let check = |server: &str, is: &[&str]| {
             let expected = VirtualServerExpectation {
                 on: "n".to_owned(),
                 server: server.parse().unwrap(),
                 is: is.iter().map(|&line| line.to_owned()).collect(),
             };
-            virtual_server(&expected, &held())
+            check_virtual_server(&expected, &kernel_state())
         };
         let lines = [
             "-A -t 10.20.0.1:443 -s rr",
             "-a -t 10.20.0.1:443 -r 10.0.0.1:6443 -m -w 1",
             "-a -t 10.20.0.1:443 -r 10.0.0.2:6443 -m -w 1",
         ];
-        assert!(ask("10.20.0.1:443", &lines).holds);
-        let less = ask("10.20.0.1:443", &lines[..2]);
-        assert!(!less.holds);
-        assert!(less.observed.contains("10.0.0.2"), "{}", less.observed);
-        assert!(ask("10.20.0.1:80", &[]).holds);
-        assert_eq!(ask("10.20.0.1:80", &lines).observed, "no virtual server");
+        assert!(check("10.20.0.1:443", &lines).holds);
+        let partial = check("10.20.0.1:443", &lines[..2]);
+        assert!(!partial.holds);
+        assert!(
+            partial.observed.contains("10.0.0.2"),
+            "{}",
+            partial.observed
+        );
+        assert!(check("10.20.0.1:80", &[]).holds);
+        assert_eq!(check("10.20.0.1:80", &lines).observed, "no virtual server");
     }
 
     #[test]
-    fn an_interface_is_its_flags_and_its_addresses() {
-        let ask = |on: &str, flags: &[&str], addresses: &[&str]| {
+    fn check_link_compares_flags_and_addresses() {
+        let check = |on: &str, flags: &[&str], addresses: &[&str]| {
             let expected = LinkExpectation {
                 on: on.parse().unwrap(),
                 flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
                 addresses: addresses.iter().map(|each| each.parse().unwrap()).collect(),
             };
-            link(&expected, &held())
+            check_link(&expected, &kernel_state())
         };
-        let own = ["10.20.0.1/32"];
-        assert!(ask("n/kube-ipvs0", &["NOARP", "BROADCAST"], &own).holds);
-        let up = ask("n/kube-ipvs0", &["NOARP", "BROADCAST", "UP"], &own);
+        let addresses = ["10.20.0.1/32"];
+        assert!(check("n/kube-ipvs0", &["NOARP", "BROADCAST"], &addresses).holds);
+        let up = check("n/kube-ipvs0", &["NOARP", "BROADCAST", "UP"], &addresses);
         assert!(!up.holds);
         insta::assert_snapshot!(
             format!("{} | {}", up.expected, up.observed),
             @"<BROADCAST,NOARP,UP> with {10.20.0.1/32} | <BROADCAST,NOARP> with {10.20.0.1/32}"
         );
-        assert!(!ask("n/kube-ipvs0", &["NOARP", "BROADCAST"], &[]).holds);
-        let none = ask("n/eth0", &[], &[]);
-        assert_eq!(none.observed, "there is no such interface");
+        assert!(!check("n/kube-ipvs0", &["NOARP", "BROADCAST"], &[]).holds);
+        let missing = check("n/eth0", &[], &[]);
+        assert_eq!(missing.observed, "there is no such interface");
     }
 }

@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::book::Book;
+use super::book::AddressBook;
 use super::check::Check;
 use super::claim::{ClaimOutcome, ClaimVerdict};
-use super::moved::{Change, StepOutcome};
+use super::moved::{StepContext, StepOutcome};
 use super::probe::{self, ProbeOutcome};
 use super::{doubtful, held, resent, rule, tables};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_journey::Frame;
-use svclab_model::evidence::{Attempt, Evidence, Held};
+use svclab_model::evidence::{Attempt, Evidence, KernelState};
 use svclab_model::plan::{Plan, Probe as PlannedProbe, Protocol};
 use svclab_planner::cluster::{Cluster, NameError, Problem, place};
 use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, StepExpectation};
 use svclab_scenario::lab::{LabSpec, Probe};
 use svclab_scenario::tree::Step;
-use svclab_scenario::wire::{Overlay, Peer, Sight, WireExpectation};
+use svclab_scenario::wire::{Overlay, PacketPattern, Peer, WireExpectation};
 
 /// Prefixes of the counter names in `/proc/net/netstat` and `/proc/net/snmp`.
 const COUNTER_GROUPS: [&str; 8] = [
@@ -37,7 +37,7 @@ pub struct Judgement {
     /// Results of expectations about rules and chains.
     pub rules: Vec<Check>,
     /// Results of expectations about sets, virtual servers and interfaces.
-    pub held: Vec<Check>,
+    pub kernel_state: Vec<Check>,
     /// Traffic shifts after each step.
     pub steps: Vec<StepOutcome>,
     /// Results for claims.
@@ -62,13 +62,13 @@ impl Judgement {
             .iter()
             .chain(&self.counters)
             .chain(&self.rules)
-            .chain(&self.held)
+            .chain(&self.kernel_state)
     }
 }
 
 /// Cluster and plan at one stage of a case.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct JudgedStage<'a> {
     /// Cluster at this stage.
     pub cluster: &'a Cluster,
     /// Plan of the namespaces and probes at this stage.
@@ -77,26 +77,26 @@ pub struct Moment<'a> {
 
 /// Input of a judge: one case.
 #[derive(Debug, Clone)]
-pub struct Subject<'a> {
+pub struct JudgedCase<'a> {
     /// Stage 0, with the plan that was run.
-    pub first: Moment<'a>,
+    pub first: JudgedStage<'a>,
     /// Stages after each step.
-    pub after: Vec<Moment<'a>>,
+    pub later_stages: Vec<JudgedStage<'a>>,
     /// Lab document.
     pub spec: &'a LabSpec,
     /// Expectations of the case.
     pub row: &'a Row,
     /// Index of the expectations in the lab's list, from 0.
-    pub row_at: usize,
+    pub row_index: usize,
 }
 
 /// Judge of one case, with all names in its expectations resolved.
 #[derive(Debug)]
 pub struct Judge<'a> {
-    book: Book<'a>,
+    address_book: AddressBook<'a>,
     /// Address books after each step.
-    books: Vec<Book<'a>>,
-    subject: Subject<'a>,
+    later_address_books: Vec<AddressBook<'a>>,
+    case: JudgedCase<'a>,
     plan: &'a Plan,
     row: &'a Row,
 }
@@ -107,15 +107,15 @@ impl<'a> Judge<'a> {
     /// # Errors
     ///
     /// Returns a problem for each unknown name in the expectations.
-    pub fn new(subject: Subject<'a>) -> Result<Self, Vec<Problem>> {
-        let book = |moment: &Moment<'a>| Book::new(moment.cluster, moment.plan);
-        let (row, row_at) = (subject.row, subject.row_at);
+    pub fn new(subject: JudgedCase<'a>) -> Result<Self, Vec<Problem>> {
+        let address_book = |moment: &JudgedStage<'a>| AddressBook::new(moment.cluster, moment.plan);
+        let (row, row_at) = (subject.row, subject.row_index);
         let judge = Self {
-            book: book(&subject.first),
-            books: subject.after.iter().map(book).collect(),
+            address_book: address_book(&subject.first),
+            later_address_books: subject.later_stages.iter().map(address_book).collect(),
             plan: subject.first.plan,
             row,
-            subject,
+            case: subject,
         };
         let mut problems = Vec::new();
         judge.check_names(
@@ -123,11 +123,11 @@ impl<'a> Judge<'a> {
             &place!["spec", "expect", row_at],
             &mut problems,
         );
-        for (at, claim) in row.claims.iter().enumerate() {
+        for (index, claim) in row.claims.iter().enumerate() {
             if let Some(says) = &claim.says {
                 judge.check_names(
                     says,
-                    &place!["spec", "expect", row_at, "claims", at, "says"],
+                    &place!["spec", "expect", row_at, "claims", index, "says"],
                     &mut problems,
                 );
             }
@@ -139,16 +139,16 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn check_names(&self, expected: &Expected, at: &[Step], problems: &mut Vec<Problem>) {
-        let mut wrong = |path: &[Step], error: NameError| {
+    fn check_names(&self, expected: &Expected, parent: &[Step], problems: &mut Vec<Problem>) {
+        let mut add_problem = |path: &[Step], error: NameError| {
             problems.push(Problem {
                 at: svclab_planner::cluster::At {
                     document: svclab_scenario::reference::DocumentRef::Lab,
-                    path: at.iter().chain(path).cloned().collect(),
+                    path: parent.iter().chain(path).cloned().collect(),
                 },
                 message: error.message,
                 help: error.help,
-                key: false,
+                is_key: false,
                 step: None,
             });
         };
@@ -160,29 +160,29 @@ impl<'a> Judge<'a> {
                     } else {
                         "seenSources"
                     };
-                    wrong(&place![name, field], error);
+                    add_problem(&place![name, field], error);
                 }
             }
             for pod in probe.endpoints.iter().flatten() {
-                let servers = || self.plans().flat_map(|plan| &plan.servers);
-                if !servers().any(|server| probe::is_called(&server.name, pod)) {
-                    let known: BTreeSet<&str> =
+                let servers = || self.stage_plans().flat_map(|plan| &plan.servers);
+                if !servers().any(|server| probe::is_name_suffix(&server.name, pod)) {
+                    let names: BTreeSet<&str> =
                         servers().map(|server| server.name.as_str()).collect();
-                    let last = known.iter().filter_map(|name| name.rsplit('/').next());
-                    let help = did_you_mean(pod, known.iter().copied().chain(last));
+                    let short_names = names.iter().filter_map(|name| name.rsplit('/').next());
+                    let help = did_you_mean(pod, names.iter().copied().chain(short_names));
                     let message = format!("nobody who serves anything is called `{pod}`");
-                    wrong(&place![name, "endpoints"], NameError { message, help });
+                    add_problem(&place![name, "endpoints"], NameError { message, help });
                 }
             }
         }
-        for (at, wire) in expected.wire.iter().enumerate() {
-            for peer in [&wire.sight.from, &wire.sight.to].into_iter().flatten() {
+        for (index, wire) in expected.wire.iter().enumerate() {
+            for peer in [&wire.pattern.from, &wire.pattern.to].into_iter().flatten() {
                 if let Err(error) = self.addresses(&peer.name) {
-                    wrong(&place!["wire", at], error);
+                    add_problem(&place!["wire", index], error);
                 }
             }
         }
-        for (at, counter) in expected.counters.iter().enumerate() {
+        for (index, counter) in expected.counters.iter().enumerate() {
             if !COUNTER_GROUPS
                 .iter()
                 .any(|group| counter.counter.starts_with(group))
@@ -192,8 +192,8 @@ impl<'a> Judge<'a> {
                     "counters are named as `nstat -az` prints them: TcpExtIPReversePathFilter"
                         .to_owned(),
                 );
-                wrong(
-                    &place!["counters", at, "counter"],
+                add_problem(
+                    &place!["counters", index, "counter"],
                     NameError { message, help },
                 );
             }
@@ -201,28 +201,28 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns the plans of all stages.
-    fn plans(&self) -> impl Iterator<Item = &'a Plan> {
-        let after = self.subject.after.iter().map(|moment| moment.plan);
+    fn stage_plans(&self) -> impl Iterator<Item = &'a Plan> {
+        let after = self.case.later_stages.iter().map(|moment| moment.plan);
         std::iter::once(self.plan).chain(after)
     }
 
     /// Returns the addresses that a name has at any stage.
     fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
-        let mut all = self.book.addresses(name);
-        for book in &self.books {
-            match (&mut all, book.addresses(name)) {
+        let mut addresses = self.address_book.addresses(name);
+        for book in &self.later_address_books {
+            match (&mut addresses, book.addresses(name)) {
                 (Ok(known), Ok(more)) => known.extend(more),
-                (Err(_), Ok(more)) => all = Ok(more),
+                (Err(_), Ok(more)) => addresses = Ok(more),
                 (_, Err(_)) => {}
             }
         }
-        all
+        addresses
     }
 
     /// Returns the index of the step after which a probe runs, or in which a probe across steps
     /// ends. `None` for a probe that ends before the first step.
-    fn step_of(&self, name: &str, probe: &Probe) -> Option<usize> {
-        let mut steps = self.subject.spec.steps.iter();
+    fn step_index(&self, name: &str, probe: &Probe) -> Option<usize> {
+        let mut steps = self.case.spec.steps.iter();
         match &probe.across {
             Some(across) => steps.position(|step| step.name == *across),
             None => steps.position(|step| step.probes.contains_key(name)),
@@ -232,8 +232,8 @@ impl<'a> Judge<'a> {
     /// Compares all evidence of the case with its expectations.
     #[must_use]
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
-        let mut judgement = self.hold(&self.row.expected, evidence);
-        judgement.claims = self.claims(evidence, judgement.holds());
+        let mut judgement = self.check(&self.row.expected, evidence);
+        judgement.claims = self.check_claims(evidence, judgement.holds());
         judgement.doubtful = doubtful::find(&self.row.expected, &judgement, evidence);
         judgement
     }
@@ -241,20 +241,23 @@ impl<'a> Judge<'a> {
     /// Returns the traffic shifts after each step, without comparing them with expectations.
     #[must_use]
     pub fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
-        self.steps(&Expected::default(), evidence)
+        self.check_steps(&Expected::default(), evidence)
     }
 
-    fn claims(&self, evidence: &Evidence, row_holds: bool) -> Vec<ClaimOutcome> {
-        let one = |claim: &svclab_scenario::expectation::ClaimRef| {
+    fn check_claims(&self, evidence: &Evidence, row_holds: bool) -> Vec<ClaimOutcome> {
+        let check_claim = |claim: &svclab_scenario::expectation::ClaimRef| {
             let (verdict, seen) = match &claim.says {
                 _ if !row_holds => (ClaimVerdict::Unsettled, None),
                 None => (ClaimVerdict::Confirmed, None),
                 Some(says) => {
-                    let judged = self.hold(says, evidence);
-                    if judged.holds() {
+                    let judgement = self.check(says, evidence);
+                    if judgement.holds() {
                         (ClaimVerdict::Confirmed, None)
                     } else {
-                        (ClaimVerdict::Refuted, Some(differences(&judged)))
+                        (
+                            ClaimVerdict::Refuted,
+                            Some(describe_differences(&judgement)),
+                        )
                     }
                 }
             };
@@ -265,32 +268,33 @@ impl<'a> Judge<'a> {
                 seen,
             }
         };
-        self.row.claims.iter().map(one).collect()
+        self.row.claims.iter().map(check_claim).collect()
     }
 
     /// Compares the evidence with one set of expectations.
-    fn hold(&self, expected: &Expected, evidence: &Evidence) -> Judgement {
+    fn check(&self, expected: &Expected, evidence: &Evidence) -> Judgement {
         let probes = self
-            .subject
+            .case
             .spec
             .all_probes()
             .map(|(name, probe)| {
-                let step = self.step_of(name, probe);
-                let seen = step.map(|step| evidence.steps.get(step));
-                let attempts = match seen {
+                let step = self.step_index(name, probe);
+                let step_evidence = step.map(|step| evidence.steps.get(step));
+                let attempts = match step_evidence {
                     None => evidence.attempts.as_slice(),
                     Some(seen) => seen.map_or(&[][..], |seen| &seen.evidence.attempts),
                 };
                 let book = step
-                    .and_then(|step| self.books.get(step))
-                    .unwrap_or(&self.book);
-                let (mut observed, sources) = probe::observe(attempts, name, book);
-                let wanted = expected.probes.get(name);
-                if wanted.is_none_or(|wanted| wanted.source_port.is_none()) {
+                    .and_then(|step| self.later_address_books.get(step))
+                    .unwrap_or(&self.address_book);
+                let (mut observed, sources) = probe::summarize(attempts, name, book);
+                let expectation = expected.probes.get(name);
+                if expectation.is_none_or(|wanted| wanted.source_port.is_none()) {
                     observed.source_ports.clear();
                 }
-                let groups: Option<Vec<BTreeSet<IpAddr>>> =
-                    wanted.and_then(ProbeExpectation::sources).map(|names| {
+                let source_groups: Option<Vec<BTreeSet<IpAddr>>> = expectation
+                    .and_then(ProbeExpectation::sources)
+                    .map(|names| {
                         names
                             .iter()
                             .map(|name| self.addresses(name).unwrap_or_default())
@@ -301,11 +305,11 @@ impl<'a> Judge<'a> {
                     from: probe.from.clone(),
                     to: probe.to.clone(),
                     step: step
-                        .and_then(|step| self.subject.spec.steps.get(step))
+                        .and_then(|step| self.case.spec.steps.get(step))
                         .map(|step| step.name.clone()),
-                    expected: wanted.map(probe::expected_words),
-                    holds: wanted.is_none_or(|wanted| {
-                        probe::holds(wanted, &observed, &sources, groups.as_deref())
+                    expected: expectation.map(probe::render_expectation),
+                    holds: expectation.is_none_or(|wanted| {
+                        probe::holds(wanted, &observed, &sources, source_groups.as_deref())
                     }),
                     observed,
                 }
@@ -313,46 +317,50 @@ impl<'a> Judge<'a> {
             .collect();
         Judgement {
             probes,
-            wire: self.wire(expected, evidence),
-            counters: self.counters(expected, evidence),
+            wire: self.check_wire(expected, evidence),
+            counters: self.check_counters(expected, evidence),
             rules: self
-                .rules(expected, last(evidence))
+                .check_rules(expected, last_stage(evidence))
                 .into_iter()
-                .chain(self.chains(expected, last(evidence)))
+                .chain(self.check_chains(expected, last_stage(evidence)))
                 .collect(),
-            held: self.held(expected, last(evidence)),
-            steps: self.steps(expected, evidence),
+            kernel_state: self.check_kernel_state(expected, last_stage(evidence)),
+            steps: self.check_steps(expected, evidence),
             claims: Vec::new(),
             doubtful: None,
         }
     }
 
     /// Returns the traffic shifts after each step, compared with the expectations.
-    fn steps(&self, expected: &Expected, evidence: &Evidence) -> Vec<StepOutcome> {
-        let moments = std::iter::once(&self.subject.first).chain(&self.subject.after);
+    fn check_steps(&self, expected: &Expected, evidence: &Evidence) -> Vec<StepOutcome> {
+        let stages = std::iter::once(&self.case.first).chain(&self.case.later_stages);
         let mut outcomes = Vec::new();
-        for (at, (before, after)) in moments.zip(&self.subject.after).enumerate() {
-            let within = self.subject.spec.steps.get(at);
+        for (index, (before, after)) in stages.zip(&self.case.later_stages).enumerate() {
+            let within = self.case.spec.steps.get(index);
             let within = within.and_then(|step| Some((step, expected.steps.get(&step.name)?)));
-            let Some(seen) = evidence.steps.get(at) else {
+            let Some(step_evidence) = evidence.steps.get(index) else {
                 // Without evidence of the step, its expectation is not met.
                 outcomes.extend(within.map(|(step, expected)| StepOutcome {
                     name: step.name.clone(),
                     applied_us: 0,
                     moved: Vec::new(),
-                    expected: Some(within_words(expected)),
+                    expected: Some(render_within(expected)),
                     holds: false,
                 }));
                 continue;
             };
-            let earlier = self.earlier(at, evidence);
+            let earlier = self.attempts_before(index, evidence);
             let clusters = (before.cluster, after.cluster);
-            let change = Change::new(clusters, after.plan, earlier, seen);
-            let tried = self.plan.steps.get(at).map_or(&[][..], |step| &step.probes);
+            let change = StepContext::new(clusters, after.plan, earlier, step_evidence);
+            let probes = self
+                .plan
+                .steps
+                .get(index)
+                .map_or(&[][..], |step| &step.probes);
             let mut outcome = StepOutcome {
-                name: seen.name.clone(),
-                applied_us: seen.applied.saturating_sub(seen.changed) / 1000,
-                moved: tried
+                name: step_evidence.name.clone(),
+                applied_us: step_evidence.applied.saturating_sub(step_evidence.changed) / 1000,
+                moved: probes
                     .iter()
                     .filter_map(|probe| change.moved(probe))
                     .collect(),
@@ -360,9 +368,9 @@ impl<'a> Judge<'a> {
                 holds: true,
             };
             if let Some((_, expected)) = within {
-                outcome.expected = Some(within_words(expected));
-                let in_time = |moved| moved <= expected.within;
-                outcome.holds = outcome.moved().is_some_and(in_time);
+                outcome.expected = Some(render_within(expected));
+                let is_in_time = |moved| moved <= expected.within;
+                outcome.holds = outcome.moved().is_some_and(is_in_time);
             }
             outcomes.push(outcome);
         }
@@ -370,112 +378,124 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns the attempts before a step, each with its probe.
-    fn earlier<'e>(&self, at: usize, evidence: &'e Evidence) -> Vec<(&'e PlannedProbe, &'e Attempt)>
+    fn attempts_before<'e>(
+        &self,
+        index: usize,
+        evidence: &'e Evidence,
+    ) -> Vec<(&'e PlannedProbe, &'e Attempt)>
     where
         'a: 'e,
     {
         let first = std::iter::once((&self.plan.probes, &evidence.attempts));
-        let steps = self.plan.steps.iter().zip(&evidence.steps).take(at);
+        let steps = self.plan.steps.iter().zip(&evidence.steps).take(index);
         let later = steps.map(|(step, seen)| (&step.probes, &seen.evidence.attempts));
         let opened = self.plan.steps.iter().map(|step| &step.open);
-        let all = first.chain(later).zip(opened);
-        all.flat_map(|((probes, attempts), open)| {
-            attempts.iter().filter_map(move |attempt| {
-                let mut known = probes.iter().chain(open);
-                let probe = known.find(|probe| probe.name == attempt.probe)?;
-                Some((probe, attempt))
+        let stages = first.chain(later).zip(opened);
+        stages
+            .flat_map(|((probes, attempts), open)| {
+                attempts.iter().filter_map(move |attempt| {
+                    let mut candidates = probes.iter().chain(open);
+                    let probe = candidates.find(|probe| probe.name == attempt.probe)?;
+                    Some((probe, attempt))
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Compares sets, virtual servers and interfaces with the expectations.
-    fn held(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
-        let nothing = Held::default();
-        let of = |name: &str| {
+    fn check_kernel_state(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        let empty = KernelState::default();
+        let state_of = |name: &str| {
             evidence
                 .held
-                .get(&self.book.netns(name))
-                .unwrap_or(&nothing)
+                .get(&self.address_book.namespace_of(name))
+                .unwrap_or(&empty)
         };
-        let sets = expected.sets.iter().map(|set| held::set(set, of(&set.on)));
+        let sets = expected
+            .sets
+            .iter()
+            .map(|set| held::check_set(set, state_of(&set.on)));
         let servers = expected
             .ipvs
             .iter()
-            .map(|server| held::virtual_server(server, of(&server.on)));
+            .map(|server| held::check_virtual_server(server, state_of(&server.on)));
         let links = expected
             .links
             .iter()
-            .map(|link| held::link(link, of(&link.on.of)));
+            .map(|link| held::check_link(link, state_of(&link.on.of)));
         sets.chain(servers).chain(links).collect()
     }
 
-    fn wire(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+    fn check_wire(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .wire
             .iter()
-            .flat_map(|wire| self.on_wire(wire, evidence))
+            .flat_map(|wire| self.check_packets(wire, evidence))
             .collect()
     }
 
     /// Compares the number of matching packets, and the intervals between retransmissions, with an
     /// expectation.
-    fn on_wire(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
-        let netns = self.book.netns(&wire.on.of);
+    fn check_packets(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
+        let netns = self.address_book.namespace_of(&wire.on.of);
         let packets = evidence.packets.iter();
         let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let left_out: u64 = later
+        let missed: u64 = later
             .clone()
             .map(|later| later.packets_left_out)
             .fold(evidence.packets_left_out, u64::saturating_add);
         let frames: Vec<(u64, Frame)> = packets
             .chain(later.flat_map(|later| &later.packets))
             .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
-            .filter_map(|packet| Some((packet.time, Frame::read(&packet.bytes)?)))
-            .filter(|(_, frame)| self.matches(&wire.sight, frame) && says(wire, frame))
+            .filter_map(|packet| Some((packet.time, Frame::from_ethernet(&packet.bytes)?)))
+            .filter(|(_, frame)| {
+                self.matches_pattern(&wire.pattern, frame) && matches_tcp_fields(wire, frame)
+            })
             .collect();
-        let seen = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(frames.len()).unwrap_or(u32::MAX);
         // An unrecorded packet might match.
-        let complete = left_out == 0;
-        let left_out = if complete {
+        let complete = missed == 0;
+        let missed_text = if complete {
             String::new()
         } else {
-            format!(", and {left_out} packets were not kept")
+            format!(", and {missed} packets were not kept")
         };
         let mut checks = vec![Check {
             on: wire.on.to_string(),
-            expected: format!("{} {wire}", times(&wire.count.to_string())),
-            observed: format!("{}{left_out}", times(&seen.to_string())),
+            expected: format!("{} {wire}", format_count(&wire.count.to_string())),
+            observed: format!("{}{missed_text}", format_count(&count.to_string())),
             // Without an upper bound, additional packets do not matter.
-            holds: wire.count.contains(seen) && (complete || wire.count.max().is_none()),
+            holds: wire.count.contains(count) && (complete || wire.count.max().is_none()),
         }];
         if let Some(expected) = &wire.resent {
-            let patience = self.patience();
-            let all = resent::pauses(frames.iter().map(|(time, frame)| (*time, frame)));
-            let wrong = all
+            let patience = self.min_wait();
+            let series = resent::intervals(frames.iter().map(|(time, frame)| (*time, frame)));
+            let failed = series
                 .iter()
-                .find(|seen| !resent::hold(expected, seen, patience));
-            let told = wrong.or(all.first());
+                .find(|seen| !resent::matches(expected, seen, patience));
+            let shown = failed.or(series.first());
             checks.push(Check {
                 on: wire.on.to_string(),
                 expected: format!(
                     "{wire}, again after {}, as far as {} go",
-                    resent::words(expected),
-                    resent::words(&[patience])
+                    resent::render_intervals(expected),
+                    resent::render_intervals(&[patience])
                 ),
-                observed: match told {
+                observed: match shown {
                     None => "no such packet".to_owned(),
-                    Some(pauses) if pauses.is_empty() => format!("not again{left_out}"),
-                    Some(pauses) => format!("after {}{left_out}", resent::words(pauses)),
+                    Some(pauses) if pauses.is_empty() => format!("not again{missed_text}"),
+                    Some(pauses) => {
+                        format!("after {}{missed_text}", resent::render_intervals(pauses))
+                    }
                 },
-                holds: complete && wrong.is_none() && !all.is_empty(),
+                holds: complete && failed.is_none() && !series.is_empty(),
             });
         }
         checks
     }
 
     /// Returns the shortest maximum wait of all TCP probes.
-    fn patience(&self) -> Duration {
+    fn min_wait(&self) -> Duration {
         let steps = self.plan.steps.iter();
         let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
         let tcp = self.plan.probes.iter().chain(later);
@@ -485,7 +505,7 @@ impl<'a> Judge<'a> {
             .unwrap_or_default()
     }
 
-    fn matches(&self, sight: &Sight, frame: &Frame) -> bool {
+    fn matches_pattern(&self, sight: &PacketPattern, frame: &Frame) -> bool {
         let frame = match sight.via {
             Some(Overlay::Vxlan) => match &frame.inner {
                 Some(inner) => inner,
@@ -493,7 +513,7 @@ impl<'a> Judge<'a> {
             },
             None => frame,
         };
-        let is = |peer: Option<&Peer>, address: IpAddr, port: Option<u16>| {
+        let is_peer = |peer: Option<&Peer>, address: IpAddr, port: Option<u16>| {
             peer.is_none_or(|peer| {
                 self.addresses(&peer.name)
                     .is_ok_and(|known| known.contains(&address))
@@ -501,48 +521,48 @@ impl<'a> Judge<'a> {
             })
         };
         let (from, to) = frame.ports.unzip();
-        frame.is(sight.kind)
-            && is(sight.from.as_ref(), frame.source, from)
-            && is(sight.to.as_ref(), frame.destination, to)
+        frame.has_kind(sight.kind)
+            && is_peer(sight.from.as_ref(), frame.source, from)
+            && is_peer(sight.to.as_ref(), frame.destination, to)
     }
 
-    fn counters(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+    fn check_counters(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .counters
             .iter()
             .map(|counter| {
-                let netns = self.book.netns(&counter.on);
+                let netns = self.address_book.namespace_of(&counter.on);
                 let later = evidence.steps.iter().map(|step| &*step.evidence);
-                let grew = std::iter::once(evidence)
+                let increase = std::iter::once(evidence)
                     .chain(later)
                     .filter_map(|seen| seen.counters.get(&netns)?.get(&counter.counter))
                     .fold(0, |sum: i64, by| sum.saturating_add(*by));
                 Check {
                     on: counter.on.clone(),
                     expected: format!("{} grows by {}", counter.counter, counter.grows),
-                    observed: format!("by {grew}"),
-                    holds: u32::try_from(grew).is_ok_and(|grew| counter.grows.contains(grew)),
+                    observed: format!("by {increase}"),
+                    holds: u32::try_from(increase).is_ok_and(|grew| counter.grows.contains(grew)),
                 }
             })
             .collect()
     }
 
-    fn chains(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+    fn check_chains(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .chains
             .iter()
             .map(|chain| {
-                let netns = self.book.netns(&chain.on);
-                let own = is_of_nftables(&chain.table);
-                let seen = if own {
+                let netns = self.address_book.namespace_of(&chain.on);
+                let is_native = is_native_table(&chain.table);
+                let rules = if is_native {
                     let held = evidence.held.get(&netns);
-                    held.and_then(|held| tables::rules_of(held, &chain.table, &chain.chain))
+                    held.and_then(|held| tables::chain_rules(held, &chain.table, &chain.chain))
                 } else {
-                    rule::rules_of(&evidence.rules, &netns, &chain.table, &chain.chain)
+                    rule::chain_rules(&evidence.rules, &netns, &chain.table, &chain.chain)
                 };
-                let is = |seen: &[String]| {
-                    if own {
-                        tables::are_same(seen, &chain.is)
+                let is_expected = |seen: &[String]| {
+                    if is_native {
+                        tables::is_equivalent(seen, &chain.is)
                     } else {
                         *seen == *chain.is
                     }
@@ -555,32 +575,32 @@ impl<'a> Judge<'a> {
                         chain.chain,
                         chain.is.len()
                     ),
-                    observed: match &seen {
+                    observed: match &rules {
                         None => "there is no such chain".to_owned(),
-                        Some(seen) if is(seen) => "these".to_owned(),
+                        Some(seen) if is_expected(seen) => "these".to_owned(),
                         Some(seen) => first_difference(&chain.is, seen),
                     },
-                    holds: seen.is_some_and(|seen| is(&seen)),
+                    holds: rules.is_some_and(|seen| is_expected(&seen)),
                 }
             })
             .collect()
     }
 
-    fn rules(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+    fn check_rules(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .rules
             .iter()
             .map(|rule| {
-                let netns = self.book.netns(&rule.on);
-                let own = is_of_nftables(&rule.table);
-                let hits = if own {
-                    tables::hits(evidence, &netns, rule)
+                let netns = self.address_book.namespace_of(&rule.on);
+                let is_native = is_native_table(&rule.table);
+                let hits = if is_native {
+                    tables::count_hits(evidence, &netns, rule)
                 } else {
-                    rule::hits(&evidence.rules, &netns, rule)
+                    rule::count_hits(&evidence.rules, &netns, rule)
                 };
                 // An unrecorded trace event might be a match of the rule.
-                let left_out = if own { evidence.met_left_out } else { 0 };
-                let complete = left_out == 0 || rule.hits.max().is_none();
+                let missed = if is_native { evidence.met_left_out } else { 0 };
+                let complete = missed == 0 || rule.hits.max().is_none();
                 Check {
                     on: rule.on.clone(),
                     expected: format!(
@@ -589,9 +609,9 @@ impl<'a> Judge<'a> {
                     ),
                     observed: hits.map_or_else(
                         || "there is no such rule".to_owned(),
-                        |hits| match left_out {
+                        |hits| match missed {
                             0 => hits.to_string(),
-                            _ => format!("{hits}, and {left_out} steps were not kept"),
+                            _ => format!("{hits}, and {missed} steps were not kept"),
                         },
                     ),
                     holds: complete
@@ -604,17 +624,17 @@ impl<'a> Judge<'a> {
     }
 }
 
-fn within_words(expected: &StepExpectation) -> String {
+fn render_within(expected: &StepExpectation) -> String {
     format!("within {}", humantime::format_duration(expected.within))
 }
 
 /// Whether a table name is that of a native nftables table: family and name.
-fn is_of_nftables(table: &str) -> bool {
+fn is_native_table(table: &str) -> bool {
     table.contains(' ')
 }
 
 /// Returns the evidence of the last stage, which has the final kernel state.
-fn last(evidence: &Evidence) -> &Evidence {
+fn last_stage(evidence: &Evidence) -> &Evidence {
     evidence
         .steps
         .last()
@@ -622,31 +642,31 @@ fn last(evidence: &Evidence) -> &Evidence {
 }
 
 /// Describes the first difference between two chains.
-fn first_difference(wanted: &[String], seen: &[String]) -> String {
-    let at = wanted
+fn first_difference(expected: &[String], observed: &[String]) -> String {
+    let index = expected
         .iter()
-        .zip(seen)
+        .zip(observed)
         .take_while(|(wanted, seen)| wanted == seen)
         .count();
     let rule = |rules: &[String]| {
         rules
-            .get(at)
+            .get(index)
             .map_or_else(|| "no rule".to_owned(), |rule| format!("`{rule}`"))
     };
     format!(
         "{} rules; rule {} is {}, not {}",
-        seen.len(),
-        at + 1,
-        rule(seen),
-        rule(wanted)
+        observed.len(),
+        index + 1,
+        rule(observed),
+        rule(expected)
     )
 }
 
 /// Whether the TCP header of a packet has the expected window and maximum segment size.
-fn says(wire: &WireExpectation, frame: &Frame) -> bool {
-    let segment = match wire.sight.via {
-        Some(Overlay::Vxlan) => frame.inner.as_ref().and_then(|inner| inner.segment),
-        None => frame.segment,
+fn matches_tcp_fields(wire: &WireExpectation, frame: &Frame) -> bool {
+    let segment = match wire.pattern.via {
+        Some(Overlay::Vxlan) => frame.inner.as_ref().and_then(|inner| inner.tcp_header),
+        None => frame.tcp_header,
     };
     wire.mss
         .is_none_or(|mss| segment.is_some_and(|segment| segment.mss == Some(mss)))
@@ -655,13 +675,13 @@ fn says(wire: &WireExpectation, frame: &Frame) -> bool {
             .is_none_or(|window| segment.is_some_and(|segment| segment.window == window))
 }
 
-fn times(count: &str) -> String {
+fn format_count(count: &str) -> String {
     format!("{count} ×")
 }
 
 /// Returns the failed expectations of a claim, each with its observation.
-fn differences(judged: &Judgement) -> String {
-    let probes = judged
+fn describe_differences(judgement: &Judgement) -> String {
+    let probes = judgement
         .probes
         .iter()
         .filter(|probe| !probe.holds)
@@ -670,23 +690,30 @@ fn differences(judged: &Judgement) -> String {
                 "{}: claimed {}; seen {}",
                 outcome.name,
                 outcome.expected.as_deref().unwrap_or_default(),
-                probe::observed_words(&outcome.observed)
+                probe::render_observed(&outcome.observed)
             )
         });
-    let checks = judged.checks().filter(|check| !check.holds).map(|check| {
-        format!(
-            "{}: claimed {}; seen {}",
-            check.on, check.expected, check.observed
-        )
-    });
-    let steps = judged.steps.iter().filter(|step| !step.holds).map(|step| {
-        format!(
-            "{}: claimed {}; seen {}",
-            step.name,
-            step.expected.as_deref().unwrap_or_default(),
-            step.seen()
-        )
-    });
-    let all = probes.chain(checks).chain(steps);
-    all.collect::<Vec<_>>().join("; ")
+    let checks = judgement
+        .checks()
+        .filter(|check| !check.holds)
+        .map(|check| {
+            format!(
+                "{}: claimed {}; seen {}",
+                check.on, check.expected, check.observed
+            )
+        });
+    let steps = judgement
+        .steps
+        .iter()
+        .filter(|step| !step.holds)
+        .map(|step| {
+            format!(
+                "{}: claimed {}; seen {}",
+                step.name,
+                step.expected.as_deref().unwrap_or_default(),
+                step.describe_shifts()
+            )
+        });
+    let descriptions = probes.chain(checks).chain(steps);
+    descriptions.collect::<Vec<_>>().join("; ")
 }

@@ -15,11 +15,11 @@ mod resent;
 mod rule;
 mod tables;
 
-pub use book::Book;
+pub use book::AddressBook;
 pub use check::Check;
 pub use claim::{ClaimOutcome, ClaimVerdict};
-pub use conclusion::{answer, conclusion, place, request, rewriting};
-pub use judge::{Judge, Judgement, Moment, Subject};
-pub use moved::{Moved, StepOutcome, words as duration_words};
-pub use paths::{answerers, called_service};
-pub use probe::{Observed, ProbeOutcome, observe, observed_words};
+pub use conclusion::{answer, conclusion, describe_rewrite, describe_rule, find_request};
+pub use judge::{Judge, JudgedCase, JudgedStage, Judgement};
+pub use moved::{Moved, StepOutcome, render_duration};
+pub use paths::{called_service, possible_endpoints};
+pub use probe::{Observed, ProbeOutcome, render_observed, summarize};

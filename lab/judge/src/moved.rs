@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::paths::answerers;
+use super::paths::possible_endpoints;
 use svclab_journey::{Frame, Payload};
 use svclab_model::evidence::{Attempt, Direction, Packet, StepEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
@@ -48,32 +48,32 @@ impl StepOutcome {
     /// Returns the delay until the traffic of all probes had shifted. `None` if no traffic shifted.
     #[must_use]
     pub fn moved(&self) -> Option<Duration> {
-        let all = self.moved.iter().map(|moved| moved.us);
-        all.max().map(Duration::from_micros)
+        let delays = self.moved.iter().map(|moved| moved.us);
+        delays.max().map(Duration::from_micros)
     }
 
     /// Describes the traffic shifts.
     #[must_use]
-    pub fn seen(&self) -> String {
-        let all: Vec<String> = self
+    pub fn describe_shifts(&self) -> String {
+        let shifts: Vec<String> = self
             .moved
             .iter()
             .map(|moved| {
-                let after = words(Duration::from_micros(moved.us));
+                let after = render_duration(Duration::from_micros(moved.us));
                 format!("{} to {} after {after}", moved.probe, moved.to)
             })
             .collect();
-        if all.is_empty() {
+        if shifts.is_empty() {
             "every probe goes as before".to_owned()
         } else {
-            all.join(", ")
+            shifts.join(", ")
         }
     }
 }
 
 /// Renders a duration, such as `1.02 s` or `35 ms`.
 #[must_use]
-pub fn words(duration: Duration) -> String {
+pub fn render_duration(duration: Duration) -> String {
     if duration >= Duration::from_secs(1) {
         format!("{:.2} s", duration.as_secs_f64())
     } else if duration >= Duration::from_millis(10) {
@@ -84,7 +84,7 @@ pub fn words(duration: Duration) -> String {
 }
 
 /// Clusters, attempts and packets of one step.
-pub struct Change<'a> {
+pub struct StepContext<'a> {
     /// Clusters before and after the step.
     before: &'a Cluster,
     after: &'a Cluster,
@@ -93,11 +93,11 @@ pub struct Change<'a> {
     /// Attempts before the step, each with its probe.
     earlier: Vec<(&'a Probe, &'a Attempt)>,
     /// Evidence of the step, and its packets since the change.
-    seen: &'a StepEvidence,
+    step: &'a StepEvidence,
     frames: Vec<(&'a Packet, Frame)>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> StepContext<'a> {
     /// Creates the context of a step between two clusters. `plan` is the plan after the step.
     /// `earlier` holds the attempts before the step, each with its probe.
     #[must_use]
@@ -105,18 +105,18 @@ impl<'a> Change<'a> {
         (before, after): (&'a Cluster, &'a Cluster),
         plan: &'a Plan,
         earlier: Vec<(&'a Probe, &'a Attempt)>,
-        seen: &'a StepEvidence,
+        step: &'a StepEvidence,
     ) -> Self {
-        let packets = seen.packets.iter().chain(&seen.evidence.packets);
+        let packets = step.packets.iter().chain(&step.evidence.packets);
         Self {
             before,
             after,
             plan,
             earlier,
-            seen,
+            step,
             frames: packets
-                .filter(|packet| packet.time >= seen.changed)
-                .filter_map(|packet| Some((packet, Frame::read(&packet.bytes)?)))
+                .filter(|packet| packet.time >= step.changed)
+                .filter_map(|packet| Some((packet, Frame::from_ethernet(&packet.bytes)?)))
                 .collect(),
         }
     }
@@ -125,61 +125,66 @@ impl<'a> Change<'a> {
     /// nothing for the probe, or if no attempt with a new result was captured.
     #[must_use]
     pub fn moved(&self, probe: &Probe) -> Option<Moved> {
-        let own = attempts_of(&self.seen.evidence.attempts, probe);
-        let ways = Ways {
-            then: answerers(self.before, probe),
-            now: answerers(self.after, probe),
+        let attempts = attempts_of(&self.step.evidence.attempts, probe);
+        let before_after = BeforeAfter {
+            endpoints_before: possible_endpoints(self.before, probe),
+            endpoints_after: possible_endpoints(self.after, probe),
             earlier: self
                 .earlier
                 .iter()
-                .filter(|(other, _)| {
-                    (&other.from, other.to, other.protocol)
-                        == (&probe.from, probe.to, probe.protocol)
+                .filter(|(earlier_probe, _)| {
+                    (
+                        &earlier_probe.from,
+                        earlier_probe.to,
+                        earlier_probe.protocol,
+                    ) == (&probe.from, probe.to, probe.protocol)
                 })
                 .map(|(_, attempt)| *attempt)
                 .collect(),
-            own: own.clone(),
+            later: attempts.clone(),
         };
-        let vanished = ways.vanished();
-        let scouts = attempts_of(&self.seen.scouts, probe);
-        let mut all: Vec<(u64, &Attempt)> = scouts
+        let has_vanished = before_after.has_vanished();
+        let scouts = attempts_of(&self.step.scouts, probe);
+        let mut attempts_by_time: Vec<(u64, &Attempt)> = scouts
             .into_iter()
-            .chain(own)
-            .filter_map(|attempt| Some((self.time(probe, attempt)?, attempt)))
+            .chain(attempts)
+            .filter_map(|attempt| Some((self.attempt_time(probe, attempt)?, attempt)))
             .collect();
-        all.sort_by_key(|(time, _)| *time);
-        let first_new = all.iter().position(|(_, attempt)| ways.is_new(attempt));
-        if first_new.is_none() && !vanished {
+        attempts_by_time.sort_by_key(|(time, _)| *time);
+        let first_new = attempts_by_time
+            .iter()
+            .position(|(_, attempt)| before_after.is_new(attempt));
+        if first_new.is_none() && !has_vanished {
             return None;
         }
-        let after_old = all
+        let after_old = attempts_by_time
             .iter()
-            .rposition(|(_, attempt)| ways.is_old(attempt))
+            .rposition(|(_, attempt)| before_after.is_old(attempt))
             .map_or(0, |last| last + 1);
-        let (time, attempt) = all.get(after_old.max(first_new.unwrap_or(0)))?;
+        let (time, attempt) = attempts_by_time.get(after_old.max(first_new.unwrap_or(0)))?;
         Some(Moved {
             probe: probe.name.clone(),
-            us: time.saturating_sub(self.seen.changed) / 1000,
+            us: time.saturating_sub(self.step.changed) / 1000,
             to: attempt
                 .endpoint
                 .clone()
-                .unwrap_or_else(|| attempt.verdict.word().to_owned()),
+                .unwrap_or_else(|| attempt.verdict.name().to_owned()),
         })
     }
 
     /// Returns the time at which the packet of an attempt reached the endpoint that answered.
     /// Without an answer: the time of the rejection, or of sending.
-    fn time(&self, probe: &Probe, attempt: &Attempt) -> Option<u64> {
-        let answered = attempt.endpoint.as_ref().and_then(|endpoint| {
+    fn attempt_time(&self, probe: &Probe, attempt: &Attempt) -> Option<u64> {
+        let answer_time = attempt.endpoint.as_ref().and_then(|endpoint| {
             let servers = self.plan.servers.iter();
-            let places: BTreeSet<&str> = servers
+            let namespaces: BTreeSet<&str> = servers
                 .filter(|server| server.name == *endpoint)
                 .map(|server| server.namespace.as_str())
                 .collect();
             let source = attempt.seen_source?;
-            self.first(|packet, frame| {
+            self.first_time(|packet, frame| {
                 packet.direction == Direction::In
-                    && places.contains(packet.namespace.as_str())
+                    && namespaces.contains(packet.namespace.as_str())
                     && frame.source == source.ip()
                     && frame.ports.is_none_or(|(from, _)| from == source.port())
             })
@@ -190,44 +195,45 @@ impl<'a> Change<'a> {
                 local.ip() == address && port.is_none_or(|port| port == local.port())
             })
         };
-        let refused = || {
-            self.first(|packet, frame| {
+        let rejection_time = || {
+            self.first_time(|packet, frame| {
                 packet.namespace == probe.from
                     && packet.direction == Direction::In
-                    && refuses(frame, &is_local)
+                    && is_rejection(frame, &is_local)
             })
         };
-        let sent = || {
-            self.first(|packet, frame| {
+        let sent_time = || {
+            self.first_time(|packet, frame| {
                 packet.namespace == probe.from
                     && packet.direction == Direction::Out
                     && is_local(frame.source, frame.ports.map(|(from, _)| from))
             })
         };
         match attempt.verdict {
-            Verdict::Refused | Verdict::Unreachable => refused().or_else(sent),
-            _ => answered.or_else(sent),
+            Verdict::Refused | Verdict::Unreachable => rejection_time().or_else(sent_time),
+            _ => answer_time.or_else(sent_time),
         }
     }
 
     /// Returns the time of the first matching packet after the change.
-    fn first(&self, is_so: impl Fn(&Packet, &Frame) -> bool) -> Option<u64> {
+    fn first_time(&self, is_match: impl Fn(&Packet, &Frame) -> bool) -> Option<u64> {
         self.frames
             .iter()
-            .filter(|(packet, frame)| is_so(packet, frame))
+            .filter(|(packet, frame)| is_match(packet, frame))
             .map(|(packet, _)| packet.time)
             .min()
     }
 }
 
-fn attempts_of<'s>(all: &'s [Attempt], probe: &Probe) -> Vec<&'s Attempt> {
-    all.iter()
+fn attempts_of<'s>(attempts: &'s [Attempt], probe: &Probe) -> Vec<&'s Attempt> {
+    attempts
+        .iter()
         .filter(|attempt| attempt.probe == probe.name)
         .collect()
 }
 
 /// Whether a packet rejects a packet sent from the socket.
-fn refuses(frame: &Frame, is_local: &impl Fn(std::net::IpAddr, Option<u16>) -> bool) -> bool {
+fn is_rejection(frame: &Frame, is_local: &impl Fn(std::net::IpAddr, Option<u16>) -> bool) -> bool {
     match frame.payload {
         Payload::Unreachable => frame
             .quoted
@@ -242,60 +248,65 @@ fn refuses(frame: &Frame, is_local: &impl Fn(std::net::IpAddr, Option<u16>) -> b
 }
 
 /// Results of a probe before and after a step.
-struct Ways<'a> {
+struct BeforeAfter<'a> {
     /// Possible endpoints before and after the step; `None` if the target is no service.
-    then: Option<BTreeSet<String>>,
-    now: Option<BTreeSet<String>>,
+    endpoints_before: Option<BTreeSet<String>>,
+    endpoints_after: Option<BTreeSet<String>>,
     /// Attempts with the same addresses before the step.
     earlier: Vec<&'a Attempt>,
     /// Attempts of the probe after the step.
-    own: Vec<&'a Attempt>,
+    later: Vec<&'a Attempt>,
 }
 
-impl Ways<'_> {
+impl BeforeAfter<'_> {
     /// Whether an attempt has a result that was not possible before the step.
     fn is_new(&self, attempt: &Attempt) -> bool {
-        is_foreign(attempt, self.then.as_ref(), &self.earlier)
+        is_impossible_result(attempt, self.endpoints_before.as_ref(), &self.earlier)
     }
 
     /// Whether an attempt has a result that is not possible after the step.
     fn is_old(&self, attempt: &Attempt) -> bool {
-        is_foreign(attempt, self.now.as_ref(), &self.own)
+        is_impossible_result(attempt, self.endpoints_after.as_ref(), &self.later)
     }
 
     /// Whether a result that was possible before the step is not possible after the step.
-    fn vanished(&self) -> bool {
-        let gone = match (&self.then, &self.now) {
+    fn has_vanished(&self) -> bool {
+        let has_lost_endpoint = match (&self.endpoints_before, &self.endpoints_after) {
             (Some(then), Some(now)) => !then.is_subset(now),
             _ => false,
         };
-        gone || self.earlier.iter().any(|attempt| self.is_old(attempt))
+        has_lost_endpoint || self.earlier.iter().any(|attempt| self.is_old(attempt))
     }
 }
 
 /// Whether the result of an attempt is not possible, given the possible endpoints and other
 /// attempts. The choice of the endpoint may be random. The verdict for one endpoint, and whether
 /// any endpoint answers, are not random.
-fn is_foreign(attempt: &Attempt, answerers: Option<&BTreeSet<String>>, known: &[&Attempt]) -> bool {
+fn is_impossible_result(
+    attempt: &Attempt,
+    endpoints: Option<&BTreeSet<String>>,
+    attempts: &[&Attempt],
+) -> bool {
     let Some(endpoint) = &attempt.endpoint else {
-        return !known.is_empty() && known.iter().all(|one| one.verdict != attempt.verdict);
+        return !attempts.is_empty() && attempts.iter().all(|one| one.verdict != attempt.verdict);
     };
-    if answerers.is_some_and(|names| !names.contains(endpoint)) {
+    if endpoints.is_some_and(|names| !names.contains(endpoint)) {
         return true;
     }
-    if !known.is_empty() && known.iter().all(|one| one.endpoint.is_none()) {
+    if !attempts.is_empty() && attempts.iter().all(|one| one.endpoint.is_none()) {
         return true;
     }
-    let mut alike = known
+    let mut same_endpoint = attempts
         .iter()
         .filter(|one| one.endpoint.as_ref() == Some(endpoint))
         .peekable();
-    alike.peek().is_some() && alike.all(|one| keeps_source(one) != keeps_source(attempt))
+    same_endpoint.peek().is_some()
+        && same_endpoint.all(|one| is_source_kept(one) != is_source_kept(attempt))
 }
 
 /// Whether the endpoint received the source address unchanged; `None` if no endpoint reported a
 /// source.
-fn keeps_source(attempt: &Attempt) -> Option<bool> {
+fn is_source_kept(attempt: &Attempt) -> Option<bool> {
     Some(attempt.seen_source?.ip() == attempt.local?.ip())
 }
 
@@ -303,7 +314,7 @@ fn keeps_source(attempt: &Attempt) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn answered(by: &str, source: &str) -> Attempt {
+    fn answered_attempt(by: &str, source: &str) -> Attempt {
         Attempt {
             probe: "call".to_owned(),
             number: 0,
@@ -317,102 +328,102 @@ mod tests {
         }
     }
 
-    fn unanswered(verdict: Verdict) -> Attempt {
+    fn unanswered_attempt(verdict: Verdict) -> Attempt {
         Attempt {
             verdict,
             endpoint: None,
             seen_source: None,
-            ..answered("", "10.0.0.1:4000")
+            ..answered_attempt("", "10.0.0.1:4000")
         }
     }
 
     const KEPT: &str = "10.0.0.1:4000";
     const CHANGED: &str = "10.0.0.254:4000";
 
-    fn names(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|&name| name.to_owned()).collect()
+    fn names(texts: &[&str]) -> BTreeSet<String> {
+        texts.iter().map(|&name| name.to_owned()).collect()
     }
 
     #[test]
-    fn an_endpoint_that_may_answer_is_no_news_though_it_never_did() {
-        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
-        let ways = Ways {
-            then: Some(names(&["a", "b"])),
-            now: Some(names(&["b"])),
+    fn before_after_possible_endpoint_is_not_new() {
+        let (a, b) = (answered_attempt("a", KEPT), answered_attempt("b", KEPT));
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&["a", "b"])),
+            endpoints_after: Some(names(&["b"])),
             earlier: vec![&a],
-            own: vec![&b],
+            later: vec![&b],
         };
         assert!(!ways.is_new(&b));
-        assert!(ways.vanished());
+        assert!(ways.has_vanished());
         assert!(ways.is_old(&a) && !ways.is_old(&b));
     }
 
     #[test]
-    fn an_endpoint_that_could_not_answer_before_is_news() {
-        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
-        let ways = Ways {
-            then: Some(names(&["a"])),
-            now: Some(names(&["a", "b"])),
+    fn before_after_added_endpoint_is_new() {
+        let (a, b) = (answered_attempt("a", KEPT), answered_attempt("b", KEPT));
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&["a"])),
+            endpoints_after: Some(names(&["a", "b"])),
             earlier: vec![&a],
-            own: vec![&a, &b],
+            later: vec![&a, &b],
         };
         assert!(ways.is_new(&b) && !ways.is_new(&a));
-        assert!(!ways.vanished());
+        assert!(!ways.has_vanished());
     }
 
     #[test]
-    fn another_source_and_another_end_are_news() {
-        let (masked, own) = (answered("a", CHANGED), answered("a", KEPT));
-        let ways = Ways {
-            then: Some(names(&["a"])),
-            now: Some(names(&["a"])),
+    fn before_after_other_source_or_verdict_is_new() {
+        let (masked, kept) = (answered_attempt("a", CHANGED), answered_attempt("a", KEPT));
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&["a"])),
+            endpoints_after: Some(names(&["a"])),
             earlier: vec![&masked],
-            own: vec![&own],
+            later: vec![&kept],
         };
-        assert!(ways.is_new(&own) && ways.is_old(&masked));
-        let refused = unanswered(Verdict::Refused);
-        let ways = Ways {
-            then: Some(names(&["a"])),
-            now: Some(names(&[])),
+        assert!(ways.is_new(&kept) && ways.is_old(&masked));
+        let refused = unanswered_attempt(Verdict::Refused);
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&["a"])),
+            endpoints_after: Some(names(&[])),
             earlier: vec![&masked],
-            own: vec![&refused],
+            later: vec![&refused],
         };
-        assert!(ways.is_new(&refused) && ways.vanished());
+        assert!(ways.is_new(&refused) && ways.has_vanished());
         // The reverse step.
-        let ways = Ways {
-            then: Some(names(&[])),
-            now: Some(names(&["a"])),
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&[])),
+            endpoints_after: Some(names(&["a"])),
             earlier: vec![&refused],
-            own: vec![&own],
+            later: vec![&kept],
         };
-        assert!(ways.is_new(&own) && ways.is_old(&refused));
+        assert!(ways.is_new(&kept) && ways.is_old(&refused));
     }
 
     #[test]
-    fn nothing_is_news_where_nothing_changes() {
-        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
-        let ways = Ways {
-            then: Some(names(&["a", "b"])),
-            now: Some(names(&["a", "b"])),
+    fn before_after_no_change_is_not_new() {
+        let (a, b) = (answered_attempt("a", KEPT), answered_attempt("b", KEPT));
+        let ways = BeforeAfter {
+            endpoints_before: Some(names(&["a", "b"])),
+            endpoints_after: Some(names(&["a", "b"])),
             earlier: vec![&a],
-            own: vec![&b],
+            later: vec![&b],
         };
-        assert!(!ways.vanished() && !ways.is_new(&b));
+        assert!(!ways.has_vanished() && !ways.is_new(&b));
         // Without possible endpoints, nothing is new or old.
-        let ways = Ways {
-            then: None,
-            now: None,
+        let ways = BeforeAfter {
+            endpoints_before: None,
+            endpoints_after: None,
             earlier: vec![&a],
-            own: vec![&b],
+            later: vec![&b],
         };
-        assert!(!ways.vanished() && !ways.is_new(&b));
+        assert!(!ways.has_vanished() && !ways.is_new(&b));
     }
 
     #[test]
-    fn times_are_told_as_people_read_them() {
-        let told = |micros| words(Duration::from_micros(micros));
-        assert_eq!(told(1_234_000), "1.23 s");
-        assert_eq!(told(87_600), "87 ms");
-        assert_eq!(told(1_240), "1.2 ms");
+    fn duration_units_follow_magnitude() {
+        let rendered = |micros| render_duration(Duration::from_micros(micros));
+        assert_eq!(rendered(1_234_000), "1.23 s");
+        assert_eq!(rendered(87_600), "87 ms");
+        assert_eq!(rendered(1_240), "1.2 ms");
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::Book;
+use super::book::AddressBook;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_scenario::expectation::{ANY, ProbeExpectation, SourcePort};
 
@@ -50,7 +50,11 @@ pub struct ProbeOutcome {
 
 /// Returns the observed results of one probe, and the source addresses that endpoints received.
 #[must_use]
-pub fn observe(attempts: &[Attempt], probe: &str, book: &Book<'_>) -> (Observed, BTreeSet<IpAddr>) {
+pub fn summarize(
+    attempts: &[Attempt],
+    probe: &str,
+    book: &AddressBook<'_>,
+) -> (Observed, BTreeSet<IpAddr>) {
     let mut observed = Observed::default();
     let mut sources = BTreeSet::new();
     for attempt in attempts.iter().filter(|attempt| attempt.probe == probe) {
@@ -83,23 +87,26 @@ pub fn holds(
     expected_sources: Option<&[BTreeSet<IpAddr>]>,
 ) -> bool {
     let counts = expected.verdicts();
-    let says_counts = counts.iter().any(|(_, count)| count.is_some());
-    let verdicts_hold = !says_counts
+    let has_counts = counts.iter().any(|(_, count)| count.is_some());
+    let verdicts_hold = !has_counts
         || Verdict::ALL.iter().all(|verdict| {
             let seen = observed.verdicts.get(verdict).copied().unwrap_or(0);
             let wanted = counts
                 .iter()
-                .find(|(name, _)| *name == verdict.word())
+                .find(|(name, _)| *name == verdict.name())
                 .and_then(|(_, count)| *count);
             wanted.map_or(seen == 0, |count| count.contains(seen))
         });
     let endpoints_hold = expected.endpoints.as_ref().is_none_or(|pods| {
-        pods.iter()
-            .all(|pod| observed.endpoints.iter().any(|seen| is_called(seen, pod)))
-            && observed
+        pods.iter().all(|pod| {
+            observed
                 .endpoints
                 .iter()
-                .all(|seen| pods.iter().any(|pod| is_called(seen, pod)))
+                .any(|seen| is_name_suffix(seen, pod))
+        }) && observed
+            .endpoints
+            .iter()
+            .all(|seen| pods.iter().any(|pod| is_name_suffix(seen, pod)))
     });
     let sources_hold = expected_sources.is_none_or(|groups| {
         groups
@@ -118,7 +125,7 @@ pub fn holds(
 /// Whether `written` is the name `full` or a suffix of its parts: `web`, `default/web` and
 /// `pod/default/web` for `pod/default/web`.
 #[must_use]
-pub fn is_called(full: &str, written: &str) -> bool {
+pub fn is_name_suffix(full: &str, written: &str) -> bool {
     full == written
         || full
             .strip_suffix(written)
@@ -127,49 +134,55 @@ pub fn is_called(full: &str, written: &str) -> bool {
 
 /// Renders an expectation in one line, in the notation of the lab.
 #[must_use]
-pub fn expected_words(expected: &ProbeExpectation) -> String {
+pub fn render_expectation(expected: &ProbeExpectation) -> String {
     if expected.any {
         return ANY.to_owned();
     }
-    let mut words: Vec<String> = expected
+    let mut parts: Vec<String> = expected
         .verdicts()
         .iter()
         .filter_map(|(name, count)| count.map(|count| format!("{name} {count}")))
         .collect();
     if let Some(pods) = &expected.endpoints {
-        words.push(format!("endpoints {}", list(pods.iter())));
+        parts.push(format!("endpoints {}", join_or_none(pods.iter())));
     }
     if let Some(sources) = expected.sources() {
-        words.push(format!("source {}", list(sources.iter())));
+        parts.push(format!("source {}", join_or_none(sources.iter())));
     }
     if let Some(port) = expected.source_port {
-        words.push(format!("port {}", port.word()));
+        parts.push(format!("port {}", port.as_str()));
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
 /// Renders the observed results in one line, in the same notation.
 #[must_use]
-pub fn observed_words(observed: &Observed) -> String {
-    let mut words: Vec<String> = observed
+pub fn render_observed(observed: &Observed) -> String {
+    let mut parts: Vec<String> = observed
         .verdicts
         .iter()
         .map(|(verdict, count)| format!("{verdict} {count}"))
         .collect();
     if !observed.endpoints.is_empty() {
-        words.push(format!("endpoints {}", list(observed.endpoints.iter())));
+        parts.push(format!(
+            "endpoints {}",
+            join_or_none(observed.endpoints.iter())
+        ));
     }
     if !observed.seen_sources.is_empty() {
-        words.push(format!("source {}", list(observed.seen_sources.iter())));
+        parts.push(format!(
+            "source {}",
+            join_or_none(observed.seen_sources.iter())
+        ));
     }
     if !observed.source_ports.is_empty() {
-        let ports = observed.source_ports.iter().map(|port| port.word());
-        words.push(format!("port {}", list(ports)));
+        let ports = observed.source_ports.iter().map(|port| port.as_str());
+        parts.push(format!("port {}", join_or_none(ports)));
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
-fn list(items: impl Iterator<Item = impl AsRef<str>>) -> String {
+fn join_or_none(items: impl Iterator<Item = impl AsRef<str>>) -> String {
     let items: Vec<String> = items.map(|item| item.as_ref().to_owned()).collect();
     if items.is_empty() {
         "none".to_owned()
@@ -183,7 +196,7 @@ mod tests {
     use super::*;
     use svclab_scenario::count::Count;
 
-    fn seen(verdicts: &[(Verdict, u32)], endpoints: &[&str]) -> Observed {
+    fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str]) -> Observed {
         Observed {
             verdicts: verdicts.iter().copied().collect(),
             endpoints: endpoints.iter().map(|&pod| pod.to_owned()).collect(),
@@ -193,56 +206,62 @@ mod tests {
     }
 
     #[test]
-    fn any_outcome_holds_and_is_named() {
+    fn probe_any_expectation_always_holds() {
         let expected = ProbeExpectation {
             any: true,
             ..ProbeExpectation::default()
         };
-        assert!(check(&expected, &seen(&[(Verdict::Timeout, 1)], &[])));
-        assert!(check(
+        assert!(meets(&expected, &observed(&[(Verdict::Timeout, 1)], &[])));
+        assert!(meets(
             &expected,
-            &seen(&[(Verdict::Connected, 1)], &["web"])
+            &observed(&[(Verdict::Connected, 1)], &["web"])
         ));
-        assert_eq!(expected_words(&expected), "any");
+        assert_eq!(render_expectation(&expected), "any");
     }
 
-    fn check(expected: &ProbeExpectation, observed: &Observed) -> bool {
+    fn meets(expected: &ProbeExpectation, observed: &Observed) -> bool {
         holds(expected, observed, &BTreeSet::new(), None)
     }
 
     #[test]
-    fn a_verdict_that_is_not_named_is_expected_never() {
+    fn probe_unlisted_verdict_must_not_occur() {
         let expected = ProbeExpectation {
             connected: Some(Count::exactly(4)),
             ..Default::default()
         };
-        assert!(check(&expected, &seen(&[(Verdict::Connected, 4)], &[])));
-        assert!(!check(
+        assert!(meets(&expected, &observed(&[(Verdict::Connected, 4)], &[])));
+        assert!(!meets(
             &expected,
-            &seen(&[(Verdict::Connected, 4), (Verdict::Timeout, 1)], &[])
+            &observed(&[(Verdict::Connected, 4), (Verdict::Timeout, 1)], &[])
         ));
-        assert!(!check(
+        assert!(!meets(
             &expected,
-            &seen(&[(Verdict::Connected, 4), (Verdict::Silent, 1)], &[])
+            &observed(&[(Verdict::Connected, 4), (Verdict::Silent, 1)], &[])
         ));
-        assert!(!check(&expected, &seen(&[(Verdict::Connected, 3)], &[])));
+        assert!(!meets(
+            &expected,
+            &observed(&[(Verdict::Connected, 3)], &[])
+        ));
     }
 
     #[test]
-    fn endpoints_are_a_set_and_may_be_called_by_their_last_name() {
+    fn probe_endpoints_compare_as_set_by_suffix() {
         let expected = ProbeExpectation {
             endpoints: Some(vec!["web-a".to_owned(), "default/web-b".to_owned()]),
             ..Default::default()
         };
         let both = ["pod/default/web-a", "pod/default/web-b"];
-        assert!(check(&expected, &seen(&[(Verdict::Connected, 2)], &both)));
-        assert!(!check(
+        assert!(meets(
             &expected,
-            &seen(&[(Verdict::Connected, 2)], &both[..1])
+            &observed(&[(Verdict::Connected, 2)], &both)
         ));
-        assert!(!check(
+        assert!(!meets(
             &expected,
-            &seen(
+            &observed(&[(Verdict::Connected, 2)], &both[..1])
+        ));
+        assert!(!meets(
+            &expected,
+            &observed(
                 &[],
                 &[
                     "pod/default/web-a",
@@ -251,35 +270,35 @@ mod tests {
                 ]
             )
         ));
-        assert!(!is_called("pod/default/my-web-a", "web-a"));
+        assert!(!is_name_suffix("pod/default/my-web-a", "web-a"));
     }
 
     #[test]
-    fn every_port_is_kept_or_none_is() {
+    fn probe_source_port_mixed_fails() {
         let expected = ProbeExpectation {
             source_port: Some(SourcePort::Kept),
             ..Default::default()
         };
-        let ask = |ports: &[SourcePort]| {
+        let meets_ports = |ports: &[SourcePort]| {
             let observed = Observed {
                 source_ports: ports.iter().copied().collect(),
                 ..Observed::default()
             };
-            check(&expected, &observed)
+            meets(&expected, &observed)
         };
-        assert!(ask(&[SourcePort::Kept]));
-        assert!(!ask(&[SourcePort::Changed]));
-        assert!(!ask(&[SourcePort::Kept, SourcePort::Changed]));
-        assert!(!ask(&[]));
+        assert!(meets_ports(&[SourcePort::Kept]));
+        assert!(!meets_ports(&[SourcePort::Changed]));
+        assert!(!meets_ports(&[SourcePort::Kept, SourcePort::Changed]));
+        assert!(!meets_ports(&[]));
     }
 
     #[test]
-    fn sources_hold_when_each_name_was_seen_and_nothing_else() {
-        let of = |text: &str| text.parse::<IpAddr>().unwrap();
+    fn probe_sources_each_and_no_other_must_be_seen() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let expected = ProbeExpectation::default();
-        let node = BTreeSet::from([of("10.0.0.1"), of("fd00::1")]);
-        let ask = |sources: &[&str]| {
-            let sources = sources.iter().map(|source| of(source)).collect();
+        let node = BTreeSet::from([address("10.0.0.1"), address("fd00::1")]);
+        let meets_sources = |sources: &[&str]| {
+            let sources = sources.iter().map(|source| address(source)).collect();
             holds(
                 &expected,
                 &Observed::default(),
@@ -287,8 +306,8 @@ mod tests {
                 Some(std::slice::from_ref(&node)),
             )
         };
-        assert!(ask(&["10.0.0.1"]));
-        assert!(!ask(&["10.0.0.1", "10.0.0.2"]));
-        assert!(!ask(&[]));
+        assert!(meets_sources(&["10.0.0.1"]));
+        assert!(!meets_sources(&["10.0.0.1", "10.0.0.2"]));
+        assert!(!meets_sources(&[]));
     }
 }

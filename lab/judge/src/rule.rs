@@ -6,7 +6,7 @@ use svclab_scenario::expectation::RuleExpectation;
 /// Returns the rules of a chain in order, without counters. `None` if the table or the chain does
 /// not exist.
 #[must_use]
-pub fn rules_of(
+pub fn chain_rules(
     saved: &[SavedRules],
     netns: &str,
     table: &str,
@@ -17,19 +17,19 @@ pub fn rules_of(
         .find(|rules| rules.namespace == netns && rules.ip == 4)?
         .text;
     let prefix = format!("-A {chain} ");
-    let mut inside = false;
+    let mut is_in_table = false;
     let mut found = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
-            inside = name.trim() == table;
-        } else if inside
+            is_in_table = name.trim() == table;
+        } else if is_in_table
             && line
                 .strip_prefix(':')
                 .and_then(|line| line.split(' ').next())
                 == Some(chain)
         {
             found = Some(Vec::new());
-        } else if inside
+        } else if is_in_table
             && let Some((_, appended)) = line
                 .strip_prefix('[')
                 .and_then(|line| line.split_once("] "))
@@ -44,15 +44,15 @@ pub fn rules_of(
 /// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
 /// `None` if there is no such rule.
 #[must_use]
-pub fn hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
+pub fn count_hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
     saved
         .iter()
         .filter(|rules| rules.namespace == netns)
-        .filter_map(|rules| in_text(&rules.text, rule))
+        .filter_map(|rules| count_hits_in_text(&rules.text, rule))
         .reduce(u64::saturating_add)
 }
 
-fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
+fn count_hits_in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
     let prefix = format!("-A {} ", rule.chain);
     let mut table = "";
     let mut found: Option<u64> = None;
@@ -70,10 +70,10 @@ fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
         else {
             continue;
         };
-        let Some(own) = appended.strip_prefix(&prefix) else {
+        let Some(rule_text) = appended.strip_prefix(&prefix) else {
             continue;
         };
-        if own.contains(rule.rule.trim()) {
+        if rule_text.contains(rule.rule.trim()) {
             // An unparsable counter makes the sum meaningless.
             let packets: u64 = counter.split(':').next()?.parse().ok()?;
             found = Some(found.unwrap_or(0).saturating_add(packets));
@@ -89,7 +89,7 @@ mod tests {
     use svclab_scenario::count::Count;
 
     #[test]
-    fn counters_of_matching_rules_are_added() {
+    fn count_hits_several_rules_adds_counters() {
         let text = "*filter\n[9:1] -A POSTROUTING -j RETURN\nCOMMIT\n*nat\n:POSTROUTING ACCEPT [0:0]\n\
                     [3:180] -A POSTROUTING ! -s 10.0.0.0/20 -d 10.0.2.0/24 -j RETURN\n\
                     [1:60] -A POSTROUTING -s 10.0.0.0/20 -d 10.0.0.0/20 -j RETURN\nCOMMIT\n";
@@ -99,7 +99,7 @@ mod tests {
             ip: 4,
             text: text.to_owned(),
         }];
-        let of = |rule: &str| {
+        let hits_of = |rule: &str| {
             let rule = RuleExpectation {
                 on: "n".to_owned(),
                 table: "nat".to_owned(),
@@ -107,10 +107,13 @@ mod tests {
                 rule: rule.to_owned(),
                 hits: Count::exactly(1),
             };
-            hits(&saved, "n", &rule)
+            count_hits(&saved, "n", &rule)
         };
-        assert_eq!(of("! -s 10.0.0.0/20 -d 10.0.2.0/24 -j RETURN"), Some(3));
-        assert_eq!(of("-j RETURN"), Some(4));
-        assert_eq!(of("-j MASQUERADE"), None);
+        assert_eq!(
+            hits_of("! -s 10.0.0.0/20 -d 10.0.2.0/24 -j RETURN"),
+            Some(3)
+        );
+        assert_eq!(hits_of("-j RETURN"), Some(4));
+        assert_eq!(hits_of("-j MASQUERADE"), None);
     }
 }

@@ -7,7 +7,7 @@ use crate::plan::Backend;
 #[must_use]
 pub fn iptables_program(family: u8, backend: Backend, verb: &str) -> String {
     let word = if family == 6 { "ip6tables" } else { "iptables" };
-    format!("{word}-{}-{verb}", backend.word())
+    format!("{word}-{}-{verb}", backend.name())
 }
 
 /// Returns the Debian package that provides a program. `None` if labs do not call the program.

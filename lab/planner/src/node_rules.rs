@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::print::{Stage, steps};
-use svclab_model::evidence::{Evidence, HeldLink};
+use crate::print::{BuildPhase, steps};
+use svclab_model::evidence::{Evidence, LinkState};
 use svclab_model::plan::Plan;
 
 /// Names of all files that [`read_back`] can return.
-pub const FILES: [&str; 6] = [
+pub const READ_BACK_FILES: [&str; 6] = [
     "iptables-save",
     "ip6tables-save",
     "ipset-save",
@@ -21,17 +21,17 @@ pub const FILES: [&str; 6] = [
 /// Returns the inputs of the programs for a plan's namespaces, each after a comment with the
 /// command.
 #[must_use]
-pub fn handed(plan: &Plan) -> String {
+pub fn program_inputs(plan: &Plan) -> String {
     let mut text = String::new();
     for step in steps(plan) {
         let command = match step.stage {
-            Stage::Rules4 => "iptables-restore --noflush".to_owned(),
-            Stage::Rules6 => "ip6tables-restore --noflush".to_owned(),
+            BuildPhase::Rules4 => "iptables-restore --noflush".to_owned(),
+            BuildPhase::Rules6 => "ip6tables-restore --noflush".to_owned(),
             _ => step.command.join(" "),
         };
         // This line belongs to the namespace, not to kube-proxy.
         let input = step.text.replace("link set dev lo up\n", "");
-        if step.stage == Stage::Links && input.is_empty() {
+        if step.stage == BuildPhase::Links && input.is_empty() {
             continue;
         }
         if !text.is_empty() {
@@ -56,7 +56,7 @@ pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)>
         } else {
             "iptables-save"
         };
-        files.push((name, without_counts(&saved.text)));
+        files.push((name, strip_counters(&saved.text)));
     }
     if let Some(held) = evidence.held.get(node) {
         if !held.sets.is_empty() {
@@ -70,14 +70,14 @@ pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)>
             files.push(("ipvsadm-Sn", servers));
         }
         if !held.links.is_empty() {
-            files.push(("ip-addr", interfaces(&held.links)));
+            files.push(("ip-addr", render_interfaces(&held.links)));
         }
     }
     files
 }
 
 /// Returns saved rules without counters and without the comments that contain times.
-fn without_counts(saved: &str) -> String {
+fn strip_counters(saved: &str) -> String {
     let mut text = String::new();
     for line in saved.lines().filter(|line| !line.starts_with('#')) {
         let rule = line
@@ -97,13 +97,18 @@ fn without_counts(saved: &str) -> String {
 }
 
 /// Renders interfaces as `ip address` does, without kernel internals.
-fn interfaces(links: &[HeldLink]) -> String {
+fn render_interfaces(links: &[LinkState]) -> String {
     let mut text = String::new();
-    for (at, link) in (1..).zip(links) {
-        let _ = writeln!(text, "{at}: {}: <{}>", link.name, flags(link.flags));
+    for (index, link) in (1..).zip(links) {
+        let _ = writeln!(
+            text,
+            "{index}: {}: <{}>",
+            link.name,
+            render_flags(link.flags)
+        );
         for address in &link.addresses {
             let family = if address.is_ipv6() { "inet6" } else { "inet" };
-            let scope = scope(address.ip());
+            let scope = address_scope(address.ip());
             let _ = writeln!(text, "    {family} {address} scope {scope} {}", link.name);
         }
     }
@@ -111,7 +116,7 @@ fn interfaces(links: &[HeldLink]) -> String {
 }
 
 /// Returns the scope of an address as the kernel determines it for its own addresses.
-fn scope(address: IpAddr) -> &'static str {
+fn address_scope(address: IpAddr) -> &'static str {
     match address {
         _ if address.is_loopback() => "host",
         IpAddr::V6(address) if address.is_unicast_link_local() => "link",
@@ -120,7 +125,7 @@ fn scope(address: IpAddr) -> &'static str {
 }
 
 /// Returns the flags that `ip` prints (Linux v6.12, `include/uapi/linux/if.h`).
-fn flags(flags: u32) -> String {
+fn render_flags(flags: u32) -> String {
     let known = [
         (1 << 3, "LOOPBACK"),
         (1 << 1, "BROADCAST"),
@@ -136,11 +141,11 @@ fn flags(flags: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::evidence::{Held, SavedRules};
+    use svclab_model::evidence::{KernelState, SavedRules};
     use svclab_model::plan::Backend;
 
     #[test]
-    fn counters_and_times_are_left_out() {
+    fn read_back_counters_and_times_are_omitted() {
         let evidence = Evidence {
             rules: vec![SavedRules {
                 namespace: "node-a".to_owned(),
@@ -152,13 +157,13 @@ mod tests {
             }],
             held: [(
                 "node-a".to_owned(),
-                Held {
-                    links: vec![HeldLink {
+                KernelState {
+                    links: vec![LinkState {
                         name: "kube-ipvs0".to_owned(),
                         flags: 0x82,
                         addresses: vec!["10.96.0.1/32".parse().unwrap()],
                     }],
-                    ..Held::default()
+                    ..KernelState::default()
                 },
             )]
             .into(),

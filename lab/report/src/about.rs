@@ -4,15 +4,15 @@
 use std::fmt::Write as _;
 
 use super::words::wrap;
-use svclab_rules::kube_proxy::change::Noted;
+use svclab_rules::kube_proxy::change::HistoryEntry;
 use svclab_rules::kube_proxy::history::{
     CONNTRACK, IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,
 };
-use svclab_rules::kube_proxy::known::known;
+use svclab_rules::kube_proxy::known::provenance;
 use svclab_rules::kube_proxy::{Mode, Version};
 
 /// Parts of the history with their titles.
-const PARTS: [(&str, &[Noted]); 8] = [
+const PARTS: [(&str, &[HistoryEntry]); 8] = [
     ("what is made of the objects, in every mode", OBJECTS),
     ("flows that are forgotten, in every mode", CONNTRACK),
     ("iptables mode, once for the node", IPTABLES_NODE),
@@ -25,33 +25,37 @@ const PARTS: [(&str, &[Noted]); 8] = [
 
 /// Renders the history of a version as text with lines of at most `width` columns.
 #[must_use]
-pub fn about(version: Version, width: usize) -> String {
+pub fn version_history(version: Version, width: usize) -> String {
     let mut text = format!("kube-proxy {version}\n\n");
     for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
-        let how = known(version, mode).map_or_else(
+        let provenance = provenance(version, mode).map_or_else(
             || "not in this version".to_owned(),
             |known| known.to_string(),
         );
-        let _ = writeln!(text, "  {:<9} {how}", mode.to_string());
+        let _ = writeln!(text, "  {:<9} {provenance}", mode.to_string());
     }
-    let number = version.number();
+    let number = version.minor_number();
     let titles = [
-        (format!("came with v1.{number}"), Moment::Came),
-        (format!("went with v1.{number}"), Moment::Went),
+        (format!("came with v1.{number}"), ChangeMoment::Added),
+        (format!("went with v1.{number}"), ChangeMoment::Removed),
         (
             format!("came with a patch release of v1.{number}"),
-            Moment::Early,
+            ChangeMoment::Patched,
         ),
     ];
     for (title, moment) in titles {
         for (part, changes) in PARTS {
-            let told = changes.iter().filter(|noted| moment.is_of(noted, number));
-            for (at, noted) in told.enumerate() {
-                if at == 0 {
+            let matching = changes.iter().filter(|noted| moment.matches(noted, number));
+            for (index, noted) in matching.enumerate() {
+                if index == 0 {
                     let _ = write!(text, "\n{title}: {part}\n\n");
                 }
-                let said = format!("{}{}", moment.from(noted, number), noted.text.trim());
-                for (line, words) in wrap(&said, width.saturating_sub(4)).iter().enumerate() {
+                let entry = format!(
+                    "{}{}",
+                    moment.patch_prefix(noted, number),
+                    noted.text.trim()
+                );
+                for (line, words) in wrap(&entry, width.saturating_sub(4)).iter().enumerate() {
                     let begun = if line == 0 { "  - " } else { "    " };
                     let _ = writeln!(text, "{begun}{words}");
                 }
@@ -63,26 +67,30 @@ pub fn about(version: Version, width: usize) -> String {
 
 /// Relation between a version and a change.
 #[derive(Debug, Clone, Copy)]
-enum Moment {
-    Came,
-    Went,
-    Early,
+enum ChangeMoment {
+    Added,
+    Removed,
+    Patched,
 }
 
-impl Moment {
-    fn is_of(self, noted: &Noted, number: u8) -> bool {
+impl ChangeMoment {
+    fn matches(self, noted: &HistoryEntry, number: u8) -> bool {
         match self {
-            Self::Came => noted.change.came() == Some(number),
-            Self::Went => noted.change.went() == Some(number),
-            Self::Early => noted.change.early_in().iter().any(|(of, _)| *of == number),
+            Self::Added => noted.change.first_minor() == Some(number),
+            Self::Removed => noted.change.removed_in() == Some(number),
+            Self::Patched => noted
+                .change
+                .backports()
+                .iter()
+                .any(|(minor, _)| *minor == number),
         }
     }
 
     /// Returns the patch release that first had the change, as a prefix; empty unless `Early`.
-    fn from(self, noted: &Noted, number: u8) -> String {
-        let mut early = noted.change.early_in().iter();
-        match (self, early.find(|(of, _)| *of == number)) {
-            (Self::Early, Some((_, patch))) => format!("v1.{number}.{patch}: "),
+    fn patch_prefix(self, noted: &HistoryEntry, number: u8) -> String {
+        let mut early = noted.change.backports().iter();
+        match (self, early.find(|(minor, _)| *minor == number)) {
+            (Self::Patched, Some((_, patch))) => format!("v1.{number}.{patch}: "),
             _ => String::new(),
         }
     }
@@ -93,22 +101,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_told_by_what_came_and_went() {
+    fn version_history_selected_versions_match_snapshots() {
         for version in ["v1.18", "v1.20", "v1.33"] {
             let version: Version = version.parse().unwrap();
-            insta::assert_snapshot!(version.to_string(), about(version, 100));
+            insta::assert_snapshot!(version.to_string(), version_history(version, 100));
         }
     }
 
     #[test]
-    fn every_change_is_told_somewhere() {
-        let told: String = (9..=36)
-            .map(|minor| about(Version::minor(minor).unwrap(), 100_000))
+    fn version_history_contains_every_change() {
+        let text: String = (9..=36)
+            .map(|minor| version_history(Version::from_minor(minor).unwrap(), 100_000))
             .collect();
         for (_, changes) in PARTS {
             for noted in changes {
                 let words: Vec<&str> = noted.text.split_whitespace().collect();
-                assert!(told.contains(&words.join(" ")), "{}", noted.name);
+                assert!(text.contains(&words.join(" ")), "{}", noted.name);
             }
         }
     }

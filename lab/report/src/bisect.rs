@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 
-use svclab_experiment::bisect::document::{Bisection, Purpose, Reached, SaidBy, Trial};
-use svclab_experiment::bisect::{Difference, Like};
-use svclab_experiment::verify::Times;
+use svclab_experiment::bisect::document::{Bisection, DeclaredBy, LabOrigin, Purpose, Trial};
+use svclab_experiment::bisect::{Difference, TrialClass};
+use svclab_experiment::verify::OutcomeCount;
 
 /// Renders the result.
 #[must_use]
-pub fn human(found: &Bisection) -> String {
+pub fn render_text(found: &Bisection) -> String {
     let mut text = String::new();
-    let over = found.over.as_ref().map_or_else(String::new, |over| {
+    let base = found.over.as_ref().map_or_else(String::new, |over| {
         format!(", both over {} of {}", over.node, over.case)
     });
-    let _ = writeln!(text, "good  {}\nbad   {}{over}", found.good, found.bad);
+    let _ = writeln!(text, "good  {}\nbad   {}{base}", found.good, found.bad);
     let symptom = &found.symptom;
     let _ = writeln!(
         text,
@@ -21,8 +21,8 @@ pub fn human(found: &Bisection) -> String {
         symptom.probe,
         symptom.from,
         symptom.to,
-        seen(&symptom.good),
-        seen(&symptom.bad)
+        render_counts(&symptom.good),
+        render_counts(&symptom.bad)
     );
     if !symptom.others.is_empty() {
         let _ = writeln!(text, "  others that differ: {}", symptom.others.join(", "));
@@ -35,18 +35,21 @@ pub fn human(found: &Bisection) -> String {
                 "Of {n}, these make the difference: with them good is bad, without them bad is good"
             }
         };
-        let title = title.replace("{n}", &counted(found.differences));
-        listed(&mut text, &title, &found.breaks);
+        let title = title.replace("{n}", &describe_count(found.differences));
+        push_list(&mut text, &title, &found.breaks);
     } else {
-        let of = counted(found.differences);
-        listed(
+        let total = describe_count(found.differences);
+        push_list(
             &mut text,
-            &format!("Of {of}, good is bad with {}", these(found.breaks.len())),
+            &format!(
+                "Of {total}, good is bad with {}",
+                demonstrative(found.breaks.len())
+            ),
             &found.breaks,
         );
-        listed(
+        push_list(
             &mut text,
-            &format!("Bad is good without {}", these(found.cures.len())),
+            &format!("Bad is good without {}", demonstrative(found.cures.len())),
             &found.cures,
         );
     }
@@ -55,8 +58,8 @@ pub fn human(found: &Bisection) -> String {
             1 => "It is said by this:\n",
             _ => "Some of it is said by each of these:\n",
         });
-        for said in &found.said_by {
-            text.push_str(&source(said));
+        for declared in &found.said_by {
+            text.push_str(&render_declaration(declared));
         }
         text.push('\n');
     }
@@ -73,17 +76,17 @@ pub fn human(found: &Bisection) -> String {
 
 /// Renders all trials of a bisection, one per line.
 #[must_use]
-pub fn narrowing(found: &Bisection) -> String {
+pub fn render_trials(found: &Bisection) -> String {
     let mut text = format!("good  {}\nbad   {}\n", found.good, found.bad);
     let _ = writeln!(
         text,
         "{}, seen in {} on {}\n",
-        counted(found.differences),
+        describe_count(found.differences),
         found.symptom.probe,
         found.kernel
     );
-    for (at, trial) in found.trials.iter().enumerate() {
-        let _ = writeln!(text, "{}", line(at + 1, trial, found.differences));
+    for (index, trial) in found.trials.iter().enumerate() {
+        let _ = writeln!(text, "{}", line(index + 1, trial, found.differences));
     }
     text
 }
@@ -91,53 +94,53 @@ pub fn narrowing(found: &Bisection) -> String {
 /// Renders one trial as a line.
 #[must_use]
 pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
-    let why = match trial.of {
+    let purpose = match trial.of {
         Purpose::End => "an end",
         Purpose::Narrowing => "narrowing",
         Purpose::Verification => "verification",
     };
-    let reached = match trial.reached {
-        Reached::Built => "built",
-        Reached::Changed => "changed",
-        Reached::Not => "refused",
+    let lab_origin = match trial.reached {
+        LabOrigin::Built => "built",
+        LabOrigin::Changed => "changed",
+        LabOrigin::Not => "refused",
     };
-    let like = match trial.like {
-        Like::Good => "good",
-        Like::Bad => "bad",
-        Like::Neither => "neither",
+    let class = match trial.like {
+        TrialClass::Good => "good",
+        TrialClass::Bad => "bad",
+        TrialClass::Neither => "neither",
     };
-    let seen = match &trial.refused {
+    let outcomes = match &trial.refused {
         Some(why) => why.clone(),
-        None => seen(&trial.seen),
+        None => render_counts(&trial.seen),
     };
-    let words = format!(
-        "{number:>3}  {:>5} of {differences} as in bad  {reached:<7}  {like:<7}  {why:<12}  {seen}",
+    let text = format!(
+        "{number:>3}  {:>5} of {differences} as in bad  {lab_origin:<7}  {class:<7}  {purpose:<12}  {outcomes}",
         trial.as_bad
     );
-    words.trim_end().to_owned()
+    text.trim_end().to_owned()
 }
 
 /// Renders one trial in short form, for progress output.
 #[must_use]
-pub fn told_shortly(number: usize, trial: &Trial, differences: usize) -> String {
-    let like = match trial.like {
-        Like::Good => "good",
-        Like::Bad => "bad",
-        Like::Neither => "neither",
+pub fn render_progress(number: usize, trial: &Trial, differences: usize) -> String {
+    let class = match trial.like {
+        TrialClass::Good => "good",
+        TrialClass::Bad => "bad",
+        TrialClass::Neither => "neither",
     };
     format!(
-        "trial {number}: {like} with {} of {}",
+        "trial {number}: {class} with {} of {}",
         trial.as_bad,
-        counted(differences)
+        describe_count(differences)
     )
 }
 
 /// Renders a document and its differing fields, `-` for good and `+` for bad.
-fn source(said: &SaidBy) -> String {
+fn render_declaration(declared: &DeclaredBy) -> String {
     let mut text = String::new();
-    for field in &said.fields {
+    for field in &declared.fields {
         let path = if field.path.is_empty() { "" } else { " " };
-        let _ = writeln!(text, "  * {}{path}{}", said.document, field.path);
+        let _ = writeln!(text, "  * {}{path}{}", declared.document, field.path);
         for (sign, value) in [('-', &field.good), ('+', &field.bad)] {
             if let Some(value) = value {
                 let _ = writeln!(text, "    {sign} {value}");
@@ -147,13 +150,13 @@ fn source(said: &SaidBy) -> String {
     text
 }
 
-fn listed(text: &mut String, title: &str, all: &[Vec<Difference>]) {
+fn push_list(text: &mut String, title: &str, differences: &[Vec<Difference>]) {
     let _ = writeln!(text, "{title}:");
-    for together in all {
-        for (at, difference) in together.iter().enumerate() {
-            let told = difference.to_string();
-            for (line, words) in told.lines().enumerate() {
-                let sign = if at == 0 && line == 0 { "*" } else { " " };
+    for together in differences {
+        for (index, difference) in together.iter().enumerate() {
+            let rendered = difference.to_string();
+            for (line, words) in rendered.lines().enumerate() {
+                let sign = if index == 0 && line == 0 { "*" } else { " " };
                 let _ = writeln!(text, "  {sign} {words}");
             }
         }
@@ -161,7 +164,7 @@ fn listed(text: &mut String, title: &str, all: &[Vec<Difference>]) {
     text.push('\n');
 }
 
-fn these(count: usize) -> &'static str {
+fn demonstrative(count: usize) -> &'static str {
     if count == 1 {
         "this one"
     } else {
@@ -169,17 +172,17 @@ fn these(count: usize) -> &'static str {
     }
 }
 
-fn counted(differences: usize) -> String {
+fn describe_count(differences: usize) -> String {
     match differences {
         1 => "1 difference".to_owned(),
         _ => format!("{differences} differences"),
     }
 }
 
-fn seen(all: &[Times]) -> String {
-    let each = all.iter().map(|times| {
-        let words = times.outcome.to_string();
-        let (verdict, rest) = words.split_once(' ').unwrap_or((&words, ""));
+fn render_counts(counts: &[OutcomeCount]) -> String {
+    let each = counts.iter().map(|times| {
+        let outcome = times.outcome.to_string();
+        let (verdict, rest) = outcome.split_once(' ').unwrap_or((&outcome, ""));
         format!("{verdict} {} {rest}", times.connections)
             .trim_end()
             .to_owned()
@@ -192,36 +195,36 @@ pub(super) mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_in_a_few_words() {
-        let bad = trial(Purpose::Narrowing, 118, Like::Bad, Vec::new());
+    fn render_progress_trial_is_short() {
+        let bad = trial(Purpose::Narrowing, 118, TrialClass::Bad, Vec::new());
         assert_eq!(
-            told_shortly(7, &bad, 951),
+            render_progress(7, &bad, 951),
             "trial 7: bad with 118 of 951 differences"
         );
     }
 
     use svclab_dump::Owner;
-    use svclab_experiment::bisect::document::{Over, SaidField, Shown};
-    use svclab_experiment::bisect::{Kind, Level, SCHEMA};
-    use svclab_experiment::verify::Outcome;
+    use svclab_experiment::bisect::document::{BaseCase, DeclaredField, SymptomReport};
+    use svclab_experiment::bisect::{Kind, OutcomeDetail, SCHEMA};
+    use svclab_experiment::verify::ConnectionOutcome;
     use svclab_model::evidence::Verdict;
 
-    fn times(verdict: Verdict, connections: u64, endpoint: Option<&str>) -> Times {
-        Times {
-            outcome: Outcome {
+    fn times(verdict: Verdict, connections: u64, endpoint: Option<&str>) -> OutcomeCount {
+        OutcomeCount {
+            outcome: ConnectionOutcome {
                 endpoint: endpoint.map(str::to_owned),
                 source: endpoint.map(|_| "node-1".to_owned()),
-                ..Outcome::of(verdict)
+                ..ConnectionOutcome::from_verdict(verdict)
             },
             connections,
         }
     }
 
-    fn trial(of: Purpose, as_bad: usize, like: Like, seen: Vec<Times>) -> Trial {
+    fn trial(purpose: Purpose, as_bad: usize, like: TrialClass, seen: Vec<OutcomeCount>) -> Trial {
         Trial {
-            of,
+            of: purpose,
             as_bad,
-            reached: Reached::Changed,
+            reached: LabOrigin::Changed,
             seen,
             like,
             refused: None,
@@ -245,28 +248,28 @@ pub(super) mod tests {
             owner: None,
             ..entry.clone()
         };
-        let well = vec![times(Verdict::Connected, 23, Some("pod/default/web"))];
+        let good_outcomes = vec![times(Verdict::Connected, 23, Some("pod/default/web"))];
         let broken = vec![times(Verdict::Timeout, 23, None)];
         let refused = Trial {
-            reached: Reached::Not,
+            reached: LabOrigin::Not,
             refused: Some("iptables-restore: line 3 failed".to_owned()),
-            ..trial(Purpose::Narrowing, 2, Like::Neither, Vec::new())
+            ..trial(Purpose::Narrowing, 2, TrialClass::Neither, Vec::new())
         };
         Bisection {
             schema: SCHEMA.to_owned(),
             good: "good/iptables-save".to_owned(),
             bad: "bad/iptables-save".to_owned(),
-            over: Some(Over {
+            over: Some(BaseCase {
                 case: "lab/case".to_owned(),
                 node: "node-1".to_owned(),
             }),
             kernel: "6.12.0".to_owned(),
-            symptom: Shown {
+            symptom: SymptomReport {
                 probe: "call".to_owned(),
                 from: "pod/default/client".to_owned(),
                 to: "10.96.0.10:80".to_owned(),
-                by: Level::Verdict,
-                good: well.clone(),
+                by: OutcomeDetail::Verdict,
+                good: good_outcomes.clone(),
                 bad: broken.clone(),
                 others: vec!["again".to_owned()],
             },
@@ -274,25 +277,25 @@ pub(super) mod tests {
             breaks: vec![vec![entry.clone()], vec![rule]],
             cures: vec![vec![entry]],
             said_by: vec![
-                SaidBy {
+                DeclaredBy {
                     document: "Lab".to_owned(),
-                    fields: vec![SaidField {
+                    fields: vec![DeclaredField {
                         path: "spec.kubeProxy.clusterCIDR".to_owned(),
                         good: Some("10.244.0.0/16".to_owned()),
                         bad: None,
                     }],
                 },
-                SaidBy {
+                DeclaredBy {
                     document: "Service/default/web".to_owned(),
-                    fields: vec![SaidField {
+                    fields: vec![DeclaredField {
                         path: "spec.externalTrafficPolicy".to_owned(),
                         good: Some("Cluster".to_owned()),
                         bad: Some("Local".to_owned()),
                     }],
                 },
-                SaidBy {
+                DeclaredBy {
                     document: "Pod/default/web".to_owned(),
-                    fields: vec![SaidField {
+                    fields: vec![DeclaredField {
                         path: String::new(),
                         good: None,
                         bad: Some("{kind: Pod}".to_owned()),
@@ -300,10 +303,10 @@ pub(super) mod tests {
                 },
             ],
             trials: vec![
-                trial(Purpose::End, 0, Like::Good, well.clone()),
-                trial(Purpose::End, 12, Like::Bad, broken),
+                trial(Purpose::End, 0, TrialClass::Good, good_outcomes.clone()),
+                trial(Purpose::End, 12, TrialClass::Bad, broken),
                 refused,
-                trial(Purpose::Verification, 11, Like::Good, well),
+                trial(Purpose::Verification, 11, TrialClass::Good, good_outcomes),
             ],
             wrong_in_million: 640,
             duration_ms: 1234,
@@ -311,20 +314,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer() {
-        insta::assert_snapshot!(human(&document()));
+    fn render_text_bisection_matches_snapshot() {
+        insta::assert_snapshot!(render_text(&document()));
     }
 
     #[test]
-    fn an_answer_of_two_that_both_have_to_go() {
+    fn render_text_joint_culprits_match_snapshot() {
         let mut document = document();
         document.cures = document.breaks.clone();
         document.over = None;
-        insta::assert_snapshot!(human(&document));
+        insta::assert_snapshot!(render_text(&document));
     }
 
     #[test]
-    fn a_narrowing() {
-        insta::assert_snapshot!(narrowing(&document()));
+    fn render_trials_bisection_matches_snapshot() {
+        insta::assert_snapshot!(render_trials(&document()));
     }
 }

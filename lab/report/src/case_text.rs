@@ -4,10 +4,10 @@
 use anstyle::{AnsiColor, Style};
 
 use super::refused;
-use super::words::{quoted, seconds};
-use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, observed_words};
+use super::words::{render_seconds, shell_quote};
+use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, render_observed};
 use svclab_runner::results::flows::FlowOutcome;
-use svclab_runner::results::{CaseResult, Outcome, RunError};
+use svclab_runner::results::{CaseResult, CaseStatus, RunError};
 
 /// Maximum number of probes listed in a passed case's line. With more, the line contains the sums
 /// of verdicts.
@@ -21,34 +21,36 @@ const LABEL: Style = Style::new().dimmed();
 
 /// Renderer for the result of a case.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Telling<'a> {
+pub(super) struct CaseRenderer<'a> {
     /// Whether to print everything observed and the claims, instead of only unexpected results.
     pub(super) verbose: bool,
     /// Command that repeats a case, without the case name.
-    pub(super) again: &'a str,
+    pub(super) rerun_command: &'a str,
 }
 
-impl Telling<'_> {
+impl CaseRenderer<'_> {
     /// Renders the case as a line:
     /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
     pub(super) fn head(case: &CaseResult) -> String {
         let style = match case.result {
-            Outcome::Pass => PASS,
-            Outcome::Fail => FAIL,
-            Outcome::Error => ERROR,
+            CaseStatus::Pass => PASS,
+            CaseStatus::Fail => FAIL,
+            CaseStatus::Error => ERROR,
         };
         let mut parts = vec![format!(
             "{style}{}{style:#} {}",
-            case.result.shout(),
+            case.result.upper_case_name(),
             case.case
         )];
         match (&case.error, case.result) {
-            (Some(error), _) => parts.push(error.trouble.words().to_owned()),
-            (None, Outcome::Pass) if !case.probes.is_empty() => parts.push(in_short(&case.probes)),
+            (Some(error), _) => parts.push(error.trouble.description().to_owned()),
+            (None, CaseStatus::Pass) if !case.probes.is_empty() => {
+                parts.push(summarize_probes(&case.probes))
+            }
             // The details follow in full.
             (None, _) => {}
         }
-        parts.push(format!("({})", seconds(case.duration_ms)));
+        parts.push(format!("({})", render_seconds(case.duration_ms)));
         parts.join("  ")
     }
 
@@ -85,7 +87,7 @@ impl Telling<'_> {
                 text.claim(claim);
             }
         }
-        if case.result != Outcome::Pass {
+        if case.result != CaseStatus::Pass {
             if let Some(place) = &case.place {
                 let label = if case.error.is_some() {
                     "see:"
@@ -99,7 +101,7 @@ impl Telling<'_> {
             } else {
                 &case.named
             };
-            let again = format!("{} {}", self.again, quoted(name));
+            let again = format!("{} {}", self.rerun_command, shell_quote(name));
             text.labelled("run it again:", &again);
         }
         text.0
@@ -107,7 +109,7 @@ impl Telling<'_> {
 
     /// Renders [`Telling::details`] without colours and without indentation.
     pub(super) fn plain_details(self, case: &CaseResult) -> String {
-        let details = plain(&self.details(case));
+        let details = strip_colours(&self.details(case));
         details
             .lines()
             .map(|line| line.strip_prefix("  ").unwrap_or(line))
@@ -116,10 +118,10 @@ impl Telling<'_> {
     }
 
     /// Renders everything observed in a case, expected or not, without colours.
-    pub(super) fn seen(case: &CaseResult) -> String {
+    pub(super) fn render_observed(case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
-            text.line(&format!("{}: {}", probe.name, seen_of(probe)));
+            text.line(&format!("{}: {}", probe.name, render_observation(probe)));
         }
         for check in case.checks() {
             text.line(&format!(
@@ -128,7 +130,7 @@ impl Telling<'_> {
             ));
         }
         for step in &case.steps {
-            text.line(&format!("step {}: {}", step.name, step.seen()));
+            text.line(&format!("step {}: {}", step.name, step.describe_shifts()));
         }
         for line in refused::lines(&case.refused, case.refused_left_out) {
             text.line(&format!("{}: {line}", refused::LABEL));
@@ -138,17 +140,17 @@ impl Telling<'_> {
 }
 
 /// Removes colours from a text.
-pub(super) fn plain(text: &str) -> String {
+pub(super) fn strip_colours(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
 
-fn in_short(probes: &[ProbeOutcome]) -> String {
+fn summarize_probes(probes: &[ProbeOutcome]) -> String {
     if probes.len() > PROBES_IN_A_LINE {
         let mut sum = svclab_judge::Observed::default();
         for (verdict, count) in probes.iter().flat_map(|probe| &probe.observed.verdicts) {
             *sum.verdicts.entry(*verdict).or_insert(0) += count;
         }
-        return format!("{} probes: {}", probes.len(), observed_words(&sum));
+        return format!("{} probes: {}", probes.len(), render_observed(&sum));
     }
     let each: Vec<String> = probes
         .iter()
@@ -156,7 +158,7 @@ fn in_short(probes: &[ProbeOutcome]) -> String {
             let mut counts = probe.observed.clone();
             counts.endpoints.clear();
             counts.seen_sources.clear();
-            let words = observed_words(&counts);
+            let words = render_observed(&counts);
             format!("{}: {}", probe.name, or_nothing(words))
         })
         .collect();
@@ -164,8 +166,8 @@ fn in_short(probes: &[ProbeOutcome]) -> String {
 }
 
 /// Renders the observations of a probe.
-pub(super) fn seen_of(probe: &ProbeOutcome) -> String {
-    or_nothing(observed_words(&probe.observed))
+pub(super) fn render_observation(probe: &ProbeOutcome) -> String {
+    or_nothing(render_observed(&probe.observed))
 }
 
 /// Replaces an empty text by `nothing`.
@@ -190,22 +192,22 @@ impl Text {
         };
         let step = probe.step.as_ref();
         let step = step.map_or_else(String::new, |step| format!(", step {step}"));
-        let who = format!("{} → {}{step}", probe.from, probe.to);
-        self.heading(&probe.name, &[&who, note]);
-        self.compared(probe.expected.as_deref(), &seen_of(probe));
+        let route = format!("{} → {}{step}", probe.from, probe.to);
+        self.heading(&probe.name, &[&route, note]);
+        self.push_comparison(probe.expected.as_deref(), &render_observation(probe));
     }
 
     /// Adds why a result of the flow is expected, and where the lab declares it.
     fn flow(&mut self, flow: &FlowOutcome) {
         let place = flow.place.as_ref().map(ToString::to_string);
-        let said = [
+        let lines = [
             ("because ", &flow.because),
             ("source  ", &flow.source),
             ("row     ", &place),
         ];
-        for (label, value) in said {
+        for (label, value) in lines {
             if let Some(value) = value {
-                let value = hanging(value, 4 + label.len() + 2);
+                let value = indent_continuation(value, 4 + label.len() + 2);
                 self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
             }
         }
@@ -213,16 +215,16 @@ impl Text {
 
     fn check(&mut self, check: &Check) {
         self.heading(&check.on, &[if check.holds { "as expected" } else { "" }]);
-        self.compared(Some(&check.expected), &check.observed);
+        self.push_comparison(Some(&check.expected), &check.observed);
     }
 
     fn step(&mut self, step: &StepOutcome, verbose: bool) {
         let name = format!("step {}", step.name);
         let expected = step.expected.as_deref();
-        let seen = step.seen();
+        let seen = step.describe_shifts();
         if expected.is_some() && (verbose || !step.holds) {
             self.heading(&name, &[if step.holds { "as expected" } else { "" }]);
-            self.compared(expected, &seen);
+            self.push_comparison(expected, &seen);
         } else {
             self.heading(&name, &[&seen]);
         }
@@ -240,7 +242,7 @@ impl Text {
             .part
             .as_ref()
             .map_or_else(String::new, |part| format!(" ({part})"));
-        let verdict = claim.verdict.word();
+        let verdict = claim.verdict.label();
         self.labelled("claim", &format!("{}{part}: {verdict}", claim.id));
         if let Some(seen) = &claim.seen {
             self.indented(4, seen);
@@ -248,30 +250,34 @@ impl Text {
     }
 
     fn heading(&mut self, name: &str, more: &[&str]) {
-        let mut parts = vec![format!("  {NAME}{}{NAME:#}", plain(name))];
+        let mut parts = vec![format!("  {NAME}{}{NAME:#}", strip_colours(name))];
         let more = more.iter().filter(|words| !words.is_empty());
-        parts.extend(more.map(|words| plain(words)));
+        parts.extend(more.map(|words| strip_colours(words)));
         self.line(&parts.join("  "));
     }
 
     /// Adds a label and its value in one line.
     fn labelled(&mut self, label: &str, value: &str) {
-        let value = hanging(value, 2 + label.len() + 1);
+        let value = indent_continuation(value, 2 + label.len() + 1);
         self.line(&format!("  {LABEL}{label}{LABEL:#} {value}"));
     }
 
     /// Adds the expected value above the observed one, so that differences are visible.
-    fn compared(&mut self, expected: Option<&str>, seen: &str) {
+    fn push_comparison(&mut self, expected: Option<&str>, seen: &str) {
         for (label, value) in [("expected", expected), ("seen    ", Some(seen))] {
             if let Some(value) = value {
-                let value = hanging(value, 4 + label.len() + 2);
+                let value = indent_continuation(value, 4 + label.len() + 2);
                 self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
             }
         }
     }
 
     fn indented(&mut self, indent: usize, value: &str) {
-        self.line(&format!("{}{}", " ".repeat(indent), hanging(value, indent)));
+        self.line(&format!(
+            "{}{}",
+            " ".repeat(indent),
+            indent_continuation(value, indent)
+        ));
     }
 
     fn line(&mut self, line: &str) {
@@ -282,8 +288,8 @@ impl Text {
 
 /// Indents all lines but the first, and removes escape sequences that a dump or a program
 /// contained.
-fn hanging(text: &str, indent: usize) -> String {
-    let text = plain(text);
+fn indent_continuation(text: &str, indent: usize) -> String {
+    let text = strip_colours(text);
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
@@ -292,25 +298,25 @@ fn hanging(text: &str, indent: usize) -> String {
 mod tests {
     use super::*;
     use crate::fixture;
-    use svclab_runner::results::Trouble;
+    use svclab_runner::results::ErrorKind;
 
     #[test]
-    fn what_others_wrote_does_not_steer_a_terminal() {
+    fn details_escape_sequences_are_removed() {
         let message = "before\x1b[2J\x1b]0;title\x07 after".to_owned();
         let case = CaseResult {
-            result: Outcome::Error,
+            result: CaseStatus::Error,
             error: Some(RunError {
-                trouble: Trouble::Input,
+                trouble: ErrorKind::Input,
                 message: message.clone(),
                 remedy: Some(message),
             }),
             ..fixture::passed("lab/case")
         };
-        let telling = Telling {
+        let renderer = CaseRenderer {
             verbose: false,
-            again: "svclab run",
+            rerun_command: "svclab run",
         };
-        let details = telling.details(&case);
+        let details = renderer.details(&case);
         assert!(!details.contains("\x1b[2J") && !details.contains('\x07'));
         assert!(
             details.contains("before") && details.contains(" after"),
@@ -319,11 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_failed_says_why_it_was_expected_and_where() {
-        let telling = Telling {
+    fn details_failed_flow_has_reason_and_location() {
+        let renderer = CaseRenderer {
             verbose: false,
-            again: "svclab run",
+            rerun_command: "svclab run",
         };
-        insta::assert_snapshot!(telling.plain_details(&fixture::failed_flow()));
+        insta::assert_snapshot!(renderer.plain_details(&fixture::failed_flow()));
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use super::words;
-use svclab_runner::certify::{Certificate, Part};
+use svclab_runner::certify::{Certificate, Section};
 
 /// Number of digits shown of a digest.
-const DIGITS: usize = 12;
+const DIGEST_DIGITS: usize = 12;
 
 /// Maximum number of lines shown per part; the others are counted.
-const SHOWN: usize = 20;
+const MAX_LINES: usize = 20;
 
 /// Renders a certificate. The first line is a summary; the text ends with a newline.
-pub(super) fn text(certificate: &Certificate) -> String {
+pub(super) fn render_text(certificate: &Certificate) -> String {
     let mut text = format!("{}\n", headline(certificate));
     for (part, why) in &certificate.unread {
         let _ = writeln!(text, "  not read: {part}: {why}");
@@ -34,7 +34,7 @@ pub(super) fn text(certificate: &Certificate) -> String {
 /// Renders the summary in one line.
 pub(super) fn headline(certificate: &Certificate) -> String {
     if certificate.unchanged {
-        let digest = certificate.after.get(..DIGITS).unwrap_or_default();
+        let digest = certificate.after.get(..DIGEST_DIGITS).unwrap_or_default();
         let entries: usize = certificate.compared.values().sum();
         let plural = if entries == 1 { "entry" } else { "entries" };
         return format!(
@@ -45,19 +45,19 @@ pub(super) fn headline(certificate: &Certificate) -> String {
         .changes
         .keys()
         .copied()
-        .map(Part::word)
+        .map(Section::name)
         .collect();
     format!(
         "certificate: this machine is not as it was before: {}",
-        words::and(&parts)
+        words::join_and(&parts)
     )
 }
 
 fn list(text: &mut String, sign: char, lines: &[String]) {
-    for line in lines.iter().take(SHOWN) {
+    for line in lines.iter().take(MAX_LINES) {
         let _ = writeln!(text, "    {sign} {line}");
     }
-    if let more @ 1.. = lines.len().saturating_sub(SHOWN) {
+    if let more @ 1.. = lines.len().saturating_sub(MAX_LINES) {
         let _ = writeln!(text, "    {sign} and {more} more");
     }
 }
@@ -68,11 +68,11 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn what_was_left_and_what_was_not_read_is_told() {
+    fn certificate_changes_and_errors_are_rendered() {
         insta::assert_snapshot!(format!(
             "{}{}",
-            text(&fixture::certificate()),
-            text(&fixture::broken_certificate())
+            render_text(&fixture::certificate()),
+            render_text(&fixture::broken_certificate())
         ));
     }
 
@@ -86,9 +86,9 @@ mod tests {
                 let mut results = fixture::results();
                 let headline = headline(&certificate);
                 results.certificate = Some(certificate.clone());
-                let over = Event::Over {
+                let over = Event::RunEnded {
                     results: Box::new(results),
-                    took: std::time::Duration::ZERO,
+                    duration: std::time::Duration::ZERO,
                 };
                 let mut out = Vec::new();
                 let mut writer = format.writer(&mut out, Options::default());
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn certificate_long_list_is_cut() {
         let mut certificate = fixture::broken_certificate();
-        let change = certificate.changes.get_mut(&Part::Links).unwrap();
+        let change = certificate.changes.get_mut(&Section::Links).unwrap();
         change.come = (0..25).map(|n| format!("link {n}")).collect();
-        let text = text(&certificate);
+        let text = render_text(&certificate);
         assert!(text.contains("link 19\n    + and 5 more\n"), "{text}");
         assert!(!text.contains("link 20"), "{text}");
     }

@@ -17,7 +17,7 @@ use svclab_diagnostic::exit_code;
 use svclab_judge::{ClaimOutcome, ClaimVerdict};
 use svclab_runner::results::Results;
 
-pub use differ::{Differing, differing};
+pub use differ::{DifferingClaim, find_differing};
 pub use print::{Layout, print};
 
 /// Name and version of the JSON format.
@@ -47,13 +47,13 @@ pub struct ClaimLine {
     pub says: Option<String>,
     /// Status of the claim.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: ClaimStatus,
 }
 
 /// Status of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "camelCase")]
-pub enum Standing {
+pub enum ClaimStatus {
     /// All cases with this claim confirm it.
     Confirmed {
         /// Cases that confirm the claim.
@@ -120,7 +120,7 @@ pub struct Claims {
 }
 
 /// Results for one claim, with their case names.
-type Said<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
+type ClaimResults<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
 
 /// Determines the status of each claim that is declared or has results, in natural order of the
 /// identifiers: `S0-2`, `S0-10`, `S1-1`.
@@ -128,27 +128,36 @@ type Said<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
 /// A case without the expected result decides nothing. Its claims stay unsettled, even if other
 /// cases agree. Results have priority over a declaration that a claim cannot be checked.
 #[must_use]
-pub fn tally(results: &Results, declared: &[Declared<'_>]) -> Vec<ClaimLine> {
-    let mut all: BTreeMap<natural::Key<'_>, (Option<&Declared<'_>>, Said<'_>)> = BTreeMap::new();
+pub fn determine_statuses(results: &Results, declared: &[Declared<'_>]) -> Vec<ClaimLine> {
+    let mut results_by_claim: BTreeMap<
+        natural::NaturalKey<'_>,
+        (Option<&Declared<'_>>, ClaimResults<'_>),
+    > = BTreeMap::new();
     for claim in declared {
-        let (known, _) = all.entry(natural::Key(claim.id)).or_default();
+        let (declaration, _) = results_by_claim
+            .entry(natural::NaturalKey(claim.id))
+            .or_default();
         // Uses the first declaration, or the first with a reason.
-        if known.is_none_or(|known| known.not_checkable.is_none() && claim.not_checkable.is_some())
+        if declaration
+            .is_none_or(|known| known.not_checkable.is_none() && claim.not_checkable.is_some())
         {
-            *known = Some(claim);
+            *declaration = Some(claim);
         }
     }
     for case in &results.cases {
         for outcome in &case.claims {
-            let (_, said) = all.entry(natural::Key(&outcome.id)).or_default();
-            said.push((&case.case, outcome));
+            let (_, claim_results) = results_by_claim
+                .entry(natural::NaturalKey(&outcome.id))
+                .or_default();
+            claim_results.push((&case.case, outcome));
         }
     }
-    all.into_iter()
-        .map(|(id, (claim, said))| ClaimLine {
+    results_by_claim
+        .into_iter()
+        .map(|(id, (claim, claim_results))| ClaimLine {
             id: id.0.to_owned(),
             says: claim.map(|claim| claim.says.to_owned()),
-            standing: standing(&said, claim.and_then(|claim| claim.not_checkable)),
+            standing: claim_status(&claim_results, claim.and_then(|claim| claim.not_checkable)),
         })
         .collect()
 }
@@ -166,7 +175,7 @@ pub fn document(claims: Vec<ClaimLine>) -> Claims {
 /// else 0. A refuted claim is a finding and not a failure.
 #[must_use]
 pub fn exit_code(claims: &[ClaimLine]) -> u8 {
-    let unsettled = |claim: &ClaimLine| matches!(claim.standing, Standing::Unsettled { .. });
+    let unsettled = |claim: &ClaimLine| matches!(claim.standing, ClaimStatus::Unsettled { .. });
     if claims.iter().any(unsettled) {
         exit_code::FAILED
     } else {
@@ -174,9 +183,9 @@ pub fn exit_code(claims: &[ClaimLine]) -> u8 {
     }
 }
 
-fn standing(said: &Said<'_>, not_checkable: Option<&str>) -> Standing {
+fn claim_status(results: &ClaimResults<'_>, not_checkable: Option<&str>) -> ClaimStatus {
     let cases = |verdict| -> Vec<String> {
-        let cases: IndexSet<&str> = said
+        let cases: IndexSet<&str> = results
             .iter()
             .filter(|(_, outcome)| outcome.verdict == verdict)
             .map(|(case, _)| *case)
@@ -190,23 +199,23 @@ fn standing(said: &Said<'_>, not_checkable: Option<&str>) -> Standing {
     ]
     .map(cases);
     match (not_checkable, confirmed.is_empty(), refuted.is_empty()) {
-        _ if !unsettled.is_empty() => Standing::Unsettled { cases: unsettled },
-        (Some(reason), true, true) => Standing::NotCheckable {
+        _ if !unsettled.is_empty() => ClaimStatus::Unsettled { cases: unsettled },
+        (Some(reason), true, true) => ClaimStatus::NotCheckable {
             reason: reason.to_owned(),
         },
-        (None, true, true) => Standing::Unsettled { cases: Vec::new() },
-        (_, false, true) => Standing::Confirmed { cases: confirmed },
-        (_, true, false) => Standing::Refuted {
+        (None, true, true) => ClaimStatus::Unsettled { cases: Vec::new() },
+        (_, false, true) => ClaimStatus::Confirmed { cases: confirmed },
+        (_, true, false) => ClaimStatus::Refuted {
             cases: refuted,
-            seen: said.iter().find_map(|(_, outcome)| outcome.seen.clone()),
+            seen: results.iter().find_map(|(_, outcome)| outcome.seen.clone()),
         },
-        (_, false, false) => partly(said),
+        (_, false, false) => partly(results),
     }
 }
 
-fn partly(said: &Said<'_>) -> Standing {
+fn partly(results: &ClaimResults<'_>) -> ClaimStatus {
     let mut parts: IndexMap<Option<&str>, Part> = IndexMap::new();
-    for (case, outcome) in said {
+    for (case, outcome) in results {
         let part = parts
             .entry(outcome.part.as_deref())
             .or_insert_with_key(|label| Part {
@@ -227,7 +236,7 @@ fn partly(said: &Said<'_>) -> Standing {
     }
     let mut parts: Vec<Part> = parts.into_values().collect();
     parts.sort_by_key(|part| part.part.is_some());
-    Standing::Partly { parts }
+    ClaimStatus::Partly { parts }
 }
 
 #[cfg(test)]
@@ -262,17 +271,18 @@ mod tests {
         }
     }
 
-    fn one(cases: Vec<CaseResult>, not_checkable: Option<&str>) -> Standing {
+    fn single_status(cases: Vec<CaseResult>, not_checkable: Option<&str>) -> ClaimStatus {
         let results = Results::new(BTreeMap::new(), cases);
-        let lines = tally(&results, &[declared("S1-1", not_checkable)]);
+        let lines = determine_statuses(&results, &[declared("S1-1", not_checkable)]);
         assert_eq!(lines.len(), 1);
         lines.into_iter().next().unwrap().standing
     }
 
     use ClaimVerdict::{Confirmed, Refuted, Unsettled};
 
-    fn said(of: &[(&str, ClaimVerdict, &str)]) -> Vec<CaseResult> {
-        of.iter()
+    fn cases_with(results: &[(&str, ClaimVerdict, &str)]) -> Vec<CaseResult> {
+        results
+            .iter()
             .map(|(name, verdict, part)| {
                 let seen = if *verdict == Refuted { *name } else { "" };
                 case(name, vec![outcome("S1-1", *verdict, part, seen)])
@@ -281,30 +291,33 @@ mod tests {
     }
 
     #[test]
-    fn one_case_that_went_astray_unsettles_a_claim() {
-        let cases = said(&[
+    fn tally_unexpected_case_unsettles_claim() {
+        let cases = cases_with(&[
             ("l/a", Confirmed, ""),
             ("l/b", Unsettled, ""),
             ("l/c", Refuted, ""),
         ]);
         let cases_unsettled = vec!["l/b".to_owned()];
         assert_eq!(
-            one(cases, Some("why")),
-            Standing::Unsettled {
+            single_status(cases, Some("why")),
+            ClaimStatus::Unsettled {
                 cases: cases_unsettled
             }
         );
     }
 
     #[test]
-    fn agreement_confirms_or_refutes() {
-        let cases = said(&[("l/a", Confirmed, ""), ("l/b", Confirmed, "p")]);
+    fn tally_agreeing_cases_confirm_or_refute() {
+        let cases = cases_with(&[("l/a", Confirmed, ""), ("l/b", Confirmed, "p")]);
         let both = || vec!["l/a".to_owned(), "l/b".to_owned()];
-        assert_eq!(one(cases, None), Standing::Confirmed { cases: both() });
-        let cases = said(&[("l/a", Refuted, ""), ("l/b", Refuted, "p")]);
         assert_eq!(
-            one(cases, None),
-            Standing::Refuted {
+            single_status(cases, None),
+            ClaimStatus::Confirmed { cases: both() }
+        );
+        let cases = cases_with(&[("l/a", Refuted, ""), ("l/b", Refuted, "p")]);
+        assert_eq!(
+            single_status(cases, None),
+            ClaimStatus::Refuted {
                 cases: both(),
                 seen: Some("l/a".to_owned())
             }
@@ -312,20 +325,20 @@ mod tests {
     }
 
     #[test]
-    fn what_no_case_speaks_of_is_unsettled_unless_there_is_a_reason() {
+    fn tally_claim_without_cases_is_unsettled() {
         assert_eq!(
-            one(Vec::new(), None),
-            Standing::Unsettled { cases: Vec::new() }
+            single_status(Vec::new(), None),
+            ClaimStatus::Unsettled { cases: Vec::new() }
         );
         let reason = "a matter of taste".to_owned();
         assert_eq!(
-            one(Vec::new(), Some(&reason)),
-            Standing::NotCheckable { reason }
+            single_status(Vec::new(), Some(&reason)),
+            ClaimStatus::NotCheckable { reason }
         );
     }
 
     #[test]
-    fn what_cases_say_of_a_part_stands_together() {
+    fn tally_disagreeing_parts_are_grouped() {
         let part = |label: Option<&str>, confirmed: &[&str], refuted: &[&str]| Part {
             part: label.map(str::to_owned),
             confirmed: confirmed.iter().map(|&case| case.to_owned()).collect(),
@@ -337,7 +350,7 @@ mod tests {
                 })
                 .collect(),
         };
-        let cases = said(&[
+        let cases = cases_with(&[
             ("l/a", Confirmed, "the source"),
             ("l/b", Confirmed, "the source"),
             ("l/c", Refuted, "the port"),
@@ -346,8 +359,8 @@ mod tests {
             ("l/f", Refuted, ""),
         ]);
         assert_eq!(
-            one(cases, None),
-            Standing::Partly {
+            single_status(cases, None),
+            ClaimStatus::Partly {
                 parts: vec![
                     part(None, &[], &["l/f"]),
                     part(Some("the source"), &["l/a", "l/b"], &[]),
@@ -359,32 +372,35 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_several_labs_has_one_line_in_its_natural_place() {
+    fn tally_claims_are_unique_and_in_natural_order() {
         let ids = |declared: &[Declared<'_>], cases| -> Vec<String> {
             let results = Results::new(BTreeMap::new(), cases);
-            let lines = tally(&results, declared);
+            let lines = determine_statuses(&results, declared);
             lines.into_iter().map(|line| line.id).collect()
         };
-        let all = ["S1-18", "S0-10", "S0-2", "S1-18"].map(|id| declared(id, None));
+        let declared_claims = ["S1-18", "S0-10", "S0-2", "S1-18"].map(|id| declared(id, None));
         let stray = case("l/a", vec![outcome("S0-3", Confirmed, "", "")]);
-        assert_eq!(ids(&all, vec![stray]), ["S0-2", "S0-3", "S0-10", "S1-18"]);
+        assert_eq!(
+            ids(&declared_claims, vec![stray]),
+            ["S0-2", "S0-3", "S0-10", "S1-18"]
+        );
     }
 
     #[test]
-    fn only_an_unsettled_claim_fails_a_run() {
+    fn exit_code_unsettled_claim_is_one() {
         let line = |standing| ClaimLine {
             id: "S1-1".to_owned(),
             says: None,
             standing,
         };
-        let refuted = line(one(said(&[("l/a", Refuted, "")]), None));
+        let refuted = line(single_status(cases_with(&[("l/a", Refuted, "")]), None));
         assert_eq!(exit_code(std::slice::from_ref(&refuted)), 0);
-        let unsettled = line(Standing::Unsettled { cases: Vec::new() });
+        let unsettled = line(ClaimStatus::Unsettled { cases: Vec::new() });
         assert_eq!(exit_code(&[refuted, unsettled]), 1);
     }
 
     #[test]
-    fn the_document_reads_back() {
+    fn document_json_roundtrip_is_equal() {
         let document = document(fixture::claims());
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Claims>(&json).unwrap(), document);

@@ -2,43 +2,45 @@
 
 use std::collections::BTreeMap;
 
-use svclab_journey::journey::{End, Flight};
-use svclab_judge::{place, rewriting};
-use svclab_runner::results::journeys::Told;
+use svclab_journey::journey::{End, PacketPath};
+use svclab_judge::{describe_rewrite, describe_rule};
+use svclab_runner::results::journeys::ExplainedJourney;
 
 /// Returns by packet index, from 0, what rewrote or dropped the packet.
 #[must_use]
-pub fn comments(connections: &[Told]) -> BTreeMap<usize, String> {
+pub fn comments(connections: &[ExplainedJourney]) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for connection in connections {
         for flight in &connection.journey.flights {
-            for (packet, said) in of_flight(flight) {
-                let own = comments.entry(packet).or_default();
+            for (packet, comment) in path_comments(flight) {
+                let packet_comments = comments.entry(packet).or_default();
                 // A packet may belong to several connections.
-                if !own.contains(&said) {
-                    own.push(said);
+                if !packet_comments.contains(&comment) {
+                    packet_comments.push(comment);
                 }
             }
         }
     }
     comments
         .into_iter()
-        .map(|(packet, said)| (packet, said.join("; ")))
+        .map(|(packet, texts)| (packet, texts.join("; ")))
         .collect()
 }
 
-fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
-    let mut said = Vec::new();
+fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
+    let mut comments = Vec::new();
     for hop in &flight.hops {
-        let Some(by) = rewriting(hop) else { continue };
+        let Some(by) = describe_rewrite(hop) else {
+            continue;
+        };
         // The packet as sent or, if it was for a local socket, as received.
         let after = hop.seen.iter().find(|seen| seen.out).or(hop.seen.last());
         if let Some(seen) = after {
             let rules: Vec<String> = match &hop.rewritten {
-                Some(svclab_journey::journey::Rewritten::ByRules(at)) => at
+                Some(svclab_journey::journey::Rewrite::ByRules(indices)) => indices
                     .iter()
-                    .filter_map(|at| hop.met.get(*at))
-                    .map(|step| place(step, hop))
+                    .filter_map(|index| hop.met.get(*index))
+                    .map(|step| describe_rule(step, hop))
                     .collect(),
                 _ => Vec::new(),
             };
@@ -47,7 +49,7 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
             } else {
                 format!("by {}", rules.join(", "))
             };
-            said.push((
+            comments.push((
                 seen.packet,
                 format!(
                     "rewritten in {}: {} became {}, {by}",
@@ -57,19 +59,22 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
         }
     }
     let Some(hop) = flight.hops.last() else {
-        return said;
+        return comments;
     };
     let end = match &flight.end {
-        End::ByRule => hop
-            .met
-            .last()
-            .map(|step| format!("dropped in {} by {}", hop.namespace, place(step, hop))),
+        End::ByRule => hop.met.last().map(|step| {
+            format!(
+                "dropped in {} by {}",
+                hop.namespace,
+                describe_rule(step, hop)
+            )
+        }),
         End::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
-        End::Counted { counter, by, .. } => Some(format!(
+        End::CountedDrop { counter, by, .. } => Some(format!(
             "lost in {}, where the kernel counted {counter} +{by}",
             hop.namespace
         )),
-        End::Gone => Some(format!("nobody got it from {}", hop.namespace)),
+        End::NotReceived => Some(format!("nobody got it from {}", hop.namespace)),
         End::Waiting(neighbour) => Some(format!(
             "still waited in {} for the hardware address of {neighbour}",
             hop.namespace
@@ -81,7 +86,7 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
         End::Delivered | End::Answered(_) => None,
     };
     if let (Some(end), Some(seen)) = (end, hop.seen.last()) {
-        said.push((seen.packet, end));
+        comments.push((seen.packet, end));
     }
-    said
+    comments
 }

@@ -7,9 +7,9 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::words::and;
+use super::words::join_and;
 use svclab_diagnostic::printable::one_line;
-use svclab_dump::{Change, Difference, Owner, Side};
+use svclab_dump::{Difference, DumpChange, Owner, Side};
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
@@ -54,7 +54,7 @@ impl Document {
     /// only in the second, `~` moved, `!` has another value. Each line has the line number of the
     /// file and the owner.
     #[must_use]
-    pub fn human(&self, colour: bool) -> String {
+    pub fn render_text(&self, colour: bool) -> String {
         let mut text = String::new();
         let Self {
             first,
@@ -64,14 +64,22 @@ impl Document {
             ..
         } = self;
         if differences.is_empty() {
-            let _ = writeln!(text, "no difference in {}", and(compared));
+            let _ = writeln!(text, "no difference in {}", join_and(compared));
             return text;
         }
         let styles = Styles::new(colour);
-        let _ = writeln!(text, "{}", styles.minus(&format!("--- {}", shown(first))));
-        let _ = writeln!(text, "{}", styles.plus(&format!("+++ {}", shown(second))));
+        let _ = writeln!(
+            text,
+            "{}",
+            styles.minus(&format!("--- {}", sanitize(first)))
+        );
+        let _ = writeln!(
+            text,
+            "{}",
+            styles.plus(&format!("+++ {}", sanitize(second)))
+        );
         for place in differences.chunk_by(|a, b| a.place == b.place) {
-            tell_place(&mut text, &styles, place);
+            push_location(&mut text, &styles, place);
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for difference in differences {
@@ -81,34 +89,39 @@ impl Document {
             .iter()
             .map(|(program, count)| format!("{count} in {program}"))
             .collect();
-        let all = differences.len();
-        let s = if all == 1 { "" } else { "s" };
-        let _ = writeln!(text, "\n{all} difference{s}: {}", and(&counts));
+        let count = differences.len();
+        let s = if count == 1 { "" } else { "s" };
+        let _ = writeln!(text, "\n{count} difference{s}: {}", join_and(&counts));
         text
     }
 }
 
-fn tell_place(text: &mut String, styles: &Styles, differences: &[Difference]) {
+fn push_location(text: &mut String, styles: &Styles, differences: &[Difference]) {
     let Some(head) = differences.first() else {
         return;
     };
     // A common owner is printed once.
-    let one = differences
+    let has_common_owner = differences
         .iter()
         .all(|difference| difference.owner == head.owner);
-    let owner = head.owner.as_ref().filter(|_| one);
+    let owner = head.owner.as_ref().filter(|_| has_common_owner);
     let title = match owner {
         Some(owner) => format!("{} ({owner})", head.place),
         None => head.place.to_string(),
     };
-    let _ = writeln!(text, "\n{}", styles.bold(&shown(&title)));
+    let _ = writeln!(text, "\n{}", styles.bold(&sanitize(&title)));
     for Difference { change, owner, .. } in differences {
-        tell_change(text, styles, change, owner.as_ref().filter(|_| !one));
+        push_change(
+            text,
+            styles,
+            change,
+            owner.as_ref().filter(|_| !has_common_owner),
+        );
     }
 }
 
 /// Adds one line: sign, line number, object and owner.
-fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Option<&Owner>) {
+fn push_change(text: &mut String, styles: &Styles, change: &DumpChange, owner: Option<&Owner>) {
     let line = |line: u32| {
         if line == 0 {
             String::new()
@@ -117,37 +130,42 @@ fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Optio
         }
     };
     let owner = owner.map_or(String::new(), |owner| {
-        format!("  ({})", shown(&owner.to_string()))
+        format!("  ({})", sanitize(&owner.to_string()))
     });
-    let said = match change {
-        Change::Whole { only, line: at } => {
+    let rendered = match change {
+        DumpChange::Whole { only, line: number } => {
             let which = match only {
                 Side::First => "only the first has it",
                 Side::Second => "only the second has it",
             };
-            let said = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*at));
-            styles.of(*only, &said)
+            let text = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*number));
+            styles.paint_side(*only, &text)
         }
-        Change::Item {
+        DumpChange::Item {
             only,
             item,
-            line: at,
+            line: number,
         } => {
-            let said = format!("{} {:>5}  {}{owner}", only.sign(), line(*at), shown(item));
-            styles.of(*only, &said)
+            let text = format!(
+                "{} {:>5}  {}{owner}",
+                only.sign(),
+                line(*number),
+                sanitize(item)
+            );
+            styles.paint_side(*only, &text)
         }
-        Change::Moved {
+        DumpChange::Moved {
             item,
             first,
             second,
         } => {
-            let item = shown(item);
+            let item = sanitize(item);
             styles.changed(&format!(
                 "~ {:>5}  {item}  (moved to line {second}){owner}",
                 line(*first)
             ))
         }
-        Change::Value {
+        DumpChange::Value {
             what,
             first,
             second,
@@ -155,17 +173,17 @@ fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Optio
             let value = |value: &Option<String>| match value.as_deref() {
                 None => "none".to_owned(),
                 Some("") => "nothing".to_owned(),
-                Some(value) => shown(value),
+                Some(value) => sanitize(value),
             };
-            let (what, first, second) = (shown(what), value(first), value(second));
+            let (what, first, second) = (sanitize(what), value(first), value(second));
             styles.changed(&format!("! {what}: {first}, then {second}{owner}"))
         }
     };
-    let _ = writeln!(text, "  {said}");
+    let _ = writeln!(text, "  {rendered}");
 }
 
 /// Removes control characters from a text of a file.
-fn shown(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     one_line(text).into_owned()
 }
 
@@ -179,7 +197,7 @@ impl Styles {
         Self { colour }
     }
 
-    fn painted(&self, style: Style, text: &str) -> String {
+    fn paint(&self, style: Style, text: &str) -> String {
         if self.colour {
             format!("{style}{text}{style:#}")
         } else {
@@ -188,22 +206,22 @@ impl Styles {
     }
 
     fn minus(&self, text: &str) -> String {
-        self.painted(AnsiColor::Red.on_default(), text)
+        self.paint(AnsiColor::Red.on_default(), text)
     }
 
     fn plus(&self, text: &str) -> String {
-        self.painted(AnsiColor::Green.on_default(), text)
+        self.paint(AnsiColor::Green.on_default(), text)
     }
 
     fn changed(&self, text: &str) -> String {
-        self.painted(AnsiColor::Yellow.on_default(), text)
+        self.paint(AnsiColor::Yellow.on_default(), text)
     }
 
     fn bold(&self, text: &str) -> String {
-        self.painted(Style::new().bold(), text)
+        self.paint(Style::new().bold(), text)
     }
 
-    fn of(&self, side: Side, text: &str) -> String {
+    fn paint_side(&self, side: Side, text: &str) -> String {
         match side {
             Side::First => self.minus(text),
             Side::Second => self.plus(text),
@@ -219,11 +237,11 @@ pub(super) mod tests {
     fn dump(files: &[(&str, &str)]) -> NodeDump {
         let files = files.iter().map(|(name, text)| File {
             name: (*name).to_owned(),
-            format: svclab_ruleset::tool::Format::of_name(name),
+            format: svclab_ruleset::tool::Format::from_file_name(name),
             text: (*text).to_owned(),
         });
-        let read = NodeDump::read(files.collect());
-        assert!(read.is_whole(), "{:?}", read.diagnostics);
+        let read = NodeDump::parse(files.collect());
+        assert!(read.has_no_errors(), "{:?}", read.diagnostics);
         read.dump
     }
 
@@ -305,27 +323,27 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn differences_read_as_a_diff() {
-        insta::assert_snapshot!(document().human(false));
+    fn render_text_looks_like_a_diff() {
+        insta::assert_snapshot!(document().render_text(false));
     }
 
     #[test]
-    fn colours_add_nothing_that_one_has_to_see() {
-        let (plain, coloured) = (document().human(false), document().human(true));
+    fn render_text_colours_add_no_information() {
+        let (plain, coloured) = (document().render_text(false), document().render_text(true));
         assert!(!plain.contains('\x1b') && coloured.contains('\x1b'));
         assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), plain);
     }
 
     #[test]
-    fn programs_read_the_same() {
+    fn document_json_matches_snapshot() {
         insta::assert_snapshot!(serde_json::to_string_pretty(&document()).unwrap());
     }
 
     #[test]
-    fn nothing_that_differs_is_told_with_what_was_compared() {
+    fn render_text_no_difference_lists_compared() {
         let compared = vec!["iptables-save".to_owned(), "ipset save".to_owned()];
         let document = Document::new("a", "b", compared, Vec::new());
-        insta::assert_snapshot!(document.human(false), @"no difference in iptables-save and ipset save");
+        insta::assert_snapshot!(document.render_text(false), @"no difference in iptables-save and ipset save");
         assert!(document.same);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_runner::kernel::doctor::{Diagnosis, GuestDiagnosis, Health};
+use svclab_runner::kernel::doctor::{CheckStatus, Diagnosis, GuestDiagnosis};
 use svclab_runner::kernel::guest::Kvm;
 
 /// Name and version of the JSON format.
@@ -32,7 +32,7 @@ pub struct Document {
 pub fn document(diagnosis: &Diagnosis) -> Document {
     Document {
         schema: SCHEMA.to_owned(),
-        ok: diagnosis.is_well(),
+        ok: diagnosis.can_run_all_labs(),
         modprobe: diagnosis.modprobe(),
         diagnosis: diagnosis.clone(),
     }
@@ -40,26 +40,26 @@ pub fn document(diagnosis: &Diagnosis) -> Document {
 
 /// Renders the diagnosis as text.
 #[must_use]
-pub fn human(diagnosis: &Diagnosis) -> String {
+pub fn render_text(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
-    let who = if diagnosis.root {
+    let privilege = if diagnosis.root {
         "as root, whose labs are built by a user without privileges"
     } else {
         "without root"
     };
     match &diagnosis.surroundings {
         Some(found) => {
-            let _ = writeln!(text, "Linux {}, {who}", found.kernel);
+            let _ = writeln!(text, "Linux {}, {privilege}", found.kernel);
             let width = found.tools.keys().map(String::len).max().unwrap_or(0);
             for (program, version) in &found.tools {
                 let _ = writeln!(text, "  {program:width$}  {version}");
             }
         }
         None => {
-            let _ = writeln!(text, "No agent came up, {who}");
+            let _ = writeln!(text, "No agent came up, {privilege}");
         }
     }
-    tell_of_guests(&mut text, &diagnosis.guest);
+    push_guest(&mut text, &diagnosis.guest);
     let longest = diagnosis
         .findings
         .iter()
@@ -67,16 +67,26 @@ pub fn human(diagnosis: &Diagnosis) -> String {
     let width = longest.max().unwrap_or(0);
     let _ = writeln!(text, "\n  {:width$}  host  guest", "");
     for finding in &diagnosis.findings {
-        let (host, guest) = (word(finding.host.state), word(finding.guest.state));
+        let (host, guest) = (
+            state_word(finding.host.state),
+            state_word(finding.guest.state),
+        );
         let _ = writeln!(text, "  {:width$}  {host:4}  {guest}", finding.feature);
-        for (way, name) in [(&finding.host, "host"), (&finding.guest, "guest")] {
+        for (availability, name) in [(&finding.host, "host"), (&finding.guest, "guest")] {
             // A missing guest is reported above.
-            if !(way.reason.is_empty() || name == "guest" && diagnosis.guest.kernel.is_none()) {
-                tell(&mut text, name, &way.reason, way.remedy.as_deref());
+            if !(availability.reason.is_empty()
+                || name == "guest" && diagnosis.guest.kernel.is_none())
+            {
+                push_reason(
+                    &mut text,
+                    name,
+                    &availability.reason,
+                    availability.remedy.as_deref(),
+                );
             }
         }
     }
-    text.push_str(if diagnosis.is_well() {
+    text.push_str(if diagnosis.can_run_all_labs() {
         "\nThis machine can run every lab.\n"
     } else {
         "\nThis machine cannot run every lab: some things above have neither way.\n"
@@ -90,7 +100,7 @@ pub fn human(diagnosis: &Diagnosis) -> String {
     text
 }
 
-fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
+fn push_guest(text: &mut String, guest: &GuestDiagnosis) {
     let qemu = guest.qemu.as_deref();
     let qemu = qemu.map_or_else(String::new, |version| format!(" by QEMU {version}"));
     let kvm = match guest.kvm {
@@ -115,7 +125,7 @@ fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
         );
     }
     if !guest.reason.is_empty() {
-        tell(text, "", &guest.reason, guest.remedy.as_deref());
+        push_reason(text, "", &guest.reason, guest.remedy.as_deref());
     }
     if guest.kvm == Some(Kvm::Forbidden) {
         let remedy = "add this user to the group of /dev/kvm (`usermod -aG kvm USER`), and guests are faster";
@@ -123,15 +133,15 @@ fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
     }
 }
 
-const fn word(state: Health) -> &'static str {
+const fn state_word(state: CheckStatus) -> &'static str {
     match state {
-        Health::Works => "yes",
-        Health::Lacking | Health::Fails => "no",
-        Health::Untried => "?",
+        CheckStatus::Works => "yes",
+        CheckStatus::Lacking | CheckStatus::Fails => "no",
+        CheckStatus::Untried => "?",
     }
 }
 
-fn tell(text: &mut String, name: &str, reason: &str, remedy: Option<&str>) {
+fn push_reason(text: &mut String, name: &str, reason: &str, remedy: Option<&str>) {
     let mut lines = reason.lines();
     let first = lines.next().unwrap_or_default();
     let label = if name.is_empty() {
@@ -153,11 +163,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use svclab_model::evidence::Surroundings;
-    use svclab_runner::kernel::doctor::{Finding, Way};
+    use svclab_model::evidence::Environment;
+    use svclab_runner::kernel::doctor::{Availability, Finding};
 
-    fn way(state: Health, reason: &str) -> Way {
-        Way {
+    fn availability(state: CheckStatus, reason: &str) -> Availability {
+        Availability {
             state,
             reason: reason.to_owned(),
             remedy: None,
@@ -165,7 +175,7 @@ mod tests {
         }
     }
 
-    fn finding(feature: &str, host: Way, guest: Way) -> Finding {
+    fn finding(feature: &str, host: Availability, guest: Availability) -> Finding {
         Finding {
             feature: feature.to_owned(),
             needed: true,
@@ -174,12 +184,12 @@ mod tests {
         }
     }
 
-    fn works() -> Way {
-        way(Health::Works, "")
+    fn works() -> Availability {
+        availability(CheckStatus::Works, "")
     }
 
-    fn surroundings() -> Surroundings {
-        Surroundings {
+    fn surroundings() -> Environment {
+        Environment {
             kernel: "6.18.44".to_owned(),
             tools: BTreeMap::from([
                 (
@@ -194,8 +204,8 @@ mod tests {
         }
     }
 
-    fn ill() -> Diagnosis {
-        let untried = || way(Health::Untried, "there is no guest");
+    fn broken_diagnosis() -> Diagnosis {
+        let untried = || availability(CheckStatus::Untried, "there is no guest");
         Diagnosis {
             root: true,
             surroundings: Some(surroundings()),
@@ -209,14 +219,14 @@ mod tests {
                 finding("network namespaces", works(), untried()),
                 finding(
                     "vxlan tunnels",
-                    Way {
+                    Availability {
                         remedy: Some(
                             "run `modprobe vxlan` as root\nrun `apt-get install ipset`, or your distribution's equivalent, as root"
                                 .to_owned(),
                         ),
                         modules: vec!["vxlan".to_owned()],
-                        ..way(
-                            Health::Lacking,
+                        ..availability(
+                            CheckStatus::Lacking,
                             "not loaded: vxlan; not installed: ipset",
                         )
                     },
@@ -224,18 +234,18 @@ mod tests {
                 ),
                 finding(
                     "IPv6",
-                    way(
-                        Health::Fails,
+                    availability(
+                        CheckStatus::Fails,
                         "ip6tables-nft-restore refused its input in one; it said:\nline 3: RULE_APPEND failed",
                     ),
                     untried(),
                 ),
-                finding("bridges", way(Health::Untried, "the agent was lost"), untried()),
+                finding("bridges", availability(CheckStatus::Untried, "the agent was lost"), untried()),
                 finding(
                     "IPVS",
-                    Way {
+                    Availability {
                         modules: vec!["ip_vs".to_owned(), "vxlan".to_owned()],
-                        ..way(Health::Lacking, "not loaded: ip_vs; svclab runs without root")
+                        ..availability(CheckStatus::Lacking, "not loaded: ip_vs; svclab runs without root")
                     },
                     untried(),
                 ),
@@ -243,9 +253,9 @@ mod tests {
                     needed: false,
                     ..finding(
                         "drops and their reasons",
-                        Way {
+                        Availability {
                             remedy: Some("run svclab as root".to_owned()),
-                            ..way(Health::Lacking, "the kernel does not let svclab trace them")
+                            ..availability(CheckStatus::Lacking, "the kernel does not let svclab trace them")
                         },
                         untried(),
                     )
@@ -254,7 +264,7 @@ mod tests {
         }
     }
 
-    fn well() -> Diagnosis {
+    fn healthy_diagnosis() -> Diagnosis {
         Diagnosis {
             root: false,
             surroundings: Some(surroundings()),
@@ -268,16 +278,23 @@ mod tests {
                 finding("network namespaces", works(), works()),
                 finding(
                     "IPVS",
-                    way(Health::Lacking, "not of this kernel: ip_vs"),
+                    availability(CheckStatus::Lacking, "not of this kernel: ip_vs"),
                     works(),
                 ),
-                finding("bridges", works(), way(Health::Fails, "the guest is full")),
+                finding(
+                    "bridges",
+                    works(),
+                    availability(CheckStatus::Fails, "the guest is full"),
+                ),
                 Finding {
                     needed: false,
                     ..finding(
                         "drops and their reasons",
-                        way(Health::Lacking, "the kernel does not let svclab trace them"),
-                        way(Health::Fails, "this kernel gives no reasons"),
+                        availability(
+                            CheckStatus::Lacking,
+                            "the kernel does not let svclab trace them",
+                        ),
+                        availability(CheckStatus::Fails, "this kernel gives no reasons"),
                     )
                 },
             ],
@@ -285,22 +302,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_matter_is_told_with_what_helps() {
-        insta::assert_snapshot!(human(&ill()));
+    fn render_text_problems_have_help() {
+        insta::assert_snapshot!(render_text(&broken_diagnosis()));
     }
 
     #[test]
-    fn a_machine_that_is_well_is_told_so() {
-        insta::assert_snapshot!(human(&well()));
+    fn render_text_healthy_machine_matches_snapshot() {
+        insta::assert_snapshot!(render_text(&healthy_diagnosis()));
     }
 
     #[test]
-    fn what_is_known_of_kvm_and_kernels_is_told() {
-        let mut told = String::new();
+    fn push_guest_each_kvm_state_is_rendered() {
+        let mut text = String::new();
         for kvm in [Kvm::Works, Kvm::Fails, Kvm::Absent, Kvm::Untried] {
-            let mut diagnosis = well();
+            let mut diagnosis = healthy_diagnosis();
             diagnosis.guest.kvm = Some(kvm);
-            tell_of_guests(&mut told, &diagnosis.guest);
+            push_guest(&mut text, &diagnosis.guest);
         }
         let unfetched = GuestDiagnosis {
             qemu: Some("7.2.22".to_owned()),
@@ -308,25 +325,25 @@ mod tests {
             remedy: Some("run `svclab kernel fetch --boot`".to_owned()),
             ..GuestDiagnosis::default()
         };
-        tell_of_guests(&mut told, &unfetched);
-        insta::assert_snapshot!(told);
+        push_guest(&mut text, &unfetched);
+        insta::assert_snapshot!(text);
     }
 
     #[test]
-    fn without_an_agent_that_is_what_is_told() {
+    fn render_text_without_agent_reports_it() {
         let diagnosis = Diagnosis {
             surroundings: None,
-            ..ill()
+            ..broken_diagnosis()
         };
-        assert!(human(&diagnosis).starts_with("No agent came up, as root"));
+        assert!(render_text(&diagnosis).starts_with("No agent came up, as root"));
     }
 
     #[test]
-    fn the_document_reads_back() {
-        let text = serde_json::to_string_pretty(&document(&ill())).unwrap();
+    fn document_json_roundtrip_is_equal() {
+        let text = serde_json::to_string_pretty(&document(&broken_diagnosis())).unwrap();
         insta::assert_snapshot!(text);
         let read: Document = serde_json::from_str(&text).unwrap();
-        assert_eq!(read.diagnosis, ill());
+        assert_eq!(read.diagnosis, broken_diagnosis());
         assert!(!read.ok);
     }
 }

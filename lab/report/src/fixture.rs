@@ -4,7 +4,7 @@ use svclab_judge::ClaimVerdict;
 use svclab_runner::results::CaseResult;
 pub use svclab_runner::results::fixture::*;
 
-use crate::claims::{ClaimLine, Declared, tally};
+use crate::claims::{ClaimLine, Declared, determine_statuses};
 use crate::{Format, Options};
 
 /// Renders the run in a format.
@@ -65,5 +65,5 @@ pub fn claims() -> Vec<ClaimLine> {
             ..passed(name)
         });
     }
-    tally(&results, &declared)
+    determine_statuses(&results, &declared)
 }

@@ -6,15 +6,15 @@ use std::fmt::Write as _;
 use comfy_table::{ContentArrangement, Table, presets};
 use indexmap::{IndexMap, IndexSet};
 
-use super::case_text::plain;
+use super::case_text::strip_colours;
 use super::claims::cover;
 use super::words::wrap;
 use svclab_runner::results::flows::{
-    CellOutcome, Facts, FlowCell, FlowRow, FlowSeen, FlowTable, Reason,
+    CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,
 };
 
 /// Maximum width of the lines below a table.
-const WIDTH: usize = 100;
+const MAX_WIDTH: usize = 100;
 
 /// Mark of a flow whose results differ between columns.
 const DIFFERS: &str = "≠";
@@ -23,24 +23,24 @@ const DIFFERS: &str = "≠";
 type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
 
 /// Renders all tables, each terminated by a newline, and the number of facts that they cover.
-pub(super) fn text(tables: &[FlowTable]) -> String {
+pub(super) fn render_tables(tables: &[FlowTable]) -> String {
     let mut text = String::new();
     for table in tables {
-        text.push_str(&one(table));
+        text.push_str(&render_table(table));
     }
-    let facts: Vec<&Facts> = tables
+    let facts: Vec<&FactCoverage> = tables
         .iter()
         .filter_map(|table| table.facts.as_ref())
         .collect();
     if facts.len() > 1 {
         let covered = facts.iter().map(|facts| facts.covered.len()).sum();
-        let all = facts.iter().map(|facts| facts.all).sum();
-        let _ = writeln!(text, "\nof all labs: {}", covering(covered, all));
+        let total = facts.iter().map(|facts| facts.all).sum();
+        let _ = writeln!(text, "\nof all labs: {}", coverage_text(covered, total));
     }
-    plain(&text)
+    strip_colours(&text)
 }
 
-fn one(table: &FlowTable) -> String {
+fn render_table(table: &FlowTable) -> String {
     let mut notes = Notes::default();
     let mut drawn = Table::new();
     drawn
@@ -68,21 +68,21 @@ fn one(table: &FlowTable) -> String {
             table.flows.len()
         );
     }
-    for (at, (because, sources)) in notes.iter().enumerate() {
+    for (index, (because, sources)) in notes.iter().enumerate() {
         let sources: Vec<&str> = sources.iter().copied().collect();
         let words = match sources.join("; ").as_str() {
             "" => (*because).to_owned(),
             sources => format!("{because} ({sources})"),
         };
-        let label = format!("[{}] ", at + 1);
+        let label = format!("[{}] ", index + 1);
         let indent = " ".repeat(label.len());
-        for (line, words) in wrap(&words, WIDTH - label.len()).iter().enumerate() {
+        for (line, words) in wrap(&words, MAX_WIDTH - label.len()).iter().enumerate() {
             let before = if line == 0 { &label } else { &indent };
             let _ = writeln!(text, "{before}{words}");
         }
     }
     if let Some(facts) = &table.facts {
-        let _ = writeln!(text, "{}", covering(facts.covered.len(), facts.all));
+        let _ = writeln!(text, "{}", coverage_text(facts.covered.len(), facts.all));
         // Many facts are not covered for the same reason.
         let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
         for why in reasons {
@@ -92,7 +92,7 @@ fn one(table: &FlowTable) -> String {
                 .filter(|other| *other == why)
                 .count();
             let words = format!("not covered, {count}: {why}");
-            for (line, words) in wrap(&words, WIDTH - 4).iter().enumerate() {
+            for (line, words) in wrap(&words, MAX_WIDTH - 4).iter().enumerate() {
                 let _ = writeln!(text, "{}{words}", if line == 0 { "  " } else { "    " });
             }
         }
@@ -103,7 +103,7 @@ fn one(table: &FlowTable) -> String {
     text
 }
 
-fn covering(covered: usize, all: usize) -> String {
+fn coverage_text(covered: usize, all: usize) -> String {
     format!("upstream flow cases covered: {covered} of {all}")
 }
 
@@ -120,7 +120,7 @@ fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<S
     let mut first = true;
     for cell in &flow.cells {
         // A column without further results refers to the first one.
-        if all_alike && !first && says_no_more(&flow.cells[0], cell) {
+        if all_alike && !first && is_subset(&flow.cells[0], cell) {
             cells.push("the same".to_owned());
         } else {
             cells.push(self::cell(cell, notes));
@@ -131,8 +131,8 @@ fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<S
 }
 
 /// Whether the results of `other` are a subset of the results of `one`.
-fn says_no_more(one: &FlowCell, other: &FlowCell) -> bool {
-    let seen = |cell: &FlowCell| -> BTreeSet<(FlowSeen, bool)> {
+fn is_subset(one: &FlowCell, other: &FlowCell) -> bool {
+    let seen = |cell: &FlowCell| -> BTreeSet<(FlowObservation, bool)> {
         let outcomes = cell.outcomes.iter();
         outcomes
             .map(|outcome| (outcome.seen.clone(), outcome.holds))
@@ -142,17 +142,17 @@ fn says_no_more(one: &FlowCell, other: &FlowCell) -> bool {
 }
 
 fn cell<'t>(cell: &'t FlowCell, notes: &mut Notes<'t>) -> String {
-    let lines = cell.outcomes.iter().enumerate().map(|(at, outcome)| {
+    let lines = cell.outcomes.iter().enumerate().map(|(index, outcome)| {
         let mut line = if outcome.holds {
             String::new()
         } else {
             "FAIL ".to_owned()
         };
-        line.push_str(&words(&outcome.seen));
+        line.push_str(&render_outcome(&outcome.seen));
         for reason in &outcome.reasons {
             let _ = write!(line, " [{}]", note(notes, reason));
         }
-        match which(cell, at) {
+        match describe_cases(cell, index) {
             Some(which) => format!("{line}\n  {which}"),
             None => line,
         }
@@ -170,29 +170,33 @@ fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
 }
 
 /// Describes the cases of a column that have an outcome, or `None` if all have the same.
-fn which(cell: &FlowCell, at: usize) -> Option<String> {
+fn describe_cases(cell: &FlowCell, index: usize) -> Option<String> {
     if cell.outcomes.len() < 2 {
         return None;
     }
     let names = |outcome: &CellOutcome| -> Vec<String> { outcome.cases.clone() };
-    let own = names(&cell.outcomes[at]);
-    let others: Vec<String> = cell
+    let own_cases = names(&cell.outcomes[index]);
+    let other_cases: Vec<String> = cell
         .outcomes
         .iter()
         .enumerate()
-        .filter(|(other, _)| *other != at)
+        .filter(|(other, _)| *other != index)
         .flat_map(|(_, outcome)| names(outcome))
         .collect();
-    let own: Vec<&str> = own.iter().map(String::as_str).collect();
-    let others: Vec<&str> = others.iter().map(String::as_str).collect();
-    Some(match cover(&own, &others) {
+    let own_cases: Vec<&str> = own_cases.iter().map(String::as_str).collect();
+    let other_cases: Vec<&str> = other_cases.iter().map(String::as_str).collect();
+    Some(match cover(&own_cases, &other_cases) {
         Some(terms) => terms.join(" or "),
-        None => format!("{} of {} cases", own.len(), own.len() + others.len()),
+        None => format!(
+            "{} of {} cases",
+            own_cases.len(),
+            own_cases.len() + other_cases.len()
+        ),
     })
 }
 
 /// Renders an outcome in short form: `web-a, web-b from laptop`, `refused`.
-fn words(seen: &FlowSeen) -> String {
+fn render_outcome(seen: &FlowObservation) -> String {
     let list = |names: &BTreeSet<String>| {
         let names: Vec<&str> = names.iter().map(|name| short(name)).collect();
         names.join(", ")
@@ -200,7 +204,7 @@ fn words(seen: &FlowSeen) -> String {
     let failed: Vec<&str> = seen
         .verdicts
         .iter()
-        .map(|verdict| verdict.word())
+        .map(|verdict| verdict.name())
         .filter(|word| !["connected", "answered"].contains(word))
         .collect();
     let mut parts = Vec::new();
@@ -233,19 +237,19 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn what_differs_between_columns_is_marked_and_what_failed_says_so() {
-        insta::assert_snapshot!(text(&fixture::flow_tables()));
+    fn tables_differences_and_failures_are_marked() {
+        insta::assert_snapshot!(render_tables(&fixture::flow_tables()));
     }
 
     #[test]
-    fn a_lab_without_axes_has_one_column() {
-        insta::assert_snapshot!(text(&fixture::flow_table_of_one_case()));
+    fn tables_lab_without_axes_has_one_column() {
+        insta::assert_snapshot!(render_tables(&fixture::flow_table_of_one_case()));
     }
 
     #[test]
     fn facts_of_several_labs_are_added_up() {
         let tables = [fixture::flow_tables(), fixture::flow_tables()].concat();
-        let text = text(&tables);
+        let text = render_tables(&tables);
         let last = text.lines().last();
         assert_eq!(
             last,
@@ -254,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn no_flows_are_no_table() {
-        assert_eq!(text(&[]), "");
+    fn tables_without_flows_are_empty() {
+        assert_eq!(render_tables(&[]), "");
     }
 
     #[test]
-    fn names_are_short_where_that_is_clear() {
+    fn short_unambiguous_names_are_shortened() {
         assert_eq!(short("pod/default/web-a"), "web-a");
         assert_eq!(short("pod/default/web-a:80"), "pod/default/web-a:80");
         assert_eq!(short("host/laptop"), "laptop");

@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use super::comments::comments;
-use super::journey::seen_text;
+use super::journey::render_case_journeys;
 use super::junit::Junit;
 use super::pcapng::Pcapng;
 use super::writer::{Options, Writer};
 use svclab_diagnostic::files;
-use svclab_diagnostic::printable::{Kind, Printable, printable};
+use svclab_diagnostic::printable::{Kind, PrintableWriter, printable};
 use svclab_model::evidence::Evidence;
-use svclab_runner::results::journeys::Told;
-use svclab_runner::results::seen::Seen;
+use svclab_runner::results::journeys::ExplainedJourney;
+use svclab_runner::results::seen::CaseEvidence;
 use svclab_runner::results::{CaseResult, Event};
 
 /// Maximum length of a case directory's name in bytes; file systems allow 255.
-const LONGEST: usize = 120;
+const MAX_NAME_BYTES: usize = 120;
 
 /// Writer of a run's files.
 #[derive(Debug)]
 pub struct Folder {
-    at: PathBuf,
-    again: String,
+    path: PathBuf,
+    rerun_command: String,
     /// Command line name of the first case of each directory.
     firsts: HashMap<PathBuf, String>,
     /// Directories of this run.
@@ -41,79 +41,80 @@ impl Folder {
     /// # Errors
     ///
     /// Returns an error if the directory cannot be created.
-    pub fn make(at: &Path, again: &str) -> io::Result<Self> {
-        files::make_directory(at).map_err(|error| naming(at, &error))?;
+    pub fn create(path: &Path, again: &str) -> io::Result<Self> {
+        files::create_output_directory(path).map_err(|error| with_path(path, &error))?;
         Ok(Self {
-            at: at.to_owned(),
-            again: again.to_owned(),
+            path: path.to_owned(),
+            rerun_command: again.to_owned(),
             firsts: HashMap::new(),
             written: HashSet::new(),
         })
     }
 
     /// Returns the directory of a case, which is unique in the run.
-    fn place(&mut self, result: &CaseResult) -> PathBuf {
-        let lab = self.at.join(name(&result.lab));
-        let place = lab.join(name(result.short_name()));
-        let first = self.firsts.entry(place.clone());
+    fn case_directory(&mut self, result: &CaseResult) -> PathBuf {
+        let lab = self.path.join(file_name(&result.lab));
+        let directory = lab.join(file_name(result.short_name()));
+        let first = self.firsts.entry(directory.clone());
         let first = first.or_insert_with(|| result.named.clone());
-        let (case, place) = if *first == result.named {
-            (result.short_name(), place)
+        let (case, directory) = if *first == result.named {
+            (result.short_name(), directory)
         } else {
             // Another file contains a lab of the same name.
-            (result.named.as_str(), lab.join(name(&result.named)))
+            (result.named.as_str(), lab.join(file_name(&result.named)))
         };
-        if self.written.insert(place.clone()) {
-            return place;
+        if self.written.insert(directory.clone()) {
+            return directory;
         }
         // Another kernel ran the same case.
-        let place = lab.join(name(&format!("{case}@{}", result.kernel)));
-        self.written.insert(place.clone());
-        place
+        let directory = lab.join(file_name(&format!("{case}@{}", result.kernel)));
+        self.written.insert(directory.clone());
+        directory
     }
 
-    fn case(&mut self, result: &CaseResult, seen: &Seen) -> io::Result<()> {
-        let at = self.place(result);
-        for directory in at.parent().into_iter().chain([at.as_path()]) {
-            files::make_directory(directory).map_err(|error| naming(directory, &error))?;
+    fn write_case(&mut self, result: &CaseResult, seen: &CaseEvidence) -> io::Result<()> {
+        let path = self.case_directory(result);
+        for directory in path.parent().into_iter().chain([path.as_path()]) {
+            files::create_output_directory(directory)
+                .map_err(|error| with_path(directory, &error))?;
         }
-        file(&at.join("capture.pcapng"), |out| {
+        write_file(&path.join("capture.pcapng"), |out| {
             let document = &seen.document;
             let evidence = &document.evidence;
             let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
             let mut left_out = 0;
-            let mut write = |evidence: &Evidence, connections: &[Told]| {
-                let said = comments(connections);
+            let mut write = |evidence: &Evidence, connections: &[ExplainedJourney]| {
+                let packet_comments = comments(connections);
                 for (number, packet) in evidence.packets.iter().enumerate() {
-                    pcapng.packet(packet, said.get(&number).map(String::as_str))?;
+                    pcapng.packet(packet, packet_comments.get(&number).map(String::as_str))?;
                 }
                 left_out += evidence.packets_left_out;
                 Ok::<_, io::Error>(())
             };
             write(evidence, &document.connections)?;
-            for (at, step) in evidence.steps.iter().enumerate() {
+            for (index, step) in evidence.steps.iter().enumerate() {
                 let meanwhile = Evidence {
                     packets: step.packets.clone(),
                     ..Evidence::default()
                 };
                 write(&meanwhile, &[])?;
-                let told = document.steps.get(at);
-                let told = told.map_or(&[][..], |told| &told.connections);
-                write(&step.evidence, told)?;
+                let step_document = document.steps.get(index);
+                let connections = step_document.map_or(&[][..], |told| &told.connections);
+                write(&step.evidence, connections)?;
             }
             if left_out > 0 {
-                pcapng.missed(left_out)?;
+                pcapng.write_missed(left_out)?;
             }
             pcapng.flush()
         })?;
-        file(&at.join("evidence.json"), |out| {
-            let mut out = Printable::new(out, Kind::Json);
+        write_file(&path.join("evidence.json"), |out| {
+            let mut out = PrintableWriter::new(out, Kind::Json);
             serde_json::to_writer(&mut out, &seen.document)?;
             out.write_all(b"\n")?;
             out.flush()
         })?;
-        file(&at.join("explain.txt"), |out| {
-            out.write_all(printable(&seen_text(result, seen)).as_bytes())
+        write_file(&path.join("explain.txt"), |out| {
+            out.write_all(printable(&render_case_journeys(result, seen)).as_bytes())
         })
     }
 }
@@ -121,17 +122,17 @@ impl Folder {
 impl Writer for Folder {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::Finished {
+            Event::CaseEnded {
                 result,
-                seen: Some(seen),
-            } => self.case(result, seen),
-            Event::Over { .. } => {
+                evidence: Some(seen),
+            } => self.write_case(result, seen),
+            Event::RunEnded { .. } => {
                 let options = Options {
-                    again: self.again.clone(),
+                    rerun_command: self.rerun_command.clone(),
                     ..Options::default()
                 };
-                file(&self.at.join("junit.xml"), |out| {
-                    Junit::new(Printable::new(out, Kind::Text), options).event(event)
+                write_file(&self.path.join("junit.xml"), |out| {
+                    Junit::new(PrintableWriter::new(out, Kind::Text), options).event(event)
                 })
             }
             _ => Ok(()),
@@ -140,16 +141,16 @@ impl Writer for Folder {
 }
 
 /// Writes a file atomically.
-fn file(at: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    files::write(at, write).map_err(|error| naming(at, &error))
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    files::write_file(path, write).map_err(|error| with_path(path, &error))
 }
 
-fn naming(at: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", at.display()))
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Converts a text to a file name. Special characters are replaced.
-fn name(text: &str) -> String {
+fn file_name(text: &str) -> String {
     let plain: String = text
         .chars()
         .map(|each| match each {
@@ -157,12 +158,12 @@ fn name(text: &str) -> String {
             _ => '_',
         })
         .collect();
-    if plain == text && text.len() <= LONGEST && !text.starts_with('.') && !text.is_empty() {
+    if plain == text && text.len() <= MAX_NAME_BYTES && !text.starts_with('.') && !text.is_empty() {
         return plain;
     }
     let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..4]);
     let plain = plain.trim_start_matches('.');
-    format!("{}-{digest}", &plain[..plain.len().min(LONGEST)])
+    format!("{}-{digest}", &plain[..plain.len().min(MAX_NAME_BYTES)])
 }
 
 #[cfg(test)]
@@ -174,22 +175,25 @@ mod tests {
 
     #[test]
     fn names_stay_in_their_directory() {
-        assert_eq!(name("policy=Local,rpFilter=0"), "policy=Local,rpFilter=0");
+        assert_eq!(
+            file_name("policy=Local,rpFilter=0"),
+            "policy=Local,rpFilter=0"
+        );
         for odd in ["../../etc", "..", "", "a/b", "a\0b", &"x".repeat(1000)] {
-            let name = name(odd);
+            let name = file_name(odd);
             assert!(
                 !name.contains('/') && !name.starts_with('.') && name.len() <= 130,
                 "{name}"
             );
             assert!(!name.is_empty());
         }
-        assert_ne!(name("a/b"), name("a:b"));
+        assert_ne!(file_name("a/b"), file_name("a:b"));
     }
 
     #[test]
     fn labs_of_one_name_have_directories_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
-        let mut folder = Folder::make(folder.path(), "svclab run").unwrap();
+        let mut folder = Folder::create(folder.path(), "svclab run").unwrap();
         let mut places = HashSet::new();
         for named in ["da/same.yaml/a=x", "db/same.yaml/a=x", "dc/same.yaml/a=x"] {
             for kernel in ["6.1", "6.12"] {
@@ -197,17 +201,17 @@ mod tests {
                 let mut result = CaseResult::without_verdict("same", "same/a=x", error);
                 result.named = named.to_owned();
                 result.kernel = kernel.to_owned();
-                let place = folder.place(&result);
-                assert!(places.insert(place), "{places:?}");
+                let directory = folder.case_directory(&result);
+                assert!(places.insert(directory), "{places:?}");
             }
         }
     }
 
     #[test]
-    fn a_file_that_was_not_finished_is_not_there() {
+    fn write_file_failure_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
-        let at = folder.path().join("half");
-        let error = file(&at, |out| {
+        let path = folder.path().join("half");
+        let error = write_file(&path, |out| {
             out.write_all(b"half")?;
             Err(io::ErrorKind::StorageFull.into())
         })

@@ -8,7 +8,7 @@ use super::json::Json;
 use super::junit::Junit;
 use super::output::UntilClosed;
 use super::writer::{Options, Writer};
-use svclab_diagnostic::printable::{Kind, Printable};
+use svclab_diagnostic::printable::{Kind, PrintableWriter};
 
 /// Output format of a run: `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
@@ -32,7 +32,7 @@ impl Format {
             Self::Human if options.colour => Kind::Styled,
             _ => Kind::Text,
         };
-        let out = Printable::new(UntilClosed::new(out), kind);
+        let out = PrintableWriter::new(UntilClosed::new(out), kind);
         match self {
             Self::Human => Box::new(Human::new(out, options)),
             Self::Json => Box::new(Json::new(out)),
@@ -72,7 +72,7 @@ mod tests {
 
     const ALL: [Format; 4] = [Format::Human, Format::Json, Format::Junit, Format::Github];
 
-    fn tell(format: Format, left: usize, then: ErrorKind) -> io::Result<()> {
+    fn write_events(format: Format, left: usize, then: ErrorKind) -> io::Result<()> {
         let mut writer = format.writer(Pipe { left, then }, Options::default());
         fixture::events()
             .iter()
@@ -80,18 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_goes_away_ends_no_run() {
+    fn writer_closed_pipe_is_no_error() {
         for format in ALL {
             for left in [0, 1, 40] {
-                tell(format, left, ErrorKind::BrokenPipe).unwrap();
+                write_events(format, left, ErrorKind::BrokenPipe).unwrap();
             }
         }
     }
 
     #[test]
-    fn a_full_disk_is_told() {
+    fn writer_full_disk_returns_error() {
         for format in ALL {
-            let error = tell(format, 40, ErrorKind::StorageFull).unwrap_err();
+            let error = write_events(format, 40, ErrorKind::StorageFull).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::StorageFull, "{format:?}");
         }
     }

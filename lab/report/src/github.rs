@@ -12,11 +12,11 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::case_text::{Telling, plain};
+use super::case_text::{CaseRenderer, strip_colours};
 use super::writer::{Options, Writer};
 use super::{certificate, markdown, words};
 use svclab_diagnostic::printable::printable;
-use svclab_runner::results::{CaseResult, Event, Outcome, Place, Results, Summary};
+use svclab_runner::results::{CaseResult, CaseStatus, Event, FileLine, Results, Summary};
 
 /// Writer of workflow commands.
 pub(super) struct Github<'a, W> {
@@ -31,29 +31,33 @@ impl<'a, W: Write> Github<'a, W> {
 
     fn log(&mut self, results: &Results) -> io::Result<()> {
         for warning in &results.warnings {
-            let mut properties = place(warning.place.as_ref());
-            properties.push(format!("title={}", property(&warning.lab)));
-            let text = data(&warning.to_string());
+            let mut properties = location_properties(warning.place.as_ref());
+            properties.push(format!("title={}", escape_property(&warning.lab)));
+            let text = escape_data(&warning.to_string());
             writeln!(self.out, "::warning {}::{text}", properties.join(","))?;
         }
-        let telling = Telling {
+        let renderer = CaseRenderer {
             verbose: self.options.verbose,
-            again: &self.options.again,
+            rerun_command: &self.options.rerun_command,
         };
         for (lab, cases) in results.by_lab() {
-            let counts = words::counts(Summary::of(cases.iter().copied()));
-            writeln!(self.out, "::group::{}", data(&format!("{lab}: {counts}")))?;
+            let counts = words::render_counts(Summary::from_cases(cases.iter().copied()));
+            writeln!(
+                self.out,
+                "::group::{}",
+                escape_data(&format!("{lab}: {counts}"))
+            )?;
             for case in &cases {
-                let text = format!("{}\n{}", Telling::head(case), telling.details(case));
-                for line in printable(&plain(&text)).lines() {
+                let text = format!("{}\n{}", CaseRenderer::head(case), renderer.details(case));
+                for line in printable(&strip_colours(&text)).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }
             }
             writeln!(self.out, "::endgroup::")?;
             // Annotations are visible only outside the folded group.
             for case in cases {
-                if case.result != Outcome::Pass {
-                    writeln!(self.out, "{}", annotation(case, telling))?;
+                if case.result != CaseStatus::Pass {
+                    writeln!(self.out, "{}", annotation(case, renderer))?;
                 }
             }
         }
@@ -63,29 +67,33 @@ impl<'a, W: Write> Github<'a, W> {
 
 impl<W: Write> Writer for Github<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::Over { results, took } = event {
+        if let Event::RunEnded {
+            results,
+            duration: took,
+        } = event
+        {
             self.log(results)?;
-            let summary = words::summary(results, *took);
+            let summary = words::render_summary(results, *took);
             for line in printable(&summary).lines() {
                 writeln!(self.out, "{}", inert(line))?;
             }
-            if let Some(lost) = words::lost(results) {
-                let title = property("cases without a result");
-                writeln!(self.out, "::error title={title}::{}", data(&lost))?;
+            if let Some(lost) = words::describe_lost(results) {
+                let title = escape_property("cases without a result");
+                writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
             }
             if let Some(certificate) = &results.certificate {
-                let text = certificate::text(certificate);
+                let text = certificate::render_text(certificate);
                 for line in printable(&text).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }
                 if !certificate.unchanged {
-                    let title = property("this machine is not as it was before");
-                    writeln!(self.out, "::error title={title}::{}", data(&text))?;
+                    let title = escape_property("this machine is not as it was before");
+                    writeln!(self.out, "::error title={title}::{}", escape_data(&text))?;
                 }
             }
             self.out.flush()?;
             if let Some(page) = &mut self.options.summary {
-                let text = markdown::page(results, &summary);
+                let text = markdown::render_page(results, &summary);
                 page.write_all(printable(&text).as_bytes())?;
                 page.flush()?;
             }
@@ -95,19 +103,19 @@ impl<W: Write> Writer for Github<'_, W> {
 }
 
 /// Renders `::error file=…,line=…,title=…::DIFFERENCES`.
-fn annotation(case: &CaseResult, telling: Telling<'_>) -> String {
-    let mut properties = place(case.place.as_ref());
-    let title = format!("{} {}", case.result.shout(), case.case);
-    properties.push(format!("title={}", property(&title)));
-    let text = telling.plain_details(case);
-    format!("::error {}::{}", properties.join(","), data(&text))
+fn annotation(case: &CaseResult, renderer: CaseRenderer<'_>) -> String {
+    let mut properties = location_properties(case.place.as_ref());
+    let title = format!("{} {}", case.result.upper_case_name(), case.case);
+    properties.push(format!("title={}", escape_property(&title)));
+    let text = renderer.plain_details(case);
+    format!("::error {}::{}", properties.join(","), escape_data(&text))
 }
 
 /// Returns the properties that locate an annotation in a file.
-fn place(place: Option<&Place>) -> Vec<String> {
-    let properties = |place: &Place| {
+fn location_properties(place: Option<&FileLine>) -> Vec<String> {
+    let properties = |place: &FileLine| {
         vec![
-            format!("file={}", property(&place.file)),
+            format!("file={}", escape_property(&place.file)),
             format!("line={}", place.line),
         ]
     };
@@ -115,7 +123,7 @@ fn place(place: Option<&Place>) -> Vec<String> {
 }
 
 /// Escapes text after the last `::` of a command, and breaks up commands of the older syntax.
-fn data(text: &str) -> String {
+fn escape_data(text: &str) -> String {
     defused(text)
         .replace('%', "%25")
         .replace('\r', "%0D")
@@ -123,8 +131,8 @@ fn data(text: &str) -> String {
 }
 
 /// Escapes text of a property, which `:` and `,` would end.
-fn property(text: &str) -> String {
-    data(text).replace(':', "%3A").replace(',', "%2C")
+fn escape_property(text: &str) -> String {
+    escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
 /// Changes a line so that no runner parses a command in it, whatever a dump or a kernel message
@@ -154,7 +162,7 @@ mod tests {
     use crate::fixture;
 
     /// Undoes the escapes in the order of the runner, `%25` last.
-    fn read(text: &str, escapes: &[(&str, &str)]) -> String {
+    fn unescape(text: &str, escapes: &[(&str, &str)]) -> String {
         let read = escapes.iter().fold(text.to_owned(), |text, (code, means)| {
             text.replace(code, means)
         });
@@ -162,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_pass_is_annotated() {
+    fn log_failed_cases_are_annotated() {
         let mut page = Vec::new();
         let log = fixture::told(
             Format::Github,
@@ -179,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_commands_are_commands() {
+    fn log_contains_only_own_commands() {
         let log = fixture::told(Format::Github, Options::default());
         assert!(!log.contains("##["));
         let names = log
@@ -205,16 +213,16 @@ mod tests {
     fn escapes_read_back() {
         for text in ["100%", "%0A", "a\r\nb", "a: b, c=d", "%253A::"] {
             let lines = [("%0D", "\r"), ("%0A", "\n")];
-            assert_eq!(read(&data(text), &lines), text);
+            assert_eq!(unescape(&escape_data(text), &lines), text);
             let all = [("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ",")];
-            assert_eq!(read(&property(text), &all), text);
-            let escaped = property(text);
+            assert_eq!(unescape(&escape_property(text), &all), text);
+            let escaped = escape_property(text);
             assert!(!escaped.contains([':', ',', '\n', '\r']), "{escaped}");
         }
     }
 
     #[test]
-    fn no_line_of_a_dump_is_a_command() {
+    fn inert_dump_lines_are_no_commands() {
         assert_eq!(inert("  ::error::x"), "|   ::error::x");
         assert_eq!(inert("a ##[error]x"), "a ## [error]x");
         assert_eq!(inert("fd00::1 → fd00::2"), "fd00::1 → fd00::2");

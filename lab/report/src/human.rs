@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::case_text::{Telling, plain};
+use super::case_text::{CaseRenderer, strip_colours};
 use super::writer::{Options, Writer};
 use super::{certificate, flow_table, words};
 use svclab_runner::results::Event;
@@ -21,29 +21,36 @@ impl<'a, W: Write> Human<'a, W> {
 
 impl<W: Write> Writer for Human<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        let telling = Telling {
+        let renderer = CaseRenderer {
             verbose: self.options.verbose,
-            again: &self.options.again,
+            rerun_command: &self.options.rerun_command,
         };
         match event {
-            Event::Begun { .. } | Event::Started { .. } => return Ok(()),
-            Event::Finished { result, .. } => {
+            Event::Begun { .. } | Event::CaseStarted { .. } => return Ok(()),
+            Event::CaseEnded { result, .. } => {
                 // A single write per case keeps it apart from other output on the terminal.
-                let text = format!("{}\n{}", Telling::head(result), telling.details(result));
+                let text = format!(
+                    "{}\n{}",
+                    CaseRenderer::head(result),
+                    renderer.details(result)
+                );
                 let text = if self.options.colour {
                     text
                 } else {
-                    plain(&text)
+                    strip_colours(&text)
                 };
                 self.out.write_all(text.as_bytes())?;
             }
-            Event::Over { results, took } => {
+            Event::RunEnded {
+                results,
+                duration: took,
+            } => {
                 self.out
-                    .write_all(flow_table::text(&results.flows).as_bytes())?;
-                writeln!(self.out, "{}", words::summary(results, *took))?;
+                    .write_all(flow_table::render_tables(&results.flows).as_bytes())?;
+                writeln!(self.out, "{}", words::render_summary(results, *took))?;
                 if let Some(certificate) = &results.certificate {
                     self.out
-                        .write_all(certificate::text(certificate).as_bytes())?;
+                        .write_all(certificate::render_text(certificate).as_bytes())?;
                 }
             }
         }
@@ -57,28 +64,28 @@ mod tests {
     use crate::Format;
     use crate::fixture;
 
-    fn told(options: Options<'_>) -> String {
+    fn render(options: Options<'_>) -> String {
         fixture::told(Format::Human, options)
     }
 
     #[test]
-    fn what_differs_is_told_and_how_to_run_it_again() {
-        insta::assert_snapshot!(told(Options::default()));
+    fn text_unexpected_results_match_snapshot() {
+        insta::assert_snapshot!(render(Options::default()));
     }
 
     #[test]
-    fn everything_is_told_to_who_asks_for_it() {
-        insta::assert_snapshot!(told(Options {
+    fn text_verbose_matches_snapshot() {
+        insta::assert_snapshot!(render(Options {
             verbose: true,
-            again: "svclab run --kernel guest".to_owned(),
+            rerun_command: "svclab run --kernel guest".to_owned(),
             ..Options::default()
         }));
     }
 
     #[test]
-    fn colours_add_nothing_that_one_has_to_see() {
-        let plain = told(Options::default());
-        let coloured = told(Options {
+    fn text_colours_add_no_information() {
+        let plain = render(Options::default());
+        let coloured = render(Options {
             colour: true,
             ..Options::default()
         });
@@ -90,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_told_as_soon_as_it_ends() {
+    fn text_finished_case_is_written_immediately() {
         let mut out = Vec::new();
         let mut writer = Human::new(&mut out, Options::default());
         let events = fixture::events();

@@ -7,12 +7,12 @@ use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 
 use super::words::wrap;
-use svclab_journey::journey::{End, Flight, Hop, Journey, Kind};
-use svclab_judge::{Book, answer, conclusion, request, rewriting};
-use svclab_model::evidence::{Flow, Verdict};
-use svclab_runner::results::journeys::Head;
-use svclab_runner::results::seen::Seen;
-use svclab_runner::results::{CaseResult, Outcome};
+use svclab_journey::journey::{End, Hop, Journey, Kind, PacketPath};
+use svclab_judge::{AddressBook, answer, conclusion, describe_rewrite, find_request};
+use svclab_model::evidence::{AddressPair, Verdict};
+use svclab_runner::results::journeys::CaseHead;
+use svclab_runner::results::seen::CaseEvidence;
+use svclab_runner::results::{CaseResult, CaseStatus};
 
 const HEAD: Style = Style::new().bold();
 const MATTERS: Style = AnsiColor::Yellow.on_default().bold();
@@ -26,44 +26,44 @@ const MARK: &str = "> ";
 
 /// Renders all journeys of a case without colours.
 #[must_use]
-pub fn seen_text(result: &CaseResult, seen: &Seen) -> String {
+pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String {
     let document = &seen.document;
-    let expected = Some(result.result == Outcome::Pass);
+    let expected = Some(result.result == CaseStatus::Pass);
     let (case, kernel) = (document.case.clone(), document.kernel.clone());
-    let head = Head::of(case, kernel, expected, &document.evidence);
+    let head = CaseHead::new(case, kernel, expected, &document.evidence);
     let books = seen.prepared.books();
-    let telling = |book| Telling {
+    let renderer = |book| JourneyRenderer {
         book,
         verbose: false,
         brief: false,
     };
     let first = document.connections.iter().map(|told| &told.journey);
-    let mut text = telling(books[0]).case(&head, first);
+    let mut text = renderer(books[0]).case(&head, first);
     for (step, book) in document.steps.iter().zip(books.iter().skip(1)) {
-        let told = step.connections.iter().map(|told| &told.journey);
-        text += &telling(*book).step(&step.step, told);
+        let journeys = step.connections.iter().map(|told| &told.journey);
+        text += &renderer(*book).step(&step.step, journeys);
     }
     strip_str(&text).to_string()
 }
 
 /// Renderer of journeys.
 #[derive(Debug, Clone, Copy)]
-pub struct Telling<'a> {
+pub struct JourneyRenderer<'a> {
     /// Address book with the names of addresses.
-    pub book: Book<'a>,
+    pub book: AddressBook<'a>,
     /// Whether to print every rule and packet, not only those that matter.
     pub verbose: bool,
     /// Whether to print only the explanation of successful connections.
     pub brief: bool,
 }
 
-impl Telling<'_> {
+impl JourneyRenderer<'_> {
     /// Renders the title of a case and its connections.
     #[must_use]
-    pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
+    pub fn case<'j>(&self, head: &CaseHead, journeys: impl Iterator<Item = &'j Journey>) -> String {
         let journeys: Vec<&Journey> = journeys.collect();
-        let guessed = journeys.iter().any(|journey| is_guessed(journey));
-        let mut text = title(head, guessed);
+        let guessed = journeys.iter().any(|journey| is_uncertain(journey));
+        let mut text = render_title(head, guessed);
         text.push('\n');
         text + &self.journeys(journeys.into_iter())
     }
@@ -96,12 +96,12 @@ impl Telling<'_> {
             if !text.is_empty() {
                 text.push('\n');
             }
-            self.journey(&mut text, journey, count);
+            self.push_journey(&mut text, journey, count);
         }
         text
     }
 
-    fn journey(&self, text: &mut String, journey: &Journey, count: usize) {
+    fn push_journey(&self, text: &mut String, journey: &Journey, count: usize) {
         let probe = &journey.probe;
         let alike = match count {
             1 => String::new(),
@@ -123,52 +123,52 @@ impl Telling<'_> {
                 let _ = writeln!(text, "    {line}");
             }
         }
-        let well = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
-        if self.brief && well && !self.verbose {
+        let is_success = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        if self.brief && is_success && !self.verbose {
             return;
         }
-        let request = request(journey);
+        let request = find_request(journey);
         let answer = request.and_then(|request| answer(journey, request));
-        let mut left_out = 0_usize;
-        for (at, flight) in journey.flights.iter().enumerate() {
-            let is_told = journey.flights[..at]
+        let mut omitted = 0_usize;
+        for (index, flight) in journey.flights.iter().enumerate() {
+            let is_duplicate = journey.flights[..index]
                 .iter()
-                .any(|other| same_way(other, flight));
+                .any(|earlier| is_same_path(earlier, flight));
             let matters = [request, answer]
                 .into_iter()
                 .flatten()
-                .any(|own| std::ptr::eq(own, flight))
+                .any(|path| std::ptr::eq(path, flight))
                 || (flight.repeats.is_none()
-                    && !is_told
+                    && !is_duplicate
                     && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
             if matters || self.verbose {
-                self.flight(text, flight, journey);
+                self.push_packet_path(text, flight, journey);
             } else {
-                left_out += 1;
+                omitted += 1;
             }
         }
-        if left_out > 0 {
-            let packets = if left_out == 1 { "packet" } else { "packets" };
+        if omitted > 0 {
+            let packets = if omitted == 1 { "packet" } else { "packets" };
             let _ = writeln!(
                 text,
-                "\n  {FAINT}and {left_out} more {packets} (-v shows them){FAINT:#}"
+                "\n  {FAINT}and {omitted} more {packets} (-v shows them){FAINT:#}"
             );
         }
     }
 
-    fn flight(&self, text: &mut String, flight: &Flight, journey: &Journey) {
-        let way = if flight.outward { "out" } else { "back" };
+    fn push_packet_path(&self, text: &mut String, flight: &PacketPath, journey: &Journey) {
+        let direction = if flight.outward { "out" } else { "back" };
         let again = flight
             .repeats
             .map_or_else(String::new, |_| ", sent again".to_owned());
         let _ = writeln!(
             text,
-            "\n  {HEAD}{} {way}{again}{HEAD:#}",
-            flight.kind.word()
+            "\n  {HEAD}{} {direction}{again}{HEAD:#}",
+            flight.kind.label()
         );
         let names = flight.hops.iter().map(|hop| hop.namespace.chars().count());
         let wide = names.max().unwrap_or(0);
-        let ways: Vec<String> = flight.hops.iter().map(interfaces).collect();
+        let ways: Vec<String> = flight.hops.iter().map(render_interfaces).collect();
         let ways_wide = ways
             .iter()
             .map(|way| way.chars().count())
@@ -176,14 +176,14 @@ impl Telling<'_> {
             .unwrap_or(0);
         let last = flight.hops.len().saturating_sub(1);
         let mut folded: Vec<&str> = Vec::new();
-        for (at, (hop, way)) in flight.hops.iter().zip(&ways).enumerate() {
-            let plain = hop.rewritten.is_none() && at != 0 && at != last;
+        for (index, (hop, way)) in flight.hops.iter().zip(&ways).enumerate() {
+            let plain = hop.rewritten.is_none() && index != 0 && index != last;
             if plain && !self.verbose {
                 folded.push(&hop.namespace);
                 continue;
             }
-            fold(text, &mut folded);
-            let ends_badly = at == last && !matches!(flight.end, End::Delivered);
+            flush_folded(text, &mut folded);
+            let ends_badly = index == last && !matches!(flight.end, End::Delivered);
             let (mark, style) = if hop.rewritten.is_some() || ends_badly {
                 (MARK, MATTERS)
             } else {
@@ -194,8 +194,8 @@ impl Telling<'_> {
                 "  {style}{mark}{:wide$}  {way:ways_wide$}  {}{style:#}",
                 hop.namespace, hop.before
             );
-            self.steps(text, hop);
-            if let Some(by) = rewriting(hop) {
+            self.push_rules(text, hop);
+            if let Some(by) = describe_rewrite(hop) {
                 let _ = writeln!(
                     text,
                     "  {MATTERS}{MARK}  becomes {}{MATTERS:#} {by}",
@@ -203,15 +203,15 @@ impl Telling<'_> {
                 );
             }
         }
-        fold(text, &mut folded);
-        let _ = writeln!(text, "      {}", end(flight, journey));
+        flush_folded(text, &mut folded);
+        let _ = writeln!(text, "      {}", render_end(flight, journey));
     }
 
     /// Adds the rules of a hop that matter.
-    fn steps(&self, text: &mut String, hop: &Hop) {
-        let mut flow: Flow = hop.before;
-        for (at, step) in hop.met.iter().enumerate() {
-            let next_mark = hop.met.get(at + 1).map_or(step.mark, |next| next.mark);
+    fn push_rules(&self, text: &mut String, hop: &Hop) {
+        let mut flow: AddressPair = hop.before;
+        for (index, step) in hop.met.iter().enumerate() {
+            let next_mark = hop.met.get(index + 1).map_or(step.mark, |next| next.mark);
             let matters = step.dropped
                 || next_mark != step.mark
                 || matches!(
@@ -256,25 +256,31 @@ impl Telling<'_> {
 
 /// Renders the title of a case and which evidence is missing. `guessed` is whether the end of any
 /// packet path is uncertain: unknown drops matter only then.
-fn title(head: &Head, guessed: bool) -> String {
-    let out = match head.expected {
+fn render_title(head: &CaseHead, guessed: bool) -> String {
+    let status = match head.expected {
         Some(true) => "as expected",
         Some(false) => "not as expected",
         None => "as it stands",
     };
-    let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
-    for (left_out, what) in [
+    let mut text = format!(
+        "{HEAD}{}{HEAD:#}  {status}, on {}\n",
+        head.case, head.kernel
+    );
+    for (left_out, evidence_kind) in [
         (head.packets_left_out, "packets"),
         (head.steps_left_out, "steps through rules"),
         (head.drops_left_out, "dropped packets"),
     ] {
         if left_out > 0 {
-            let _ = writeln!(text, "{MATTERS}{left_out} {what} were not kept{MATTERS:#}");
+            let _ = writeln!(
+                text,
+                "{MATTERS}{left_out} {evidence_kind} were not kept{MATTERS:#}"
+            );
         }
     }
     if let Some(why) = head.drops_unknown.as_ref().filter(|_| guessed) {
-        let said = format!("What was dropped is known by counters only: {why}");
-        for line in wrap(&said, WIDTH) {
+        let sentence = format!("What was dropped is known by counters only: {why}");
+        for line in wrap(&sentence, WIDTH) {
             let _ = writeln!(text, "{line}");
         }
     }
@@ -282,23 +288,28 @@ fn title(head: &Head, guessed: bool) -> String {
 }
 
 /// Whether drop evidence from the kernel could explain the end of a packet path better.
-fn is_guessed(journey: &Journey) -> bool {
+fn is_uncertain(journey: &Journey) -> bool {
     let mut flights = journey.flights.iter();
-    flights.any(|flight| matches!(flight.end, End::Counted { .. } | End::Gone | End::Unknown))
+    flights.any(|flight| {
+        matches!(
+            flight.end,
+            End::CountedDrop { .. } | End::NotReceived | End::Unknown
+        )
+    })
 }
 
 /// Whether two packets had the same hops and the same end, as errors that answer retransmissions.
-fn same_way(one: &Flight, other: &Flight) -> bool {
-    let way = |flight: &Flight| -> Vec<(String, Flow)> {
+fn is_same_path(left: &PacketPath, right: &PacketPath) -> bool {
+    let path = |flight: &PacketPath| -> Vec<(String, AddressPair)> {
         let hops = flight.hops.iter();
         hops.map(|hop| (hop.namespace.clone(), hop.before))
             .collect()
     };
-    one.kind == other.kind && one.end == other.end && way(one) == way(other)
+    left.kind == right.kind && left.end == right.end && path(left) == path(right)
 }
 
 /// Adds a line with the namespaces that only forwarded a packet.
-fn fold(text: &mut String, folded: &mut Vec<&str>) {
+fn flush_folded(text: &mut String, folded: &mut Vec<&str>) {
     if !folded.is_empty() {
         let _ = writeln!(
             text,
@@ -310,8 +321,8 @@ fn fold(text: &mut String, folded: &mut Vec<&str>) {
 }
 
 /// Renders the interfaces through which a packet entered and left: `eth0, cni0 -> veth1`.
-fn interfaces(hop: &Hop) -> String {
-    let by = |out: bool| {
+fn render_interfaces(hop: &Hop) -> String {
+    let names = |out: bool| {
         let seen = hop.seen.iter().filter(|seen| seen.out == out);
         let names: Vec<String> = seen
             .map(|seen| {
@@ -324,23 +335,23 @@ fn interfaces(hop: &Hop) -> String {
             .collect();
         names.join(", ")
     };
-    let (came, went) = (by(false), by(true));
-    match (came.is_empty(), went.is_empty()) {
+    let (incoming, outgoing) = (names(false), names(true));
+    match (incoming.is_empty(), outgoing.is_empty()) {
         (true, true) => String::new(),
-        (true, false) => format!("-> {went}"),
-        (false, true) => format!("{came} ->"),
-        (false, false) => format!("{came} -> {went}"),
+        (true, false) => format!("-> {outgoing}"),
+        (false, true) => format!("{incoming} ->"),
+        (false, false) => format!("{incoming} -> {outgoing}"),
     }
 }
 
-fn end(flight: &Flight, journey: &Journey) -> String {
+fn render_end(flight: &PacketPath, journey: &Journey) -> String {
     match &flight.end {
         End::Delivered => "delivered".to_owned(),
         End::Answered(by) => {
             let mut words: Vec<&str> = by
                 .iter()
-                .filter_map(|at| journey.flights.get(*at))
-                .map(|flight| flight.kind.word())
+                .filter_map(|index| journey.flights.get(*index))
+                .map(|flight| flight.kind.label())
                 .collect();
             words.dedup();
             format!("answered by {}", words.join(", "))
@@ -352,10 +363,10 @@ fn end(flight: &Flight, journey: &Journey) -> String {
                 .map_or_else(String::new, |place| format!(" in {place}"));
             format!("dropped by the kernel: {reason}{place}")
         }
-        End::Counted { counter, by, .. } => {
+        End::CountedDrop { counter, by, .. } => {
             format!("lost here; the kernel counted {counter} +{by}")
         }
-        End::Gone => "nobody got it".to_owned(),
+        End::NotReceived => "nobody got it".to_owned(),
         End::Waiting(neighbour) => {
             format!("still waited here for the hardware address of {neighbour}")
         }
@@ -378,8 +389,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_told() {
-        let head = Head {
+    fn title_missing_evidence_is_listed() {
+        let head = CaseHead {
             case: "a-lab/case=1".to_owned(),
             kernel: "6.12".to_owned(),
             expected: Some(true),
@@ -388,15 +399,15 @@ mod tests {
             drops_left_out: 1,
             drops_unknown: None,
         };
-        let unknown = Head {
+        let unknown = CaseHead {
             packets_left_out: 0,
             steps_left_out: 0,
             drops_left_out: 0,
             drops_unknown: Some("the kernel does not tell; ask another one".to_owned()),
             ..head.clone()
         };
-        let told = [(&head, true), (&unknown, true), (&unknown, false)];
-        let told = told.map(|(head, guessed)| title(head, guessed));
-        insta::assert_snapshot!(strip_str(&told.join("\n")).to_string());
+        let titles = [(&head, true), (&unknown, true), (&unknown, false)];
+        let rendered = titles.map(|(head, guessed)| render_title(head, guessed));
+        insta::assert_snapshot!(strip_str(&rendered.join("\n")).to_string());
     }
 }

@@ -18,7 +18,7 @@ impl<W: Write> Json<W> {
 
 impl<W: Write> Writer for Json<W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::Over { results, .. } = event {
+        if let Event::RunEnded { results, .. } = event {
             let document = serde_json::to_string_pretty(results)?;
             writeln!(self.out, "{document}")?;
             self.out.flush()?;
@@ -34,12 +34,12 @@ mod tests {
     use svclab_runner::results::Results;
 
     #[test]
-    fn the_document_is_as_it_was_agreed() {
+    fn json_document_matches_snapshot() {
         insta::assert_snapshot!(fixture::told(Format::Json, Options::default()));
     }
 
     #[test]
-    fn the_document_reads_back() {
+    fn json_document_roundtrip_is_equal() {
         let json = fixture::told(Format::Json, Options::default());
         let read: Results = serde_json::from_str(&json).unwrap();
         assert_eq!(read, fixture::results());

@@ -6,11 +6,11 @@ use std::time::Duration;
 use indexmap::IndexSet;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::case_text::Telling;
+use super::case_text::CaseRenderer;
 use super::writer::{Options, Writer};
 use super::{certificate, words};
 use svclab_runner::certify::Certificate;
-use svclab_runner::results::{CaseResult, Event, Outcome, Results};
+use svclab_runner::results::{CaseResult, CaseStatus, Event, Results};
 
 /// Writer of `JUnit` XML.
 pub(super) struct Junit<'a, W> {
@@ -26,12 +26,16 @@ impl<'a, W: Write> Junit<'a, W> {
 
 impl<W: Write> Writer for Junit<'_, W> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::Over { results, took } = event {
-            let telling = Telling {
+        if let Event::RunEnded {
+            results,
+            duration: took,
+        } = event
+        {
+            let renderer = CaseRenderer {
                 verbose: self.options.verbose,
-                again: &self.options.again,
+                rerun_command: &self.options.rerun_command,
             };
-            let xml = report(results, *took, telling)
+            let xml = report(results, *took, renderer)
                 .to_string()
                 .map_err(io::Error::other)?;
             self.out.write_all(xml.as_bytes())?;
@@ -41,7 +45,7 @@ impl<W: Write> Writer for Junit<'_, W> {
     }
 }
 
-fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
+fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Report {
     let mut report = Report::new("svclab");
     report.set_time(took);
     for (lab, cases) in results.by_lab() {
@@ -55,21 +59,21 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
         if !warnings.is_empty() {
             suite.set_system_err(warnings.join("\n"));
         }
-        suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
+        suite.add_test_cases(cases.into_iter().map(|case| test_case(case, renderer)));
         report.add_test_suite(suite);
     }
     // Results of the run itself.
     let mut suite = TestSuite::new("svclab");
     if results.interrupted {
-        suite.add_test_case(incomplete(
+        suite.add_test_case(incomplete_run(
             "the run was interrupted; cases that had not ended are not here",
         ));
     }
-    if let Some(lost) = words::lost(results) {
-        suite.add_test_case(incomplete(&lost));
+    if let Some(lost) = words::describe_lost(results) {
+        suite.add_test_case(incomplete_run(&lost));
     }
     if let Some(certificate) = &results.certificate {
-        suite.add_test_case(certified(certificate));
+        suite.add_test_case(certificate_test(certificate));
     }
     if !suite.test_cases.is_empty() {
         report.add_test_suite(suite);
@@ -79,7 +83,7 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
 
 /// Returns a failed test for an incomplete run. A tool that only counts failures would otherwise
 /// treat the run as passed.
-fn incomplete(why: &str) -> TestCase {
+fn incomplete_run(why: &str) -> TestCase {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
     status.set_message(why);
     let mut case = TestCase::new("run", status);
@@ -88,24 +92,24 @@ fn incomplete(why: &str) -> TestCase {
 }
 
 /// Returns a test for the certificate, which passes if the host is unchanged.
-fn certified(certificate: &Certificate) -> TestCase {
-    let told = certificate::text(certificate);
+fn certificate_test(certificate: &Certificate) -> TestCase {
+    let text = certificate::render_text(certificate);
     let status = if certificate.unchanged {
         TestCaseStatus::success()
     } else {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
         status.set_message(certificate::headline(certificate));
-        status.set_description(told.as_str());
+        status.set_description(text.as_str());
         status
     };
     let mut case = TestCase::new("certificate", status);
     case.set_classname("svclab");
-    case.set_system_out(told);
+    case.set_system_out(text);
     case
 }
 
-fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
-    let mut test = TestCase::new(case.short_name(), status(case, telling));
+fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
+    let mut test = TestCase::new(case.short_name(), status(case, renderer));
     test.set_classname(&case.lab);
     test.set_time(time(case));
     if !case.kernel.is_empty() {
@@ -125,25 +129,25 @@ fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
         test.extra
             .insert("line".into(), place.line.to_string().into());
     }
-    let seen = Telling::seen(case);
+    let seen = CaseRenderer::render_observed(case);
     if !seen.is_empty() {
         test.set_system_out(seen);
     }
     test
 }
 
-fn status(case: &CaseResult, telling: Telling<'_>) -> TestCaseStatus {
+fn status(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCaseStatus {
     let kind = match case.result {
-        Outcome::Pass => return TestCaseStatus::success(),
-        Outcome::Fail => NonSuccessKind::Failure,
-        Outcome::Error => NonSuccessKind::Error,
+        CaseStatus::Pass => return TestCaseStatus::success(),
+        CaseStatus::Fail => NonSuccessKind::Failure,
+        CaseStatus::Error => NonSuccessKind::Error,
     };
     let mut status = TestCaseStatus::non_success(kind);
     status.set_message(message(case));
     if let Some(error) = &case.error {
-        status.set_type(error.trouble.words());
+        status.set_type(error.trouble.description());
     }
-    status.set_description(telling.plain_details(case));
+    status.set_description(renderer.plain_details(case));
     status
 }
 
@@ -180,47 +184,51 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_lab_is_a_suite_and_a_case_a_test() {
+    fn report_labs_are_suites_and_cases_are_tests() {
         insta::assert_snapshot!(fixture::told(Format::Junit, Options::default()));
     }
 
     #[test]
-    fn a_certificate_is_a_test() {
+    fn report_certificate_is_a_test() {
         for (certificate, failures) in [
             (fixture::certificate(), 0),
             (fixture::broken_certificate(), 1),
         ] {
             let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
             results.certificate = Some(certificate);
-            let told = Telling {
+            let renderer = CaseRenderer {
                 verbose: false,
-                again: "",
+                rerun_command: "",
             };
-            let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+            let xml = report(&results, Duration::ZERO, renderer)
+                .to_string()
+                .unwrap();
             let read = Report::deserialize_from_str(&xml).unwrap();
             assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
         }
     }
 
     #[test]
-    fn an_interrupted_run_is_not_read_as_one_that_passed() {
+    fn report_interrupted_run_has_an_error() {
         let mut results = Results::new(
             std::collections::BTreeMap::new(),
             vec![fixture::passed("lab/a")],
         );
         results.interrupted = true;
-        let told = Telling {
+        let renderer = CaseRenderer {
             verbose: false,
-            again: "",
+            rerun_command: "",
         };
-        let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+        let xml = report(&results, Duration::ZERO, renderer)
+            .to_string()
+            .unwrap();
         let read = Report::deserialize_from_str(&xml).unwrap();
         assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
         insta::assert_snapshot!(xml);
     }
 
     #[test]
-    fn readers_count_what_the_summary_counts() {
+    fn report_counts_match_the_summary() {
         let xml = fixture::told(Format::Junit, Options::default());
         let read = Report::deserialize_from_str(&xml).unwrap();
         let summary = fixture::results().summary;

@@ -48,7 +48,7 @@ mod fixture;
 
 pub use format::Format;
 pub use github::inert;
-pub use several::Several;
-pub use whole::Whole;
-pub use words::quoted;
+pub use several::MultiWriter;
+pub use whole::AtomicFileWriter;
+pub use words::shell_quote;
 pub use writer::{Options, Writer};

@@ -1,49 +1,49 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
-use super::case_text::seen_of;
+use super::case_text::render_observation;
 use super::{certificate, words};
-use svclab_runner::results::{CaseResult, Outcome, Results, Summary};
+use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 
 /// Maximum number of rows of a page: GitHub rejects step summaries above 1 MiB.
-const ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// Renders the page. `summary` is the summary line of the run.
-pub(super) fn page(results: &Results, summary: &str) -> String {
+pub(super) fn render_page(results: &Results, summary: &str) -> String {
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
-        let counts = Summary::of(cases.iter().copied());
+        let counts = Summary::from_cases(cases.iter().copied());
         let time = cases.iter().map(|case| case.duration_ms).sum();
         format!(
             "| {} | {} | {} | {} | {} |\n",
-            text(lab),
+            escape_cell(lab),
             counts.passed,
             counts.failed,
             counts.errors,
-            words::seconds(time)
+            words::render_seconds(time)
         )
     });
     let mut parts = vec![
-        format!("### svclab\n\n{}\n\n", text(summary)),
+        format!("### svclab\n\n{}\n\n", escape_cell(summary)),
         "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n".to_owned(),
     ];
     parts.extend(labs);
-    let wrong = results
+    let failed = results
         .cases
         .iter()
-        .filter(|case| case.result != Outcome::Pass);
-    let mut rows: Vec<String> = wrong.flat_map(rows).collect();
+        .filter(|case| case.result != CaseStatus::Pass);
+    let mut rows: Vec<String> = failed.flat_map(rows).collect();
     if !rows.is_empty() {
         parts.push("\n| | case | expected | seen |\n|---|---|---|---|\n".to_owned());
-        let left_out = rows.len().saturating_sub(ROWS);
-        rows.truncate(ROWS);
+        let omitted = rows.len().saturating_sub(MAX_ROWS);
+        rows.truncate(MAX_ROWS);
         parts.append(&mut rows);
-        if left_out > 0 {
-            parts.push(format!("\nand {left_out} more rows\n"));
+        if omitted > 0 {
+            parts.push(format!("\nand {omitted} more rows\n"));
         }
     }
     if let Some(certificate) = &results.certificate {
         let line = certificate::headline(certificate);
-        parts.push(format!("\n{}\n", text(&line)));
+        parts.push(format!("\n{}\n", escape_cell(&line)));
     }
     parts.concat()
 }
@@ -52,10 +52,10 @@ fn rows(case: &CaseResult) -> Vec<String> {
     let row = |expected: &str, seen: &str| {
         format!(
             "| {} | {} | {} | {} |\n",
-            case.result.shout(),
-            text(&case.case),
-            text(expected),
-            text(seen)
+            case.result.upper_case_name(),
+            escape_cell(&case.case),
+            escape_cell(expected),
+            escape_cell(seen)
         )
     };
     if let Some(error) = &case.error {
@@ -71,7 +71,10 @@ fn rows(case: &CaseResult) -> Vec<String> {
         .filter(|probe| !probe.holds)
         .map(|probe| {
             let expected = probe.expected.as_deref().unwrap_or_default();
-            row(&format!("{}: {expected}", probe.name), &seen_of(probe))
+            row(
+                &format!("{}: {expected}", probe.name),
+                &render_observation(probe),
+            )
         });
     let checks = case.checks().filter(|check| !check.holds).map(|check| {
         row(
@@ -81,13 +84,16 @@ fn rows(case: &CaseResult) -> Vec<String> {
     });
     let steps = case.steps.iter().filter(|step| !step.holds).map(|step| {
         let expected = step.expected.as_deref().unwrap_or_default();
-        row(&format!("step {}: {expected}", step.name), &step.seen())
+        row(
+            &format!("step {}: {expected}", step.name),
+            &step.describe_shifts(),
+        )
     });
     probes.chain(checks).chain(steps).collect()
 }
 
 /// Escapes text for a table cell.
-fn text(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     let mut cell = String::new();
     for character in text.trim().chars() {
         match character {
@@ -114,28 +120,28 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_cell_stays_a_cell() {
+    fn escape_cell_markup_is_escaped() {
         assert_eq!(
-            text("a|b\n<i>`c`</i> & d_e\r"),
+            escape_cell("a|b\n<i>`c`</i> & d_e\r"),
             r"a\|b<br>&lt;i&gt;\`c\`&lt;/i&gt; &amp; d\_e"
         );
     }
 
     #[test]
-    fn a_long_page_says_what_it_leaves_out() {
+    fn render_page_long_table_counts_omitted_rows() {
         let wrong = fixture::results().cases.remove(3);
         let rows = rows(&wrong).len();
-        let cases = vec![wrong; ROWS];
-        let page = page(&Results::new(BTreeMap::new(), cases), "");
-        let left_out = format!("and {} more rows\n", ROWS * rows - ROWS);
+        let cases = vec![wrong; MAX_ROWS];
+        let page = render_page(&Results::new(BTreeMap::new(), cases), "");
+        let left_out = format!("and {} more rows\n", MAX_ROWS * rows - MAX_ROWS);
         assert!(page.ends_with(&left_out), "{page}");
-        assert_eq!(page.matches("| FAIL |").count(), ROWS);
+        assert_eq!(page.matches("| FAIL |").count(), MAX_ROWS);
     }
 
     #[test]
-    fn nothing_wrong_is_no_table() {
+    fn render_page_passed_run_has_no_table() {
         let results = Results::new(BTreeMap::new(), vec![fixture::passed("lab/a")]);
-        let page = page(&results, "1 passed");
+        let page = render_page(&results, "1 passed");
         assert!(!page.contains("expected"), "{page}");
     }
 }

@@ -24,10 +24,10 @@ const NANOSECONDS: u8 = 9;
 
 /// Maximum number of bytes kept of a packet. Readers reject a file in which a packet is longer than
 /// its interface allows.
-const SNAP: u32 = 256 << 10;
+const SNAP_LENGTH: u32 = 256 << 10;
 
 /// Type of a block that contains a packet (4.3).
-const PACKET: u32 = 6;
+const PACKET_BLOCK: u32 = 6;
 
 /// Values of the two lowest bits of a packet's flags (4.3.1): the direction.
 const INBOUND: u32 = 1;
@@ -56,7 +56,7 @@ impl<W: Write> Pcapng<W> {
         let mut pcapng = Self {
             out,
             blocks: PcapNgWriter::with_endianness(Vec::new(), Endianness::Little)
-                .map_err(unwritten)?,
+                .map_err(to_io_error)?,
             interfaces: IndexSet::new(),
             latest: 0,
         };
@@ -69,21 +69,21 @@ impl<W: Write> Pcapng<W> {
 
     /// Returns the number of an interface; describes the interface first if new.
     fn interface(&mut self, namespace: &str, name: &str) -> io::Result<u32> {
-        let (at, is_new) = self
+        let (index, is_new) = self
             .interfaces
             .insert_full((namespace.to_owned(), name.to_owned()));
         if is_new {
             let block = InterfaceDescriptionBlock {
                 linktype: DataLink::ETHERNET,
-                snaplen: SNAP,
+                snaplen: SNAP_LENGTH,
                 options: vec![
                     InterfaceDescriptionOption::IfName(format!("{namespace}/{name}").into()),
                     InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
                 ],
             };
-            self.blocks.write_pcapng_block(block).map_err(unwritten)?;
+            self.blocks.write_pcapng_block(block).map_err(to_io_error)?;
         }
-        u32::try_from(at).map_err(io::Error::other)
+        u32::try_from(index).map_err(io::Error::other)
     }
 
     /// Adds a packet, with an optional comment. [`Pcapng::flush`] writes it.
@@ -93,11 +93,11 @@ impl<W: Write> Pcapng<W> {
     /// Returns an error if the block cannot be encoded.
     pub fn packet(&mut self, packet: &Packet, comment: Option<&str>) -> io::Result<()> {
         let interface_id = self.interface(&packet.namespace, &packet.interface)?;
-        let way = match packet.direction {
+        let direction = match packet.direction {
             Direction::In => INBOUND,
             Direction::Out => OUTBOUND,
         };
-        let mut options = vec![EnhancedPacketOption::Flags(way)];
+        let mut options = vec![EnhancedPacketOption::Flags(direction)];
         options.extend(comment.map(|text| EnhancedPacketOption::Comment(text.into())));
         self.latest = self.latest.max(packet.time);
         let block = EnhancedPacketBlock {
@@ -110,7 +110,7 @@ impl<W: Write> Pcapng<W> {
         self.blocks
             .write_pcapng_block(block)
             .map(drop)
-            .map_err(unwritten)
+            .map_err(to_io_error)
     }
 
     /// Adds the number of packets lost for lack of buffer space, on the first interface. The kernel
@@ -119,7 +119,7 @@ impl<W: Write> Pcapng<W> {
     /// # Errors
     ///
     /// Returns an error if the block cannot be encoded.
-    pub fn missed(&mut self, packets: u64) -> io::Result<()> {
+    pub fn write_missed(&mut self, packets: u64) -> io::Result<()> {
         if self.interfaces.is_empty() {
             return Ok(());
         }
@@ -138,7 +138,7 @@ impl<W: Write> Pcapng<W> {
         self.blocks
             .write_pcapng_block(block)
             .map(drop)
-            .map_err(unwritten)
+            .map_err(to_io_error)
     }
 
     /// Writes all buffered blocks in one piece.
@@ -166,28 +166,28 @@ impl<W: Write> Pcapng<W> {
 /// A truncated block may follow.
 #[must_use]
 pub fn whole_blocks(bytes: &[u8]) -> (usize, u64) {
-    let (mut whole, mut packets) = (0, 0);
-    let number = |at: usize| -> Option<u32> {
-        let four = bytes.get(at..at + 4)?;
+    let (mut complete, mut packets) = (0, 0);
+    let number = |offset: usize| -> Option<u32> {
+        let four = bytes.get(offset..offset + 4)?;
         Some(u32::from_le_bytes(four.try_into().ok()?))
     };
-    while let Some((kind, length)) = number(whole).zip(number(whole + 4)) {
+    while let Some((kind, length)) = number(complete).zip(number(complete + 4)) {
         let Some(end) = usize::try_from(length)
             .ok()
-            .and_then(|length| whole.checked_add(length))
-            .filter(|end| *end > whole && *end <= bytes.len())
+            .and_then(|length| complete.checked_add(length))
+            .filter(|end| *end > complete && *end <= bytes.len())
         else {
             break;
         };
-        packets += u64::from(kind == PACKET);
-        whole = end;
+        packets += u64::from(kind == PACKET_BLOCK);
+        complete = end;
     }
-    (whole, packets)
+    (complete, packets)
 }
 
-fn unwritten(error: PcapError) -> io::Error {
+fn to_io_error(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,
-        other => io::Error::other(other),
+        unsupported => io::Error::other(unsupported),
     }
 }

@@ -12,13 +12,13 @@ pub struct Document {
     /// Always `svclab/ps/v1`.
     pub schema: String,
     /// Running labs, sorted by name.
-    pub labs: Vec<About>,
+    pub labs: Vec<LabInfo>,
 }
 
 /// Running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct About {
+pub struct LabInfo {
     /// Case name: `LAB/axis=value,axis=value`; `LAB` for a lab without axes.
     pub case: String,
     /// Lab name.
@@ -52,10 +52,10 @@ pub enum State {
     Standing,
 }
 
-impl About {
+impl LabInfo {
     /// Describes the kernel for people.
     #[must_use]
-    pub fn kernel_words(&self) -> String {
+    pub fn describe_kernel(&self) -> String {
         match &self.kernel {
             None => "being built".to_owned(),
             Some(kernel) if self.guest => format!("Linux {kernel}, a guest"),
@@ -64,7 +64,7 @@ impl About {
     }
 }
 
-impl About {
+impl LabInfo {
     /// Returns the lab as given on the command line.
     #[must_use]
     pub fn named_lab(&self) -> &str {
@@ -75,7 +75,7 @@ impl About {
 
 /// Builds the JSON document.
 #[must_use]
-pub fn document(labs: Vec<About>) -> Document {
+pub fn document(labs: Vec<LabInfo>) -> Document {
     Document {
         schema: SCHEMA.to_owned(),
         labs,

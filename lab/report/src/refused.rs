@@ -10,12 +10,15 @@ pub const LABEL: &str = "API server refused";
 /// `GET /api/v1/pods: 404, /api/v1/pods is not served (node-1 3 times, node-2 once)`.
 #[must_use]
 pub fn lines(refused: &[Refused], left_out: u64) -> Vec<String> {
-    let mut told: Vec<(&Refused, Vec<String>)> = Vec::new();
-    for each in refused {
-        let by = format!("{} {}", each.node, each.how_often());
-        match told.iter_mut().find(|(known, _)| known.is_like(each)) {
-            Some((_, nodes)) => nodes.push(by),
-            None => told.push((each, vec![by])),
+    let mut grouped: Vec<(&Refused, Vec<String>)> = Vec::new();
+    for request in refused {
+        let node = format!("{} {}", request.node, request.describe_count());
+        match grouped
+            .iter_mut()
+            .find(|(earlier, _)| earlier.is_same_rejection(request))
+        {
+            Some((_, nodes)) => nodes.push(node),
+            None => grouped.push((request, vec![node])),
         }
     }
     let more = match left_out {
@@ -23,8 +26,9 @@ pub fn lines(refused: &[Refused], left_out: u64) -> Vec<String> {
         1 => Some("1 request more".to_owned()),
         more => Some(format!("{more} requests more")),
     };
-    told.into_iter()
-        .map(|(each, nodes)| format!("{each} ({})", nodes.join(", ")))
+    grouped
+        .into_iter()
+        .map(|(request, nodes)| format!("{request} ({})", nodes.join(", ")))
         .chain(more)
         .collect()
 }

@@ -11,7 +11,7 @@ pub const SCHEMA: &str = "svclab/replay/v1";
 
 /// Replayed nodes and the journeys of packets there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Replayed {
+pub struct ReplayDocument {
     /// Always `svclab/replay/v1`.
     pub schema: String,
     /// Replayed, simulated and omitted objects of each dumped node.
@@ -20,10 +20,10 @@ pub struct Replayed {
     pub case: CaseJourneys,
 }
 
-impl Replayed {
+impl ReplayDocument {
     /// Creates the document of a case.
     #[must_use]
-    pub fn of(nodes: Vec<Account>, case: CaseJourneys) -> Self {
+    pub fn new(nodes: Vec<Account>, case: CaseJourneys) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             nodes,

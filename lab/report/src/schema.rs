@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
-use super::replay::{self, Replayed};
+use super::replay::{self, ReplayDocument};
 use super::{diff, doctor, ps};
 use svclab_experiment::bisect::{self, Bisection};
 use svclab_experiment::verify::{self, Verification};
@@ -17,11 +17,11 @@ use svclab_runner::results::{Results, SCHEMA, seen};
 /// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
 #[must_use]
 pub fn results() -> Schema {
-    let mut schema = of::<Results>(SCHEMA);
+    let mut schema = schema_for::<Results>(SCHEMA);
     // The generated schema of a map of verdicts allows any key.
     if let Some(observed) = schema.pointer_mut("/$defs/Observed") {
         for verdict in Verdict::ALL {
-            observed["properties"][verdict.word()] = json!({
+            observed["properties"][verdict.name()] = json!({
                 "description": format!("How many came to `{verdict}`; left out if none did."),
                 "type": "integer",
                 "format": "uint32",
@@ -36,64 +36,64 @@ pub fn results() -> Schema {
 /// Returns the schema of `svclab claims --format json`.
 #[must_use]
 pub fn claims() -> Schema {
-    of::<Claims>(claims::SCHEMA)
+    schema_for::<Claims>(claims::SCHEMA)
 }
 
 /// Returns the schema of `svclab doctor --format json`.
 #[must_use]
 pub fn doctor() -> Schema {
-    of::<doctor::Document>(doctor::SCHEMA)
+    schema_for::<doctor::Document>(doctor::SCHEMA)
 }
 
 /// Returns the schema of `svclab diff --format json`.
 #[must_use]
 pub fn diff() -> Schema {
-    of::<diff::Document>(diff::SCHEMA)
+    schema_for::<diff::Document>(diff::SCHEMA)
 }
 
 /// Returns the schema of `svclab explain --format json`.
 #[must_use]
 pub fn journeys() -> Schema {
-    of::<Journeys>(journeys::SCHEMA)
+    schema_for::<Journeys>(journeys::SCHEMA)
 }
 
 /// Returns the schema of `svclab replay --format json`.
 #[must_use]
 pub fn replayed() -> Schema {
-    of::<Replayed>(replay::SCHEMA)
+    schema_for::<ReplayDocument>(replay::SCHEMA)
 }
 
 /// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
-    of::<seen::Document>(seen::SCHEMA)
+    schema_for::<seen::EvidenceDocument>(seen::SCHEMA)
 }
 
 /// Returns the schema of `svclab ps --format json`.
 #[must_use]
 pub fn ps() -> Schema {
-    of::<ps::Document>(ps::SCHEMA)
+    schema_for::<ps::Document>(ps::SCHEMA)
 }
 
 /// Returns the schema of `svclab verify --format json`.
 #[must_use]
 pub fn verification() -> Schema {
-    of::<Verification>(verify::SCHEMA)
+    schema_for::<Verification>(verify::SCHEMA)
 }
 
 /// Returns the schema of `svclab why --format json`.
 #[must_use]
 pub fn why() -> Schema {
-    of::<why::Document>(why::SCHEMA)
+    schema_for::<why::Document>(why::SCHEMA)
 }
 
 /// Returns the schema of `svclab bisect --format json`.
 #[must_use]
 pub fn bisection() -> Schema {
-    of::<Bisection>(bisect::SCHEMA)
+    schema_for::<Bisection>(bisect::SCHEMA)
 }
 
-fn of<T: JsonSchema>(format: &str) -> Schema {
+fn schema_for<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator()
@@ -117,7 +117,7 @@ mod tests {
         serde_json::from_str(&json).unwrap()
     }
 
-    fn complaints(schema: &Schema, document: &Value) -> Vec<String> {
+    fn validation_errors(schema: &Schema, document: &Value) -> Vec<String> {
         let validator = jsonschema::draft202012::new(schema.as_value()).unwrap();
         validator
             .iter_errors(document)
@@ -127,7 +127,7 @@ mod tests {
 
     /// Rewrites the published schemas if `UPDATE_SCHEMA` is set.
     #[test]
-    fn the_published_schemas_are_current() {
+    fn schemas_published_files_are_current() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schema");
         for (name, schema) in [
             ("results.v1.json", results()),
@@ -155,23 +155,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_as_the_schemas_say() {
-        assert_eq!(complaints(&results(), &run()), Vec::<String>::new());
+    fn schemas_printed_documents_are_valid() {
+        assert_eq!(validation_errors(&results(), &run()), Vec::<String>::new());
         let document = claims::document(fixture::claims());
         let document = serde_json::to_value(document).unwrap();
-        assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
+        assert_eq!(
+            validation_errors(&claims(), &document),
+            Vec::<String>::new()
+        );
         let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
-        assert_eq!(complaints(&verification(), &document), Vec::<String>::new());
+        assert_eq!(
+            validation_errors(&verification(), &document),
+            Vec::<String>::new()
+        );
         let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
-        assert_eq!(complaints(&bisection(), &document), Vec::<String>::new());
+        assert_eq!(
+            validation_errors(&bisection(), &document),
+            Vec::<String>::new()
+        );
         let document = serde_json::to_value(diff::tests::document()).unwrap();
-        assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
+        assert_eq!(
+            validation_errors(&super::diff(), &document),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
-    fn what_is_no_difference_is_told_from_one() {
+    fn diff_schema_rejects_invalid_documents() {
         let document = serde_json::to_value(diff::tests::document()).unwrap();
-        for (at, value) in [
+        for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
             ("/same", Value::Null),
             ("/differences/0/place/of", Value::from("house")),
@@ -179,15 +191,18 @@ mod tests {
             ("/differences/0/owner", json!({"nobody": "x"})),
         ] {
             let mut document = document.clone();
-            *document.pointer_mut(at).unwrap() = value;
-            assert!(!complaints(&super::diff(), &document).is_empty(), "{at}");
+            *document.pointer_mut(pointer).unwrap() = value;
+            assert!(
+                !validation_errors(&super::diff(), &document).is_empty(),
+                "{pointer}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_bisection_is_told_from_one() {
+    fn bisection_schema_rejects_invalid_documents() {
         let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
-        for (at, value) in [
+        for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
             ("/breaks/0/0/of", Value::from("house")),
             ("/cures", Value::Null),
@@ -195,13 +210,16 @@ mod tests {
             ("/symptom/by", Value::Null),
         ] {
             let mut document = document.clone();
-            *document.pointer_mut(at).unwrap() = value;
-            assert!(!complaints(&bisection(), &document).is_empty(), "{at}");
+            *document.pointer_mut(pointer).unwrap() = value;
+            assert!(
+                !validation_errors(&bisection(), &document).is_empty(),
+                "{pointer}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_result_is_told_from_one() {
+    fn results_schema_rejects_invalid_documents() {
         let wrong = [
             ("/schema", Value::from("svclab/results/v2")),
             ("/cases/0/result", Value::from("skip")),
@@ -217,25 +235,31 @@ mod tests {
             ("/cases/4/error/trouble", Value::from("bad luck")),
             ("/summary/passed", Value::Null),
         ];
-        for (at, value) in wrong {
+        for (pointer, value) in wrong {
             let mut document = run();
-            *document.pointer_mut(at).unwrap() = value;
-            assert!(!complaints(&results(), &document).is_empty(), "{at}");
+            *document.pointer_mut(pointer).unwrap() = value;
+            assert!(
+                !validation_errors(&results(), &document).is_empty(),
+                "{pointer}"
+            );
         }
     }
 
     #[test]
-    fn what_is_no_claim_is_told_from_one() {
+    fn claims_schema_rejects_invalid_documents() {
         let document = claims::document(fixture::claims());
-        for (at, value) in [
+        for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
             ("/claims/0/verdict", Value::from("maybe")),
             ("/claims/0/cases", Value::Null),
             ("/claims/1/reason", Value::Null),
         ] {
             let mut document = serde_json::to_value(&document).unwrap();
-            *document.pointer_mut(at).unwrap() = value;
-            assert!(!complaints(&claims(), &document).is_empty(), "{at}");
+            *document.pointer_mut(pointer).unwrap() = value;
+            assert!(
+                !validation_errors(&claims(), &document).is_empty(),
+                "{pointer}"
+            );
         }
     }
 }

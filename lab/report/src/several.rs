@@ -6,9 +6,9 @@ use super::Writer;
 use svclab_runner::results::Event;
 
 /// Writer that passes every event to several writers.
-pub struct Several<'a>(pub Vec<Box<dyn Writer + 'a>>);
+pub struct MultiWriter<'a>(pub Vec<Box<dyn Writer + 'a>>);
 
-impl Writer for Several<'_> {
+impl Writer for MultiWriter<'_> {
     /// Passes the event to all writers, even if some fail. Returns the first error.
     fn event(&mut self, event: &Event) -> io::Result<()> {
         self.0
@@ -38,23 +38,23 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_no_more_keeps_no_other_from_it() {
+    fn multi_writer_failed_output_does_not_affect_others() {
         let mut alone = Vec::new();
-        let mut beside = Vec::new();
+        let mut second = Vec::new();
         let mut full = 0;
         {
-            let mut one = Format::Json.writer(&mut alone, Options::default());
-            let mut several = Several(vec![
+            let mut single = Format::Json.writer(&mut alone, Options::default());
+            let mut several = MultiWriter(vec![
                 Format::Json.writer(Full, Options::default()),
-                Format::Json.writer(&mut beside, Options::default()),
+                Format::Json.writer(&mut second, Options::default()),
             ]);
             for event in fixture::events() {
-                one.event(&event).unwrap();
+                single.event(&event).unwrap();
                 full += usize::from(several.event(&event).is_err());
             }
         }
         assert!(full > 0);
         assert!(!alone.is_empty());
-        assert_eq!(alone, beside);
+        assert_eq!(alone, second);
     }
 }

@@ -9,72 +9,71 @@ use indexmap::IndexSet;
 
 use super::diff::Document;
 use super::refused;
-use super::words::{indented, seconds, wrap};
+use super::words::{indent_lines, render_seconds, wrap};
 use svclab_experiment::verify::{
-    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, Share, SharesDiffer, SideOf, Times,
-    Verification,
+    ChangedFlow, Moved, Moving, NotCompared, OutcomeCount, RulesDiffer, Share, SharesDiffer,
+    SideInfo, SideOf, Verification,
 };
-use svclab_judge::duration_words;
 
 /// Labels of the two sides.
-const BEFORE: &str = "against";
-const NOW: &str = "new";
+const AGAINST: &str = "against";
+const NEW: &str = "new";
 
 /// Maximum number of cases named in a line; the others are counted.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Renders the differences, what was not compared, and a summary line. With `verbose`, also the
 /// differences of rules and the traffic shifts after each step.
 #[must_use]
-pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
+pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
-    for changed in &of.changed {
-        tell_changed(&mut text, changed, colour);
+    for changed in &verification.changed {
+        push_changed(&mut text, changed, colour);
     }
-    for differ in &of.shares {
-        tell_shares(&mut text, differ, colour);
+    for differ in &verification.shares {
+        push_shares(&mut text, differ, colour);
     }
-    for failed in &of.failed {
+    for failed in &verification.failed {
         let side = match failed.side {
-            SideOf::Against => BEFORE,
-            SideOf::New => NOW,
+            SideOf::Against => AGAINST,
+            SideOf::New => NEW,
         };
-        let head = painted("ERROR", AnsiColor::Red, colour);
+        let head = paint("ERROR", AnsiColor::Red, colour);
         let _ = writeln!(text, "{head} {} ({side})", failed.case);
-        text.push_str(&indented(&failed.error.message));
+        text.push_str(&indent_lines(&failed.error.message));
         if let Some(remedy) = &failed.error.remedy {
-            text.push_str(&indented(&format!("what to do: {remedy}")));
+            text.push_str(&indent_lines(&format!("what to do: {remedy}")));
         }
     }
-    tell_rules(&mut text, &of.rules, verbose, colour);
+    push_rules(&mut text, &verification.rules, verbose, colour);
     if verbose {
-        tell_moved(&mut text, &of.moved);
+        push_shifts(&mut text, &verification.moved);
     }
-    for not in &of.not_compared {
-        tell_not_compared(&mut text, not);
+    for skipped in &verification.not_compared {
+        push_not_compared(&mut text, skipped);
     }
-    for (side, who) in [(BEFORE, &of.against), (NOW, &of.new)] {
-        let _ = writeln!(text, "{side:<8} {}", ran(who));
-        for line in refused::lines(&who.refused, 0) {
+    for (side, side_info) in [(AGAINST, &verification.against), (NEW, &verification.new)] {
+        let _ = writeln!(text, "{side:<8} {}", render_side(side_info));
+        for line in refused::lines(&side_info.refused, 0) {
             let _ = writeln!(text, "         {}: {line}", refused::LABEL);
         }
     }
-    let _ = writeln!(text, "{}", whole(of));
+    let _ = writeln!(text, "{}", render_summary(verification));
     text
 }
 
-fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
+fn push_changed(text: &mut String, changed: &ChangedFlow, colour: bool) {
     let flow = &changed.flow;
-    let head = painted("CHANGED", AnsiColor::Red, colour);
+    let head = paint("CHANGED", AnsiColor::Red, colour);
     let _ = writeln!(text, "{head} {}  (Linux {})", flow.case, flow.kernel);
     let step = flow.step.iter().map(|step| format!("{step}/"));
     let name = step.chain([flow.probe.clone()]).collect::<String>();
     let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
-    for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
-        let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
+    for (side, times) in [(AGAINST, &changed.against), (NEW, &changed.new)] {
+        let _ = writeln!(text, "    {side:<8} {}", render_outcomes(times));
     }
-    tell_chance(text, changed.chance_in_billion);
-    for (side, met) in [(BEFORE, &changed.met.against), (NOW, &changed.met.new)] {
+    push_error_probability(text, changed.chance_in_billion);
+    for (side, met) in [(AGAINST, &changed.met.against), (NEW, &changed.met.new)] {
         if met.is_empty() {
             continue;
         }
@@ -85,61 +84,64 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
     }
 }
 
-fn tell_chance(text: &mut String, in_billion: u64) {
+fn push_error_probability(text: &mut String, in_billion: u64) {
     if let Some(chance) = 1_000_000_000_u64.checked_div(in_billion) {
         let _ = writeln!(text, "    by chance it would look so 1 time in {chance}");
     }
 }
 
-fn tell_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
-    let head = painted("CHANGED", AnsiColor::Red, colour);
+fn push_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
+    let head = paint("CHANGED", AnsiColor::Red, colour);
     let _ = writeln!(
         text,
         "{head} shares of {}  ({} mode)",
         differ.service, differ.modes
     );
     let cases: Vec<&str> = differ.cases.iter().map(String::as_str).collect();
-    let flows = counted(differ.flows, "flow");
-    let _ = writeln!(text, "  {flows} of {}", few(&cases));
-    let what = if differ.by_client {
+    let flows = count_text(differ.flows, "flow");
+    let _ = writeln!(text, "  {flows} of {}", list_first(&cases));
+    let unit = if differ.by_client {
         "clients"
     } else {
         "connections"
     };
-    for (side, all) in [(BEFORE, &differ.against), (NOW, &differ.new)] {
-        let total: u64 = all.iter().map(|share| share.draws).sum();
-        let each: Vec<String> = all.iter().map(|own| share(own, total)).collect();
-        let _ = writeln!(text, "    {side:<8} {} of {total} {what}", each.join(", "));
+    for (side, shares) in [(AGAINST, &differ.against), (NEW, &differ.new)] {
+        let total: u64 = shares.iter().map(|share| share.draws).sum();
+        let each: Vec<String> = shares
+            .iter()
+            .map(|endpoint_share| render_share(endpoint_share, total))
+            .collect();
+        let _ = writeln!(text, "    {side:<8} {} of {total} {unit}", each.join(", "));
     }
-    tell_chance(text, differ.chance_in_billion);
+    push_error_probability(text, differ.chance_in_billion);
 }
 
-fn share(share: &Share, total: u64) -> String {
+fn render_share(share: &Share, total: u64) -> String {
     let endpoint = share.endpoint.as_deref().unwrap_or("no endpoint");
     let per_mille = share.draws * 1000 / total.max(1);
     format!("{endpoint} {}.{} %", per_mille / 10, per_mille % 10)
 }
 
-fn outcomes(times: &[Times]) -> String {
+fn render_outcomes(times: &[OutcomeCount]) -> String {
     let each = times.iter().map(|times| {
         let (outcome, count) = (&times.outcome, times.connections);
         let rest = outcome.to_string();
-        let verdict = outcome.verdict.word();
+        let verdict = outcome.verdict.name();
         format!("{verdict} {count}{}", &rest[verdict.len()..])
     });
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: bool) {
+fn push_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: bool) {
     if verbose {
         for differ in rules {
             let document = Document::new(
-                format!("{} of {} ({BEFORE})", differ.node, moment(differ)),
-                format!("{} of {} ({NOW})", differ.node, moment(differ)),
+                format!("{} of {} ({AGAINST})", differ.node, describe_stage(differ)),
+                format!("{} of {} ({NEW})", differ.node, describe_stage(differ)),
                 Vec::new(),
                 differ.differences.clone(),
             );
-            text.push_str(&document.human(colour));
+            text.push_str(&document.render_text(colour));
             text.push('\n');
         }
     }
@@ -148,13 +150,13 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     }
     let mut cases: BTreeMap<String, usize> = BTreeMap::new();
     for differ in rules {
-        *cases.entry(moment(differ)).or_default() += differ.differences.len();
+        *cases.entry(describe_stage(differ)).or_default() += differ.differences.len();
     }
-    let all: usize = cases.values().sum();
+    let total: usize = cases.values().sum();
     let named: Vec<&str> = cases.keys().map(String::as_str).collect();
     let line = format!(
-        "rules differ in {all} places of {}{}",
-        few(&named),
+        "rules differ in {total} places of {}{}",
+        list_first(&named),
         if verbose {
             ""
         } else {
@@ -165,7 +167,7 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
 }
 
 /// Describes the case and the step, if any, after which the rules differ.
-fn moment(differ: &RulesDiffer) -> String {
+fn describe_stage(differ: &RulesDiffer) -> String {
     match &differ.step {
         Some(step) => format!("{} after {step}", differ.case),
         None => differ.case.clone(),
@@ -173,9 +175,9 @@ fn moment(differ: &RulesDiffer) -> String {
 }
 
 /// Adds the traffic shifts, step by step.
-fn tell_moved(text: &mut String, all: &[Moved]) {
-    let told = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), after);
-    for steps in all.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
+fn push_shifts(text: &mut String, shifts: &[Moved]) {
+    let render_shift = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), render_duration);
+    for steps in shifts.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
         let Some(first) = steps.first() else { continue };
         let _ = writeln!(
             text,
@@ -183,33 +185,37 @@ fn tell_moved(text: &mut String, all: &[Moved]) {
             first.case, first.step
         );
         for moved in steps {
-            let (against, new) = (told(moved.against_us), told(moved.new_us));
+            let (against, new) = (render_shift(moved.against_us), render_shift(moved.new_us));
             let probe = &moved.probe;
-            let _ = writeln!(text, "  {probe}  {against} ({BEFORE}), {new} ({NOW})");
+            let _ = writeln!(text, "  {probe}  {against} ({AGAINST}), {new} ({NEW})");
         }
     }
 }
 
-fn after(us: u64) -> String {
-    duration_words(Duration::from_micros(us))
+fn render_duration(us: u64) -> String {
+    svclab_judge::render_duration(Duration::from_micros(us))
 }
 
-fn tell_not_compared(text: &mut String, not: &NotCompared) {
-    let cases: Vec<&str> = not.cases.iter().map(String::as_str).collect();
-    let from = match &not.from_step {
+fn push_not_compared(text: &mut String, skipped: &NotCompared) {
+    let cases: Vec<&str> = skipped.cases.iter().map(String::as_str).collect();
+    let from = match &skipped.from_step {
         Some(step) => format!(" from the step {step} on"),
         None => String::new(),
     };
-    let line = format!("not compared: {}{from}: {}", few(&cases), not.because);
-    for (at, line) in wrap(&line, 96).into_iter().enumerate() {
-        let indent = if at == 0 { "" } else { "  " };
+    let line = format!(
+        "not compared: {}{from}: {}",
+        list_first(&cases),
+        skipped.because
+    );
+    for (index, line) in wrap(&line, 96).into_iter().enumerate() {
+        let indent = if index == 0 { "" } else { "  " };
         let _ = writeln!(text, "{indent}{line}");
     }
 }
 
 /// Lists the first names and the number of others.
-fn few(names: &[&str]) -> String {
-    let more = names.len().saturating_sub(NAMED);
+fn list_first(names: &[&str]) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
     let first = names[..names.len() - more].join(", ");
     match more {
         0 => first,
@@ -217,77 +223,87 @@ fn few(names: &[&str]) -> String {
     }
 }
 
-fn ran(ran: &Ran) -> String {
-    let what = match &ran.program {
+fn render_side(ran: &SideInfo) -> String {
+    let rules = match &ran.program {
         Some(program) => format!("{program}, {}", ran.version),
         None => format!("the rules of {} as svclab generates them", ran.version),
     };
     let sync = ran.sync.as_ref().map(|sync| {
         format!(
             ": rules after {} ({} to {}, {} times)",
-            seconds(sync.median_ms),
-            seconds(sync.least_ms),
-            seconds(sync.most_ms),
+            render_seconds(sync.median_ms),
+            render_seconds(sync.least_ms),
+            render_seconds(sync.most_ms),
             sync.proxies
         )
     });
-    let moving = ran.moving.as_ref().map(|moving| moved(moving, ran));
-    [Some(what), sync, moving].into_iter().flatten().collect()
+    let moving = ran
+        .moving
+        .as_ref()
+        .map(|moving| render_shift_times(moving, ran));
+    [Some(rules), sync, moving].into_iter().flatten().collect()
 }
 
 /// Renders the times of traffic shifts. Generated rules are changed by svclab itself.
-fn moved(moving: &Moving, ran: &Ran) -> String {
-    let whose = match ran.program {
+fn render_shift_times(moving: &Moving, side_info: &SideInfo) -> String {
+    let prefix = match side_info.program {
         Some(_) => "; traffic moved after",
         None => "; svclab's own changes moved traffic after",
     };
     format!(
-        "{whose} {} ({} to {}, {} times)",
-        after(moving.median_us),
-        after(moving.least_us),
-        after(moving.most_us),
+        "{prefix} {} ({} to {}, {} times)",
+        render_duration(moving.median_us),
+        render_duration(moving.least_us),
+        render_duration(moving.most_us),
         moving.flows
     )
 }
 
-fn whole(of: &Verification) -> String {
-    if of.cases == 0 && of.failed.is_empty() && !of.interrupted {
+fn render_summary(verification: &Verification) -> String {
+    if verification.cases == 0 && verification.failed.is_empty() && !verification.interrupted {
         return "nothing was compared".to_owned();
     }
-    let names: IndexSet<&str> = of
+    let names: IndexSet<&str> = verification
         .failed
         .iter()
         .map(|failed| failed.case.as_str())
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
-    let changed = match (of.changed.len(), names.len()) {
+    let changed = match (verification.changed.len(), names.len()) {
         (0, 0) => "none goes elsewhere".to_owned(),
-        (0, _) => format!("not compared: {}", few(&names)),
+        (0, _) => format!("not compared: {}", list_first(&names)),
         (1, _) => "1 goes elsewhere".to_owned(),
         (more, _) => format!("{more} go elsewhere"),
     };
-    let shares = match of.shares.len() {
+    let shares = match verification.shares.len() {
         0 => String::new(),
         1 => "; 1 service has other shares".to_owned(),
         more => format!("; {more} services have other shares"),
     };
-    let failed = match (of.changed.len(), names.len()) {
+    let failed = match (verification.changed.len(), names.len()) {
         (0, _) | (_, 0) => String::new(),
         (_, 1) => "; 1 case came to no result".to_owned(),
         (_, more) => format!("; {more} cases came to no result"),
     };
-    let interrupted = if of.interrupted { "; interrupted" } else { "" };
-    let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));
+    let interrupted = if verification.interrupted {
+        "; interrupted"
+    } else {
+        ""
+    };
+    let (flows, cases) = (
+        count_text(verification.flows, "flow"),
+        count_text(verification.cases, "case"),
+    );
     format!("{flows} of {cases}: {changed}{shares}{failed}{interrupted}")
 }
 
-fn counted(number: usize, what: &str) -> String {
+fn count_text(number: usize, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{s}")
+    format!("{number} {noun}{s}")
 }
 
-fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
-    if wanted {
+fn paint(word: &str, colour: AnsiColor, colour_enabled: bool) -> String {
+    if colour_enabled {
         let style: Style = colour.on_default();
         format!("{style}{word}{style:#}")
     } else {
@@ -298,14 +314,16 @@ fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use svclab_dump::{Change, Difference, Place, Side};
-    use svclab_experiment::verify::{Failed, Flow, OnlyMet, Outcome, SCHEMA, Sync};
+    use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
+    use svclab_experiment::verify::{
+        ConnectionOutcome, Failed, FlowId, OneSidedMatches, SCHEMA, Sync,
+    };
     use svclab_model::evidence::Verdict;
-    use svclab_runner::results::{RunError, Trouble};
+    use svclab_runner::results::{ErrorKind, RunError};
 
-    fn times(verdict: Verdict, endpoint: Option<&str>, connections: u64) -> Times {
-        Times {
-            outcome: Outcome {
+    fn times(verdict: Verdict, endpoint: Option<&str>, connections: u64) -> OutcomeCount {
+        OutcomeCount {
+            outcome: ConnectionOutcome {
                 verdict,
                 endpoint: endpoint.map(str::to_owned),
                 source: endpoint.map(|_| "host/laptop".to_owned()),
@@ -315,9 +333,9 @@ pub(super) mod tests {
         }
     }
 
-    fn before_steps() -> Changed {
-        Changed {
-            flow: Flow {
+    fn before_steps() -> ChangedFlow {
+        ChangedFlow {
+            flow: FlowId {
                 case: "node-port/policy=Cluster".to_owned(),
                 kernel: "6.18.44".to_owned(),
                 step: None,
@@ -330,7 +348,7 @@ pub(super) mod tests {
                 times(Verdict::Connected, Some("pod/default/web"), 2),
                 times(Verdict::Timeout, None, 14),
             ],
-            met: OnlyMet {
+            met: OneSidedMatches {
                 against: vec![
                     "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
                 ],
@@ -340,13 +358,13 @@ pub(super) mod tests {
         }
     }
 
-    fn in_a_step() -> Changed {
+    fn in_a_step() -> ChangedFlow {
         let mut moved = times(Verdict::Answered, Some("pod/default/web-b"), 17);
         moved.outcome.at_first = Some("pod/default/web-a".to_owned());
         let mut lost = times(Verdict::Silent, None, 1);
         lost.outcome.at_first = Some("pod/default/web-a".to_owned());
-        Changed {
-            flow: Flow {
+        ChangedFlow {
+            flow: FlowId {
                 case: "service-changes".to_owned(),
                 kernel: "6.18.44".to_owned(),
                 step: Some("oneLeaves".to_owned()),
@@ -363,7 +381,7 @@ pub(super) mod tests {
                 moved,
                 lost,
             ],
-            met: OnlyMet::default(),
+            met: OneSidedMatches::default(),
             chance_in_billion: 0,
         }
     }
@@ -390,12 +408,12 @@ pub(super) mod tests {
 
     fn missing(rule: &str) -> Difference {
         Difference {
-            place: Place::Chain {
+            place: DumpLocation::Chain {
                 program: "iptables-save".to_owned(),
                 table: "nat".to_owned(),
                 chain: rule.split(' ').nth(1).unwrap_or_default().to_owned(),
             },
-            change: Change::Item {
+            change: DumpChange::Item {
                 only: Side::First,
                 item: rule.to_owned(),
                 line: 7,
@@ -418,14 +436,14 @@ pub(super) mod tests {
     pub fn document() -> Verification {
         Verification {
             schema: SCHEMA.to_owned(),
-            against: Ran {
+            against: SideInfo {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
                 moving: Moving::of(vec![7_400, 12_000]),
                 refused: Vec::new(),
             },
-            new: Ran {
+            new: SideInfo {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
                 sync: Sync::of(vec![310, 1200, 455]),
@@ -459,7 +477,7 @@ pub(super) mod tests {
                 case: "local-ingress".to_owned(),
                 side: SideOf::New,
                 error: RunError {
-                    trouble: Trouble::Input,
+                    trouble: ErrorKind::Input,
                     message: "the kube-proxy of node-1 ended".to_owned(),
                     remedy: Some("give the path of a kube-proxy".to_owned()),
                 },
@@ -483,17 +501,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_differs_is_told() {
-        insta::assert_snapshot!(human(&document(), false, false));
+    fn render_text_differences_match_snapshot() {
+        insta::assert_snapshot!(render_text(&document(), false, false));
     }
 
     #[test]
-    fn rules_and_times_are_told_who_wants_them() {
-        insta::assert_snapshot!(human(&document(), true, false));
+    fn render_text_verbose_matches_snapshot() {
+        insta::assert_snapshot!(render_text(&document(), true, false));
     }
 
     #[test]
-    fn nothing_is_told_of_what_is_alike() {
+    fn render_text_equal_sides_match_snapshot() {
         let alike = Verification {
             changed: Vec::new(),
             shares: Vec::new(),
@@ -503,6 +521,6 @@ pub(super) mod tests {
             not_compared: Vec::new(),
             ..document()
         };
-        insta::assert_snapshot!(human(&alike, true, false));
+        insta::assert_snapshot!(render_text(&alike, true, false));
     }
 }

@@ -3,19 +3,19 @@
 use std::io;
 
 use super::writer::Writer;
-use svclab_diagnostic::files::Unfinished;
+use svclab_diagnostic::files::UnfinishedFile;
 use svclab_runner::results::Event;
 
 /// Writer to a file that gets its name at the end of the run.
-pub struct Whole<'a> {
+pub struct AtomicFileWriter<'a> {
     writer: Box<dyn Writer + 'a>,
-    file: Option<Unfinished>,
+    file: Option<UnfinishedFile>,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> AtomicFileWriter<'a> {
     /// Combines a file with the writer of its content.
     #[must_use]
-    pub fn new(writer: Box<dyn Writer + 'a>, file: Unfinished) -> Self {
+    pub fn new(writer: Box<dyn Writer + 'a>, file: UnfinishedFile) -> Self {
         Self {
             writer,
             file: Some(file),
@@ -23,11 +23,11 @@ impl<'a> Whole<'a> {
     }
 }
 
-impl Writer for Whole<'_> {
+impl Writer for AtomicFileWriter<'_> {
     fn event(&mut self, event: &Event) -> io::Result<()> {
         self.writer.event(event)?;
         match event {
-            Event::Over { .. } => self.file.take().map_or(Ok(()), Unfinished::finish),
+            Event::RunEnded { .. } => self.file.take().map_or(Ok(()), UnfinishedFile::finish),
             _ => Ok(()),
         }
     }

@@ -6,34 +6,36 @@ use anstyle::{AnsiColor, Style};
 
 use super::words::wrap;
 use svclab_experiment::bisect::Difference;
-use svclab_experiment::why::{Came, Cure, Fared, Finding, Level, Told, Tried, Wrong};
+use svclab_experiment::why::{
+    ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
+};
 
 /// Renders the failing probes and their fixes. Changes that did not help are included with
 /// `verbose`, or if a probe has no fix.
 #[must_use]
-pub fn human(findings: &[Finding], verbose: bool, colour: bool) -> String {
+pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String {
     let texts: Vec<String> = findings
         .iter()
-        .map(|finding| one(finding, verbose, colour))
+        .map(|finding| render_finding(finding, verbose, colour))
         .collect();
     texts.join("\n")
 }
 
-fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
+fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
     let mut text = format!("{}, on {}\n", bold(&finding.case, colour), finding.kernel);
     if finding.is_healthy() {
         if finding.unasked.is_empty() {
             text += "  nothing is wrong: all connections are made\n";
         } else {
             text += "  nothing is wrong: all connections are made that are asked about\n";
-            unasked(&mut text, &finding.unasked);
+            push_unexamined(&mut text, &finding.unasked);
         }
         return text;
     }
     // Probes with the same fixes are grouped.
-    let mut groups: Vec<Vec<&Wrong>> = Vec::new();
+    let mut groups: Vec<Vec<&FailingProbe>> = Vec::new();
     for wrong in &finding.wrong {
-        let alike = |group: &&mut Vec<&Wrong>| group[0].cures == wrong.cures;
+        let alike = |group: &&mut Vec<&FailingProbe>| group[0].cures == wrong.cures;
         match groups.iter_mut().find(alike) {
             Some(group) => group.push(wrong),
             None => groups.push(vec![wrong]),
@@ -41,44 +43,48 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     }
     for group in groups {
         for wrong in &group {
-            let (probe, connected, of) = (&wrong.probe, wrong.connected, wrong.of);
+            let (probe, connected, total) = (&wrong.probe, wrong.connected, wrong.of);
             let after = wrong.after.iter().map(|step| format!(", after `{step}`"));
             let after: String = after.collect();
             let _ = writeln!(
                 text,
-                "\n{probe}{after}: {connected} of {of} connections made"
+                "\n{probe}{after}: {connected} of {total} connections made"
             );
             for sentence in &wrong.told {
-                item(&mut text, sentence);
+                push_item(&mut text, sentence);
             }
         }
-        cures(&mut text, &group[0].cures, group.len() > 1);
+        push_fixes(&mut text, &group[0].cures, group.len() > 1);
     }
-    let vain: Vec<&Tried> = finding
+    let useless: Vec<&TriedChanges> = finding
         .tried
         .iter()
         .filter(|tried| {
             !finding
                 .wrong
                 .iter()
-                .any(|wrong| tried.came.cures(&wrong.probe))
+                .any(|wrong| tried.came.is_fix_for(&wrong.probe))
         })
         .collect();
-    if !vain.is_empty() && (verbose || !finding.is_answered()) {
+    if !useless.is_empty() && (verbose || !finding.is_answered()) {
         let _ = writeln!(text, "\nTried to no avail:");
-        let shown = |tried: &&&Tried| verbose || tried.changes.len() == 1;
-        for tried in vain.iter().filter(shown) {
-            item(
+        let shown = |tried: &&&TriedChanges| verbose || tried.changes.len() == 1;
+        for tried in useless.iter().filter(shown) {
+            push_item(
                 &mut text,
-                &format!("{}: {}", words(&tried.changes), came(&tried.came)),
+                &format!(
+                    "{}: {}",
+                    join_descriptions(&tried.changes),
+                    describe_result(&tried.came)
+                ),
             );
         }
-        let others = vain.iter().filter(|tried| !shown(tried)).count();
-        if others > 0 {
-            let pairs = if others == 1 { "pair" } else { "pairs" };
+        let hidden = useless.iter().filter(|tried| !shown(tried)).count();
+        if hidden > 0 {
+            let pairs = if hidden == 1 { "pair" } else { "pairs" };
             let _ = writeln!(
                 text,
-                "  and {others} {pairs} of such changes (-v shows all)"
+                "  and {hidden} {pairs} of such changes (-v shows all)"
             );
         }
     }
@@ -87,12 +93,12 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
         many => format!("{many} changes were"),
     };
     let _ = writeln!(text, "\n{tried} tried");
-    unasked(&mut text, &finding.unasked);
+    push_unexamined(&mut text, &finding.unasked);
     text
 }
 
 /// Adds the failing probes that were not examined.
-fn unasked(text: &mut String, probes: &[String]) {
+fn push_unexamined(text: &mut String, probes: &[String]) {
     if !probes.is_empty() {
         let _ = writeln!(
             text,
@@ -102,17 +108,19 @@ fn unasked(text: &mut String, probes: &[String]) {
     }
 }
 
-fn cures(text: &mut String, all: &[Cure], several: bool) {
+fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
     let them = if several { "them" } else { "it" };
-    let (said, written): (Vec<&Cure>, Vec<&Cure>) = all
-        .iter()
-        .partition(|cure| cure.changes.iter().all(|told| told.level == Level::Said));
-    if all.is_empty() {
+    let (configured, generated): (Vec<&Fix>, Vec<&Fix>) = fixes.iter().partition(|cure| {
+        cure.changes
+            .iter()
+            .all(|described| described.level == Origin::Said)
+    });
+    if fixes.is_empty() {
         let _ = writeln!(text, "\n  Nothing that was tried makes {them} work.");
     }
-    let is_all = said.is_empty();
-    if !said.is_empty() {
-        let each = if said.len() == 1 {
+    let only_generated = configured.is_empty();
+    if !configured.is_empty() {
+        let each = if configured.len() == 1 {
             "This"
         } else {
             "Each of these alone"
@@ -121,73 +129,76 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
             text,
             "\n  {each} makes {them} work, and no probe fares worse:"
         );
-        for cure in said {
-            item(text, &words(&cure.changes));
-            matters(text, &cure.matters);
+        for fix in configured {
+            push_item(text, &join_descriptions(&fix.changes));
+            push_necessary(text, &fix.matters);
         }
     }
-    if !written.is_empty() {
-        let head = if is_all {
+    if !generated.is_empty() {
+        let head = if only_generated {
             "It is decided by what a component writes, and will write again:"
         } else {
             "It is decided by what a component writes of that, and will write again:"
         };
         let _ = writeln!(text, "\n  {head}");
-        for cure in written {
-            item(text, &words(&cure.changes));
+        for fix in generated {
+            push_item(text, &join_descriptions(&fix.changes));
         }
     }
 }
 
 /// Adds the differences that are needed, as they are without the fix.
-fn matters(text: &mut String, all: &[Difference]) {
-    for difference in all {
-        let place = format!("{} on {}", difference.place, difference.namespace);
-        let told = match (&difference.good, &difference.bad) {
+fn push_necessary(text: &mut String, differences: &[Difference]) {
+    for difference in differences {
+        let location = format!("{} on {}", difference.place, difference.namespace);
+        let sentence = match (&difference.good, &difference.bad) {
             (Some(good), Some(bad)) if good == bad => {
-                format!("in {place} this stands elsewhere: `{bad}`")
+                format!("in {location} this stands elsewhere: `{bad}`")
             }
-            (Some(good), Some(bad)) => format!("in {place} `{bad}` stands for `{good}`"),
-            (Some(good), None) => format!("in {place} this is missing: `{good}`"),
-            (None, Some(bad)) => format!("in {place} this is too much: `{bad}`"),
+            (Some(good), Some(bad)) => format!("in {location} `{bad}` stands for `{good}`"),
+            (Some(good), None) => format!("in {location} this is missing: `{good}`"),
+            (None, Some(bad)) => format!("in {location} this is too much: `{bad}`"),
             (None, None) => continue,
         };
-        for (at, line) in wrap(&told, 72).iter().enumerate() {
-            let lead = if at == 0 { "    * " } else { "      " };
+        for (index, line) in wrap(&sentence, 72).iter().enumerate() {
+            let lead = if index == 0 { "    * " } else { "      " };
             let _ = writeln!(text, "{lead}{line}");
         }
     }
 }
 
-fn words(changes: &[Told]) -> String {
-    let each: Vec<&str> = changes.iter().map(|told| told.words.as_str()).collect();
+fn join_descriptions(changes: &[DescribedChange]) -> String {
+    let each: Vec<&str> = changes
+        .iter()
+        .map(|described| described.words.as_str())
+        .collect();
     each.join(", and ")
 }
 
-fn came(came: &Came) -> String {
+fn describe_result(came: &ChangeResult) -> String {
     match came {
-        Came::Ran { probes, worse } => {
-            let fared = probes.iter().map(|fared| {
-                let Fared {
+        ChangeResult::Ran { probes, worse } => {
+            let counts = probes.iter().map(|fared| {
+                let ProbeCount {
                     probe,
                     connected,
                     of,
                 } = fared;
                 format!("{probe} {connected} of {of}")
             });
-            let mut told: Vec<String> = fared.collect();
+            let mut parts: Vec<String> = counts.collect();
             if !worse.is_empty() {
-                told.push(format!("worse: {}", worse.join(", ")));
+                parts.push(format!("worse: {}", worse.join(", ")));
             }
-            told.join(", ")
+            parts.join(", ")
         }
-        Came::Refused { why } => format!("it cannot be made: {why}"),
+        ChangeResult::Refused { why } => format!("it cannot be made: {why}"),
     }
 }
 
-fn item(text: &mut String, words: &str) {
-    for (at, line) in wrap(words, 76).iter().enumerate() {
-        let lead = if at == 0 { "  - " } else { "    " };
+fn push_item(text: &mut String, content: &str) {
+    for (index, line) in wrap(content, 76).iter().enumerate() {
+        let lead = if index == 0 { "  - " } else { "    " };
         let _ = writeln!(text, "{lead}{line}");
     }
 }
@@ -204,8 +215,8 @@ fn bold(text: &str, colour: bool) -> String {
 mod tests {
     use super::*;
     use svclab_experiment::bisect::Kind;
-    use svclab_experiment::why::{Change, PolicyField};
-    use svclab_model::plan::{Backend, Lookup, PolicyRule, Route, RouteKind};
+    use svclab_experiment::why::{PolicyField, ProposedChange};
+    use svclab_model::plan::{Backend, Route, RouteKind, RoutingAction, RoutingRule};
 
     fn named(name: &str) -> String {
         name.to_owned()
@@ -228,8 +239,8 @@ mod tests {
         }
     }
 
-    fn differences(change: &Change) -> Vec<Difference> {
-        let one = |good: Option<&str>, bad: Option<&str>| Difference {
+    fn differences(change: &ProposedChange) -> Vec<Difference> {
+        let difference = |good: Option<&str>, bad: Option<&str>| Difference {
             namespace: named("node-1"),
             of: Kind::Rule,
             place: named("iptables nat KUBE-SERVICES"),
@@ -237,71 +248,71 @@ mod tests {
             bad: bad.map(named),
             owner: None,
         };
-        if !change.writes_much() {
+        if !change.rewrites_rules() {
             return Vec::new();
         }
         let (rule, other) = ("-d 10.96.0.1/32 -j KUBE-MARK-MASQ", "-j RETURN");
         vec![
-            one(Some(rule), None),
-            one(None, Some(other)),
-            one(Some(rule), Some(other)),
-            one(Some(rule), Some(rule)),
+            difference(Some(rule), None),
+            difference(None, Some(other)),
+            difference(Some(rule), Some(other)),
+            difference(Some(rule), Some(rule)),
         ]
     }
 
-    fn of_balancers() -> Vec<Change> {
+    fn balancer_changes() -> Vec<ProposedChange> {
         vec![
-            Change::OwnSource {
+            ProposedChange::OwnSource {
                 balancer: named("clb"),
             },
-            Change::SkipOwnSource {
+            ProposedChange::SkipOwnSource {
                 balancer: named("clb"),
             },
-            Change::HealthCheck {
+            ProposedChange::HealthCheck {
                 balancer: named("clb"),
             },
-            Change::SecurityGroup {
+            ProposedChange::SecurityGroup {
                 balancer: named("clb"),
             },
-            Change::AnotherBackend {
+            ProposedChange::AnotherBackend {
                 balancer: named("clb"),
                 node: named("node-2"),
             },
-            Change::Backend {
+            ProposedChange::Backend {
                 balancer: named("clb"),
                 node: named("node-1"),
             },
         ]
     }
 
-    fn all() -> Vec<Change> {
-        let mut all = of_nodes();
-        all.extend(of_balancers());
-        all
+    fn all_changes() -> Vec<ProposedChange> {
+        let mut changes = node_changes();
+        changes.extend(balancer_changes());
+        changes
     }
 
-    fn of_nodes() -> Vec<Change> {
+    fn node_changes() -> Vec<ProposedChange> {
         vec![
-            Change::Policy {
+            ProposedChange::Policy {
                 service: named("default/web"),
                 field: PolicyField::ExternalTrafficPolicy,
             },
-            Change::Policy {
+            ProposedChange::Policy {
                 service: named("default/web"),
                 field: PolicyField::InternalTrafficPolicy,
             },
-            Change::ClusterCidr {
+            ProposedChange::ClusterCidr {
                 networks: named("10.244.0.0/16"),
             },
-            Change::MasqueradeAll,
-            Change::ForeignSources,
-            Change::ByHand {
+            ProposedChange::MasqueradeAll,
+            ProposedChange::ForeignSources,
+            ProposedChange::ByHand {
                 node: named("node-1"),
             },
-            Change::Restart {
+            ProposedChange::Restart {
                 node: named("node-1"),
             },
-            Change::Sysctl {
+            ProposedChange::Sysctl {
                 namespaces: vec![named("node-1"), named("node-2")],
                 keys: vec![
                     named("net.ipv4.conf.all.rp_filter"),
@@ -309,7 +320,7 @@ mod tests {
                 ],
                 value: named("0"),
             },
-            Change::Rule {
+            ProposedChange::Rule {
                 namespace: named("node-1"),
                 backend: Backend::Nft,
                 v6: false,
@@ -318,36 +329,36 @@ mod tests {
                 number: 4,
                 rule: named("-d 10.244.2.0/24 -j RETURN"),
             },
-            Change::Entry {
+            ProposedChange::Entry {
                 namespace: named("node-1"),
                 set: named("KUBE-LOAD-BALANCER-LOCAL"),
                 entry: named("192.0.2.1,tcp:80"),
             },
-            Change::NativeRule {
+            ProposedChange::NativeRule {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
                 chain: named("filter-forward"),
                 number: 2,
                 rule: named("ip daddr 192.0.2.1 drop"),
             },
-            Change::Masqueraded {
+            ProposedChange::Masqueraded {
                 network: "10.0.0.0/8".parse().expect("a network"),
             },
-            Change::Route {
+            ProposedChange::Route {
                 namespace: named("node-1"),
                 route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
             },
-            Change::Route {
+            ProposedChange::Route {
                 namespace: named("node-1"),
                 route: Box::new(route(None, RouteKind::Blackhole)),
             },
-            Change::NewRoute {
+            ProposedChange::NewRoute {
                 namespace: named("node-1"),
                 route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
             },
-            Change::RoutingRule {
+            ProposedChange::RoutingRule {
                 namespace: named("node-1"),
-                rule: Box::new(PolicyRule {
+                rule: Box::new(RoutingRule {
                     priority: 100,
                     v6: false,
                     not: false,
@@ -357,10 +368,10 @@ mod tests {
                     incoming: None,
                     outgoing: None,
                     suppress: None,
-                    then: Lookup::Table(7),
+                    then: RoutingAction::Table(7),
                 }),
             },
-            Change::Element {
+            ProposedChange::Element {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
                 set: named("no-endpoint-services"),
@@ -369,15 +380,15 @@ mod tests {
         ]
     }
 
-    fn finding(cures: &[Vec<Change>], tried: Vec<Tried>) -> Finding {
-        let cures = cures.iter().map(|changes| Cure {
-            changes: changes.iter().map(Told::from).collect(),
+    fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
+        let cures = cures.iter().map(|changes| Fix {
+            changes: changes.iter().map(DescribedChange::from).collect(),
             matters: changes.iter().flat_map(differences).collect(),
         });
         Finding {
             case: named("lab/policy=Local"),
             kernel: named("6.12"),
-            wrong: vec![Wrong {
+            wrong: vec![FailingProbe {
                 probe: named("call"),
                 after: Some(named("scaled")),
                 connected: 1,
@@ -392,52 +403,58 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_as_what_an_operator_does() {
-        let each: Vec<Vec<Change>> = all().into_iter().map(|change| vec![change]).collect();
-        insta::assert_snapshot!(human(&[finding(&each, Vec::new())], false, false));
+    fn render_text_each_change_matches_snapshot() {
+        let each: Vec<Vec<ProposedChange>> = all_changes()
+            .into_iter()
+            .map(|change| vec![change])
+            .collect();
+        insta::assert_snapshot!(render_text(&[finding(&each, Vec::new())], false, false));
     }
 
     #[test]
-    fn of_what_nobody_asked_about_that_is_said() {
+    fn render_text_unexamined_probes_match_snapshot() {
         let mut finding = finding(&[], Vec::new());
         finding.wrong.clear();
-        insta::assert_snapshot!(human(&[finding], false, false));
+        insta::assert_snapshot!(render_text(&[finding], false, false));
     }
 
     #[test]
-    fn what_helps_only_together_is_told_together() {
-        let pair = all().into_iter().skip(2).take(2).collect();
-        insta::assert_snapshot!(human(&[finding(&[pair], Vec::new())], false, false));
+    fn render_text_joint_changes_match_snapshot() {
+        let pair = all_changes().into_iter().skip(2).take(2).collect();
+        insta::assert_snapshot!(render_text(&[finding(&[pair], Vec::new())], false, false));
     }
 
     #[test]
-    fn where_nothing_helps_all_that_was_tried_is_told() {
-        let ran = |connected, worse: &[&str]| Came::Ran {
-            probes: vec![Fared {
+    fn render_text_no_fix_lists_tried_changes() {
+        let ran = |connected, worse: &[&str]| ChangeResult::Ran {
+            probes: vec![ProbeCount {
                 probe: named("call"),
                 connected,
                 of: 4,
             }],
             worse: worse.iter().map(|name| named(name)).collect(),
         };
-        let refused = Came::Refused {
+        let refused = ChangeResult::Refused {
             why: named("it is so already"),
         };
-        let came = [ran(2, &[]), ran(4, &["other", "third"]), refused];
-        let tried = all().into_iter().zip(came).map(|(change, came)| Tried {
-            changes: vec![Told::from(&change)],
-            came,
-        });
-        let mut tried: Vec<Tried> = tried.collect();
-        let pair = all().into_iter().take(2);
-        tried.push(Tried {
-            changes: pair.map(|change| Told::from(&change)).collect(),
+        let results = [ran(2, &[]), ran(4, &["other", "third"]), refused];
+        let tried = all_changes()
+            .into_iter()
+            .zip(results)
+            .map(|(change, came)| TriedChanges {
+                changes: vec![DescribedChange::from(&change)],
+                came,
+            });
+        let mut tried: Vec<TriedChanges> = tried.collect();
+        let pair = all_changes().into_iter().take(2);
+        tried.push(TriedChanges {
+            changes: pair.map(|change| DescribedChange::from(&change)).collect(),
             came: ran(3, &[]),
         });
         let finding = finding(&[], tried);
         assert!(!finding.is_answered());
-        let [short, long] =
-            [false, true].map(|verbose| human(std::slice::from_ref(&finding), verbose, false));
+        let [short, long] = [false, true]
+            .map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
         insta::assert_snapshot!(short);
         insta::assert_snapshot!("and_the_pairs_to_who_wants_them", long);
     }

@@ -23,13 +23,13 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Indents each line by two spaces and terminates it.
-pub(super) fn indented(text: &str) -> String {
+pub(super) fn indent_lines(text: &str) -> String {
     text.lines()
         .fold(String::new(), |text, line| text + "  " + line + "\n")
 }
 
 /// Renders a duration in seconds, to the hundredth: `3.02 s`.
-pub(super) fn seconds(milliseconds: u64) -> String {
+pub(super) fn render_seconds(milliseconds: u64) -> String {
     let hundredths = milliseconds.saturating_add(5) / 10;
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)
 }
@@ -37,15 +37,15 @@ pub(super) fn seconds(milliseconds: u64) -> String {
 /// Quotes text as one word of a POSIX shell: `'clb-hairpin/policy=Local'`. Text with newlines or
 /// other control characters is quoted in the syntax of bash: `$'a\nb'` (POSIX.1-2024, 2.2.4).
 #[must_use]
-pub fn quoted(text: &str) -> String {
-    let is_odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
-    if text.contains(is_odd) {
+pub fn shell_quote(text: &str) -> String {
+    let needs_escape = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
+    if text.contains(needs_escape) {
         let mut word = "$'".to_owned();
         for letter in text.chars() {
             match letter {
                 '\n' => word.push_str(r"\n"),
                 '\'' | '\\' => word.extend(['\\', letter]),
-                letter if is_odd(letter) => {
+                letter if needs_escape(letter) => {
                     for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
                         let _ = write!(word, "\\x{byte:02x}");
                     }
@@ -60,7 +60,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Renders the counts: `12 passed, 1 failed, 0 errors`.
-pub(super) fn counts(summary: Summary) -> String {
+pub(super) fn render_counts(summary: Summary) -> String {
     let errors = if summary.errors == 1 {
         "error"
     } else {
@@ -73,7 +73,7 @@ pub(super) fn counts(summary: Summary) -> String {
 }
 
 /// Joins items as a sentence does: `a, b and c`.
-pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
+pub(super) fn join_and<T: AsRef<str>>(items: &[T]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
     match items.split_last() {
         Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
@@ -84,7 +84,7 @@ pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
 
 /// Renders the whole run in a line:
 /// `12 passed, 1 failed, 0 errors in 3.2 s on Linux 6.12.43 (iptables v1.8.9, ipset v7.17)`.
-pub(super) fn summary(results: &Results, took: Duration) -> String {
+pub(super) fn render_summary(results: &Results, took: Duration) -> String {
     let kernels: BTreeSet<&str> = results
         .cases
         .iter()
@@ -95,21 +95,21 @@ pub(super) fn summary(results: &Results, took: Duration) -> String {
         .iter()
         .map(|kernel| format!("Linux {kernel}"))
         .collect();
-    let on = match and(&kernels) {
+    let on = match join_and(&kernels) {
         none if none.is_empty() => none,
         kernels => format!(" on {kernels}"),
     };
-    let with = match tools(results).join(", ") {
+    let with = match tool_versions(results).join(", ") {
         none if none.is_empty() => none,
         tools => format!(" ({tools})"),
     };
-    let counts = counts(results.summary);
+    let counts = render_counts(results.summary);
     let end = if results.interrupted {
         "; interrupted before the other cases ended"
     } else {
         ""
     };
-    let lost = lost(results).map_or_else(String::new, |lost| format!("; {lost}"));
+    let lost = describe_lost(results).map_or_else(String::new, |lost| format!("; {lost}"));
     format!(
         "{counts} in {:.1} s{on}{with}{end}{lost}",
         took.as_secs_f64()
@@ -117,8 +117,8 @@ pub(super) fn summary(results: &Results, took: Duration) -> String {
 }
 
 /// Describes the cases without a result. Returns `None` if all have one.
-pub(super) fn lost(results: &Results) -> Option<String> {
-    let cases = match results.lost() {
+pub(super) fn describe_lost(results: &Results) -> Option<String> {
+    let cases = match results.count_missing_results() {
         0 => return None,
         1 => "1 case has".to_owned(),
         lost => format!("{lost} cases have"),
@@ -128,7 +128,7 @@ pub(super) fn lost(results: &Results) -> Option<String> {
 
 /// Returns the tools that the run used, iptables first. `iptables-nft-restore v1.8.9 (nf_tables)`
 /// and `iptables-restore v1.8.9 (legacy)` are from the same package and count as one.
-fn tools(results: &Results) -> Vec<String> {
+fn tool_versions(results: &Results) -> Vec<String> {
     let mut known = Vec::new();
     for printed in results
         .tools
@@ -162,18 +162,18 @@ mod tests {
 
     #[test]
     fn seconds_are_rounded_to_the_hundredth() {
-        assert_eq!(seconds(3_024), "3.02 s");
-        assert_eq!(seconds(3_996), "4.00 s");
-        assert_eq!(seconds(4), "0.00 s");
-        assert_eq!(seconds(61_005), "61.01 s");
+        assert_eq!(render_seconds(3_024), "3.02 s");
+        assert_eq!(render_seconds(3_996), "4.00 s");
+        assert_eq!(render_seconds(4), "0.00 s");
+        assert_eq!(render_seconds(61_005), "61.01 s");
     }
 
     #[test]
-    fn a_shell_reads_back_what_was_quoted() {
+    fn shell_quote_text_is_read_back_by_sh() {
         for text in ["clb/rpFilter=0,a=b c", "it's", "$(rm) `x` \"\\", ""] {
             let shell = std::process::Command::new("sh")
                 .arg("-c")
-                .arg(format!("printf %s {}", quoted(text)))
+                .arg(format!("printf %s {}", shell_quote(text)))
                 .output()
                 .unwrap();
             assert_eq!(String::from_utf8_lossy(&shell.stdout), text);
@@ -181,9 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn quoted_control_characters_are_read_back_by_bash() {
+    fn shell_quote_control_characters_are_read_back() {
         for text in ["a\nPASS b", "it's\\\t", "\u{202e}x\u{1b}b"] {
-            let word = quoted(text);
+            let word = shell_quote(text);
             assert!(!word.contains(|letter| is_control(letter) || letter == '\n'));
             let bash = std::process::Command::new("bash")
                 .arg("-c")
@@ -195,24 +195,24 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_names_kernels_and_tools_once() {
+    fn render_summary_kernels_and_tools_are_unique() {
         let took = Duration::from_millis(3_240);
-        insta::assert_snapshot!(summary(&fixture::results(), took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
+        insta::assert_snapshot!(render_summary(&fixture::results(), took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
         let nothing = Results::new(BTreeMap::new(), Vec::new());
-        insta::assert_snapshot!(summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
+        insta::assert_snapshot!(render_summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
         let mut interrupted = fixture::results();
         interrupted.interrupted = true;
-        insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
+        insta::assert_snapshot!(render_summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
         let mut lost = nothing;
         lost.begun = Some(2);
-        insta::assert_snapshot!(summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");
+        insta::assert_snapshot!(render_summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");
     }
 
     #[test]
-    fn lists_read_as_sentences_do() {
-        assert_eq!(and::<&str>(&[]), "");
-        assert_eq!(and(&["a"]), "a");
-        assert_eq!(and(&["a", "b"]), "a and b");
-        assert_eq!(and(&["a", "b", "c"]), "a, b and c");
+    fn join_and_lists_read_as_sentences() {
+        assert_eq!(join_and::<&str>(&[]), "");
+        assert_eq!(join_and(&["a"]), "a");
+        assert_eq!(join_and(&["a", "b"]), "a and b");
+        assert_eq!(join_and(&["a", "b", "c"]), "a, b and c");
     }
 }

@@ -14,7 +14,7 @@ pub struct Options<'a> {
     pub colour: bool,
     /// Command that repeats a case, without the case name: `svclab run` with the options that the
     /// case depends on.
-    pub again: String,
+    pub rerun_command: String,
     /// Output for the Markdown table of [`super::Format::Github`]: the file of
     /// `GITHUB_STEP_SUMMARY`, opened for appending.
     pub summary: Option<Box<dyn Write + 'a>>,
@@ -25,7 +25,7 @@ impl Default for Options<'_> {
         Self {
             verbose: false,
             colour: false,
-            again: "svclab run".to_owned(),
+            rerun_command: "svclab run".to_owned(),
             summary: None,
         }
     }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use rule_hash::rule_hashes;
 
 use svclab_ruleset::ipset::{Family, IpsetError, IpsetScript, Set, SetType};
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 use crate::chains::Chains;
 use crate::version::Version;
@@ -41,7 +41,7 @@ const NUMBERED_SETS: Version = Version::new(3, 1, 0);
 const RANDOM_FULLY: Version = Version::new(3, 2, 4);
 
 /// Built-in chains of nat from which Felix jumps to its own chains.
-const HOOKED: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
+const HOOKED_CHAINS: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
 
 /// Maximum number of entries of a set (`MaxIpsetSize` in Felix).
 const MAX_IPSET_SIZE: u32 = 1_048_576;
@@ -142,18 +142,18 @@ impl Calico {
 /// lacks.
 pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
     config.check()?;
-    let mut all = Set::new(SetType::HashNet, Family::Inet).maxelem(MAX_IPSET_SIZE);
-    let mut masqueraded = all.clone();
+    let mut all_pools = Set::new(SetType::HashNet, Family::Inet).with_maxelem(MAX_IPSET_SIZE);
+    let mut masqueraded = all_pools.clone();
     for pool in &config.pools {
         let pool = format!("{}/{}", pool.network(), pool.prefix());
-        all.add(pool.clone());
+        all_pools.add(pool.clone());
         if config.nat_outgoing {
             masqueraded.add(pool);
         }
     }
     let mut script = IpsetScript::new();
-    script.put(config.all_pools_set(), all)?;
-    script.put(config.masqueraded_pools_set(), masqueraded)?;
+    script.add_set(config.all_pools_set(), all_pools)?;
+    script.add_set(config.masqueraded_pools_set(), masqueraded)?;
     Ok(script)
 }
 
@@ -164,7 +164,7 @@ pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
 ///
 /// Returns a [`CalicoError`] for an unsupported version, or for `randomFully` that the version
 /// lacks.
-pub fn script(config: &Calico) -> Result<Script, CalicoError> {
+pub fn script(config: &Calico) -> Result<IptablesScript, CalicoError> {
     config.check()?;
     let random = if config
         .random_fully
@@ -185,7 +185,7 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
     };
     let jump = |chain: &str| format!("--jump {chain}");
 
-    let mut script = Script::new();
+    let mut script = IptablesScript::new();
     let nat = script.table(Table::Nat);
     for (chain, rules) in [
         // There are no floating addresses: Kubernetes has none for pods.
@@ -200,12 +200,12 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
         ("cali-nat-outgoing", outgoing),
     ] {
         nat.chain(chain);
-        for rule in hashed(chain, &rules) {
+        for rule in with_hashes(chain, &rules) {
             nat.command(format!("-A {chain} {rule}"));
         }
     }
-    for chain in HOOKED {
-        nat.command(format!("-I {chain} {}", hook(chain)));
+    for chain in HOOKED_CHAINS {
+        nat.command(format!("-I {chain} {}", hook_rule(chain)));
     }
     Ok(script)
 }
@@ -217,30 +217,30 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
 /// A component that inserts its rule before the jump, such as a kube-proxy that starts later, is
 /// therefore second after at most that interval (`iptables/table.go`, 2.1.0 to v3.21.1).
 #[must_use]
-pub fn refresh(standing: &Chains) -> Script {
-    let mut script = Script::new();
-    for chain in HOOKED {
-        let hook = hook(chain);
-        let rules = standing.rules(Table::Nat, chain);
-        let ours = rules.iter().filter(|rule| **rule == hook).count();
-        if ours != 1 || rules.first() != Some(&hook) {
+pub fn refresh(current: &Chains) -> IptablesScript {
+    let mut script = IptablesScript::new();
+    for chain in HOOKED_CHAINS {
+        let jump = hook_rule(chain);
+        let rules = current.rules(Table::Nat, chain);
+        let own_jumps = rules.iter().filter(|rule| **rule == jump).count();
+        if own_jumps != 1 || rules.first() != Some(&jump) {
             let nat = script.table(Table::Nat);
-            for _ in 0..ours {
-                nat.command(format!("-D {chain} {hook}"));
+            for _ in 0..own_jumps {
+                nat.command(format!("-D {chain} {jump}"));
             }
-            nat.command(format!("-I {chain} {hook}"));
+            nat.command(format!("-I {chain} {jump}"));
         }
     }
     script
 }
 
 /// Returns Felix's jump from a built-in chain.
-fn hook(chain: &str) -> String {
-    hashed(chain, &[format!("--jump cali-{chain}")]).concat()
+fn hook_rule(chain: &str) -> String {
+    with_hashes(chain, &[format!("--jump cali-{chain}")]).concat()
 }
 
 /// Returns the rules of a chain, each with a comment that contains its hash.
-fn hashed(chain: &str, rules: &[String]) -> Vec<String> {
+fn with_hashes(chain: &str, rules: &[String]) -> Vec<String> {
     rules
         .iter()
         .zip(rule_hashes(chain, rules))
@@ -269,7 +269,7 @@ mod tests {
 
     /// Both rules of node S2, with the same hashes and names.
     #[test]
-    fn the_rules_of_the_write_up() {
+    fn script_old_felix_matches_write_up_rules() {
         for version in ["v2.1.0", "v2.6.8", "v3.0.12"] {
             let commands = commands(&calico(version));
             for rule in [
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sets_are_numbered_from_3_1() {
+    fn ipsets_from_3_1_have_numbered_names() {
         assert_eq!(calico("v3.0.12").all_pools_set(), "cali4-all-ipam-pools");
         assert_eq!(calico("v3.1.0").all_pools_set(), "cali40all-ipam-pools");
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_of_a_later_felix() {
+    fn script_v3_8_hash_matches_recorded_dumps() {
         let outgoing = |config: &Calico| {
             commands(config)
                 .into_iter()
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn without_nat_outgoing_the_chain_is_empty() {
+    fn script_without_nat_outgoing_has_empty_chain() {
         let mut config = calico("v3.8.0");
         config.nat_outgoing = false;
         assert!(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_moves_the_jumps_back_on_top() {
+    fn refresh_displaced_jump_moves_to_top() {
         let mut chains = Chains::new();
         let start = script(&calico("v3.8.0")).expect("a known Felix");
         chains.load(&start).expect("the start loads");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_no_felix_does() {
+    fn script_unsupported_config_returns_error() {
         assert!(matches!(
             script(&calico("v1.4.0")),
             Err(CalicoError::TooOld(_))

@@ -5,7 +5,7 @@ use std::fmt;
 
 use indexmap::IndexMap;
 
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Rules of each chain of a node, in order.
 ///
@@ -36,7 +36,7 @@ pub enum ChainsError {
     },
     /// Command other than `-A`, `-I`, `-D` and `-F`.
     #[error("table {table}: `{command}`: only -A, -I, -D and -F are modelled")]
-    Unknown {
+    Unsupported {
         /// Table of the command.
         table: Table,
         /// Text of the command.
@@ -68,7 +68,9 @@ impl Chains {
     /// Whether the chain contains this rule.
     #[must_use]
     pub fn has_rule(&self, table: Table, chain: &str, rule: &str) -> bool {
-        self.rules(table, chain).iter().any(|known| known == rule)
+        self.rules(table, chain)
+            .iter()
+            .any(|candidate| candidate == rule)
     }
 
     /// Loads a script as `iptables-restore --noflush` does: creates or empties each declared chain,
@@ -77,7 +79,7 @@ impl Chains {
     /// # Errors
     ///
     /// Returns the first command that fails; earlier changes are not rolled back.
-    pub fn load(&mut self, script: &Script) -> Result<(), ChainsError> {
+    pub fn load(&mut self, script: &IptablesScript) -> Result<(), ChainsError> {
         for (table, block) in script.tables() {
             for chain in &block.chains {
                 self.0.insert((table, chain.clone()), Vec::new());
@@ -96,7 +98,7 @@ impl Chains {
     ///
     /// Fails if a rule or chain does not exist, or if the model does not support the command.
     pub fn run(&mut self, table: Table, command: &str) -> Result<(), ChainsError> {
-        let unknown = || ChainsError::Unknown {
+        let unknown = || ChainsError::Unsupported {
             table,
             command: command.to_owned(),
         };
@@ -111,7 +113,7 @@ impl Chains {
         match verb {
             "-A" => self.append(table, chain, rule),
             "-I" => {
-                let (place, rule) = place_of(rule);
+                let (place, rule) = parse_position(rule);
                 if place > self.rules(table, chain).len() {
                     return Err(unknown());
                 }
@@ -141,8 +143,8 @@ impl Chains {
     /// # Panics
     ///
     /// Panics if the index is greater than the number of rules, like [`Vec::insert`].
-    pub fn insert(&mut self, table: Table, chain: &str, place: usize, rule: &str) {
-        self.chain(table, chain).insert(place, rule.to_owned());
+    pub fn insert(&mut self, table: Table, chain: &str, index: usize, rule: &str) {
+        self.chain(table, chain).insert(index, rule.to_owned());
     }
 
     /// Deletes the first of equal rules from a chain. Returns whether the chain contained the rule.
@@ -176,7 +178,7 @@ impl fmt::Display for Chains {
 
 /// Parses the optional position of `-I CHAIN 3 RULE`. Returns the index, which starts at 0, and the
 /// rule.
-fn place_of(rule: &str) -> (usize, &str) {
+fn parse_position(rule: &str) -> (usize, &str) {
     match rule.split_once(' ') {
         Some((number, rest)) => match number.parse::<usize>() {
             Ok(number) if number > 0 => (number - 1, rest),
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn inserts_come_first_and_appends_last() {
+    fn chains_insert_and_append_keep_order() {
         let chains = chains(&[
             "-A OUTPUT -j RETURN",
             "-I OUTPUT -j ACCEPT",
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_the_first_of_equal_rules() {
+    fn chains_delete_removes_first_equal_rule() {
         let chains = chains(&[
             "-A OUTPUT -j RETURN",
             "-A OUTPUT -j ACCEPT",
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_iptables_refuses() {
+    fn chains_invalid_command_returns_error() {
         assert!(matches!(
             chains(&["-D OUTPUT -j RETURN"]),
             Err(ChainsError::NoSuchRule { .. })
@@ -249,17 +251,17 @@ mod tests {
         ));
         assert!(matches!(
             chains(&["-X OUTPUT"]),
-            Err(ChainsError::Unknown { .. })
+            Err(ChainsError::Unsupported { .. })
         ));
         assert!(matches!(
             chains(&["-I OUTPUT 2 -j RETURN"]),
-            Err(ChainsError::Unknown { .. })
+            Err(ChainsError::Unsupported { .. })
         ));
     }
 
     #[test]
-    fn a_declared_chain_starts_empty() {
-        let mut script = Script::new();
+    fn chains_load_declared_chain_is_emptied() {
+        let mut script = IptablesScript::new();
         script.table(Table::Nat).chain("MINE");
         script.table(Table::Nat).command("-A MINE -j RETURN");
         let mut chains = Chains::new();

@@ -15,7 +15,7 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Name of the default bridge.
 pub const BRIDGE: &str = "docker0";
@@ -48,9 +48,9 @@ impl Default for Docker {
 /// dockerd inserts MASQUERADE at the top of POSTROUTING and appends the jumps of PREROUTING and
 /// OUTPUT. In those two chains, the component that starts first has the first rule.
 #[must_use]
-pub fn script(config: &Docker) -> Script {
+pub fn script(config: &Docker) -> IptablesScript {
     let network = format!("{}/{}", config.bip.network(), config.bip.prefix());
-    let mut script = Script::new();
+    let mut script = IptablesScript::new();
     let nat = script.table(Table::Nat);
     nat.chain("DOCKER");
     nat.command(format!(
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bridge_of_the_default() {
+    fn script_default_config_uses_docker0() {
         let config: Docker = serde_json::from_str("{}").expect("all is optional");
         assert_eq!(config, Docker::default());
         assert_eq!(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn masquerades_the_network_of_bip() {
+    fn script_custom_bip_masquerades_its_network() {
         let config: Docker = serde_json::from_str(r#"{"bip": "11.0.113.1/24"}"#).expect("a bridge");
         assert!(
             script(&config)

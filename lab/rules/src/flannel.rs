@@ -30,8 +30,8 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use leftovers::{EarlierFlannel, Standing, SubnetFile};
-pub use startup::{Started, start};
+pub use leftovers::{EarlierFlannel, NodeState, SubnetFile};
+pub use startup::{StartResult, start};
 pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
 
 use super::version::Version;
@@ -108,7 +108,7 @@ pub enum FlannelError {
         "flannel {0} cannot write its rules without --random-fully: \
          iptables refuses the empty argument in its place (repaired in {PLAIN_WORKS})"
     )]
-    PlainBroken(Version),
+    NonRandomBroken(Version),
 }
 
 impl Flannel {
@@ -151,7 +151,7 @@ impl Flannel {
                 Err(FlannelError::NoRandomFully(self.version))
             }
             Some(false) if (PLAIN_BROKEN..PLAIN_WORKS).contains(&self.version) => {
-                Err(FlannelError::PlainBroken(self.version))
+                Err(FlannelError::NonRandomBroken(self.version))
             }
             _ => Ok(()),
         }
@@ -160,7 +160,7 @@ impl Flannel {
 
 /// Returns a network without host bits, as flannel keeps every CIDR that it reads
 /// (`pkg/ip/ipnet.go`, v0.11.0).
-fn masked(network: Ipv4Network) -> Ipv4Network {
+fn without_host_bits(network: Ipv4Network) -> Ipv4Network {
     // The prefix comes from a valid network, so it cannot be out of range.
     Ipv4Network::new(network.network(), network.prefix()).unwrap_or(network)
 }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_file_names_little() {
+    fn flannel_minimal_json_has_defaults() {
         let config: Flannel =
             serde_json::from_str(r#"{"version": "v0.25.1", "network": "10.244.0.0/16"}"#)
                 .expect("two fields are enough");
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn random_fully_follows_the_version() {
+    fn flannel_random_fully_depends_on_version() {
         assert!(!config("v0.10.0").is_random_fully());
         assert!(config("v0.11.0").is_random_fully());
     }
 
     #[test]
-    fn refuses_what_no_flannel_does() {
+    fn check_unsupported_config_returns_error() {
         let lease: Ipv4Network = "192.168.64.0/24".parse().expect("a lease");
         assert_eq!(config("v0.25.1").check(lease), Ok(()));
         assert!(matches!(
@@ -212,10 +212,10 @@ mod tests {
             early.check(lease),
             Err(FlannelError::NoRandomFully(_))
         ));
-        for (version, works) in [("v0.20.2", true), ("v0.21.3", false), ("v0.21.4", true)] {
+        for (version, is_accepted) in [("v0.20.2", true), ("v0.21.3", false), ("v0.21.4", true)] {
             let mut plain = config(version);
             plain.random_fully = Some(false);
-            assert_eq!(plain.check(lease).is_ok(), works, "{version}");
+            assert_eq!(plain.check(lease).is_ok(), is_accepted, "{version}");
         }
     }
 }

@@ -18,7 +18,7 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 use crate::version::Version;
 
@@ -26,12 +26,12 @@ use crate::version::Version;
 pub const CHAIN: &str = "IP-MASQ-AGENT";
 
 /// Maximum number of networks that the agent accepts, not counting link-local.
-pub const LIMIT: usize = 64;
+pub const MAX_NETWORKS: usize = 64;
 
 const LINK_LOCAL: &str = "169.254.0.0/16";
-const SHORT: Version = Version::new(2, 0, 1);
+const SHORT_COMMENTS: Version = Version::new(2, 0, 1);
 const RANDOM_FULLY: Version = Version::new(2, 10, 0);
-const QUOTED_COMMENT_REPAIRED: Version = Version::new(2, 12, 2);
+const QUOTED_COMMENT_FIXED: Version = Version::new(2, 12, 2);
 
 /// Configuration of ip-masq-agent: its version and its config map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +79,9 @@ impl Default for IpMasqAgent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpMasqAgentError {
     /// Config map has more networks than the agent accepts ([`LIMIT`]).
-    #[error("ip-masq-agent: nonMasqueradeCIDRs has {0} networks, {LIMIT} are the most it takes")]
+    #[error(
+        "ip-masq-agent: nonMasqueradeCIDRs has {0} networks, {MAX_NETWORKS} are the most it takes"
+    )]
     TooMany(usize),
     /// Network has host bits set.
     #[error("ip-masq-agent: nonMasqueradeCIDRs: {0} has host bits set; write {network}/{prefix}",
@@ -93,9 +95,9 @@ pub enum IpMasqAgentError {
 /// # Errors
 ///
 /// Returns an [`IpMasqAgentError`] for a config map that the agent rejects.
-pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
+pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> {
     let networks = &config.non_masquerade_cidrs;
-    if networks.len() > LIMIT {
+    if networks.len() > MAX_NETWORKS {
         return Err(IpMasqAgentError::TooMany(networks.len()));
     }
     if let Some(network) = networks.iter().find(|cidr| cidr.ip() != cidr.network()) {
@@ -103,12 +105,12 @@ pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
     }
 
     let version = config.version;
-    let quote = if (RANDOM_FULLY..QUOTED_COMMENT_REPAIRED).contains(&version) {
+    let quote = if (RANDOM_FULLY..QUOTED_COMMENT_FIXED).contains(&version) {
         "\\\""
     } else {
         ""
     };
-    let mut script = Script::new();
+    let mut script = IptablesScript::new();
     let nat = script.table(Table::Nat);
     nat.chain(CHAIN);
     nat.command(format!(
@@ -116,7 +118,7 @@ pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
          directs all non-LOCAL destination traffic to our custom {CHAIN} chain{quote}\" \
          -m addrtype ! --dst-type LOCAL -j {CHAIN}"
     ));
-    let (stays, masquerades) = if version < SHORT {
+    let (return_matches, masquerade_matches) = if version < SHORT_COMMENTS {
         (
             "-m comment --comment \"ip-masq-agent: cluster-local traffic should not be subject \
              to MASQUERADE\" -m addrtype ! --dst-type LOCAL",
@@ -134,14 +136,18 @@ pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
     let link_local = (!config.masq_link_local).then(|| LINK_LOCAL.to_owned());
     let networks = networks.iter().map(Ipv4Network::to_string);
     for network in link_local.into_iter().chain(networks) {
-        nat.command(format!("-A {CHAIN} {stays} -d {network} -j RETURN"));
+        nat.command(format!(
+            "-A {CHAIN} {return_matches} -d {network} -j RETURN"
+        ));
     }
     let random = if version >= RANDOM_FULLY {
         " --random-fully"
     } else {
         ""
     };
-    nat.command(format!("-A {CHAIN} {masquerades} -j MASQUERADE{random}"));
+    nat.command(format!(
+        "-A {CHAIN} {masquerade_matches} -j MASQUERADE{random}"
+    ));
     Ok(script)
 }
 
@@ -163,7 +169,7 @@ mod tests {
 
     /// Rules of node S0, without the damage in its dump: two networks, no link-local.
     #[test]
-    fn the_rules_of_an_early_agent() {
+    fn script_v2_0_0_repeats_local_match() {
         let commands = commands(&config(
             r#"{"version": "v2.0.0", "masqLinkLocal": true,
                 "nonMasqueradeCIDRs": ["172.17.0.0/16", "172.18.0.0/16"]}"#,
@@ -180,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_a_late_agent() {
+    fn script_default_config_returns_private_networks() {
         let commands = commands(&config("{}"));
         let returns: Vec<_> = commands
             .iter()
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_names_what_a_user_writes() {
+    fn schema_fields_have_config_map_names() {
         let schema = schemars::schema_for!(IpMasqAgent);
         let properties = schema.get("properties").expect("properties");
         for (name, kind) in [
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quoted_comment() {
+    fn script_v2_10_to_v2_12_1_quotes_comment() {
         let jump =
             |version| commands(&config(&format!(r#"{{"version": "{version}"}}"#)))[0].clone();
         assert!(!jump("v2.9.3").contains("\\\""));
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_masquerades_everything() {
+    fn script_empty_list_masquerades_all_traffic() {
         let commands = commands(&config(
             r#"{"nonMasqueradeCIDRs": [], "masqLinkLocal": true}"#,
         ));
@@ -241,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_the_agent_refuses() {
+    fn script_invalid_config_map_returns_error() {
         let host_bits = config(r#"{"nonMasqueradeCIDRs": ["10.0.0.1/8"]}"#);
         let error = script(&host_bits).expect_err("host bits");
         assert!(error.to_string().ends_with("write 10.0.0.0/8"), "{error}");
         let many = IpMasqAgent {
-            non_masquerade_cidrs: vec!["10.0.0.0/8".parse().expect("a network"); LIMIT + 1],
+            non_masquerade_cidrs: vec!["10.0.0.0/8".parse().expect("a network"); MAX_NETWORKS + 1],
             ..IpMasqAgent::default()
         };
         assert!(matches!(script(&many), Err(IpMasqAgentError::TooMany(65))));

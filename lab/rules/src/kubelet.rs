@@ -10,7 +10,7 @@
 use super::kube_proxy::history::{KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET};
 use super::kube_proxy::version::Version;
 use super::kube_proxy::{Family, chains};
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Default bit of the packet mark that requests a drop (`--iptables-drop-bit` of the kubelet).
 pub const DROP_BIT: u8 = 15;
@@ -20,8 +20,8 @@ pub const DROP_BIT: u8 = 15;
 ///
 /// `drop_bit` is 0 to 31 and must differ from kube-proxy's masquerade bit.
 #[must_use]
-pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
-    let mut script = Script::new();
+pub fn rules(version: Version, family: Family, drop_bit: u8) -> IptablesScript {
+    let mut script = IptablesScript::new();
     if version.has(&KUBELET_CANARY) {
         for table in [Table::Mangle, Table::Nat, Table::Filter] {
             script.table(table).chain("KUBE-KUBELET-CANARY");
@@ -63,33 +63,36 @@ pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_ruleset::iptables::{Dump, Rule};
+    use svclab_ruleset::iptables::{IptablesRules, Rule};
 
-    fn texts(version: &str, family: Family, table: Table, chain: &str) -> Vec<String> {
+    fn rule_texts(version: &str, family: Family, table: Table, chain: &str) -> Vec<String> {
         let script = rules(version.parse().unwrap(), family, DROP_BIT);
-        let dump = Dump::of_script(&script).unwrap();
+        let dump = IptablesRules::from_script(&script).unwrap();
         let chain = dump.chain(table, chain);
-        chain.map_or_else(Vec::new, |c| c.rules.iter().map(Rule::text).collect())
+        chain.map_or_else(Vec::new, |c| {
+            c.rules.iter().map(Rule::canonical_text).collect()
+        })
     }
 
     #[test]
-    fn up_to_1_26_marked_packets_are_dropped() {
+    fn rules_up_to_1_26_drop_marked_packets() {
         for version in ["v1.14", "v1.20.2", "v1.26"] {
             assert_eq!(
-                texts(version, Family::V4, Table::Nat, "KUBE-MARK-DROP"),
+                rule_texts(version, Family::V4, Table::Nat, "KUBE-MARK-DROP"),
                 ["-j MARK --set-xmark 0x8000/0x8000"]
             );
             assert_eq!(
-                texts(version, Family::V6, Table::Filter, "INPUT"),
+                rule_texts(version, Family::V6, Table::Filter, "INPUT"),
                 ["-j KUBE-FIREWALL"]
             );
         }
-        assert!(texts("v1.27", Family::V4, Table::Nat, "KUBE-MARK-DROP").is_empty());
+        assert!(rule_texts("v1.27", Family::V4, Table::Nat, "KUBE-MARK-DROP").is_empty());
     }
 
     #[test]
-    fn the_localnet_guard_came_with_a_security_fix_and_for_ipv4_only() {
-        let count = |version, family| texts(version, family, Table::Filter, "KUBE-FIREWALL").len();
+    fn rules_localnet_guard_from_patch_release_ipv4_only() {
+        let count =
+            |version, family| rule_texts(version, family, Table::Filter, "KUBE-FIREWALL").len();
         assert_eq!(count("v1.18.3", Family::V4), 1);
         assert_eq!(count("v1.18.4", Family::V4), 2);
         assert_eq!(count("v1.20", Family::V4), 2);

@@ -18,7 +18,7 @@ pub fn name_of(service: &core::Service) -> &str {
     service.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn parsed<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<IpAddr> {
+fn parse_addresses<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for address in texts.filter_map(|text| text.parse().ok()) {
         if !addresses.contains(&address) {
@@ -32,9 +32,13 @@ fn parsed<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<IpAddr> {
 #[must_use]
 pub fn cluster_ips(service: &core::Service) -> Vec<IpAddr> {
     let spec = service.spec.as_ref();
-    let one = spec.and_then(|spec| spec.cluster_ip.as_ref());
-    let all = spec.and_then(|spec| spec.cluster_ips.as_ref());
-    parsed(one.into_iter().chain(all.into_iter().flatten()))
+    let cluster_ip = spec.and_then(|spec| spec.cluster_ip.as_ref());
+    let cluster_ips = spec.and_then(|spec| spec.cluster_ips.as_ref());
+    parse_addresses(
+        cluster_ip
+            .into_iter()
+            .chain(cluster_ips.into_iter().flatten()),
+    )
 }
 
 /// Returns the load balancer addresses of a service, each once.
@@ -44,7 +48,7 @@ pub fn ingress_ips(service: &core::Service) -> Vec<IpAddr> {
         .status
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref());
-    parsed(
+    parse_addresses(
         status
             .and_then(|balancer| balancer.ingress.as_ref())
             .into_iter()
@@ -56,7 +60,7 @@ pub fn ingress_ips(service: &core::Service) -> Vec<IpAddr> {
 /// Returns the external IPs of a service, each once.
 #[must_use]
 pub fn external_ips(service: &core::Service) -> Vec<IpAddr> {
-    parsed(
+    parse_addresses(
         service
             .spec
             .as_ref()

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_upstream_tags() {
+    fn version_upstream_tag_parses() {
         for (text, version) in [
             ("v0.25.1", Version::new(0, 25, 1)),
             ("0.11.0", Version::new(0, 11, 0)),
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn orders_by_number_not_by_text() {
+    fn version_comparison_is_numeric() {
         assert!(Version::new(0, 9, 1) < Version::new(0, 10, 0));
         assert!(Version::new(0, 25, 1) < Version::new(0, 25, 2));
     }
 
     #[test]
-    fn survives_json() {
+    fn version_json_round_trip_is_equal() {
         let version: Version = serde_json::from_str("\"v0.25\"").expect("a version");
         assert_eq!(
             serde_json::to_string(&version).expect("text"),

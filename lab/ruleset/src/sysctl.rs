@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Text, lines};
 use crate::tool::Format;
 
@@ -24,37 +24,43 @@ pub struct Sysctl {
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
     let mut sysctls = Sysctls::new();
-    let mut last = "";
+    let mut previous_key = "";
     for line in lines(text) {
         if line.text.starts_with(['#', ';']) || line.text.starts_with("sysctl: ") {
             continue;
         }
-        let at = line.start..line.end();
+        let range = line.start..line.end();
         let Some((key, value)) = line.text.split_once('=') else {
-            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            problems.push(Problem::new(
+                ProblemKind::UnknownLine(Format::Sysctls),
+                range,
+            ));
             continue;
         };
         let key = key.trim_ascii_end();
         if !key.contains('.') || key.contains(|c: char| c.is_ascii_whitespace()) {
-            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            problems.push(Problem::new(
+                ProblemKind::UnknownLine(Format::Sysctls),
+                range,
+            ));
             continue;
         }
         let value = value.trim_ascii_start();
-        let value = text.piece(line.end() - value.len()..line.end());
-        if let Some(known) = sysctls.get_mut(key) {
+        let value = text.slice(line.end() - value.len()..line.end());
+        if let Some(existing) = sysctls.get_mut(key) {
             // `sysctl` prints the name before each line of a multi-line value.
-            if key == last {
-                known.values.push(value);
+            if key == previous_key {
+                existing.values.push(value);
                 continue;
             }
-            let wrong = Wrong::Twice {
-                what: key.to_owned(),
-                line: known.line,
+            let wrong = ProblemKind::Duplicate {
+                item: key.to_owned(),
+                line: existing.line,
             };
-            problems.push(Problem::new(wrong, at));
+            problems.push(Problem::new(wrong, range));
             continue;
         }
-        last = key;
+        previous_key = key;
         let sysctl = Sysctl {
             values: vec![value],
             line: line.number,
@@ -69,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read() {
+    fn parse_sysctl_output_returns_values() {
         let text = "net.ipv4.conf.eth0/100.rp_filter = 1\nnet.ipv4.tcp_rmem = 4096\t131072\t33554432\n\
                     sysctl: permission denied on key 'fs.protected_fifos'\nkernel.core_pattern = |a = b\n\
                     net.ipv4.ip_local_reserved_ports = \nkernel.core_modes = file\nkernel.core_modes = pipe\n";
@@ -87,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn parse_invalid_lines_reports_positions() {
         let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.b = 1\nnet.a = 2\na b.c = 1\n";
         let mut problems = Vec::new();
         let _ = read(&Text::new(text), &mut problems);

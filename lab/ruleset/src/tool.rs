@@ -11,7 +11,7 @@ use crate::text::lines;
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
 )]
-pub enum Ip {
+pub enum IpFamily {
     /// IPv4.
     #[serde(rename = "ipv4")]
     V4,
@@ -25,21 +25,21 @@ pub enum Ip {
 pub enum Format {
     /// Output of `iptables-save` or `ip6tables-save`. If both backends are in use, the legacy rules
     /// are the output of `iptables-legacy-save`.
-    Rules(Ip, Backing),
+    Rules(IpFamily, DumpedBackend),
     /// Output of `ipset save`.
     Sets,
     /// Output of `nft list ruleset`.
     Nft,
     /// Output of `ipvsadm -Sn`.
-    Servers,
+    VirtualServers,
     /// Output of `ip addr`.
     Links,
     /// Output of `ip -d link`.
-    Kinds,
+    LinkDetails,
     /// Output of `ip route`, for one table or for all tables (`table all`).
-    Routes(Ip),
+    Routes(IpFamily),
     /// Output of `ip rule`.
-    Policy(Ip),
+    RoutingRules(IpFamily),
     /// Output of `sysctl -a`.
     Sysctls,
     /// Command line of kube-proxy, one argument per line.
@@ -50,7 +50,7 @@ pub enum Format {
 
 /// Backend of an iptables dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Backing {
+pub enum DumpedBackend {
     /// Backend of `iptables-save` on the node, or the only backend.
     Default,
     /// `iptables-legacy`, in addition to another backend.
@@ -58,56 +58,62 @@ pub enum Backing {
 }
 
 /// File names of each format, without the part before the last dot. svclab writes the first name.
-const NAMES: [(Format, &[&str]); 15] = [
+const FILE_NAMES: [(Format, &[&str]); 15] = [
     (
-        Format::Rules(Ip::V4, Backing::Default),
+        Format::Rules(IpFamily::V4, DumpedBackend::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
     ),
     (
-        Format::Rules(Ip::V6, Backing::Default),
+        Format::Rules(IpFamily::V6, DumpedBackend::Default),
         &["ip6tables-save", "ip6tables-nft-save", "ip6tables"],
     ),
     (
-        Format::Rules(Ip::V4, Backing::Legacy),
+        Format::Rules(IpFamily::V4, DumpedBackend::Legacy),
         &["iptables-legacy-save"],
     ),
     (
-        Format::Rules(Ip::V6, Backing::Legacy),
+        Format::Rules(IpFamily::V6, DumpedBackend::Legacy),
         &["ip6tables-legacy-save"],
     ),
     (Format::Sets, &["ipset-save", "ipset"]),
     (Format::Nft, &["nft", "nft-list-ruleset", "nftables"]),
-    (Format::Servers, &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"]),
-    (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
-    (Format::Kinds, &["ip-link", "ip-d-link"]),
     (
-        Format::Routes(Ip::V4),
+        Format::VirtualServers,
+        &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"],
+    ),
+    (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
+    (Format::LinkDetails, &["ip-link", "ip-d-link"]),
+    (
+        Format::Routes(IpFamily::V4),
         &["ip-route", "ip-4-route", "ip-route-table-all"],
     ),
     (
-        Format::Routes(Ip::V6),
+        Format::Routes(IpFamily::V6),
         &["ip-6-route", "ip-6-route-table-all"],
     ),
-    (Format::Policy(Ip::V4), &["ip-rule", "ip-4-rule"]),
-    (Format::Policy(Ip::V6), &["ip-6-rule"]),
+    (
+        Format::RoutingRules(IpFamily::V4),
+        &["ip-rule", "ip-4-rule"],
+    ),
+    (Format::RoutingRules(IpFamily::V6), &["ip-6-rule"]),
     (Format::ProxyFlags, &["kube-proxy-cmdline"]),
     (Format::ProxyConfiguration, &["kube-proxy-config"]),
 ];
 
 /// File names of sysctl output. svclab writes the first name.
-const SYSCTLS: [&str; 3] = ["sysctl-a", "sysctl", "sysctls"];
+const SYSCTL_FILE_NAMES: [&str; 3] = ["sysctl-a", "sysctl", "sysctls"];
 
 impl Format {
     /// Returns the format for a file name: `iptables-save`, but also `node-1.iptables-save` and
     /// `iptables-save.txt`. `None` for other names.
     #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_file_name(name: &str) -> Option<Self> {
         let name = name.strip_suffix(".txt").unwrap_or(name);
         let last = name.rsplit('.').next().unwrap_or(name);
-        if SYSCTLS.contains(&last) {
+        if SYSCTL_FILE_NAMES.contains(&last) {
             return Some(Self::Sysctls);
         }
-        NAMES
+        FILE_NAMES
             .iter()
             .find(|(_, names)| names.contains(&last))
             .map(|(format, _)| *format)
@@ -117,8 +123,8 @@ impl Format {
     #[must_use]
     pub fn file_name(self) -> &'static str {
         match self {
-            Self::Sysctls => SYSCTLS[0],
-            _ => NAMES
+            Self::Sysctls => SYSCTL_FILE_NAMES[0],
+            _ => FILE_NAMES
                 .iter()
                 .find(|(format, _)| *format == self)
                 .map_or("", |(_, names)| names[0]),
@@ -129,19 +135,19 @@ impl Format {
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
-            Self::Rules(Ip::V4, Backing::Default) => "iptables-save",
-            Self::Rules(Ip::V6, Backing::Default) => "ip6tables-save",
-            Self::Rules(Ip::V4, Backing::Legacy) => "iptables-legacy-save",
-            Self::Rules(Ip::V6, Backing::Legacy) => "ip6tables-legacy-save",
+            Self::Rules(IpFamily::V4, DumpedBackend::Default) => "iptables-save",
+            Self::Rules(IpFamily::V6, DumpedBackend::Default) => "ip6tables-save",
+            Self::Rules(IpFamily::V4, DumpedBackend::Legacy) => "iptables-legacy-save",
+            Self::Rules(IpFamily::V6, DumpedBackend::Legacy) => "ip6tables-legacy-save",
             Self::Sets => "ipset save",
             Self::Nft => "nft list ruleset",
-            Self::Servers => "ipvsadm -Sn",
+            Self::VirtualServers => "ipvsadm -Sn",
             Self::Links => "ip addr",
-            Self::Kinds => "ip -d link",
-            Self::Routes(Ip::V4) => "ip route",
-            Self::Routes(Ip::V6) => "ip -6 route",
-            Self::Policy(Ip::V4) => "ip rule",
-            Self::Policy(Ip::V6) => "ip -6 rule",
+            Self::LinkDetails => "ip -d link",
+            Self::Routes(IpFamily::V4) => "ip route",
+            Self::Routes(IpFamily::V6) => "ip -6 route",
+            Self::RoutingRules(IpFamily::V4) => "ip rule",
+            Self::RoutingRules(IpFamily::V6) => "ip -6 rule",
             Self::Sysctls => "sysctl -a",
             Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
             Self::ProxyConfiguration => "cat kube-proxy.conf",
@@ -155,23 +161,23 @@ impl Format {
     pub const fn is_never_empty(self) -> bool {
         matches!(
             self,
-            Self::Links | Self::Kinds | Self::Policy(Ip::V4) | Self::Sysctls
+            Self::Links | Self::LinkDetails | Self::RoutingRules(IpFamily::V4) | Self::Sysctls
         )
     }
 
     /// Returns the format of a text, from the first of its first 64 lines that only one program
     /// prints. `None` if there is no such line: an empty text may come from any program.
     #[must_use]
-    pub fn of_text(text: &str) -> Option<Self> {
-        lines(text).take(64).find_map(|line| of_line(line.text))
+    pub fn detect(text: &str) -> Option<Self> {
+        lines(text).take(64).find_map(|line| detect_line(line.text))
     }
 
     /// Whether a text detected as `other` may have this format. Not every text shows the family of
     /// rules and routes, or the iptables backend.
     #[must_use]
-    pub fn may_be(self, other: Self) -> bool {
-        let one = std::mem::discriminant(&self) == std::mem::discriminant(&other);
-        one || (self, other) == (Self::Kinds, Self::Links)
+    pub fn is_compatible_with(self, other: Self) -> bool {
+        let is_same_kind = std::mem::discriminant(&self) == std::mem::discriminant(&other);
+        is_same_kind || (self, other) == (Self::LinkDetails, Self::Links)
     }
 }
 
@@ -182,7 +188,7 @@ impl fmt::Display for Format {
 }
 
 /// Route types that a printed route can start with.
-const ROUTED: [&str; 8] = [
+const ROUTE_TYPES: [&str; 8] = [
     "local",
     "broadcast",
     "anycast",
@@ -194,35 +200,39 @@ const ROUTED: [&str; 8] = [
 ];
 
 /// Returns the format of a line. `None` if several programs can print the line.
-fn of_line(line: &str) -> Option<Format> {
+fn detect_line(line: &str) -> Option<Format> {
     let mut words = line.split_ascii_whitespace();
     let first = words.next()?;
     let second = words.next().unwrap_or_default();
     let table = ["*nat", "*filter", "*mangle", "*raw", "*security"];
     if table.contains(&first) {
-        return Some(Format::Rules(Ip::V4, Backing::Default));
+        return Some(Format::Rules(IpFamily::V4, DumpedBackend::Default));
     }
     let service = ["-t", "-u", "-f", "--sctp-service"];
     match first {
         "create" if !second.is_empty() => return Some(Format::Sets),
-        "-A" | "-a" if service.contains(&second) => return Some(Format::Servers),
-        "-A" => return Some(Format::Rules(Ip::V4, Backing::Default)),
+        "-A" | "-a" if service.contains(&second) => return Some(Format::VirtualServers),
+        "-A" => return Some(Format::Rules(IpFamily::V4, DumpedBackend::Default)),
         "table" if line.ends_with('{') => return Some(Format::Nft),
         "default" if matches!(second, "via" | "dev" | "nhid") => {
             return Some(Format::Routes(if line.contains(':') {
-                Ip::V6
+                IpFamily::V6
             } else {
-                Ip::V4
+                IpFamily::V4
             }));
         }
         _ => {}
     }
-    let to = |text: &str| text.parse::<IpNetwork>().ok();
-    let route = to(first)
+    let parse_network = |text: &str| text.parse::<IpNetwork>().ok();
+    let route = parse_network(first)
         .filter(|_| matches!(second, "via" | "dev" | "proto" | "nhid" | "metric"))
-        .or_else(|| to(second).filter(|_| ROUTED.contains(&first)));
+        .or_else(|| parse_network(second).filter(|_| ROUTE_TYPES.contains(&first)));
     if let Some(to) = route {
-        return Some(Format::Routes(if to.is_ipv6() { Ip::V6 } else { Ip::V4 }));
+        return Some(Format::Routes(if to.is_ipv6() {
+            IpFamily::V6
+        } else {
+            IpFamily::V4
+        }));
     }
     if first.contains('.') && second == "=" {
         return Some(Format::Sysctls);
@@ -232,7 +242,7 @@ fn of_line(line: &str) -> Option<Format> {
         return None;
     }
     if matches!(second, "from" | "not") {
-        return Some(Format::Policy(Ip::V4));
+        return Some(Format::RoutingRules(IpFamily::V4));
     }
     (second.ends_with(':') && line.contains('<')).then_some(Format::Links)
 }
@@ -242,61 +252,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_is_inside() {
+    fn format_from_file_name_known_names_are_recognised() {
         for (name, format) in [
-            ("iptables-save", Format::Rules(Ip::V4, Backing::Default)),
+            (
+                "iptables-save",
+                Format::Rules(IpFamily::V4, DumpedBackend::Default),
+            ),
             (
                 "a.cidr.ip6tables-save",
-                Format::Rules(Ip::V6, Backing::Default),
+                Format::Rules(IpFamily::V6, DumpedBackend::Default),
             ),
             (
                 "iptables-legacy-save",
-                Format::Rules(Ip::V4, Backing::Legacy),
+                Format::Rules(IpFamily::V4, DumpedBackend::Legacy),
             ),
-            ("ipvsadm-Sn", Format::Servers),
+            ("ipvsadm-Sn", Format::VirtualServers),
             ("ipset-save.txt", Format::Sets),
             ("a.cidr.nft", Format::Nft),
-            ("ip-6-route", Format::Routes(Ip::V6)),
+            ("ip-6-route", Format::Routes(IpFamily::V6)),
             ("sysctl-a", Format::Sysctls),
         ] {
-            assert_eq!(Format::of_name(name), Some(format), "{name}");
-            assert_eq!(Format::of_name(format.file_name()), Some(format));
+            assert_eq!(Format::from_file_name(name), Some(format), "{name}");
+            assert_eq!(Format::from_file_name(format.file_name()), Some(format));
         }
-        assert_eq!(Format::of_name("notes"), None);
+        assert_eq!(Format::from_file_name("notes"), None);
     }
 
     #[test]
-    fn texts_tell_what_they_are() {
+    fn format_detect_typical_texts_are_recognised() {
         for (text, format) in [
             (
                 "# Generated by iptables-save\n*nat\n",
-                Some(Format::Rules(Ip::V4, Backing::Default)),
+                Some(Format::Rules(IpFamily::V4, DumpedBackend::Default)),
             ),
             ("create A hash:ip family inet\n", Some(Format::Sets)),
             (
                 "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
                 Some(Format::Nft),
             ),
-            ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::Servers)),
+            ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::VirtualServers)),
             ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
             (
                 "10.0.0.0/8 dev eth0\ndefault via 10.0.0.1 dev eth0\n",
-                Some(Format::Routes(Ip::V4)),
+                Some(Format::Routes(IpFamily::V4)),
             ),
             (
                 "default via fe80::1 dev eth0\n",
-                Some(Format::Routes(Ip::V6)),
+                Some(Format::Routes(IpFamily::V6)),
             ),
             (
                 "blackhole fd00::/8 metric 1\n",
-                Some(Format::Routes(Ip::V6)),
+                Some(Format::Routes(IpFamily::V6)),
             ),
-            ("0:\tfrom all lookup local\n", Some(Format::Policy(Ip::V4))),
+            (
+                "0:\tfrom all lookup local\n",
+                Some(Format::RoutingRules(IpFamily::V4)),
+            ),
             ("net.ipv4.ip_forward = 1\n", Some(Format::Sysctls)),
             ("", None),
             ("hello\n", None),
         ] {
-            assert_eq!(Format::of_text(text), format, "{text}");
+            assert_eq!(Format::detect(text), format, "{text}");
         }
     }
 }

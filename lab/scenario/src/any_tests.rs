@@ -2,7 +2,7 @@
 //! diagnostics.
 
 use super::Scenario;
-use super::example_tests::{EXAMPLE, told, with};
+use super::example_tests::{EXAMPLE, example_with, told};
 use svclab_diagnostic::source::{Source, Sources};
 
 const FLOWS: &str = include_str!("flows.yaml");
@@ -14,7 +14,7 @@ fn flows_with(part: &str, replacement: &str) -> String {
 
 #[test]
 fn row_without_a_probe_is_refused() {
-    let text = with(
+    let text = example_with(
         "  axes:\n",
         "    other: {from: node-1, to: node-2, protocol: ping}\n  axes:\n",
     );
@@ -22,8 +22,8 @@ fn row_without_a_probe_is_refused() {
 }
 
 #[test]
-fn row_that_only_watches_the_wire_is_refused() {
-    let text = with(
+fn row_with_wire_only_is_refused() {
+    let text = example_with(
         "    call: {connected: 4, timeout: 4, endpoints: [nginx-b], seenSource: pod/default/client}\n",
         "",
     );
@@ -32,7 +32,7 @@ fn row_that_only_watches_the_wire_is_refused() {
 
 #[test]
 fn row_without_a_probe_that_a_patch_adds_is_refused() {
-    let text = with(
+    let text = example_with(
         "merge: {spec: {nodes: {node-1: {sysctls",
         "merge: {spec: {probes: {added: {from: node-1, to: lb/default/nginx:443}}, nodes: {node-1: {sysctls",
     );
@@ -41,7 +41,7 @@ fn row_without_a_probe_that_a_patch_adds_is_refused() {
 
 #[test]
 fn row_without_a_probe_that_a_patch_removes_loads() {
-    let text = with(
+    let text = example_with(
         "merge: {spec: {nodes: {node-1: {sysctls",
         "merge: {spec: {probes: {extra: null}, nodes: {node-1: {sysctls",
     )
@@ -62,7 +62,7 @@ fn row_without_a_probe_that_a_patch_removes_loads() {
 
 #[test]
 fn row_without_a_probe_of_a_step_is_refused() {
-    let text = with(
+    let text = example_with(
         "  axes:\n",
         "  steps:\n  - name: later\n    change: [{delete: Pod/default/nginx-a}]\n    probes:\n      again: {from: pod/default/client, to: \"lb/default/nginx:443\", connections: 2}\n  axes:\n",
     );
@@ -81,18 +81,18 @@ fn probe_beside_flows_without_a_row_is_refused() {
 #[test]
 fn probe_expecting_nothing_is_refused() {
     let call = |value: &str| {
-        told(&with(
+        told(&example_with(
             "call: {connected: 8, endpoints: [nginx-b], seenSource: node-1}",
             &format!("call: {value}"),
         ))
     };
-    let all = ["{}", "", "whatever", "[any]", "{any: true, connected: 8}"];
-    insta::assert_snapshot!(all.map(call).join("\n\n"));
+    let values = ["{}", "", "whatever", "[any]", "{any: true, connected: 8}"];
+    insta::assert_snapshot!(values.map(call).join("\n\n"));
 }
 
 #[test]
-fn any_outcome_is_taken_for_a_probe() {
-    let text = with(
+fn any_outcome_of_probe_is_accepted() {
+    let text = example_with(
         "call: {connected: 8, endpoints: [nginx-b], seenSource: node-1}",
         "call: any",
     );
@@ -108,14 +108,14 @@ fn any_outcome_is_taken_for_a_probe() {
 
 #[test]
 fn any_outcome_is_refused_in_a_claim() {
-    insta::assert_snapshot!(told(&with(
+    insta::assert_snapshot!(told(&example_with(
         "says: {call: {connected: 8}}",
         "says: {call: any}"
     )));
 }
 
 #[test]
-fn any_outcome_is_taken_for_a_flow() {
+fn any_outcome_of_flow_is_accepted() {
     let text = flows_with("- {refused: all}", "- {any: true}");
     assert_eq!(told(&text), "");
 }

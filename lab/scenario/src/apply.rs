@@ -5,8 +5,8 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::check_lab::UNPATCHABLE;
-use super::documents::{added, identity, name_span};
-use super::merge::merged;
+use super::documents::{identity, name_span, parse_added};
+use super::merge::apply_merge_patch;
 use super::patch::Patch;
 use super::reference::DocumentRef;
 use super::sink::Sink;
@@ -17,14 +17,14 @@ use svclab_diagnostic::suggest::did_you_mean;
 
 /// A patch with the tree of the YAML node that defines it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placed<'l> {
+pub(super) struct LocatedPatch<'l> {
     pub patch: &'l Patch,
     pub tree: &'l Tree,
 }
 
-impl<'l> Placed<'l> {
+impl<'l> LocatedPatch<'l> {
     /// Whether the patch changes the lab rather than a Kubernetes object.
-    pub fn is_of_lab(self) -> bool {
+    pub fn is_lab_patch(self) -> bool {
         matches!(
             self.patch,
             Patch::Merge {
@@ -50,10 +50,10 @@ impl<'l> Placed<'l> {
     }
 
     /// Returns the span of the reference to the document.
-    pub fn head(self) -> Span {
+    pub fn document_span(self) -> Span {
         let named = ["patch", "delete", "terminate"];
         let named = named.iter().find_map(|key| self.tree.get(key));
-        named.map_or(self.tree.head(), |name| name.span)
+        named.map_or(self.tree.head_span(), |name| name.span)
     }
 
     /// Adds a label with this patch to a diagnostic. A diagnostic that points into the patch stays
@@ -67,8 +67,8 @@ impl<'l> Placed<'l> {
         if is_inside {
             return diagnostic;
         }
-        diagnostic.and(
-            self.head(),
+        diagnostic.with_related(
+            self.document_span(),
             format!("after this patch, in the case `{case}`"),
         )
     }
@@ -77,15 +77,15 @@ impl<'l> Placed<'l> {
 /// Checks the patches against all documents of the lab, independent of cases. `known` are the
 /// objects before any patch.
 pub(super) fn check<'l>(
-    patches: impl Iterator<Item = Placed<'l>> + Clone,
-    known: &IndexMap<DocumentRef, Tree>,
+    patches: impl Iterator<Item = LocatedPatch<'l>> + Clone,
+    objects: &IndexMap<DocumentRef, Tree>,
     sink: &mut Sink,
 ) {
     let mut names: Vec<String> = vec![DocumentRef::Lab.to_string()];
-    names.extend(known.keys().map(ToString::to_string));
+    names.extend(objects.keys().map(ToString::to_string));
     for placed in patches.clone() {
         if let (Patch::Add { .. }, Some(body)) = (placed.patch, placed.body()) {
-            match added(body) {
+            match parse_added(body) {
                 Ok((reference, _)) => names.push(reference.to_string()),
                 Err(diagnostic) => sink.push(diagnostic),
             }
@@ -95,32 +95,32 @@ pub(super) fn check<'l>(
         if let Some(target) = placed.target() {
             let name = target.to_string();
             if !names.contains(&name) {
-                sink.push(nameless(&name, placed.head(), &names));
+                sink.push(unknown_document(&name, placed.document_span(), &names));
             }
         }
-        if placed.is_of_lab() {
-            lab_fields(placed, sink);
+        if placed.is_lab_patch() {
+            check_lab_fields(placed, sink);
         }
     }
 }
 
-fn nameless(name: &str, at: Span, names: &[String]) -> Diagnostic {
+fn unknown_document(name: &str, span: Span, names: &[String]) -> Diagnostic {
     Diagnostic::error(format!("there is no {name} to patch"))
-        .at(at, "no such object")
-        .maybe_help(did_you_mean(name, names.iter().map(String::as_str)))
+        .at(span, "no such object")
+        .with_optional_help(did_you_mean(name, names.iter().map(String::as_str)))
 }
 
 /// Refuses patches of the lab's metadata, probes and expectations: a patch can only change the
 /// cluster.
-fn lab_fields(placed: Placed<'_>, sink: &mut Sink) {
+fn check_lab_fields(placed: LocatedPatch<'_>, sink: &mut Sink) {
     let Some(body) = placed.body() else {
         return;
     };
-    let mut refuse = |name: &str, at: Span| {
+    let mut refuse = |name: &str, span: Span| {
         sink.push(
             Diagnostic::error(format!("a patch cannot change the lab's `{name}`"))
-                .at(at, "")
-                .help("a patch changes what a case is made of: `merge: {spec: {nodes: …}}`"),
+                .at(span, "")
+                .with_help("a patch changes what a case is made of: `merge: {spec: {nodes: …}}`"),
         );
     };
     for (key, entry) in body.as_map().into_iter().flatten() {
@@ -129,23 +129,23 @@ fn lab_fields(placed: Placed<'_>, sink: &mut Sink) {
         }
     }
     for name in UNPATCHABLE {
-        if let Some(at) = body.get("spec").and_then(|spec| spec.key_span(name)) {
-            refuse(name, at);
+        if let Some(span) = body.get("spec").and_then(|spec| spec.key_span(name)) {
+            refuse(name, span);
         }
     }
 }
 
 /// Merges the patches into a copy of the lab.
-pub(super) fn to_lab<'l>(lab: &Tree, patches: impl Iterator<Item = Placed<'l>>) -> Tree {
+pub(super) fn patch_lab<'l>(lab: &Tree, patches: impl Iterator<Item = LocatedPatch<'l>>) -> Tree {
     patches.fold(lab.clone(), |tree, placed| match placed.body() {
-        Some(body) => merged(&tree, body),
+        Some(body) => apply_merge_patch(&tree, body),
         None => tree,
     })
 }
 
 /// Objects that patches change: the new tree, `None` for a deleted object, and the last patch that
 /// changed it.
-pub(super) type Changes<'l> = IndexMap<DocumentRef, (Option<Tree>, Placed<'l>)>;
+pub(super) type Changes<'l> = IndexMap<DocumentRef, (Option<Tree>, LocatedPatch<'l>)>;
 
 /// Applies patches to the objects, in order.
 ///
@@ -154,9 +154,9 @@ pub(super) type Changes<'l> = IndexMap<DocumentRef, (Option<Tree>, Placed<'l>)>;
 /// - A patch names an object that an earlier patch deleted, or that no patch added.
 /// - A patch adds an object that already exists.
 /// - A patch changes the name, kind or API version of its object.
-pub(super) fn to_objects<'l>(
+pub(super) fn patch_objects<'l>(
     objects: &IndexMap<DocumentRef, Tree>,
-    patches: impl Iterator<Item = Placed<'l>>,
+    patches: impl Iterator<Item = LocatedPatch<'l>>,
     case: &str,
 ) -> Result<Changes<'l>, Diagnostic> {
     let mut changes: Changes<'l> = IndexMap::new();
@@ -169,40 +169,46 @@ pub(super) fn to_objects<'l>(
         let (reference, result) = match placed.patch {
             Patch::Merge { target, .. } => {
                 let (Some(tree), Some(body)) = (current(target, &changes), placed.body()) else {
-                    return Err(gone(target, placed, case));
+                    return Err(missing_document(target, placed, case));
                 };
-                let tree = merged(&tree, body);
-                keeps_its_name(target, &tree, placed, case)?;
+                let tree = apply_merge_patch(&tree, body);
+                check_same_identity(target, &tree, placed, case)?;
                 (target.clone(), Some(tree))
             }
             Patch::Delete { target } => {
                 if current(target, &changes).is_none() {
-                    return Err(gone(target, placed, case));
+                    return Err(missing_document(target, placed, case));
                 }
                 (target.clone(), None)
             }
             Patch::Terminate { target } => {
                 let Some(tree) = current(target, &changes) else {
-                    return Err(gone(target, placed, case));
+                    return Err(missing_document(target, placed, case));
                 };
                 let path = crate::path!["metadata", "deletionTimestamp"];
                 if tree.at(path).is_some_and(|time| !time.is_null()) {
                     return Err(Diagnostic::error(format!("{target} terminates already"))
-                        .at(placed.head(), "again here"));
+                        .at(placed.document_span(), "again here"));
                 }
-                (target.clone(), Some(merged(&tree, &leaving(placed.head()))))
+                (
+                    target.clone(),
+                    Some(apply_merge_patch(
+                        &tree,
+                        &termination_fields(placed.document_span()),
+                    )),
+                )
             }
             Patch::Add { .. } => {
                 let Some(body) = placed.body() else {
                     continue;
                 };
-                let (reference, tree) = added(body)?;
+                let (reference, tree) = parse_added(body)?;
                 if let Some(first) = current(&reference, &changes) {
                     return Err(Diagnostic::error(format!(
                         "there are two objects {reference} in the case `{case}`"
                     ))
                     .at(name_span(&tree), "again here")
-                    .and(name_span(&first), "first here"));
+                    .with_related(name_span(&first), "first here"));
                 }
                 (reference, Some(tree))
             }
@@ -213,16 +219,16 @@ pub(super) fn to_objects<'l>(
 }
 
 /// Returns the fields of a terminating pod. The value of the timestamp is never read.
-fn leaving(at: Span) -> Tree {
+fn termination_fields(span: Span) -> Tree {
     let map = |key: &str, value: Tree| Tree {
-        span: at,
+        span,
         value: Value::Map(Arc::new(Map::from([(
             Arc::from(key),
-            Entry { key: at, value },
+            Entry { key: span, value },
         )]))),
     };
     let time = Tree {
-        span: at,
+        span,
         value: Value::Scalar(Scalar {
             text: Arc::from("2000-01-01T00:00:00Z"),
             kind: ScalarKind::String,
@@ -231,17 +237,19 @@ fn leaving(at: Span) -> Tree {
     map("metadata", map("deletionTimestamp", time))
 }
 
-fn gone(target: &DocumentRef, placed: Placed<'_>, case: &str) -> Diagnostic {
+fn missing_document(target: &DocumentRef, placed: LocatedPatch<'_>, case: &str) -> Diagnostic {
     Diagnostic::error(format!("there is no {target} in the case `{case}`"))
-        .at(placed.head(), "not in this case")
-        .help("patches are applied in the order of the axes and of the steps, and of their lists")
+        .at(placed.document_span(), "not in this case")
+        .with_help(
+            "patches are applied in the order of the axes and of the steps, and of their lists",
+        )
 }
 
 /// Checks that a patch keeps the name, kind and API version of its object.
-fn keeps_its_name(
+fn check_same_identity(
     target: &DocumentRef,
     tree: &Tree,
-    placed: Placed<'_>,
+    placed: LocatedPatch<'_>,
     case: &str,
 ) -> Result<(), Diagnostic> {
     let DocumentRef::Object { kind, .. } = target else {
@@ -256,7 +264,10 @@ fn keeps_its_name(
     }
     Err(
         Diagnostic::error(format!("a patch cannot make {target} another object"))
-            .at(placed.head(), "this patch changes its kind or name")
-            .help("delete the object and add another"),
+            .at(
+                placed.document_span(),
+                "this patch changes its kind or name",
+            )
+            .with_help("delete the object and add another"),
     )
 }

@@ -2,281 +2,298 @@
 
 use std::fmt::Write as _;
 
-use super::example_tests::{EXAMPLE, told, with};
+use super::example_tests::{EXAMPLE, example_with, told};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_diagnostic::source::Source;
 
 #[test]
-fn the_example_is_right() {
+fn example_loads_without_warnings() {
     assert_eq!(told(EXAMPLE), "");
 }
 
 #[test]
-fn unknown_field_of_the_lab() {
-    insta::assert_snapshot!(told(&with("  axes:\n", "  axess:\n")));
+fn unknown_lab_field_is_refused() {
+    insta::assert_snapshot!(told(&example_with("  axes:\n", "  axess:\n")));
 }
 
 #[test]
-fn unknown_field_deep_in_the_lab() {
-    insta::assert_snapshot!(told(&with("connections: 8", "conections: 8")));
+fn nested_unknown_lab_field_is_refused() {
+    insta::assert_snapshot!(told(&example_with("connections: 8", "conections: 8")));
 }
 
 #[test]
-fn unknown_field_like_no_other() {
-    insta::assert_snapshot!(told(&with("connections: 8", "zzz: 8")));
+fn unknown_field_without_similar_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with("connections: 8", "zzz: 8")));
 }
 
 #[test]
-fn wrong_type() {
-    insta::assert_snapshot!(told(&with("connections: 8", "connections: many")));
+fn wrong_type_is_refused() {
+    insta::assert_snapshot!(told(&example_with("connections: 8", "connections: many")));
 }
 
 #[test]
-fn number_that_does_not_fit() {
-    insta::assert_snapshot!(told(&with("connections: 8", "connections: -1")));
+fn number_out_of_range_is_refused() {
+    insta::assert_snapshot!(told(&example_with("connections: 8", "connections: -1")));
 }
 
 #[test]
-fn list_where_a_map_belongs() {
-    insta::assert_snapshot!(told(&with(
+fn list_instead_of_map_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "  hosts:\n    laptop: {address: 203.0.113.9/24}",
         "  hosts: [laptop]"
     )));
 }
 
 #[test]
-fn nothing_where_a_map_belongs() {
-    insta::assert_snapshot!(told(&with("{address: 203.0.113.9/24}", "")));
+fn null_instead_of_map_is_refused() {
+    insta::assert_snapshot!(told(&example_with("{address: 203.0.113.9/24}", "")));
 }
 
 #[test]
-fn missing_field() {
-    insta::assert_snapshot!(told(&with("{from: pod/default/client, to", "{bind: x, to")));
+fn missing_field_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "{from: pod/default/client, to",
+        "{bind: x, to"
+    )));
 }
 
 #[test]
-fn number_where_a_string_is_wanted() {
-    insta::assert_snapshot!(told(&with(
+fn number_instead_of_string_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "about: A pod calls its own cluster through an internal load balancer and every other call times out.",
         "about: 1.20"
     )));
 }
 
 #[test]
-fn word_that_is_not_one() {
-    insta::assert_snapshot!(told(&with("iptables: nft", "iptables: nftt")));
+fn unknown_keyword_is_refused() {
+    insta::assert_snapshot!(told(&example_with("iptables: nft", "iptables: nftt")));
 }
 
 #[test]
-fn subnet_with_host_bits() {
-    insta::assert_snapshot!(told(&with(
+fn subnet_with_host_bits_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "subnet: 172.18.1.0/24",
         "subnet: 172.18.1.1/24"
     )));
 }
 
 #[test]
-fn address_without_prefix() {
-    insta::assert_snapshot!(told(&with("203.0.113.9/24", "203.0.113.9")));
+fn address_without_prefix_is_refused() {
+    insta::assert_snapshot!(told(&example_with("203.0.113.9/24", "203.0.113.9")));
 }
 
 #[test]
-fn packet_that_does_not_parse() {
-    insta::assert_snapshot!(told(&with("SYN from pod", "SYN form pod")));
+fn invalid_packet_pattern_is_refused() {
+    insta::assert_snapshot!(told(&example_with("SYN from pod", "SYN form pod")));
 }
 
 #[test]
-fn count_that_does_not_parse() {
-    insta::assert_snapshot!(told(&with("hits: \">=1\"", "hits: \"1..x\"")));
+fn invalid_count_is_refused() {
+    insta::assert_snapshot!(told(&example_with("hits: \">=1\"", "hits: \"1..x\"")));
 }
 
 #[test]
-fn neither_see_nor_never() {
-    insta::assert_snapshot!(told(&with(", see: \"SYN from pod/default/client\"", "")));
+fn wire_without_see_and_never_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        ", see: \"SYN from pod/default/client\"",
+        ""
+    )));
 }
 
 #[test]
-fn packets_that_have_no_such_thing() {
+fn wire_field_of_other_packet_kind_is_refused() {
     let wire = |words: &str| {
-        told(&with(
+        told(&example_with(
             ", see: \"SYN from pod/default/client\"",
             &format!(", {words}"),
         ))
     };
-    let all = [
+    let inputs = [
         "see: UDP, window: 1",
         "see: RST, mss: 1460",
         "never: SYN, resent: [1s]",
         "see: SYN, resent: []",
         "see: SYN, resent: [soon]",
     ];
-    insta::assert_snapshot!(all.map(wire).join("\n\n"));
+    insta::assert_snapshot!(inputs.map(wire).join("\n\n"));
 }
 
 #[test]
-fn what_the_kernel_holds_that_does_not_parse() {
-    let row = |words: &str| told(&with("    wire:\n", &format!("    {words}\n    wire:\n")));
-    let all = [
+fn invalid_state_expectation_is_refused() {
+    let row = |words: &str| {
+        told(&example_with(
+            "    wire:\n",
+            &format!("    {words}\n    wire:\n"),
+        ))
+    };
+    let inputs = [
         "sets: [{on: node-1, set: KUBE-CLUSTER-IP, members: []}]",
         "sets: [{on: node-1, set: KUBE-CLUSTER-IP, typ: \"hash:ip\", members: []}]",
         "ipvs: [{on: node-1, server: 10.20.0.1, is: []}]",
         "links: [{on: eth0, flags: [], addresses: []}]",
         "links: [{on: node-1/eth0, flags: [], addresses: [10.20.0.1]}]",
     ];
-    insta::assert_snapshot!(all.map(row).join("\n\n"));
+    insta::assert_snapshot!(inputs.map(row).join("\n\n"));
 }
 
 #[test]
-fn source_port_that_is_no_word() {
-    insta::assert_snapshot!(told(&with(
+fn unknown_source_port_keyword_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "call: {connected: 4,",
         "call: {sourcePort: same, connected: 4,"
     )));
 }
 
 #[test]
-fn patch_of_no_object() {
-    insta::assert_snapshot!(told(&with(
+fn patch_of_unknown_object_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "patch: Service/default/nginx,",
         "patch: Service/default/ngnix,"
     )));
 }
 
 #[test]
-fn patch_of_no_reference() {
-    insta::assert_snapshot!(told(&with(
+fn patch_of_invalid_reference_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "patch: Service/default/nginx,",
         "patch: Service/nginx,"
     )));
 }
 
 #[test]
-fn patch_of_the_wrong_type() {
-    insta::assert_snapshot!(told(&with(
+fn patch_of_wrong_type_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
         "merge: Cluster"
     )));
 }
 
 #[test]
-fn patch_that_makes_an_object_wrong() {
-    insta::assert_snapshot!(told(&with(
+fn patch_that_invalidates_object_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{externalTrafficPolicy: Cluster}",
         "{ports: 443}"
     )));
 }
 
 #[test]
-fn patch_that_makes_the_lab_wrong() {
-    insta::assert_snapshot!(told(&with(
+fn patch_that_invalidates_lab_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
         "{probes: {call: {to: null}}}"
     )));
 }
 
 #[test]
-fn patch_of_what_is_expected() {
-    insta::assert_snapshot!(told(&with(
+fn patch_of_expectations_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
         "{expect: []}"
     )));
 }
 
 #[test]
-fn patch_that_renames() {
-    insta::assert_snapshot!(told(&with(
+fn patch_that_renames_object_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{spec: {externalTrafficPolicy: Cluster}}",
         "{metadata: {name: other}}"
     )));
 }
 
 #[test]
-fn patch_without_merge() {
-    insta::assert_snapshot!(told(&with(
+fn patch_without_merge_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         ", merge: {spec: {externalTrafficPolicy: Cluster}}",
         ""
     )));
 }
 
 #[test]
-fn object_deleted_twice() {
-    insta::assert_snapshot!(told(&with(
+fn second_deletion_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
         "- {delete: Pod/default/nginx-a}\n      - {delete: Pod/default/nginx-a}"
     )));
 }
 
 #[test]
-fn object_added_that_is_there() {
-    insta::assert_snapshot!(told(&with(
+fn added_object_that_exists_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
         "- add: {apiVersion: v1, kind: Pod, metadata: {name: client}}"
     )));
 }
 
 #[test]
-fn case_without_row() {
-    insta::assert_snapshot!(told(&with("rpFilter: [0, 1]}", "rpFilter: 0}")));
+fn case_without_row_is_refused() {
+    insta::assert_snapshot!(told(&example_with("rpFilter: [0, 1]}", "rpFilter: 0}")));
 }
 
 #[test]
-fn row_no_case_reaches() {
-    insta::assert_snapshot!(told(&with(
+fn unreached_row_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{policy: Cluster, rpFilter: [0, 1]}",
         "{policy: [Local]}"
     )));
 }
 
 #[test]
-fn row_of_an_unknown_axis_and_value() {
-    insta::assert_snapshot!(told(&with(
+fn row_with_unknown_axis_or_value_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{policy: Cluster, rpFilter: [0, 1]}",
         "{polcy: Cluster, rpFilter: [0, 2]}"
     )));
 }
 
 #[test]
-fn row_of_an_unknown_probe() {
-    insta::assert_snapshot!(told(&with(
+fn row_with_unknown_probe_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "    call: {connected: 8, endpoints",
         "    cal: {connected: 8, endpoints"
     )));
 }
 
 #[test]
-fn misspelt_key_of_a_row() {
-    insta::assert_snapshot!(told(&with("    claims: [S1-18]", "    clams: [S1-18]")));
+fn misspelt_row_key_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "    claims: [S1-18]",
+        "    clams: [S1-18]"
+    )));
 }
 
 #[test]
-fn verdict_of_another_protocol() {
-    insta::assert_snapshot!(told(&with(
+fn verdict_of_other_protocol_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{connected: 4, timeout: 4,",
         "{answered: 4, timeout: 4,"
     )));
 }
 
 #[test]
-fn counts_that_do_not_add_up() {
-    insta::assert_snapshot!(told(&with(
+fn counts_with_wrong_sum_are_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "{connected: 4, timeout: 4,",
         "{connected: 4, timeout: 3,"
     )));
 }
 
 #[test]
-fn undeclared_claim() {
-    insta::assert_snapshot!(told(&with("claims: [S1-18]", "claims: [S1-81]")));
+fn undeclared_claim_is_refused() {
+    insta::assert_snapshot!(told(&example_with("claims: [S1-18]", "claims: [S1-81]")));
 }
 
 #[test]
-fn claim_that_no_row_speaks_of() {
-    insta::assert_snapshot!(told(&with(", notCheckable: no numbers are given", "")));
+fn unused_claim_warns() {
+    insta::assert_snapshot!(told(&example_with(
+        ", notCheckable: no numbers are given",
+        ""
+    )));
 }
 
 #[test]
 fn duration_out_of_bounds_in_any_field_is_refused() {
-    let all = [
+    let inputs = [
         ("maxWait: 3s", "maxWait: 400000000000y"),
         ("maxWait: 3s", "maxWait: 0s"),
         ("healthCheck: {}", "healthCheck: {every: 61m}"),
@@ -286,10 +303,10 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
             "see: SYN, resent: [1s, 1y]",
         ),
     ];
-    let all = all.map(|(good, bad)| told(&with(good, bad)));
-    insta::assert_snapshot!(all.join("\n\n"));
+    let diagnostics = inputs.map(|(good, bad)| told(&example_with(good, bad)));
+    insta::assert_snapshot!(diagnostics.join("\n\n"));
     // A patch is decoded as strictly as the lab.
-    let patched = with(
+    let patched = example_with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
         "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {maxWait: 2h}}}}",
     );
@@ -297,144 +314,153 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
 }
 
 #[test]
-fn probe_that_waits_for_itself() {
-    insta::assert_snapshot!(told(&with("maxWait: 3s", "after: call")));
+fn probe_that_waits_for_itself_is_refused() {
+    insta::assert_snapshot!(told(&example_with("maxWait: 3s", "after: call")));
 }
 
 #[test]
-fn name_that_is_not_the_file_s() {
-    insta::assert_snapshot!(told(&with(
+fn lab_name_other_than_file_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "metadata: {name: example}",
         "metadata: {name: sample}"
     )));
 }
 
 #[test]
-fn duplicate_key() {
-    insta::assert_snapshot!(told(&with(
+fn duplicate_key_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "  iptables: nft\n",
         "  iptables: nft\n  about: twice\n"
     )));
 }
 
 #[test]
-fn tab() {
-    insta::assert_snapshot!(told(&with("  iptables: nft\n", "\tiptables: nft\n")));
+fn tab_indentation_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "  iptables: nft\n",
+        "\tiptables: nft\n"
+    )));
 }
 
 #[test]
-fn no_yaml() {
-    insta::assert_snapshot!(told(&with("source: [S0, S1]", "source: [S0, S1")));
+fn invalid_yaml_is_refused() {
+    insta::assert_snapshot!(told(&example_with("source: [S0, S1]", "source: [S0, S1")));
 }
 
 #[test]
-fn alias_of_nothing() {
-    insta::assert_snapshot!(told(&with("source: [S0, S1]", "source: *sources")));
+fn alias_without_anchor_is_refused() {
+    insta::assert_snapshot!(told(&example_with("source: [S0, S1]", "source: *sources")));
 }
 
 #[test]
-fn no_lab_document() {
+fn file_without_lab_is_refused() {
     insta::assert_snapshot!(told("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"));
 }
 
 #[test]
-fn two_lab_documents() {
+fn second_lab_document_is_refused() {
     let lab =
         "---\napiVersion: svclab/v1\nkind: Lab\nmetadata: {name: example}\nspec: {about: x}\n";
     insta::assert_snapshot!(told(&format!("{EXAMPLE}{lab}")));
 }
 
 #[test]
-fn lab_of_an_unknown_version() {
-    insta::assert_snapshot!(told(&with(
+fn lab_of_unknown_version_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "apiVersion: svclab/v1",
         "apiVersion: svclab/v2"
     )));
 }
 
 #[test]
-fn lab_of_an_unknown_kind() {
-    insta::assert_snapshot!(told(&with("kind: Lab", "kind: lab")));
+fn lab_of_unknown_kind_is_refused() {
+    insta::assert_snapshot!(told(&example_with("kind: Lab", "kind: lab")));
 }
 
 #[test]
-fn document_without_kind() {
-    insta::assert_snapshot!(told(&with("kind: Service", "knid: Service")));
+fn document_without_kind_is_refused() {
+    insta::assert_snapshot!(told(&example_with("kind: Service", "knid: Service")));
 }
 
 #[test]
-fn document_that_is_no_map() {
+fn document_other_than_map_is_refused() {
     insta::assert_snapshot!(told(&format!("{EXAMPLE}---\njust words\n")));
 }
 
 #[test]
-fn misspelt_field_of_a_kubernetes_object() {
-    insta::assert_snapshot!(told(&with(
+fn misspelt_kubernetes_field_warns() {
+    insta::assert_snapshot!(told(&example_with(
         "  selector: {app: nginx}",
         "  selctor: {app: nginx}"
     )));
 }
 
 #[test]
-fn misspelt_kind() {
-    insta::assert_snapshot!(told(&with("kind: ConfigMap", "kind: Sevice")));
+fn misspelt_kind_warns() {
+    insta::assert_snapshot!(told(&example_with("kind: ConfigMap", "kind: Sevice")));
 }
 
 #[test]
-fn wrong_type_in_a_kubernetes_object() {
-    insta::assert_snapshot!(told(&with("labels: {app: nginx}", "labels: {app: 1.20}")));
+fn wrong_type_in_kubernetes_object_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "labels: {app: nginx}",
+        "labels: {app: 1.20}"
+    )));
 }
 
 #[test]
-fn wrong_word_in_a_kubernetes_object() {
-    insta::assert_snapshot!(told(&with("type: LoadBalancer", "type: Loadbalancer")));
+fn unknown_kubernetes_keyword_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "type: LoadBalancer",
+        "type: Loadbalancer"
+    )));
 }
 
 #[test]
-fn kubernetes_object_of_an_unknown_version() {
-    insta::assert_snapshot!(told(&with(
+fn kubernetes_object_of_other_version_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "apiVersion: v1\nkind: Service",
         "apiVersion: v1beta3\nkind: Service"
     )));
 }
 
 #[test]
-fn port_that_is_none() {
-    insta::assert_snapshot!(told(&with("port: 443, ", "port: 70000, ")));
-    insta::assert_snapshot!(told(&with("port: 443, ", "")));
+fn port_out_of_range_is_refused() {
+    insta::assert_snapshot!(told(&example_with("port: 443, ", "port: 70000, ")));
+    insta::assert_snapshot!(told(&example_with("port: 443, ", "")));
 }
 
 #[test]
-fn two_objects_of_one_name() {
-    insta::assert_snapshot!(told(&with(
+fn duplicate_object_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "metadata: {name: nginx-b,",
         "metadata: {name: nginx-a,"
     )));
 }
 
 #[test]
-fn object_without_name() {
-    insta::assert_snapshot!(told(&with(
+fn object_without_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "metadata: {name: nginx}",
         "metadata: {labels: {}}"
     )));
 }
 
 #[test]
-fn object_with_a_name_kubernetes_does_not_take() {
-    insta::assert_snapshot!(told(&with(
+fn invalid_kubernetes_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with(
         "metadata: {name: client}",
         "metadata: {name: The_Client}"
     )));
 }
 
 #[test]
-fn nothing_at_all() {
+fn empty_file_is_refused() {
     insta::assert_snapshot!(told(" \n"), @"error: example.yaml: the file is empty; write at least one YAML document");
 }
 
 #[test]
-fn files_that_are_no_text() {
+fn unreadable_file_is_refused() {
     let read = |path: &std::path::Path| match Source::read(path) {
         Ok(_) => String::new(),
         Err(error) => error
@@ -452,20 +478,20 @@ fn files_that_are_no_text() {
 }
 
 #[test]
-fn nesting_without_end() {
+fn deep_nesting_is_refused() {
     for opener in ["[", "{a: ", "- ", "? "] {
         let text = opener.repeat((4 << 20) / opener.len());
-        let told = told(&text);
+        let diagnostics = told(&text);
         assert!(
-            told.contains("nest deeper than 100 levels"),
-            "{opener}: {told}"
+            diagnostics.contains("nest deeper than 100 levels"),
+            "{opener}: {diagnostics}"
         );
-        assert!(told.len() < 1000, "{opener}: {told}");
+        assert!(diagnostics.len() < 1000, "{opener}: {diagnostics}");
     }
 }
 
 #[test]
-fn alias_bomb() {
+fn alias_bomb_is_refused() {
     let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..10 {
         let below = level - 1;
@@ -476,26 +502,26 @@ fn alias_bomb() {
 }
 
 #[test]
-fn alias_of_what_contains_it() {
+fn alias_loop_is_refused() {
     insta::assert_snapshot!(told("a: &a [1, *a]\n"));
 }
 
 #[test]
-fn merge_key() {
+fn merge_key_is_refused() {
     insta::assert_snapshot!(told("a: &a {b: 1}\nc: {<<: *a}\n"));
 }
 
 #[test]
-fn axes_without_end() {
+fn too_many_cases_are_refused() {
     let values: Vec<String> = (0..70).map(|n| format!("v{n}: []")).collect();
     let axis = format!("{{{}}}", values.join(", "));
-    let text = with(
+    let text = example_with(
         "    rpFilter:\n",
         &format!("    x: {axis}\n    y: {axis}\n    rpFilter:\n"),
     );
-    let told = told(&text);
+    let diagnostics = told(&text);
     assert!(
-        told.contains("the axes make 19600 cases, more than 4096"),
-        "{told}"
+        diagnostics.contains("the axes make 19600 cases, more than 4096"),
+        "{diagnostics}"
     );
 }

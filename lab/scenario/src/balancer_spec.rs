@@ -14,7 +14,7 @@ pub struct LoadBalancerSpec {
     /// Service that it balances, in the form `NAMESPACE/NAME`.
     pub service: String,
     /// Whether a packet keeps its source address on the way to the backend; default `true`.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub keep_source: bool,
     /// Whether the balancer never forwards a packet to the backend whose address is the packet's
     /// source; default `false`.
@@ -51,7 +51,7 @@ pub struct LoadBalancerSpec {
     pub retry_after: Option<Duration>,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -70,7 +70,7 @@ impl Case {
     /// Returns the case after a step, by the step's index from 0. The result has the documents of
     /// that step and no steps. `None` if there is no such step.
     #[must_use]
-    pub fn after(&self, step: usize) -> Option<Self> {
+    pub fn after_step(&self, step: usize) -> Option<Self> {
         let after = self.steps.get(step)?;
         Some(Self {
             spec: Arc::clone(&after.spec),
@@ -94,7 +94,7 @@ impl Case {
         let node = tree.nearest(path);
         Some(match tree.at(path) {
             Some(found) => found.span,
-            None => node.head(),
+            None => node.head_span(),
         })
     }
 

@@ -43,7 +43,7 @@ fn policy(case: &Case) -> Option<&str> {
 }
 
 #[test]
-fn every_case_has_its_patches_and_its_row() {
+fn cases_have_patches_and_row() {
     let scenario = example();
     let seen: Vec<_> = scenario
         .cases()
@@ -86,7 +86,7 @@ fn every_case_has_its_patches_and_its_row() {
 }
 
 #[test]
-fn what_is_not_patched_stays_and_is_shared() {
+fn cases_share_unpatched_documents() {
     let scenario = example();
     let plain = case(&scenario, "example/policy=Local,rpFilter=0");
     let patched = case(&scenario, "example/policy=Cluster,rpFilter=1");
@@ -103,12 +103,12 @@ fn what_is_not_patched_stays_and_is_shared() {
             .pod("default", "client")
             .map(|pod| Arc::clone(&pod.value))
     };
-    let (one, other) = (pod(plain).expect("a pod"), pod(patched).expect("a pod"));
-    assert!(Arc::ptr_eq(&one, &other));
+    let (plain_pod, patched_pod) = (pod(plain).expect("a pod"), pod(patched).expect("a pod"));
+    assert!(Arc::ptr_eq(&plain_pod, &patched_pod));
 }
 
 #[test]
-fn objects_of_a_list_and_of_other_kinds() {
+fn list_items_and_other_kinds_load() {
     let scenario = example();
     let objects = &scenario.cases()[0].objects;
     let nodes: Vec<&str> = objects
@@ -122,7 +122,7 @@ fn objects_of_a_list_and_of_other_kinds() {
 }
 
 #[test]
-fn places_of_documents_and_patches() {
+fn case_spans_are_in_documents_and_patches() {
     let scenario = example();
     let text = include_str!("example.yaml");
     let under = |span: Span| {
@@ -152,11 +152,11 @@ fn places_of_documents_and_patches() {
     assert_eq!(case.objects.slices_of("default", "nginx").count(), 1);
     assert_eq!(case.span(&derived, &[]), None);
     let missing = DocumentRef::object(ObjectKind::Pod, "default", "nobody");
-    assert_eq!(case.tree(&missing).map(Tree::head), None);
+    assert_eq!(case.tree(&missing).map(Tree::head_span), None);
 }
 
 #[test]
-fn objects_are_deleted_and_added() {
+fn patches_delete_and_add_objects() {
     let text = include_str!("example.yaml").replacen(
         "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
         "- {delete: Pod/default/nginx-a}\n      \
@@ -182,7 +182,7 @@ fn objects_are_deleted_and_added() {
 }
 
 #[test]
-fn several_files_make_one_scenario() {
+fn scenario_loads_from_several_files() {
     let (lab, objects) = include_str!("example.yaml")
         .split_once("---\n")
         .expect("two parts");
@@ -199,7 +199,7 @@ fn several_files_make_one_scenario() {
 }
 
 #[test]
-fn a_lab_without_axes_is_one_case() {
+fn lab_without_axes_has_one_case() {
     let text = "{apiVersion: svclab/v1, kind: Lab, metadata: {name: x}, spec: {about: x, \
                 probes: {p: {from: a, to: b}}, expect: [{p: {connected: 1}}]}}";
     let scenario = scenario(text);
@@ -212,7 +212,7 @@ fn a_lab_without_axes_is_one_case() {
 }
 
 #[test]
-fn a_typed_list_says_the_kind_for_its_items() {
+fn typed_list_sets_kind_of_items() {
     let text = "{apiVersion: svclab/v1, kind: Lab, metadata: {name: x}, spec: {about: x, \
                 probes: {p: {from: a, to: b}}, expect: [{p: {connected: 1}}]}}\n---\n\
                 {apiVersion: v1, kind: PodList, items: [{metadata: {name: a, namespace: b}}]}\n---\n\

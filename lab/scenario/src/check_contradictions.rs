@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 
-use super::check_fields::at;
+use super::check_fields::with_field_span;
 use super::objects::{Object, Objects};
 use super::sink::Sink;
 use super::tree::Step;
@@ -22,47 +22,47 @@ const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const IP_MODES: &[&str] = &["VIP", "Proxy"];
 
-pub(super) fn case(objects: &Objects, sink: &mut Sink) {
+pub(super) fn check_contradictions(objects: &Objects, sink: &mut Sink) {
     for node in &objects.nodes {
-        self::node(node, sink);
+        self::check_node(node, sink);
     }
     for pod in &objects.pods {
-        self::pod(pod, sink);
+        self::check_pod(pod, sink);
     }
     for service in &objects.services {
-        self::service(service, sink);
+        self::check_service(service, sink);
     }
 }
 
-fn node(node: &Object<Node>, sink: &mut Sink) {
+fn check_node(node: &Object<Node>, sink: &mut Sink) {
     let Some(spec) = &node.value.spec else {
         return;
     };
     let listed = spec.pod_cidrs.iter().flatten().next();
     let both = (spec.pod_cidr.as_deref(), listed.map(String::as_str));
-    agree(node, "spec", ["podCIDR", "podCIDRs"], both, sink);
+    check_first_equals(node, "spec", ["podCIDR", "podCIDRs"], both, sink);
 }
 
-fn pod(pod: &Object<Pod>, sink: &mut Sink) {
+fn check_pod(pod: &Object<Pod>, sink: &mut Sink) {
     let Some(status) = &pod.value.status else {
         return;
     };
     let listed = status.pod_ips.iter().flatten().next();
     let both = (status.pod_ip.as_deref(), listed.map(|ip| ip.ip.as_str()));
-    agree(pod, "status", ["podIP", "podIPs"], both, sink);
+    check_first_equals(pod, "status", ["podIP", "podIPs"], both, sink);
     if let Some(phase) = &status.phase {
-        known(pod, crate::path!["status", "phase"], phase, PHASES, sink);
+        check_allowed_value(pod, crate::path!["status", "phase"], phase, PHASES, sink);
     }
 }
 
-fn service(service: &Object<Service>, sink: &mut Sink) {
+fn check_service(service: &Object<Service>, sink: &mut Sink) {
     if let Some(spec) = &service.value.spec {
         let listed = spec.cluster_ips.iter().flatten().next();
         let both = (spec.cluster_ip.as_deref(), listed.map(String::as_str));
-        agree(service, "spec", ["clusterIP", "clusterIPs"], both, sink);
+        check_first_equals(service, "spec", ["clusterIP", "clusterIPs"], both, sink);
         for (index, family) in spec.ip_families.iter().flatten().enumerate() {
             let path = crate::path!["spec", "ipFamilies", index];
-            known(service, path, family, FAMILIES, sink);
+            check_allowed_value(service, path, family, FAMILIES, sink);
         }
     }
     let status = service.value.status.as_ref();
@@ -71,13 +71,13 @@ fn service(service: &Object<Service>, sink: &mut Sink) {
     for (index, entry) in ingress.into_iter().flatten().enumerate() {
         if let Some(mode) = &entry.ip_mode {
             let path = crate::path!["status", "loadBalancer", "ingress", index, "ipMode"];
-            known(service, path, mode, IP_MODES, sink);
+            check_allowed_value(service, path, mode, IP_MODES, sink);
         }
     }
 }
 
 /// Checks that a field equals the first element of the corresponding list.
-fn agree<T>(
+fn check_first_equals<T>(
     object: &Object<T>,
     parent: &str,
     [field, list]: [&str; 2],
@@ -93,17 +93,24 @@ fn agree<T>(
         return;
     }
     let message = format!("`{field}` is {single}, and the first of `{list}` is {first}");
-    let error = Diagnostic::error(message).help(format!(
+    let error = Diagnostic::error(message).with_help(format!(
         "write the same address in both, or leave out `{list}`"
     ));
-    sink.push(at(error, object, crate::path![parent, list]));
+    sink.push(with_field_span(error, object, crate::path![parent, list]));
 }
 
-fn known<T>(object: &Object<T>, path: &[Step], value: &str, values: &[&str], sink: &mut Sink) {
+fn check_allowed_value<T>(
+    object: &Object<T>,
+    path: &[Step],
+    value: &str,
+    values: &[&str],
+    sink: &mut Sink,
+) {
     if values.contains(&value) {
         return;
     }
     let message = format!("`{value}` is not one of {}", listed(values.iter().copied()));
-    let error = Diagnostic::error(message).maybe_help(did_you_mean(value, values.iter().copied()));
-    sink.push(at(error, object, path));
+    let error =
+        Diagnostic::error(message).with_optional_help(did_you_mean(value, values.iter().copied()));
+    sink.push(with_field_span(error, object, path));
 }

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 
-use super::defaults::family;
-use super::endpoints::{MANAGED_BY, SERVICE_NAME, wants_proportional_hints};
+use super::defaults::family_name;
+use super::endpoints::{MANAGED_BY, SERVICE_NAME, has_proportional_hints};
 use super::lab::LabSpec;
 use super::objects::{Object, Objects};
 use super::sink::Sink;
@@ -20,36 +20,36 @@ use svclab_diagnostic::source::Span;
 /// Name for `hostPort` of pods in `notModelled`.
 const HOST_PORT: &str = "hostPort";
 
-pub(super) fn case(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
+pub(super) fn check_fields(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
     for node in &objects.nodes {
-        self::node(node, sink);
+        self::check_node(node, sink);
     }
     for pod in &objects.pods {
-        host_ports(spec, pod, sink);
-        self::pod(pod, sink);
+        check_host_ports(spec, pod, sink);
+        self::check_pod(pod, sink);
     }
-    let has_v6 = speaks_v6(objects);
+    let has_v6 = has_v6_address(objects);
     for service in &objects.services {
-        self::service(service, has_v6, sink);
-        if wants_proportional_hints(&service.value) && has_derived_slices(objects, service) {
+        self::check_service(service, has_v6, sink);
+        if has_proportional_hints(&service.value) && has_derived_slices(objects, service) {
             warn(
                 service,
                 crate::path!["metadata", "annotations"],
                 &format!(
                     "the endpoints of service `{}` get no zone hints: svclab does not divide endpoints among zones",
-                    full(service)
+                    full_name(service)
                 ),
                 "write its EndpointSlices with the hints that the cluster has",
                 sink,
             );
         }
     }
-    external_names(objects, sink);
-    slices(objects, sink);
+    warn_external_names(objects, sink);
+    check_slices(objects, sink);
 }
 
 /// Warns once about all services of type `ExternalName`: they are DNS names without addresses.
-fn external_names(objects: &Objects, sink: &mut Sink) {
+fn warn_external_names(objects: &Objects, sink: &mut Sink) {
     let mut services = objects.services.iter().filter(|service| {
         let spec = service.value.spec.as_ref();
         spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName")
@@ -66,7 +66,7 @@ fn external_names(objects: &Objects, sink: &mut Sink) {
         crate::path!["spec", "type"],
         &format!(
             "service `{}`{more} is a name in DNS and has no address; its endpoints are ignored",
-            full(first)
+            full_name(first)
         ),
         "call the machine that the name leads to by its address, as a host of the lab",
         sink,
@@ -74,35 +74,43 @@ fn external_names(objects: &Objects, sink: &mut Sink) {
 }
 
 /// Returns `NAMESPACE/NAME`.
-fn full<T>(object: &Object<T>) -> String {
+fn full_name<T>(object: &Object<T>) -> String {
     format!("{}/{}", object.namespace, object.name)
 }
 
 /// Returns the span of an object's field, or of its nearest written ancestor.
-fn place<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
+fn field_span<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
     let tree: &Tree = object.tree.as_ref()?;
     let node = tree.nearest(path);
     Some(match (tree.at(path), path.split_last()) {
         (Some(_), Some((Step::Key(key), parent))) => {
             let key = tree.nearest(parent).key_span(key);
-            key.unwrap_or_else(|| node.head())
+            key.unwrap_or_else(|| node.head_span())
         }
-        _ => node.head(),
+        _ => node.head_span(),
     })
 }
 
-pub(super) fn at<T>(diagnostic: Diagnostic, object: &Object<T>, path: &[Step]) -> Diagnostic {
-    match place(object, path) {
+pub(super) fn with_field_span<T>(
+    diagnostic: Diagnostic,
+    object: &Object<T>,
+    path: &[Step],
+) -> Diagnostic {
+    match field_span(object, path) {
         Some(span) => diagnostic.at(span, ""),
         None => diagnostic,
     }
 }
 
 fn warn<T>(object: &Object<T>, path: &[Step], message: &str, help: &str, sink: &mut Sink) {
-    sink.push(at(Diagnostic::warning(message).help(help), object, path));
+    sink.push(with_field_span(
+        Diagnostic::warning(message).with_help(help),
+        object,
+        path,
+    ));
 }
 
-fn node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
+fn check_node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
     let status = node.value.status.as_ref();
     let mut conditions = status
         .and_then(|status| status.conditions.as_ref())
@@ -126,14 +134,14 @@ fn node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
         let Some(ip) = address.address.parse::<IpAddr>().ok() else {
             continue;
         };
-        if address.type_ == "InternalIP" && !families.insert(family(ip)) {
+        if address.type_ == "InternalIP" && !families.insert(family_name(ip)) {
             warn(
                 node,
                 crate::path!["status", "addresses", index],
                 &format!(
                     "node `{}` does not get its second {} address {ip}",
                     node.name,
-                    family(ip)
+                    family_name(ip)
                 ),
                 "svclab gives a node the first InternalIP of each family, as kube-proxy reads them",
                 sink,
@@ -144,7 +152,7 @@ fn node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
 
 /// Reports the host ports of a pod (`hostPort`), which the `portmap` plugin would forward to the
 /// pod.
-fn host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
+fn check_host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
     let Some(pod_spec) = &pod.value.spec else {
         return;
     };
@@ -161,31 +169,38 @@ fn host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
         ("initContainers", init.enumerate().collect()),
     ];
     for (list, containers) in lists {
-        for (at_container, container) in containers {
-            for (at_port, port) in container.ports.iter().flatten().enumerate() {
+        for (container_index, container) in containers {
+            for (port_index, port) in container.ports.iter().flatten().enumerate() {
                 let Some(number) = port.host_port.filter(|number| *number != 0) else {
                     continue;
                 };
                 let message = format!(
                     "`hostPort: {number}` of pod `{}` is not modelled: no rule forwards the node's port to the pod",
-                    full(pod)
+                    full_name(pod)
                 );
                 let is_listed = spec.not_modelled.iter().any(|listed| listed == HOST_PORT);
                 let diagnostic = if is_listed {
                     Diagnostic::warning(message)
                 } else {
-                    Diagnostic::error(message).help(format!(
+                    Diagnostic::error(message).with_help(format!(
                         "leave it out, write the rule under `nodes: {{NODE: {{byHand: {{iptables: …}}}}}}`, or write `notModelled: [{HOST_PORT}]` in the lab's spec"
                     ))
                 };
-                let path = crate::path!["spec", list, at_container, "ports", at_port, "hostPort"];
-                sink.push(at(diagnostic, pod, path));
+                let path = crate::path![
+                    "spec",
+                    list,
+                    container_index,
+                    "ports",
+                    port_index,
+                    "hostPort"
+                ];
+                sink.push(with_field_span(diagnostic, pod, path));
             }
         }
     }
 }
 
-fn pod(pod: &Object<Pod>, sink: &mut Sink) {
+fn check_pod(pod: &Object<Pod>, sink: &mut Sink) {
     let context = pod
         .value
         .spec
@@ -196,7 +211,7 @@ fn pod(pod: &Object<Pod>, sink: &mut Sink) {
         warn(
             pod,
             crate::path!["spec", "securityContext", "sysctls"],
-            &format!("the sysctls of pod `{}` are not set", full(pod)),
+            &format!("the sysctls of pod `{}` are not set", full_name(pod)),
             "svclab sets sysctls of nodes only, under `nodes` in the lab's spec",
             sink,
         );
@@ -209,7 +224,7 @@ fn pod(pod: &Object<Pod>, sink: &mut Sink) {
             crate::path!["metadata", "annotations", networks],
             &format!(
                 "pod `{}` gets no interface of its further networks",
-                full(pod)
+                full_name(pod)
             ),
             "svclab builds a pod's first interface only",
             sink,
@@ -217,11 +232,11 @@ fn pod(pod: &Object<Pod>, sink: &mut Sink) {
     }
 }
 
-fn service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
+fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
     let Some(spec) = &service.value.spec else {
         return;
     };
-    let name = full(service);
+    let name = full_name(service);
     let field = |name: &str| crate::path!["spec", name].to_vec();
     let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
     if kind == "ExternalName" {
@@ -250,7 +265,7 @@ fn service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
     let families: BTreeSet<&str> = addresses
         .iter()
         .filter_map(|address| address.parse().ok())
-        .map(family)
+        .map(family_name)
         .collect();
     let wanted = spec.ip_families.iter().flatten();
     let known = wanted.filter(|wanted| matches!(wanted.as_str(), "IPv4" | "IPv6"));
@@ -291,11 +306,11 @@ fn service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
     let has_node_ports = kind == "NodePort"
         || kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false);
     for (index, port) in spec.ports.iter().flatten().enumerate() {
-        self::port(service, index, port, has_node_ports, sink);
+        self::check_port(service, index, port, has_node_ports, sink);
     }
 }
 
-fn port(
+fn check_port(
     service: &Object<Service>,
     index: usize,
     port: &ServicePort,
@@ -303,7 +318,7 @@ fn port(
     sink: &mut Sink,
 ) {
     let number = port.port;
-    let name = full(service);
+    let name = full_name(service);
     if port.protocol.as_deref() == Some("SCTP") {
         warn(
             service,
@@ -329,18 +344,18 @@ fn port(
 }
 
 /// Warns about slices that belong to no service of the lab.
-fn slices(objects: &Objects, sink: &mut Sink) {
+fn check_slices(objects: &Objects, sink: &mut Sink) {
     for slice in &objects.endpoint_slices {
         let labels = slice.value.metadata.labels.as_ref();
         let service = labels.and_then(|labels| labels.get(SERVICE_NAME));
         let message = match service {
             None => format!(
                 "the EndpointSlice `{}` belongs to no service: it has no label `{SERVICE_NAME}`",
-                full(slice)
+                full_name(slice)
             ),
             Some(service) if objects.service(&slice.namespace, service).is_none() => format!(
                 "the EndpointSlice `{}` belongs to the service `{}/{service}`, which is not there",
-                full(slice),
+                full_name(slice),
                 slice.namespace
             ),
             Some(_) => continue,
@@ -367,17 +382,17 @@ fn has_derived_slices(objects: &Objects, service: &Object<Service>) -> bool {
         })
 }
 
-fn speaks_v6(objects: &Objects) -> bool {
+fn has_v6_address(objects: &Objects) -> bool {
     let is_v6 = |text: &String| text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
     let nodes = objects
         .nodes
         .iter()
         .filter_map(|node| node.value.status.as_ref());
-    let mut of_nodes = nodes.flat_map(|status| status.addresses.iter().flatten());
+    let mut node_addresses = nodes.flat_map(|status| status.addresses.iter().flatten());
     let pods = objects
         .pods
         .iter()
         .filter_map(|pod| pod.value.status.as_ref());
-    let mut of_pods = pods.flat_map(|status| status.pod_ips.iter().flatten());
-    of_nodes.any(|address| is_v6(&address.address)) || of_pods.any(|ip| is_v6(&ip.ip))
+    let mut pod_addresses = pods.flat_map(|status| status.pod_ips.iter().flatten());
+    node_addresses.any(|address| is_v6(&address.address)) || pod_addresses.any(|ip| is_v6(&ip.ip))
 }

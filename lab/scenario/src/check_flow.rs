@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::check_lab::selector;
+use super::check_lab::check_selector;
 use super::check_steps;
 use super::expectation::{ProbeExpectation, ROW_KEYS};
-use super::flow::{Fact, Failing, Flow, FlowRow};
+use super::flow::{Fact, FailureVerdict, Flow, FlowRow};
 use super::lab::LabSpec;
 use super::sink::Sink;
 use super::tree::{Step, Tree};
@@ -18,57 +18,57 @@ use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
 /// Runs the checks of flows and facts that do not depend on a case.
-pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    let all = tree.nearest(crate::path!["spec", "flows"]);
+pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let flows_tree = tree.nearest(crate::path!["spec", "flows"]);
     let mut covered: BTreeMap<&str, Span> = BTreeMap::new();
     for (name, flow) in &spec.flows {
-        let key = all.key_span(name).unwrap_or(all.head());
+        let key = flows_tree.key_span(name).unwrap_or(flows_tree.head_span());
         if ROW_KEYS.contains(&name.as_str()) {
             sink.push(
                 Diagnostic::error(format!("a flow cannot be called `{name}`"))
                     .at(key, "")
-                    .help("in a row of `expect` this word means something else"),
+                    .with_help("in a row of `expect` this word means something else"),
             );
         }
         if spec.probe(name).is_some() {
             sink.push(
                 Diagnostic::error(format!("a probe and a flow are both called `{name}`"))
                     .at(key, "this flow")
-                    .and(check_steps::place_of_probe(spec, tree, name), "this probe")
-                    .help("give one of them another name"),
+                    .with_related(check_steps::probe_name_span(spec, tree, name), "this probe")
+                    .with_help("give one of them another name"),
             );
         }
         if flow.expect.is_empty() {
-            let at = all
+            let span = flows_tree
                 .get(name)
                 .map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
             sink.push(
                 Diagnostic::error(format!("nothing is expected of the flow `{name}`"))
-                    .at(at, "no rows")
-                    .help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
+                    .at(span, "no rows")
+                    .with_help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
             );
         }
         for (index, row) in flow.expect.iter().enumerate() {
             let path = crate::path!["spec", "flows", name.as_str(), "expect", index];
-            self::row(spec, (name, flow), row, (tree, path), sink);
+            self::check_flow_row(spec, (name, flow), row, (tree, path), sink);
             for (position, id) in row.covers.iter().enumerate() {
-                let at = [&path[..], &["covers".into(), position.into()]].concat();
-                let at = tree.nearest(&at).span;
+                let cover_path = [&path[..], &["covers".into(), position.into()]].concat();
+                let span = tree.nearest(&cover_path).span;
                 match spec.facts.get(id) {
                     Some(fact) => {
-                        covered.entry(id).or_insert(at);
-                        agrees(flow, row, (id, fact), (at, tree), sink);
+                        covered.entry(id).or_insert(span);
+                        check_covered_fact(flow, row, (id, fact), (span, tree), sink);
                     }
-                    None => sink.push(unknown(id, at, spec)),
+                    None => sink.push(unknown_fact(id, span, spec)),
                 }
             }
         }
     }
-    facts(spec, tree, &covered, sink);
+    check_facts(spec, tree, &covered, sink);
 }
 
 /// Checks a row: its axes exist, and it expects an outcome.
-fn row(
+fn check_flow_row(
     spec: &LabSpec,
     (name, flow): (&str, &Flow),
     row: &FlowRow,
@@ -76,7 +76,7 @@ fn row(
     sink: &mut Sink,
 ) {
     let when = [path, &["when".into()]].concat();
-    selector(spec, &row.when, tree, &when, sink);
+    check_selector(spec, &row.when, tree, &when, sink);
     let connections = flow.connections(row, spec.connections);
     let expectation = row.expectation(connections);
     if row.any {
@@ -90,8 +90,8 @@ fn row(
                 Diagnostic::error(format!(
                     "this row of the flow `{name}` says `any` and expects an outcome"
                 ))
-                .at(node.key_span("any").unwrap_or(node.head()), "")
-                .help("leave `any` out, or the rest"),
+                .at(node.key_span("any").unwrap_or(node.head_span()), "")
+                .with_help("leave `any` out, or the rest"),
             );
         }
         return;
@@ -108,32 +108,32 @@ fn row(
         };
         sink.push(
             Diagnostic::error(format!("this row of the flow `{name}` names no verdict"))
-                .at(tree.nearest(path).head(), "expects nothing")
-                .help(format!(
+                .at(tree.nearest(path).head_span(), "expects nothing")
+                .with_help(format!(
                     "say what becomes of the flow: `{verdict}: all`, or how it fails, or `any: true` if the outcome does not matter"
                 )),
         );
     }
 }
 
-fn unknown(id: &str, at: Span, spec: &LabSpec) -> Diagnostic {
+fn unknown_fact(id: &str, span: Span, spec: &LabSpec) -> Diagnostic {
     let known = spec.facts.keys().map(String::as_str);
     let help = did_you_mean(id, known.clone()).unwrap_or_else(|| match spec.facts.len() {
         0 => format!("declare it: `facts: {{{id}: {{test: …, says: …}}}}`"),
         _ => format!("the facts are {}", listed(known)),
     });
     Diagnostic::error(format!("there is no fact `{id}`"))
-        .at(at, "not in `spec.facts`")
-        .help(help)
+        .at(span, "not in `spec.facts`")
+        .with_help(help)
 }
 
 /// Checks that each fact makes one statement, and that each is covered or gives a reason why not.
-fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut Sink) {
-    let all = tree.nearest(crate::path!["spec", "facts"]);
+fn check_facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut Sink) {
+    let facts_tree = tree.nearest(crate::path!["spec", "facts"]);
     for (id, fact) in &spec.facts {
-        let at = all.key_span(id).unwrap_or(all.head());
+        let span = facts_tree.key_span(id).unwrap_or(facts_tree.head_span());
         let when = crate::path!["spec", "facts", id.as_str(), "when"];
-        selector(spec, &fact.when, tree, when, sink);
+        check_selector(spec, &fact.when, tree, when, sink);
         let says_one = match (&fact.reaches, fact.fails) {
             (Some(_), None) => fact.masqueraded.is_some(),
             (None, Some(_)) => fact.masqueraded.is_none(),
@@ -144,22 +144,22 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
         if !says_one {
             sink.push(
                 Diagnostic::error(format!("it is not clear what the fact `{id}` says"))
-                    .at(at, "")
-                    .help("say `reaches: [POD]` and `masqueraded: true` or `false`, or else `fails: refused` or `timeout`"),
+                    .at(span, "")
+                    .with_help("say `reaches: [POD]` and `masqueraded: true` or `false`, or else `fails: refused` or `timeout`"),
             );
         }
         match (covered.get(id.as_str()), &fact.not_covered) {
             (None, None) => sink.push(
                 Diagnostic::error(format!("no flow covers the fact `{id}`"))
-                    .at(at, "in no row's `covers`")
-                    .help("name it in a row's `covers`, or say why not in `notCovered`"),
+                    .at(span, "in no row's `covers`")
+                    .with_help("name it in a row's `covers`, or say why not in `notCovered`"),
             ),
             (Some(row), Some(_)) => sink.push(
                 Diagnostic::error(format!(
                     "the fact `{id}` is covered although it is `notCovered`"
                 ))
                 .at(*row, "covered here")
-                .and(at, "declared here"),
+                .with_related(span, "declared here"),
             ),
             _ => {}
         }
@@ -167,14 +167,14 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
 }
 
 /// Checks that a row expects what the covered fact states.
-fn agrees(
+fn check_covered_fact(
     flow: &Flow,
     row: &FlowRow,
     (id, fact): (&str, &Fact),
     (at, tree): (Span, &Tree),
     sink: &mut Sink,
 ) {
-    let Some(differs) = difference(flow, row, fact) else {
+    let Some(differs) = describe_difference(flow, row, fact) else {
         return;
     };
     let facts = tree.nearest(crate::path!["spec", "facts"]);
@@ -183,15 +183,15 @@ fn agrees(
             "this row does not expect what the fact `{id}` says"
         ))
         .at(at, differs)
-        .and(
-            facts.key_span(id).unwrap_or(facts.head()),
+        .with_related(
+            facts.key_span(id).unwrap_or(facts.head_span()),
             fact.says.clone(),
         ),
     );
 }
 
 /// Describes how a row differs from a fact, in terms of the fact. `None` if they agree.
-fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
+fn describe_difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
     // The number of connections is irrelevant here: only the expected verdicts are compared.
     let expectation = row.expectation(1);
     let expected: Vec<&str> = expectation
@@ -202,8 +202,8 @@ fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
         .collect();
     if let Some(fails) = fact.fails {
         let verdict = match fails {
-            Failing::Refused => "refused",
-            Failing::Timeout => "timeout",
+            FailureVerdict::Refused => "refused",
+            FailureVerdict::Timeout => "timeout",
         };
         return (expected != [verdict]).then(|| format!("the fact says `{verdict}`"));
     }
@@ -228,13 +228,17 @@ fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
         let front = flow.from.strip_suffix(name);
         front.is_some_and(|front| front.is_empty() || front.ends_with('/'))
     };
-    let own = matches!(sources[..], [one] if is_caller(one));
+    let is_source_kept = matches!(sources[..], [one] if is_caller(one));
     // A node whose request is masqueraded has one of its own addresses before and after.
-    let of_node = !flow.from.contains('/');
+    let is_from_node = !flow.from.contains('/');
     match fact.masqueraded {
         _ if sources.is_empty() => Some("the row does not say which source is seen".to_owned()),
-        Some(false) if !own => Some("the fact says that the source stays the caller's".to_owned()),
-        Some(true) if own && !of_node => Some("the fact says that it is masqueraded".to_owned()),
+        Some(false) if !is_source_kept => {
+            Some("the fact says that the source stays the caller's".to_owned())
+        }
+        Some(true) if is_source_kept && !is_from_node => {
+            Some("the fact says that it is masqueraded".to_owned())
+        }
         _ => None,
     }
 }

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::decode::lenient;
-use super::documents::{Other, name_span};
+use super::documents::{UnmodelledObject, name_span};
 use super::endpoints::has_ended;
-use super::kinds::{Effect, effect};
+use super::kinds::{PacketEffect, packet_effect};
 use super::lab::{KIND, LabSpec};
 use super::objects::Objects;
 use super::reference::ObjectKind;
@@ -17,26 +17,34 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::did_you_mean;
 
 /// Reports the objects in a lab's file of kinds that svclab does not read, for one case.
-pub(super) fn others(spec: &LabSpec, objects: &Objects, others: &[Other], sink: &mut Sink) {
+pub(super) fn check_unmodelled(
+    spec: &LabSpec,
+    objects: &Objects,
+    others: &[UnmodelledObject],
+    sink: &mut Sink,
+) {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
-    for other in others {
-        let is_listed = spec.not_modelled.contains(&other.kind);
-        if effect(&other.group, &other.kind) == Effect::Filters {
-            filter(other, objects, is_listed, sink);
+    for object in others {
+        let is_listed = spec.not_modelled.contains(&object.kind);
+        if packet_effect(&object.group, &object.kind) == PacketEffect::Filters {
+            check_policy(object, objects, is_listed, sink);
             continue;
         }
-        let kind = (other.group.as_str(), other.kind.as_str());
+        let kind = (object.group.as_str(), object.kind.as_str());
         if !is_listed && !kinds.contains(&kind) {
             kinds.push(kind);
-            sink.extend(of_kind(other, others));
+            sink.extend(unmodelled_warning(object, others));
         }
     }
 }
 
 /// Builds one warning for all objects of a kind, at the first of them.
-fn of_kind(first: &Other, others: &[Other]) -> Option<Diagnostic> {
+fn unmodelled_warning(
+    first: &UnmodelledObject,
+    unmodelled: &[UnmodelledObject],
+) -> Option<Diagnostic> {
     let kind = &first.kind;
-    let count = others
+    let count = unmodelled
         .iter()
         .filter(|other| other.kind == *kind && other.group == first.group)
         .count();
@@ -46,14 +54,14 @@ fn of_kind(first: &Other, others: &[Other]) -> Option<Diagnostic> {
     };
     let warning = Diagnostic::warning(format!("{objects} not modelled"))
         .at(name_span(&first.tree), "no packet is affected by it");
-    match effect(&first.group, kind) {
-        Effect::Instead(help) => Some(warning.help(help)),
+    match packet_effect(&first.group, kind) {
+        PacketEffect::Replaced(help) => Some(warning.with_help(help)),
         // The document parser already reported the misspelt kind.
-        Effect::Unknown if is_misspelt(kind) => None,
-        Effect::Unknown => Some(warning.help(format!(
+        PacketEffect::Unknown if is_misspelt(kind) => None,
+        PacketEffect::Unknown => Some(warning.with_help(format!(
             "leave it out, or write `notModelled: [{kind}]` in the lab's spec if no packet depends on it"
         ))),
-        Effect::None | Effect::Filters => None,
+        PacketEffect::None | PacketEffect::Filters => None,
     }
 }
 
@@ -70,8 +78,8 @@ fn is_misspelt(kind: &str) -> bool {
 
 /// Reports a policy that selects pods of the case: an error, or a warning if the lab lists its kind
 /// in `notModelled`.
-fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
-    let selected = match selected(other, objects, sink) {
+fn check_policy(policy: &UnmodelledObject, objects: &Objects, is_listed: bool, sink: &mut Sink) {
+    let selected = match select_pods(policy, objects, sink) {
         Ok(selected) => selected,
         Err(error) => {
             sink.push(error);
@@ -81,21 +89,21 @@ fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
     let Some(first) = selected.first() else {
         return;
     };
-    let kind = &other.kind;
+    let kind = &policy.kind;
     let more = match selected.len() {
         1 => String::new(),
         many => format!(" and {} more", many - 1),
     };
-    let name = other.tree.at(crate::path!["metadata", "name"]);
+    let name = policy.tree.at(crate::path!["metadata", "name"]);
     let name = name.and_then(super::tree::Tree::as_str).unwrap_or_default();
     let message = format!("the {kind} `{name}` selects pod {first}{more} and is not modelled");
-    let at = name_span(&other.tree);
+    let span = name_span(&policy.tree);
     sink.push(if is_listed {
-        Diagnostic::warning(message).at(at, "no packet is dropped by it")
+        Diagnostic::warning(message).at(span, "no packet is dropped by it")
     } else {
         Diagnostic::error(message)
-            .at(at, "svclab would let pass what it drops")
-            .help(format!(
+            .at(span, "svclab would let pass what it drops")
+            .with_help(format!(
                 "leave it out, or write `notModelled: [{kind}]` in the lab's spec"
             ))
     });
@@ -106,11 +114,15 @@ fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
 /// A Kubernetes `NetworkPolicy` applies to the pods that it selects. Other kinds count as selecting
 /// every pod, because svclab does not parse their selectors. Pods on the network of their node are
 /// never selected: the effect of a policy on them is undefined.
-fn selected(other: &Other, objects: &Objects, sink: &mut Sink) -> Result<Vec<String>, Diagnostic> {
-    let is_kubernetes = other.kind == "NetworkPolicy" && other.group == "networking.k8s.io";
+fn select_pods(
+    object: &UnmodelledObject,
+    objects: &Objects,
+    sink: &mut Sink,
+) -> Result<Vec<String>, Diagnostic> {
+    let is_kubernetes = object.kind == "NetworkPolicy" && object.group == "networking.k8s.io";
     let mut policy = None;
     if is_kubernetes {
-        let (read, ignored) = lenient::<NetworkPolicy>(&other.tree)?;
+        let (read, ignored) = lenient::<NetworkPolicy>(&object.tree)?;
         sink.extend(ignored.into_iter().map(Diagnostic::from));
         policy = Some(read);
     }
@@ -118,11 +130,11 @@ fn selected(other: &Other, objects: &Objects, sink: &mut Sink) -> Result<Vec<Str
         let Some(policy) = &policy else {
             return true;
         };
-        let own = policy.metadata.namespace.as_deref().unwrap_or("default");
+        let policy_namespace = policy.metadata.namespace.as_deref().unwrap_or("default");
         let spec = policy.spec.as_ref();
         let selector = spec.and_then(|spec| spec.pod_selector.clone());
         let selector = selector.unwrap_or_default();
-        own == namespace && matches(&selector, pod.metadata.labels.as_ref())
+        policy_namespace == namespace && matches(&selector, pod.metadata.labels.as_ref())
     };
     let pods = objects.pods.iter().filter(|pod| {
         let on_host = pod.value.spec.as_ref().and_then(|spec| spec.host_network);

@@ -24,7 +24,7 @@ pub(super) const UNPATCHABLE: [&str; 8] = [
 
 /// Checks the keys of `expect` rows before the rows are decoded, and returns whether all keys
 /// exist. The decoder would report a misspelt key as a probe of the wrong type.
-pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
+pub(super) fn check_row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let mut unknown = Vec::new();
     let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
     let steps = tree.at(crate::path!["spec", "steps"]);
@@ -43,13 +43,13 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let flows = tree.at(crate::path!["spec", "flows"]);
     for row in rows.into_iter().flat_map(children) {
         for name in keys(flows) {
-            if let (Some(at), Some(flow)) =
+            if let (Some(span), Some(flow)) =
                 (row.key_span(name), flows.and_then(|f| f.key_span(name)))
             {
                 unknown.push(
                     Diagnostic::error(format!("`{name}` is a flow and has rows of its own"))
-                        .at(at, "not here")
-                        .and(flow, "this flow's `expect` says what is expected of it"),
+                        .at(span, "not here")
+                        .with_related(flow, "this flow's `expect` says what is expected of it"),
                 );
             }
         }
@@ -67,17 +67,21 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
 }
 
 /// Reports the keys of a row that are neither keywords nor probes.
-fn unknown_probes(row: &Tree, words: &[&'static str], probes: &BTreeSet<&str>) -> Vec<Diagnostic> {
+fn unknown_probes(
+    row: &Tree,
+    keywords: &[&'static str],
+    probes: &BTreeSet<&str>,
+) -> Vec<Diagnostic> {
     let entries = row.as_map().into_iter().flatten();
     entries
-        .filter(|(key, _)| !words.contains(&key.as_ref()) && !probes.contains(key.as_ref()))
+        .filter(|(key, _)| !keywords.contains(&key.as_ref()) && !probes.contains(key.as_ref()))
         .map(|(key, entry)| {
-            let known = probes.iter().copied().chain(words.iter().copied());
+            let known = probes.iter().copied().chain(keywords.iter().copied());
             let help = did_you_mean(key, known)
                 .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
             Diagnostic::error(format!("there is no probe `{key}`"))
                 .at(entry.key, "no such probe")
-                .help(help)
+                .with_help(help)
         })
         .collect()
 }
@@ -99,7 +103,7 @@ fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
 }
 
 /// Checks that the lab has the name of its file.
-pub(super) fn name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
+pub(super) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
     let Some(name) = tree.at(crate::path!["metadata", "name"]) else {
         return;
     };
@@ -113,36 +117,36 @@ pub(super) fn name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
         sink.push(
             Diagnostic::error(format!("the lab `{text}` is in a file of another name"))
                 .at(name.span, format!("the file is called `{stem}`"))
-                .help(format!("write `name: {stem}`, or rename the file")),
+                .with_help(format!("write `name: {stem}`, or rename the file")),
         );
     }
 }
 
 /// Runs all checks that need the decoded lab.
-pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
+pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     let spec = &lab.spec;
-    axes(spec, tree, sink);
+    check_axes(spec, tree, sink);
     for (index, entry) in spec.exclude.iter().enumerate() {
         let path = [Step::from("spec"), "exclude".into(), index.into()];
-        selector(spec, entry, tree, &path, sink);
+        check_selector(spec, entry, tree, &path, sink);
     }
     for (index, row) in spec.expect.iter().enumerate() {
         let path = [Step::from("spec"), "expect".into(), index.into()];
         let when = [path.as_slice(), &["when".into()]].concat();
-        selector(spec, &row.when, tree, &when, sink);
+        check_selector(spec, &row.when, tree, &when, sink);
         // The result of a dumped node cannot be predicted, so its rows may be empty.
         let dumped = spec.nodes.values().any(|node| node.dump.is_some());
         if row.expected.is_empty() && !dumped {
             sink.push(
                 Diagnostic::error("this row expects nothing")
-                    .at(tree.nearest(&path).head(), "expects nothing")
-                    .help("say what becomes of a probe: `PROBE: {connected: 1}`"),
+                    .at(tree.nearest(&path).head_span(), "expects nothing")
+                    .with_help("say what becomes of a probe: `PROBE: {connected: 1}`"),
             );
         }
     }
-    claims(spec, tree, sink);
-    check_flow::flows(spec, tree, sink);
-    columns(spec, tree, sink);
+    check_claims(spec, tree, sink);
+    check_flow::check_flows(spec, tree, sink);
+    check_columns(spec, tree, sink);
     for name in spec
         .all_probes()
         .map(|(name, _)| name)
@@ -150,15 +154,15 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     {
         sink.push(
             Diagnostic::error(format!("a probe cannot be called `{name}`"))
-                .at(check_steps::place_of_probe(spec, tree, name), "")
-                .help("in a row of `expect` this word means something else"),
+                .at(check_steps::probe_name_span(spec, tree, name), "")
+                .with_help("in a row of `expect` this word means something else"),
         );
     }
-    check_steps::steps(spec, tree, sink);
+    check_steps::check_steps(spec, tree, sink);
 }
 
 /// Checks that the axis of the table's columns exists.
-fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+fn check_columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let Some(axis) = &spec.columns else {
         return;
     };
@@ -174,48 +178,48 @@ fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 tree.nearest(crate::path!["spec", "columns"]).span,
                 "no such axis",
             )
-            .help(help),
+            .with_help(help),
     );
 }
 
 /// Checks that names of axes and values fit into the id of a case, and that every axis has a value.
-fn axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+fn check_axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let axes = tree.nearest(crate::path!["spec", "axes"]);
-    let is_bad = |name: &str| {
+    let has_reserved_char = |name: &str| {
         name.is_empty()
             || name.contains(|c: char| "=,/".contains(c) || c.is_whitespace() || c.is_control())
     };
-    let mut bad = |name: &str, at: Span| {
+    let mut report_name = |name: &str, span: Span| {
         sink.push(
             Diagnostic::error(format!("`{name}` does not fit into the id of a case"))
-                .at(at, "")
-                .help("leave out blanks, `=`, `,` and `/`"),
+                .at(span, "")
+                .with_help("leave out blanks, `=`, `,` and `/`"),
         );
     };
     for (axis, values) in &spec.axes {
-        let at = axes.key_span(axis).unwrap_or(axes.head());
-        if is_bad(axis) {
-            bad(axis, at);
+        let span = axes.key_span(axis).unwrap_or(axes.head_span());
+        if has_reserved_char(axis) {
+            report_name(axis, span);
         }
-        for value in values.keys().filter(|value| is_bad(value)) {
-            let at = axes
+        for value in values.keys().filter(|value| has_reserved_char(value)) {
+            let span = axes
                 .get(axis)
                 .and_then(|values| values.key_span(value))
-                .unwrap_or(at);
-            bad(value, at);
+                .unwrap_or(span);
+            report_name(value, span);
         }
     }
     for (axis, _) in spec.axes.iter().filter(|(_, values)| values.is_empty()) {
         sink.push(
             Diagnostic::error(format!("the axis `{axis}` has no values"))
-                .at(axes.key_span(axis).unwrap_or(axes.head()), "no values")
-                .help("give it values, `{VALUE: []}` for the lab as written, or leave it out"),
+                .at(axes.key_span(axis).unwrap_or(axes.head_span()), "no values")
+                .with_help("give it values, `{VALUE: []}` for the lab as written, or leave it out"),
         );
     }
 }
 
 /// Checks that the axes and values of a `when` or an `exclude` entry exist.
-pub(super) fn selector(
+pub(super) fn check_selector(
     spec: &LabSpec,
     entry: &IndexMap<String, AxisValues>,
     tree: &Tree,
@@ -230,8 +234,11 @@ pub(super) fn selector(
                 .unwrap_or_else(|| format!("the axes are {}", listed(axes)));
             sink.push(
                 Diagnostic::error(format!("there is no axis `{axis}`"))
-                    .at(node.key_span(axis).unwrap_or(node.head()), "no such axis")
-                    .help(help),
+                    .at(
+                        node.key_span(axis).unwrap_or(node.head_span()),
+                        "no such axis",
+                    )
+                    .with_help(help),
             );
             continue;
         };
@@ -239,7 +246,7 @@ pub(super) fn selector(
             if values.contains_key(value) {
                 continue;
             }
-            let at = node.get(axis).map_or(node.head(), |written| {
+            let span = node.get(axis).map_or(node.head_span(), |written| {
                 written
                     .as_sequence()
                     .and_then(|s| s.get(index))
@@ -251,23 +258,23 @@ pub(super) fn selector(
                 .unwrap_or_else(|| format!("its values are {}", listed(known)));
             sink.push(
                 Diagnostic::error(format!("the axis `{axis}` has no value `{value}`"))
-                    .at(at, "no such value")
-                    .help(help),
+                    .at(span, "no such value")
+                    .with_help(help),
             );
         }
     }
 }
 
 /// Checks that claims used in rows are declared, and that declared claims are used.
-fn claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let declared = tree.nearest(crate::path!["spec", "claims"]);
     let mut used: BTreeMap<&str, Span> = BTreeMap::new();
     for (row, index) in spec.expect.iter().zip(0usize..) {
         for (position, claim) in row.claims.iter().enumerate() {
             let path = crate::path!["spec", "expect", index, "claims", position];
             let node = tree.nearest(path);
-            let at = node.get("id").map_or(node.span, |id| id.span);
-            used.entry(&claim.id).or_insert(at);
+            let span = node.get("id").map_or(node.span, |id| id.span);
+            used.entry(&claim.id).or_insert(span);
             if claim
                 .says
                 .as_ref()
@@ -275,8 +282,8 @@ fn claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             {
                 sink.push(
                     Diagnostic::error(format!("the claim `{}` says nothing", claim.id))
-                        .at(node.key_span("says").unwrap_or(at), "")
-                        .help("leave `says` out, or say what the claim expects"),
+                        .at(node.key_span("says").unwrap_or(span), "")
+                        .with_help("leave `says` out, or say what the claim expects"),
                 );
             }
             if !spec.claims.contains_key(&claim.id) {
@@ -286,26 +293,26 @@ fn claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 });
                 sink.push(
                     Diagnostic::error(format!("the claim `{}` is not declared", claim.id))
-                        .at(at, "not in `spec.claims`")
-                        .help(help),
+                        .at(span, "not in `spec.claims`")
+                        .with_help(help),
                 );
             }
         }
     }
     for (id, claim) in &spec.claims {
-        let at = declared.key_span(id).unwrap_or(declared.head());
+        let span = declared.key_span(id).unwrap_or(declared.head_span());
         match (used.get(id.as_str()), &claim.not_checkable) {
             (None, None) => sink.push(
                 Diagnostic::warning(format!("no row speaks of the claim `{id}`"))
-                    .at(at, "neither confirmed nor refuted")
-                    .help("name it in a row's `claims`, or say why not in `notCheckable`"),
+                    .at(span, "neither confirmed nor refuted")
+                    .with_help("name it in a row's `claims`, or say why not in `notCheckable`"),
             ),
             (Some(row), Some(_)) => sink.push(
                 Diagnostic::warning(format!(
                     "the claim `{id}` is checked although it is `notCheckable`"
                 ))
                 .at(*row, "checked here")
-                .and(at, "declared here"),
+                .with_related(span, "declared here"),
             ),
             _ => {}
         }

@@ -7,37 +7,37 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::defaults;
 use super::documents::is_label;
-use super::tree::{Step, Tree, shortened};
+use super::tree::{Step, Tree, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
 /// Checks a service as the API server does, as far as its fields affect packets.
-pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
+pub(super) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
     let Some(spec) = &service.spec else {
         return Ok(());
     };
     let field = |name: &str| crate::path!["spec", name].to_vec();
     let policies = ["Cluster", "Local"];
-    one_of(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
-    one_of(
+    check_keyword(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
+    check_keyword(
         tree,
         &field("externalTrafficPolicy"),
         spec.external_traffic_policy.as_deref(),
         &policies,
     )?;
-    one_of(
+    check_keyword(
         tree,
         &field("internalTrafficPolicy"),
         spec.internal_traffic_policy.as_deref(),
         &policies,
     )?;
-    one_of(
+    check_keyword(
         tree,
         &field("sessionAffinity"),
         spec.session_affinity.as_deref(),
         &["None", "ClientIP"],
     )?;
-    one_of(
+    check_keyword(
         tree,
         &field("trafficDistribution"),
         spec.traffic_distribution.as_deref(),
@@ -45,16 +45,16 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
     )?;
     for (index, port) in spec.ports.iter().flatten().enumerate() {
         let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
-        one_of(
+        check_keyword(
             tree,
             &path("protocol"),
             port.protocol.as_deref(),
             &PROTOCOLS,
         )?;
-        port_name(tree, &path("name"), port.name.as_deref())?;
-        port_number(tree, &path("port"), port.port)?;
+        check_port_name(tree, &path("name"), port.name.as_deref())?;
+        check_port_number(tree, &path("port"), port.port)?;
         if let Some(number) = port.node_port.filter(|number| *number != 0) {
-            port_number(tree, &path("nodePort"), number)?;
+            check_port_number(tree, &path("nodePort"), number)?;
         }
     }
     Ok(())
@@ -63,7 +63,7 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
 /// Checks the networks of cluster IPs as the API server does: each has a prefix length and no host
 /// bits. (`ValidateServiceCIDR` in kubernetes/kubernetes
 /// `pkg/apis/networking/validation/validation.go` v1.36.)
-pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
+pub(super) fn check_service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
     let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
     for (index, text) in cidrs.unwrap_or(&[]).iter().enumerate() {
         let network = text.parse::<IpNetwork>().ok();
@@ -72,25 +72,25 @@ pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diag
             let path = crate::path!["spec", "cidrs", index];
             return Err(Diagnostic::error(format!("`{text}` is not a network"))
                 .at(tree.nearest(path).span, "")
-                .help("write it as 10.96.0.0/12"));
+                .with_help("write it as 10.96.0.0/12"));
         }
     }
     Ok(())
 }
 
 /// Checks an EndpointSlice as the API server does.
-pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
+pub(super) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
     let families = ["IPv4", "IPv6", "FQDN"];
     let path = crate::path!["addressType"];
-    one_of(tree, path, Some(&slice.address_type), &families)?;
+    check_keyword(tree, path, Some(&slice.address_type), &families)?;
     for (index, endpoint) in slice.endpoints.iter().flatten().enumerate() {
         for (position, address) in endpoint.addresses.iter().enumerate() {
-            let wanted = slice.address_type.as_str();
-            let found = address.parse().ok().map(defaults::family);
-            if wanted != "FQDN" && found != Some(wanted) {
+            let slice_family = slice.address_type.as_str();
+            let address_family = address.parse().ok().map(defaults::family_name);
+            if slice_family != "FQDN" && address_family != Some(slice_family) {
                 let path = crate::path!["endpoints", index, "addresses", position];
                 return Err(Diagnostic::error(format!(
-                    "`{address}` is no {wanted} address, as the slice's `addressType` says"
+                    "`{address}` is no {slice_family} address, as the slice's `addressType` says"
                 ))
                 .at(tree.nearest(path).span, ""));
             }
@@ -98,15 +98,15 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), D
     }
     for (index, port) in slice.ports.iter().flatten().enumerate() {
         let path = |name: &str| crate::path!["ports", index, name].to_vec();
-        one_of(
+        check_keyword(
             tree,
             &path("protocol"),
             port.protocol.as_deref(),
             &PROTOCOLS,
         )?;
-        port_name(tree, &path("name"), port.name.as_deref())?;
+        check_port_name(tree, &path("name"), port.name.as_deref())?;
         if let Some(number) = port.port {
-            port_number(tree, &path("port"), number)?;
+            check_port_number(tree, &path("port"), number)?;
         }
     }
     Ok(())
@@ -115,56 +115,59 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), D
 const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
-fn one_of(
+fn check_keyword(
     tree: &Tree,
     path: &[Step],
-    word: Option<&str>,
-    words: &[&str],
+    value: Option<&str>,
+    allowed: &[&str],
 ) -> Result<(), Diagnostic> {
-    let Some(word) = word.filter(|word| !words.contains(word)) else {
+    let Some(value) = value.filter(|word| !allowed.contains(word)) else {
         return Ok(());
     };
-    let found = if word.is_empty() && tree.at(path).is_none() {
+    let message = if value.is_empty() && tree.at(path).is_none() {
         let field = match path.last() {
             Some(Step::Key(key)) => key.as_str(),
             _ => "",
         };
         format!(
             "the field `{field}` is missing; it is one of {}",
-            listed(words.iter().copied())
+            listed(allowed.iter().copied())
         )
     } else {
-        format!("`{word}` is not one of {}", listed(words.iter().copied()))
+        format!(
+            "`{value}` is not one of {}",
+            listed(allowed.iter().copied())
+        )
     };
-    let at = tree
+    let span = tree
         .at(path)
-        .map_or(tree.nearest(path).head(), |node| node.span);
-    Err(Diagnostic::error(found)
-        .at(at, "")
-        .maybe_help(did_you_mean(word, words.iter().copied())))
+        .map_or(tree.nearest(path).head_span(), |node| node.span);
+    Err(Diagnostic::error(message)
+        .at(span, "")
+        .with_optional_help(did_you_mean(value, allowed.iter().copied())))
 }
 
 /// Checks that the name of a port is an RFC 1123 label (Kubernetes v1.36,
 /// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
 /// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
-fn port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {
+fn check_port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Ok(());
     };
     if name.len() <= 63 && is_label(name) {
         return Ok(());
     }
-    let at = tree
+    let span = tree
         .at(path)
-        .map_or(tree.nearest(path).head(), |node| node.span);
+        .map_or(tree.nearest(path).head_span(), |node| node.span);
     Err(
-        Diagnostic::error(format!("{} is no name of a port", shortened(name)))
-            .at(at, "")
-            .help("names of ports are of lower-case letters, digits and `-`, up to 63"),
+        Diagnostic::error(format!("{} is no name of a port", shorten(name)))
+            .at(span, "")
+            .with_help("names of ports are of lower-case letters, digits and `-`, up to 63"),
     )
 }
 
-fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
+fn check_port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
     if (1..=65_535).contains(&number) {
         return Ok(());
     }
@@ -172,6 +175,6 @@ fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic
         Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
             .at(node.span, "expected a number from 1 to 65535")),
         None => Err(Diagnostic::error("the field `port` is missing")
-            .at(tree.nearest(path).head(), "`port` is missing here")),
+            .at(tree.nearest(path).head_span(), "`port` is missing here")),
     }
 }

@@ -14,17 +14,17 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::listed;
 
 /// Warns once for each service port that a pod does not declare.
-pub(super) fn case(objects: &Objects, sink: &mut Sink) {
-    unnamed(objects, sink);
-    let pods = Pods::new(objects);
+pub(super) fn check_ports(objects: &Objects, sink: &mut Sink) {
+    warn_unresolved_ports(objects, sink);
+    let pods = PodLookup::new(objects);
     for slice in &objects.endpoint_slices {
         let ports = slice.value.ports.iter().flatten();
         // No server answers over SCTP, whether or not a pod declares the port.
         for port in ports.filter(|port| port.protocol.as_deref() != Some("SCTP")) {
             let endpoints = slice.value.endpoints.iter().flatten();
             let refusing: Vec<&Object<Pod>> = endpoints
-                .filter_map(|endpoint| pods.of(&slice.namespace, endpoint))
-                .filter(|pod| !serves(&pod.value, port))
+                .filter_map(|endpoint| pods.find_pod(&slice.namespace, endpoint))
+                .filter(|pod| !has_port(&pod.value, port))
                 .collect();
             if let Some(first) = refusing.first() {
                 sink.push(mismatch(objects, slice, port, first, refusing.len()));
@@ -35,7 +35,7 @@ pub(super) fn case(objects: &Objects, sink: &mut Sink) {
 
 /// Warns about each service port whose `targetPort` is a name that no port of its pods has. The
 /// endpoint slice controller leaves such a port out of the slices.
-fn unnamed(objects: &Objects, sink: &mut Sink) {
+fn warn_unresolved_ports(objects: &Objects, sink: &mut Sink) {
     for service in &objects.services {
         let ports = service
             .value
@@ -61,12 +61,12 @@ fn unnamed(objects: &Objects, sink: &mut Sink) {
                 "port {} of service `{}/{}` leads to `{target}`, and pods that it selects give no port that name",
                 port.port, service.namespace, service.name
             ))
-            .help("name a port of the pods' containers, or write the number of the port");
-            let place = service.tree.as_ref().and_then(|tree| {
+            .with_help("name a port of the pods' containers, or write the number of the port");
+            let span = service.tree.as_ref().and_then(|tree| {
                 let port = tree.at(crate::path!["spec", "ports", index])?;
-                Some(port.key_span("targetPort").unwrap_or(port.head()))
+                Some(port.key_span("targetPort").unwrap_or(port.head_span()))
             });
-            sink.push(match place {
+            sink.push(match span {
                 Some(span) => warning.at(span, "no such port"),
                 None => warning,
             });
@@ -75,12 +75,12 @@ fn unnamed(objects: &Objects, sink: &mut Sink) {
 }
 
 /// Pods by name, and by the addresses that neither a node nor another pod has.
-struct Pods<'o> {
+struct PodLookup<'o> {
     by_name: HashMap<(&'o str, &'o str), &'o Object<Pod>>,
     by_address: HashMap<&'o str, &'o Object<Pod>>,
 }
 
-impl<'o> Pods<'o> {
+impl<'o> PodLookup<'o> {
     fn new(objects: &'o Objects) -> Self {
         let mut pods = Self {
             by_name: HashMap::new(),
@@ -100,7 +100,7 @@ impl<'o> Pods<'o> {
 
     /// Returns the pod of an endpoint: the target of its reference, otherwise the pod with its
     /// address.
-    fn of(&self, namespace: &str, endpoint: &Endpoint) -> Option<&'o Object<Pod>> {
+    fn find_pod(&self, namespace: &str, endpoint: &Endpoint) -> Option<&'o Object<Pod>> {
         let target = endpoint.target_ref.as_ref();
         let target = target.filter(|target| target.kind.as_deref() == Some("Pod"));
         let named = target
@@ -115,13 +115,13 @@ impl<'o> Pods<'o> {
 
 /// Whether a pod serves the port of a slice. The pod must declare the port, or declare no port at
 /// all.
-fn serves(pod: &Pod, port: &EndpointPort) -> bool {
-    let wanted = (
+fn has_port(pod: &Pod, port: &EndpointPort) -> bool {
+    let slice_port = (
         port.port.unwrap_or(0),
         port.protocol.as_deref().unwrap_or("TCP"),
     );
     let mut declared = declared_ports(pod).peekable();
-    declared.peek().is_none() || declared.any(|declared| declared == wanted)
+    declared.peek().is_none() || declared.any(|declared| declared == slice_port)
 }
 
 fn mismatch(
@@ -129,7 +129,7 @@ fn mismatch(
     slice: &Object<EndpointSlice>,
     port: &EndpointPort,
     pod: &Object<Pod>,
-    pods: usize,
+    pod_count: usize,
 ) -> Diagnostic {
     let name = port.name.as_deref().unwrap_or_default();
     let protocol = port.protocol.as_deref().unwrap_or("TCP");
@@ -152,7 +152,7 @@ fn mismatch(
             slice.namespace, slice.name
         ),
     };
-    let more = match pods {
+    let more = match pod_count {
         1 => String::new(),
         many => format!(" and {} more", many - 1),
     };
@@ -164,28 +164,29 @@ fn mismatch(
         "{from} to {number}/{protocol}, which pod `{}/{}`{more} does not declare; the pod refuses it",
         pod.namespace, pod.name
     ))
-    .help(format!(
+    .with_help(format!(
         "the pod declares {declared}; a pod that declares no port serves every port that is asked of it"
     ));
-    let written = slice
+    let slice_span = slice
         .tree
         .as_ref()
-        .map(|tree| tree.nearest(crate::path!["ports"]).head());
-    let of_service = service.zip(index).and_then(|(service, index)| {
+        .map(|tree| tree.nearest(crate::path!["ports"]).head_span());
+    let service_span = service.zip(index).and_then(|(service, index)| {
         let port = service
             .tree
             .as_ref()?
             .at(crate::path!["spec", "ports", index])?;
-        Some(port.key_span("targetPort").unwrap_or(port.head()))
+        Some(port.key_span("targetPort").unwrap_or(port.head_span()))
     });
-    let of_pod = pod.tree.as_ref();
-    let of_pod = of_pod.map(|tree| tree.nearest(crate::path!["spec", "containers"]).head());
-    let warning = match written.or(of_service) {
+    let pod_span = pod.tree.as_ref();
+    let pod_span =
+        pod_span.map(|tree| tree.nearest(crate::path!["spec", "containers"]).head_span());
+    let warning = match slice_span.or(service_span) {
         Some(span) => warning.at(span, "leads to this port"),
         None => warning,
     };
-    match of_pod {
-        Some(span) => warning.and(span, "the pod's containers"),
+    match pod_span {
+        Some(span) => warning.with_related(span, "the pod's containers"),
         None => warning,
     }
 }

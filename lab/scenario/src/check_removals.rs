@@ -2,8 +2,8 @@
 //!
 //! Removing a missing key has no effect (RFC 7386), so a misspelt key would go unnoticed.
 
-use super::apply::Placed;
-use super::documents::added;
+use super::apply::LocatedPatch;
+use super::documents::parse_added;
 use super::patch::Patch;
 use super::reference::DocumentRef;
 use super::sink::Sink;
@@ -13,9 +13,9 @@ use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::did_you_mean;
 
 /// Checks the patches of all cases. `written` returns a document before patches.
-pub(super) fn check<'l>(
-    patches: &(impl Iterator<Item = Placed<'l>> + Clone),
-    written: impl Fn(&DocumentRef) -> Option<&'l Tree>,
+pub(super) fn check_removals<'l>(
+    patches: &(impl Iterator<Item = LocatedPatch<'l>> + Clone),
+    document_tree: impl Fn(&DocumentRef) -> Option<&'l Tree>,
     sink: &mut Sink,
 ) {
     for placed in patches.clone() {
@@ -25,12 +25,13 @@ pub(super) fn check<'l>(
         let Some(body) = placed.body() else {
             continue;
         };
-        let others = patches.clone().filter(|other| sets_in(*other, target));
-        let bodies: Vec<&Tree> = others.filter_map(Placed::body).collect();
+        let setting_patches = patches.clone().filter(|other| can_set_keys(*other, target));
+        let bodies: Vec<&Tree> = setting_patches.filter_map(LocatedPatch::body).collect();
         for removal in removals(body) {
             let (parents, key) = removal.path.split_at(removal.path.len() - 1);
-            let in_document = written(target).and_then(|document| find(document, parents));
-            let in_patches = bodies.iter().filter_map(|body| find(body, parents));
+            let in_document =
+                document_tree(target).and_then(|document| get_path(document, parents));
+            let in_patches = bodies.iter().filter_map(|body| get_path(body, parents));
             let is_set = |map: &Tree| map.get(key[0]).is_some_and(|value| !value.is_null());
             // A document may have the key with a null value.
             let is_written = in_document.is_some_and(|map| map.get(key[0]).is_some());
@@ -49,25 +50,25 @@ pub(super) fn check<'l>(
                     removal.span,
                     "neither the document nor a patch sets this key",
                 )
-                .maybe_help(did_you_mean(key[0], known.map(|(key, _)| key.as_ref()))),
+                .with_optional_help(did_you_mean(key[0], known.map(|(key, _)| key.as_ref()))),
             );
         }
     }
 }
 
 /// Whether a patch may set keys of the document.
-fn sets_in(placed: Placed<'_>, target: &DocumentRef) -> bool {
+fn can_set_keys(placed: LocatedPatch<'_>, target: &DocumentRef) -> bool {
     match placed.patch {
         Patch::Merge { target: other, .. } => other == target,
         Patch::Add { .. } => {
-            let added = placed.body().and_then(|body| added(body).ok());
+            let added = placed.body().and_then(|body| parse_added(body).ok());
             added.is_some_and(|(reference, _)| reference == *target)
         }
         Patch::Delete { .. } | Patch::Terminate { .. } => false,
     }
 }
 
-fn find<'t>(tree: &'t Tree, path: &[&str]) -> Option<&'t Tree> {
+fn get_path<'t>(tree: &'t Tree, path: &[&str]) -> Option<&'t Tree> {
     path.iter().try_fold(tree, |tree, key| tree.get(key))
 }
 

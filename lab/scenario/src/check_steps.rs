@@ -15,16 +15,16 @@ use svclab_diagnostic::suggest::{did_you_mean, listed};
 use svclab_model::plan::Protocol;
 
 /// Checks the steps of a lab and the expectations for them.
-pub(super) fn steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    names(spec, tree, sink);
-    probe_names(spec, tree, sink);
-    changes(spec, tree, sink);
+pub(super) fn check_steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    check_step_names(spec, tree, sink);
+    check_probe_names(spec, tree, sink);
+    check_changes(spec, tree, sink);
     for (name, probe) in spec.all_probes() {
-        across(spec, name, probe, tree, sink);
+        check_across(spec, name, probe, tree, sink);
     }
-    for (at, row) in spec.expect.iter().enumerate() {
-        let path = [At::from("spec"), "expect".into(), at.into()];
-        expected(spec, &row.expected, tree, &path, sink);
+    for (row_index, row) in spec.expect.iter().enumerate() {
+        let path = [At::from("spec"), "expect".into(), row_index.into()];
+        check_expected_steps(spec, &row.expected, tree, &path, sink);
         for (position, claim) in row.claims.iter().enumerate() {
             if let Some(says) = &claim.says {
                 let path = [
@@ -32,14 +32,14 @@ pub(super) fn steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     &["claims".into(), position.into(), "says".into()],
                 ]
                 .concat();
-                expected(spec, says, tree, &path, sink);
+                check_expected_steps(spec, says, tree, &path, sink);
             }
         }
     }
 }
 
 /// Returns the span of a probe's name.
-pub(super) fn place_of_probe(spec: &LabSpec, tree: &Tree, name: &str) -> Span {
+pub(super) fn probe_name_span(spec: &LabSpec, tree: &Tree, name: &str) -> Span {
     let step = spec
         .steps
         .iter()
@@ -50,18 +50,20 @@ pub(super) fn place_of_probe(spec: &LabSpec, tree: &Tree, name: &str) -> Span {
         }
         _ => tree.nearest(crate::path!["spec", "probes"]),
     };
-    map.key_span(name).unwrap_or(map.head())
+    map.key_span(name).unwrap_or(map.head_span())
 }
 
-fn names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+fn check_step_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
-    for (at, step) in spec.steps.iter().enumerate() {
-        let place = tree.nearest(crate::path!["spec", "steps", at, "name"]).span;
-        if let Some(first) = seen.insert(&step.name, place) {
+    for (index, step) in spec.steps.iter().enumerate() {
+        let span = tree
+            .nearest(crate::path!["spec", "steps", index, "name"])
+            .span;
+        if let Some(first) = seen.insert(&step.name, span) {
             sink.push(
                 Diagnostic::error(format!("there are two steps `{}`", step.name))
-                    .at(place, "again here")
-                    .and(first, "first here"),
+                    .at(span, "again here")
+                    .with_related(first, "first here"),
             );
         }
     }
@@ -69,38 +71,43 @@ fn names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 
 /// Checks that no two probes of the lab have the same name. Rows of `expect` refer to a probe only
 /// by its name.
-fn probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+fn check_probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
-    let of_lab = spec.probes.keys().map(|name| (None, name));
-    let of_steps = spec.steps.iter().enumerate();
-    let of_steps =
-        of_steps.flat_map(|(at, step)| step.probes.keys().map(move |name| (Some(at), name)));
-    for (step, name) in of_lab.chain(of_steps) {
+    let lab_probes = spec.probes.keys().map(|name| (None, name));
+    let steps = spec.steps.iter().enumerate();
+    let step_probes =
+        steps.flat_map(|(index, step)| step.probes.keys().map(move |name| (Some(index), name)));
+    for (step, name) in lab_probes.chain(step_probes) {
         let map = match step {
             None => tree.nearest(crate::path!["spec", "probes"]),
             Some(at) => tree.nearest(crate::path!["spec", "steps", at, "probes"]),
         };
-        let place = map.key_span(name).unwrap_or(map.head());
-        if let Some(first) = seen.insert(name, place) {
+        let span = map.key_span(name).unwrap_or(map.head_span());
+        if let Some(first) = seen.insert(name, span) {
             sink.push(
                 Diagnostic::error(format!("there are two probes `{name}`"))
-                    .at(place, "again here")
-                    .and(first, "first here")
-                    .help("a probe has one name in the whole lab: `expect` speaks of it by that"),
+                    .at(span, "again here")
+                    .with_related(first, "first here")
+                    .with_help(
+                        "a probe has one name in the whole lab: `expect` speaks of it by that",
+                    ),
             );
         }
     }
 }
 
 /// Checks that every step changes something, and that no step changes `spec.probes`.
-fn changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    for (at, step) in spec.steps.iter().enumerate() {
-        let node = tree.nearest(crate::path!["spec", "steps", at]);
+fn check_changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    for (index, step) in spec.steps.iter().enumerate() {
+        let node = tree.nearest(crate::path!["spec", "steps", index]);
         if step.change.is_empty() {
             sink.push(
                 Diagnostic::error(format!("the step `{}` changes nothing", step.name))
-                    .at(node.key_span("change").unwrap_or(node.head()), "no change")
-                    .help("write what changes: `change: [{delete: Pod/default/web}]`"),
+                    .at(
+                        node.key_span("change").unwrap_or(node.head_span()),
+                        "no change",
+                    )
+                    .with_help("write what changes: `change: [{delete: Pod/default/web}]`"),
             );
         }
         for (position, patch) in step.change.iter().enumerate() {
@@ -111,13 +118,13 @@ fn changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     ..
                 }
             );
-            let path = crate::path!["spec", "steps", at, "change", position, "merge", "spec"];
+            let path = crate::path!["spec", "steps", index, "change", position, "merge", "spec"];
             let probes = tree.at(path).and_then(|spec| spec.key_span("probes"));
-            if let Some(place) = probes.filter(|_| is_of_lab) {
+            if let Some(span) = probes.filter(|_| is_of_lab) {
                 sink.push(
                     Diagnostic::error("a step cannot change the lab's `probes`")
-                        .at(place, "")
-                        .help("write what is tried after it under the step's own `probes`"),
+                        .at(span, "")
+                        .with_help("write what is tried after it under the step's own `probes`"),
                 );
             }
         }
@@ -125,19 +132,19 @@ fn changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 }
 
 /// Checks that a probe with `across` opens its connections before an existing step, and can do so.
-fn across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sink) {
+fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sink) {
     let Some(across) = &probe.across else {
         return;
     };
-    let of = spec
+    let probe_step = spec
         .steps
         .iter()
         .position(|step| step.probes.contains_key(name));
-    let node = match of {
+    let node = match probe_step {
         None => tree.nearest(crate::path!["spec", "probes", name]),
         Some(at) => tree.nearest(crate::path!["spec", "steps", at, "probes", name]),
     };
-    let place = |field: &str| node.get(field).map_or(node.head(), |value| value.span);
+    let field_span = |field: &str| node.get(field).map_or(node.head_span(), |value| value.span);
     let Some(step) = spec.steps.iter().position(|step| step.name == *across) else {
         let known: BTreeSet<&str> = spec.steps.iter().map(|step| step.name.as_str()).collect();
         let help = did_you_mean(across, known.iter().copied()).unwrap_or_else(|| {
@@ -149,28 +156,28 @@ fn across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sin
         });
         sink.push(
             Diagnostic::error(format!("there is no step `{across}`"))
-                .at(place("across"), "no such step")
-                .help(help),
+                .at(field_span("across"), "no such step")
+                .with_help(help),
         );
         return;
     };
-    if of.is_some_and(|of| of >= step) {
+    if probe_step.is_some_and(|of| of >= step) {
         sink.push(
             Diagnostic::error(format!(
                 "the probe `{name}` would be opened before the step it belongs to"
             ))
             .at(
-                place("across"),
+                field_span("across"),
                 "its connections are opened before this step",
             )
-            .help("write it under `spec.probes`, or under a step before that one"),
+            .with_help("write it under `spec.probes`, or under a step before that one"),
         );
     }
     if probe.protocol == Protocol::Ping {
         sink.push(
             Diagnostic::error("a ping has no connection that could stay open")
-                .at(place("protocol"), "")
-                .help("leave `across` out, or try `tcp` or `udp`"),
+                .at(field_span("protocol"), "")
+                .with_help("leave `across` out, or try `tcp` or `udp`"),
         );
     }
     if probe.after.is_some() {
@@ -178,14 +185,20 @@ fn across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sin
             Diagnostic::error(format!(
                 "the probe `{name}` begins before the step `{across}`, and cannot wait for another"
             ))
-            .at(place("after"), "")
-            .and(place("across"), "opened right before this step"),
+            .at(field_span("after"), "")
+            .with_related(field_span("across"), "opened right before this step"),
         );
     }
 }
 
 /// Checks that the steps named in an expectation exist.
-fn expected(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[At], sink: &mut Sink) {
+fn check_expected_steps(
+    spec: &LabSpec,
+    expected: &Expected,
+    tree: &Tree,
+    path: &[At],
+    sink: &mut Sink,
+) {
     let node = tree.nearest(&[path, &["steps".into()]].concat());
     let known = || spec.steps.iter().map(|step| step.name.as_str());
     for name in expected.steps.keys() {
@@ -198,8 +211,11 @@ fn expected(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[At], sink:
         });
         sink.push(
             Diagnostic::error(format!("there is no step `{name}`"))
-                .at(node.key_span(name).unwrap_or(node.head()), "no such step")
-                .help(help),
+                .at(
+                    node.key_span(name).unwrap_or(node.head_span()),
+                    "no such step",
+                )
+                .with_help(help),
         );
     }
 }

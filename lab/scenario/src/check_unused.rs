@@ -6,17 +6,17 @@ use super::tree::{Step, Tree};
 use svclab_diagnostic::Diagnostic;
 
 /// Checks the patched lab document of a case.
-pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut unused = |path: &[Step], message: String, help: &str| {
-        let at = match path.split_last() {
+        let key_span = match path.split_last() {
             Some((Step::Key(key), parent)) => tree.nearest(parent).key_span(key),
             _ => None,
         };
-        let at = at.unwrap_or_else(|| tree.nearest(path).head());
+        let span = key_span.unwrap_or_else(|| tree.nearest(path).head_span());
         sink.push(
             Diagnostic::error(message)
-                .at(at, "changes nothing")
-                .help(help),
+                .at(span, "changes nothing")
+                .with_help(help),
         );
     };
     if spec.fabric.kind == FabricKind::Routed && spec.fabric.subnet.is_some() {
@@ -27,7 +27,7 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         );
     }
     if spec.flows.is_empty() {
-        if spec.connections != super::probe::one() {
+        if spec.connections != super::probe::default_connections() {
             unused(
                 crate::path!["spec", "connections"],
                 "`connections` of the lab are those of flows, and there is no flow".to_owned(),

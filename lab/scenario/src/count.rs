@@ -8,7 +8,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-use super::within::Within;
+use super::within::SpannedError;
 
 /// Expected number of occurrences, written in a lab as `4`, `"2..6"` (both ends included) or
 /// `">=1"`.
@@ -26,13 +26,13 @@ pub struct Count {
 pub enum CountError {
     /// The text has none of the three forms.
     #[error("`{0}` is not a count; write `4`, \"2..6\" (both included) or \">=1\"")]
-    Form(String),
+    InvalidFormat(String),
     /// A number in the text is not an integer from 0 to 4294967295.
     #[error("`{0}` is not a whole number from 0 to {max}", max = u32::MAX)]
-    Number(String),
+    InvalidNumber(String),
     /// The lower end of a range is above its upper end.
     #[error("the range {0}..{1} is empty; write the smaller number first")]
-    Empty(u32, u32),
+    EmptyRange(u32, u32),
 }
 
 impl Count {
@@ -58,7 +58,7 @@ impl Count {
     /// Returns [`CountError::Empty`] if `min` is above `max`.
     pub const fn between(min: u32, max: u32) -> Result<Self, CountError> {
         if min > max {
-            return Err(CountError::Empty(min, max));
+            return Err(CountError::EmptyRange(min, max));
         }
         Ok(Self {
             min,
@@ -96,40 +96,47 @@ impl fmt::Display for Count {
 }
 
 impl FromStr for Count {
-    type Err = Within<CountError>;
+    type Err = SpannedError<CountError>;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(rest) = text.strip_prefix(">=") {
-            return Ok(Self::at_least(number(
+            return Ok(Self::at_least(parse_number(
                 text,
                 text.len() - rest.len()..text.len(),
             )?));
         }
         if let Some(dots) = text.find("..") {
-            let min = number(text, 0..dots)?;
-            let max = number(text, dots + 2..text.len())?;
-            return Self::between(min, max).map_err(Within::whole);
+            let min = parse_number(text, 0..dots)?;
+            let max = parse_number(text, dots + 2..text.len())?;
+            return Self::between(min, max).map_err(SpannedError::whole);
         }
         if text.trim().starts_with(|c: char| c.is_ascii_digit()) {
-            return Ok(Self::exactly(number(text, 0..text.len())?));
+            return Ok(Self::exactly(parse_number(text, 0..text.len())?));
         }
-        Err(Within::whole(CountError::Form(text.to_owned())))
+        Err(SpannedError::whole(CountError::InvalidFormat(
+            text.to_owned(),
+        )))
     }
 }
 
 /// Parses the number in `range` of `text`, with surrounding blanks.
-fn number(text: &str, range: Range<usize>) -> Result<u32, Within<CountError>> {
+fn parse_number(text: &str, range: Range<usize>) -> Result<u32, SpannedError<CountError>> {
     let part = &text[range.clone()];
     let word = part.trim();
     if word.is_empty() {
-        return Err(Within::whole(CountError::Form(text.to_owned())));
+        return Err(SpannedError::whole(CountError::InvalidFormat(
+            text.to_owned(),
+        )));
     }
     // `parse` accepts a sign, which is not valid in a count.
     if !word.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(Within::new(range, CountError::Number(word.to_owned())));
+        return Err(SpannedError::new(
+            range,
+            CountError::InvalidNumber(word.to_owned()),
+        ));
     }
     word.parse()
-        .map_err(|_| Within::new(range, CountError::Number(word.to_owned())))
+        .map_err(|_| SpannedError::new(range, CountError::InvalidNumber(word.to_owned())))
 }
 
 impl<'de> Deserialize<'de> for Count {
@@ -146,13 +153,13 @@ impl<'de> Deserialize<'de> for Count {
             fn visit_u64<E: de::Error>(self, n: u64) -> Result<Count, E> {
                 u32::try_from(n)
                     .map(Count::exactly)
-                    .map_err(|_| E::custom(CountError::Number(n.to_string())))
+                    .map_err(|_| E::custom(CountError::InvalidNumber(n.to_string())))
             }
 
             fn visit_i64<E: de::Error>(self, n: i64) -> Result<Count, E> {
                 u32::try_from(n)
                     .map(Count::exactly)
-                    .map_err(|_| E::custom(CountError::Number(n.to_string())))
+                    .map_err(|_| E::custom(CountError::InvalidNumber(n.to_string())))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Count, E> {
@@ -184,15 +191,18 @@ impl JsonSchema for Count {
 mod tests {
     use super::*;
 
-    fn error(text: &str) -> Within<CountError> {
+    fn error(text: &str) -> SpannedError<CountError> {
         text.parse::<Count>().expect_err("should not parse")
     }
 
     #[test]
-    fn three_forms() {
+    fn count_three_forms_parse() {
         assert_eq!("4".parse(), Ok(Count::exactly(4)));
         assert_eq!(">=1".parse(), Ok(Count::at_least(1)));
-        assert_eq!("2..6".parse(), Count::between(2, 6).map_err(Within::whole));
+        assert_eq!(
+            "2..6".parse(),
+            Count::between(2, 6).map_err(SpannedError::whole)
+        );
         assert_eq!(
             " 2 .. 6 ".parse::<Count>().map(|c| c.to_string()),
             Ok("2..6".to_owned())
@@ -200,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_range_belong_to_it() {
+    fn range_includes_both_ends() {
         let count: Count = "2..6".parse().expect("a range");
         assert_eq!(
             (0..9).filter(|n| count.contains(*n)).collect::<Vec<_>>(),
@@ -211,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_and_parsing_are_inverse() {
+    fn count_printed_parses_to_same_value() {
         for text in ["0", "4", "2..6", ">=1"] {
             assert_eq!(
                 text.parse::<Count>().map(|c| c.to_string()),
@@ -221,16 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn errors_point_at_the_bad_number() {
+    fn count_error_range_is_invalid_number() {
         assert_eq!(error("2..x6").range(), Some(3..5));
         assert_eq!(error(">=-1").range(), Some(2..4));
-        assert_eq!(error("6..2").error(), &CountError::Empty(6, 2));
-        assert_eq!(error("2..").error(), &CountError::Form("2..".to_owned()));
-        assert_eq!(error("some").error(), &CountError::Form("some".to_owned()));
-        assert_eq!(error("").error(), &CountError::Form(String::new()));
+        assert_eq!(error("6..2").error(), &CountError::EmptyRange(6, 2));
+        assert_eq!(
+            error("2..").error(),
+            &CountError::InvalidFormat("2..".to_owned())
+        );
+        assert_eq!(
+            error("some").error(),
+            &CountError::InvalidFormat("some".to_owned())
+        );
+        assert_eq!(error("").error(), &CountError::InvalidFormat(String::new()));
         assert_eq!(
             error("4294967296").error(),
-            &CountError::Number("4294967296".to_owned())
+            &CountError::InvalidNumber("4294967296".to_owned())
         );
     }
 }

@@ -28,7 +28,7 @@ pub struct IgnoredField {
     /// Span of the key.
     pub span: Span,
     /// API type that contains the field.
-    pub within: &'static str,
+    pub type_name: &'static str,
     /// Fields that the API type defines.
     pub fields: &'static [&'static str],
 }
@@ -44,7 +44,7 @@ pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
         key: None,
         ignored: None,
     };
-    T::deserialize(node).map_err(|error| error.at(node.tree, node.key))
+    T::deserialize(node).map_err(|error| error.with_span(node.tree, node.key))
 }
 
 /// Decodes a tree as an API server does, and returns the value and the ignored fields.
@@ -59,7 +59,7 @@ pub fn lenient<T: DeserializeOwned>(tree: &Tree) -> Result<(T, Vec<IgnoredField>
         key: None,
         ignored: Some(&ignored),
     };
-    let value = T::deserialize(node).map_err(|error| error.at(node.tree, node.key))?;
+    let value = T::deserialize(node).map_err(|error| error.with_span(node.tree, node.key))?;
     Ok((value, ignored.into_inner()))
 }
 
@@ -67,10 +67,10 @@ impl From<IgnoredField> for Diagnostic {
     fn from(ignored: IgnoredField) -> Self {
         Self::warning(format!(
             "Kubernetes has no field `{}` in {}; it is ignored",
-            ignored.field, ignored.within
+            ignored.field, ignored.type_name
         ))
         .at(ignored.span, "no such field")
-        .maybe_help(did_you_mean(&ignored.field, ignored.fields.iter().copied()))
+        .with_optional_help(did_you_mean(&ignored.field, ignored.fields.iter().copied()))
     }
 }
 
@@ -85,12 +85,12 @@ struct Node<'t> {
 }
 
 impl<'t> Node<'t> {
-    fn below(self, tree: &'t Tree, key: Option<Span>) -> Self {
+    fn child(self, tree: &'t Tree, key: Option<Span>) -> Self {
         Self { tree, key, ..self }
     }
 
     /// Records the keys of a map that are not fields of the API type.
-    fn note_ignored(self, within: &'static str, fields: &'static [&'static str]) {
+    fn record_ignored(self, within: &'static str, fields: &'static [&'static str]) {
         let (Some(ignored), Some(map)) = (self.ignored, self.tree.as_map()) else {
             return;
         };
@@ -100,7 +100,7 @@ impl<'t> Node<'t> {
             .map(|(key, entry)| IgnoredField {
                 field: key.to_string(),
                 span: entry.key,
-                within,
+                type_name: within,
                 fields,
             });
         ignored.borrow_mut().extend(unknown);
@@ -134,7 +134,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
 
     fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.visit(visitor)
-            .map_err(|error| error.at(self.tree, self.key))
+            .map_err(|error| error.with_span(self.tree, self.key))
     }
 
     fn deserialize_str<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -145,7 +145,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
                 found: self.tree.to_string(),
                 text: scalar.text.to_string(),
             });
-            return Err(error.at(self.tree, self.key));
+            return Err(error.with_span(self.tree, self.key));
         }
         self.deserialize_any(visitor)
     }
@@ -160,7 +160,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
         } else {
             visitor
                 .visit_some(self)
-                .map_err(|error| error.at(self.tree, self.key))
+                .map_err(|error| error.with_span(self.tree, self.key))
         }
     }
 
@@ -171,7 +171,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
     ) -> Result<V::Value, DecodeError> {
         visitor
             .visit_newtype_struct(self)
-            .map_err(|error| error.at(self.tree, self.key))
+            .map_err(|error| error.with_span(self.tree, self.key))
     }
 
     fn deserialize_struct<V: Visitor<'t>>(
@@ -180,26 +180,26 @@ impl<'t> Deserializer<'t> for Node<'t> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        self.note_ignored(name, fields);
+        self.record_ignored(name, fields);
         self.deserialize_any(visitor)
     }
 
     fn deserialize_enum<V: Visitor<'t>>(
         self,
         _name: &'static str,
-        words: &'static [&'static str],
+        variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let Some(word) = self.tree.as_str() else {
-            let error = DecodeError::new(DecodeErrorKind::Type {
-                expected: format!("one of {}", listed(words.iter().copied())),
+        let Some(variant) = self.tree.as_str() else {
+            let error = DecodeError::new(DecodeErrorKind::WrongType {
+                expected: format!("one of {}", listed(variants.iter().copied())),
                 found: self.tree.to_string(),
             });
-            return Err(error.at(self.tree, self.key));
+            return Err(error.with_span(self.tree, self.key));
         };
         visitor
-            .visit_enum(Word(word))
-            .map_err(|error| error.at(self.tree, self.key))
+            .visit_enum(UnitVariant(variant))
+            .map_err(|error| error.with_span(self.tree, self.key))
     }
 
     fn deserialize_ignored_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -229,11 +229,11 @@ impl<'t> SeqAccess<'t> for Items<'t> {
         let Some(tree) = self.items.next() else {
             return Ok(None);
         };
-        let node = self.node.below(tree, None);
+        let node = self.node.child(tree, None);
         // An error can arise after the deserializer returns, for example in `try_from`.
         seed.deserialize(node)
             .map(Some)
-            .map_err(|error| error.at(node.tree, node.key))
+            .map_err(|error| error.with_span(node.tree, node.key))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -261,7 +261,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
         self.value = Some(entry);
         seed.deserialize(BorrowedStrDeserializer::new(key))
             .map(Some)
-            .map_err(|error: DecodeError| error.at_key(entry.key))
+            .map_err(|error: DecodeError| error.with_key_span(entry.key))
     }
 
     fn next_value_seed<V: DeserializeSeed<'t>>(
@@ -271,9 +271,9 @@ impl<'t> MapAccess<'t> for Entries<'t> {
         let Some(entry) = self.value.take() else {
             return Err(de::Error::custom("a value was asked for before its key"));
         };
-        let node = self.node.below(&entry.value, Some(entry.key));
+        let node = self.node.child(&entry.value, Some(entry.key));
         seed.deserialize(node)
-            .map_err(|error| error.at(node.tree, node.key))
+            .map_err(|error| error.with_span(node.tree, node.key))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -282,9 +282,9 @@ impl<'t> MapAccess<'t> for Entries<'t> {
 }
 
 /// Name of a variant without content.
-struct Word<'t>(&'t str);
+struct UnitVariant<'t>(&'t str);
 
-impl<'t> EnumAccess<'t> for Word<'t> {
+impl<'t> EnumAccess<'t> for UnitVariant<'t> {
     type Error = DecodeError;
     type Variant = Self;
 
@@ -297,7 +297,7 @@ impl<'t> EnumAccess<'t> for Word<'t> {
     }
 }
 
-impl<'t> VariantAccess<'t> for Word<'t> {
+impl<'t> VariantAccess<'t> for UnitVariant<'t> {
     type Error = DecodeError;
 
     fn unit_variant(self) -> Result<(), DecodeError> {
@@ -337,12 +337,12 @@ mod tests {
         trees.into_iter().next().expect("a document")
     }
 
-    fn place(error: &DecodeError) -> (u32, u32) {
+    fn position(error: &DecodeError) -> (u32, u32) {
         error.span().map_or((0, 0), |span| (span.line, span.column))
     }
 
     #[test]
-    fn kubernetes_own_scalars() {
+    fn kubernetes_scalars_decode() {
         let text = "
             metadata: {name: a, creationTimestamp: 2024-01-01T00:00:00Z, managedFields: [{fieldsV1: {'f:spec': {}}}]}
             spec:
@@ -375,12 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_the_api_does_not_have_are_noted_at_every_depth() {
+    fn unknown_api_fields_at_any_depth_are_recorded() {
         let text = "spec:\n  nodNme: a\n  containers:\n  - name: c\n    ports: [{containerPrt: 80}]\nextra: {spec: {}}\n";
         let (_, ignored) = lenient::<Pod>(&tree(text)).expect("a pod");
         let noted: Vec<_> = ignored
             .iter()
-            .map(|i| (i.field.as_str(), i.within, i.span.line, i.span.column))
+            .map(|i| (i.field.as_str(), i.type_name, i.span.line, i.span.column))
             .collect();
         assert_eq!(
             noted,
@@ -394,25 +394,25 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_innermost_place() {
+    fn decode_error_has_innermost_span() {
         let text = "spec:\n  ports:\n  - port: 80\n    nodePort: many\n";
         let error = lenient::<Service>(&tree(text)).expect_err("a string is no port");
-        assert_eq!(place(&error), (4, 15));
+        assert_eq!(position(&error), (4, 15));
         let text = "spec:\n  ports:\n    port: 80\n";
         let error = lenient::<Service>(&tree(text)).expect_err("a map is no list");
         assert_eq!(
-            (place(&error), error.to_string().as_str()),
+            (position(&error), error.to_string().as_str()),
             ((2, 3), "expected a list, found a map")
         );
         let text = "metadata: {creationTimestamp: yesterday}\n";
         assert_eq!(
-            place(&lenient::<Pod>(&tree(text)).expect_err("no time")),
+            position(&lenient::<Pod>(&tree(text)).expect_err("no time")),
             (1, 31)
         );
     }
 
     #[test]
-    fn a_part_of_a_scalar_is_pointed_at_when_its_text_stands_there() {
+    fn decode_error_in_unescaped_scalar_has_part_span() {
         #[derive(Debug, Deserialize)]
         struct Holder {
             #[expect(dead_code, reason = "only its errors are looked at")]
@@ -421,7 +421,7 @@ mod tests {
         let column = |text: &str| {
             let error = strict::<Holder>(&tree(text)).expect_err("no count");
             (
-                place(&error).1,
+                position(&error).1,
                 error.span().map_or(0, |span| span.end - span.start),
             )
         };
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_an_enum() {
+    fn enum_variants_decode_by_name() {
         #[derive(Debug, PartialEq, Deserialize)]
         #[serde(rename_all = "lowercase")]
         enum Mode {
@@ -447,6 +447,6 @@ mod tests {
             error.to_string(),
             "expected one of `nft` and `legacy`, found the number `1`"
         );
-        assert_eq!(place(&error), (1, 7));
+        assert_eq!(position(&error), (1, 7));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::de::{self, Expected, Unexpected};
 
-use super::tree::{Scalar, Tree, Value, shortened};
+use super::tree::{Scalar, Tree, Value, shorten};
 use super::within;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
@@ -31,12 +31,12 @@ pub enum DecodeErrorKind {
         fields: &'static [&'static str],
     },
     /// The enum has no such variant.
-    #[error("`{word}` is not one of {}", listed(words.iter().copied()))]
-    UnknownWord {
+    #[error("`{variant}` is not one of {}", listed(variants.iter().copied()))]
+    UnknownVariant {
         /// Name of the unknown variant.
-        word: String,
+        variant: String,
         /// Variants of the enum.
-        words: &'static [&'static str],
+        variants: &'static [&'static str],
     },
     /// A required field is missing.
     #[error("the field `{field}` is missing")]
@@ -46,7 +46,7 @@ pub enum DecodeErrorKind {
     },
     /// The value has another type.
     #[error("expected {expected}, found {found}")]
-    Type {
+    WrongType {
         /// Description of the expected type.
         expected: String,
         /// Description of the found value.
@@ -91,19 +91,19 @@ impl DecodeError {
     }
 
     /// Sets the span of the error, unless a nested value already set it.
-    pub(super) fn at(mut self, tree: &Tree, key: Option<Span>) -> Self {
+    pub(super) fn with_span(mut self, tree: &Tree, key: Option<Span>) -> Self {
         if self.span.is_none() {
             self.span = Some(match self.kind.as_ref() {
                 // The span of the whole value is too wide for a missing field, so the error points
                 // at the value's key.
-                DecodeErrorKind::MissingField { .. } => key.unwrap_or_else(|| tree.head()),
+                DecodeErrorKind::MissingField { .. } => key.unwrap_or_else(|| tree.head_span()),
                 DecodeErrorKind::Custom {
                     part: Some(part), ..
-                } => part_of(tree, part),
-                DecodeErrorKind::Type { .. } | DecodeErrorKind::Custom { .. }
+                } => part_span(tree, part),
+                DecodeErrorKind::WrongType { .. } | DecodeErrorKind::Custom { .. }
                     if tree.as_map().is_some() =>
                 {
-                    key.unwrap_or_else(|| tree.head())
+                    key.unwrap_or_else(|| tree.head_span())
                 }
                 _ => tree.span,
             });
@@ -112,7 +112,7 @@ impl DecodeError {
     }
 
     /// Sets the span of the error to that of a key, unless a nested value already set it.
-    pub(super) fn at_key(mut self, key: Span) -> Self {
+    pub(super) fn with_key_span(mut self, key: Span) -> Self {
         self.span.get_or_insert(key);
         self
     }
@@ -122,7 +122,7 @@ impl DecodeError {
 ///
 /// The result is exact for a plain or quoted scalar on one line without escapes. For all other
 /// scalars, the result is the span of the whole scalar.
-fn part_of(tree: &Tree, part: &Range<usize>) -> Span {
+fn part_span(tree: &Tree, part: &Range<usize>) -> Span {
     let whole = tree.span;
     let Value::Scalar(Scalar { text, .. }) = &tree.value else {
         return whole;
@@ -157,9 +157,9 @@ impl de::Error for DecodeError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(DecodeErrorKind::Type {
-            expected: in_words(&expected.to_string()),
-            found: found_in_words(found),
+        Self::new(DecodeErrorKind::WrongType {
+            expected: describe_expected(&expected.to_string()),
+            found: describe_found(found),
         })
     }
 
@@ -168,16 +168,16 @@ impl de::Error for DecodeError {
     }
 
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
-        Self::new(DecodeErrorKind::Type {
-            expected: in_words(&expected.to_string()),
+        Self::new(DecodeErrorKind::WrongType {
+            expected: describe_expected(&expected.to_string()),
             found: format!("{length} of them"),
         })
     }
 
-    fn unknown_variant(word: &str, words: &'static [&'static str]) -> Self {
-        Self::new(DecodeErrorKind::UnknownWord {
-            word: word.to_owned(),
-            words,
+    fn unknown_variant(variant: &str, variants: &'static [&'static str]) -> Self {
+        Self::new(DecodeErrorKind::UnknownVariant {
+            variant: variant.to_owned(),
+            variants,
         })
     }
 
@@ -194,7 +194,7 @@ impl de::Error for DecodeError {
 }
 
 /// Rewrites serde's description of an expected type for users.
-fn in_words(expected: &str) -> String {
+fn describe_expected(expected: &str) -> String {
     let range = |min: i128, max: i128| format!("a whole number from {min} to {max}");
     match expected {
         "u8" => range(0, u8::MAX.into()),
@@ -217,14 +217,14 @@ fn in_words(expected: &str) -> String {
     }
 }
 
-fn found_in_words(found: Unexpected<'_>) -> String {
+fn describe_found(found: Unexpected<'_>) -> String {
     match found {
         Unexpected::Bool(value) => format!("`{value}`"),
         Unexpected::Unsigned(n) => format!("the number `{n}`"),
         Unexpected::Signed(n) => format!("the number `{n}`"),
         // `{n:?}` prints `1.0`, where `{n}` would print an integer.
         Unexpected::Float(n) => format!("the number `{n:?}`"),
-        Unexpected::Str(text) => format!("the string {}", shortened(text)),
+        Unexpected::Str(text) => format!("the string {}", shorten(text)),
         Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
         Unexpected::Seq => "a list".to_owned(),
         Unexpected::Map | Unexpected::StructVariant => "a map".to_owned(),
@@ -242,18 +242,19 @@ impl From<DecodeError> for Diagnostic {
                     .unwrap_or_else(|| format!("the fields are {}", listed(known)));
                 ("no such field".to_owned(), Some(help))
             }
-            DecodeErrorKind::UnknownWord { word, words } => {
-                (String::new(), did_you_mean(&word, words.iter().copied()))
-            }
+            DecodeErrorKind::UnknownVariant {
+                variant: word,
+                variants: words,
+            } => (String::new(), did_you_mean(&word, words.iter().copied())),
             DecodeErrorKind::MissingField { field } => (format!("`{field}` is missing here"), None),
-            DecodeErrorKind::Type { expected, .. } => (format!("expected {expected}"), None),
+            DecodeErrorKind::WrongType { expected, .. } => (format!("expected {expected}"), None),
             DecodeErrorKind::Unquoted { text, .. } => (
                 "expected a string".to_owned(),
                 Some(format!("quote it: \"{text}\"")),
             ),
             DecodeErrorKind::Custom { .. } => (String::new(), None),
         };
-        let mut diagnostic = Self::error(message).maybe_help(help);
+        let mut diagnostic = Self::error(message).with_optional_help(help);
         if let Some(span) = error.span {
             diagnostic = diagnostic.at(span, label);
         }

@@ -15,11 +15,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// Default timeout of session affinity in seconds: 3 hours.
-const AFFINITY_SECONDS: i32 = 10_800;
+const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 
 /// Fills in a service: its type, traffic policies, affinity, `clusterIPs`, `ipFamilies`, and the
 /// protocol and target of each port.
-pub(super) fn service(service: &mut Service) {
+pub(super) fn fill_service(service: &mut Service) {
     let spec = service.spec.get_or_insert_default();
     let kind = spec
         .type_
@@ -32,7 +32,7 @@ pub(super) fn service(service: &mut Service) {
         spec.session_affinity_config
             .get_or_insert(SessionAffinityConfig {
                 client_ip: Some(ClientIPConfig {
-                    timeout_seconds: Some(AFFINITY_SECONDS),
+                    timeout_seconds: Some(DEFAULT_AFFINITY_SECONDS),
                 }),
             });
     }
@@ -47,26 +47,26 @@ pub(super) fn service(service: &mut Service) {
             port.target_port = Some(IntOrString::Int(port.port));
         }
     }
-    let leaves_the_node = matches!(kind.as_str(), "NodePort" | "LoadBalancer");
+    let has_node_ports = matches!(kind.as_str(), "NodePort" | "LoadBalancer");
     let has_external_ips = spec
         .external_ips
         .as_ref()
         .is_some_and(|ips| !ips.is_empty());
-    if leaves_the_node || (kind == "ClusterIP" && has_external_ips) {
+    if has_node_ports || (kind == "ClusterIP" && has_external_ips) {
         spec.external_traffic_policy
             .get_or_insert_with(|| "Cluster".to_owned());
     }
-    if leaves_the_node || kind == "ClusterIP" {
+    if has_node_ports || kind == "ClusterIP" {
         spec.internal_traffic_policy
             .get_or_insert_with(|| "Cluster".to_owned());
     }
     if let Some(ip) = spec.cluster_ip.clone().filter(|ip| !ip.is_empty()) {
-        let all = spec.cluster_ips.get_or_insert_with(|| vec![ip]);
+        let addresses = spec.cluster_ips.get_or_insert_with(|| vec![ip]);
         if spec.ip_families.is_none() {
-            let families: Vec<String> = all
+            let families: Vec<String> = addresses
                 .iter()
                 .filter_map(|ip| ip.parse().ok())
-                .map(|ip: IpAddr| family(ip).to_owned())
+                .map(|ip: IpAddr| family_name(ip).to_owned())
                 .collect();
             spec.ip_families = (!families.is_empty()).then_some(families);
         }
@@ -74,7 +74,7 @@ pub(super) fn service(service: &mut Service) {
 }
 
 /// Returns `IPv4` or `IPv6`, the API's names of the families.
-pub(super) fn family(ip: IpAddr) -> &'static str {
+pub(super) fn family_name(ip: IpAddr) -> &'static str {
     match ip {
         IpAddr::V4(_) => "IPv4",
         IpAddr::V6(_) => "IPv6",
@@ -82,11 +82,11 @@ pub(super) fn family(ip: IpAddr) -> &'static str {
 }
 
 /// Fills in a pod: the protocols of its ports, and `podIPs` from `podIP` or the reverse.
-pub(super) fn pod(pod: &mut Pod) {
+pub(super) fn fill_pod(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
         let init = spec.init_containers.iter_mut().flatten();
         for container in spec.containers.iter_mut().chain(init) {
-            ports(container);
+            fill_ports(container);
         }
     }
     if let Some(status) = &mut pod.status {
@@ -100,14 +100,14 @@ pub(super) fn pod(pod: &mut Pod) {
     }
 }
 
-fn ports(container: &mut Container) {
+fn fill_ports(container: &mut Container) {
     for port in container.ports.iter_mut().flatten() {
         port.protocol.get_or_insert_with(|| "TCP".to_owned());
     }
 }
 
 /// Fills in a slice: the name and protocol of each port.
-pub(super) fn endpoint_slice(slice: &mut EndpointSlice) {
+pub(super) fn fill_endpoint_slice(slice: &mut EndpointSlice) {
     for port in slice.ports.iter_mut().flatten() {
         port.name.get_or_insert_default();
         port.protocol.get_or_insert_with(|| "TCP".to_owned());

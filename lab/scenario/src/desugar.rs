@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::expectation::selects;
-use super::flow::NO_EXPECTATION;
+use super::expectation::matches_values;
+use super::flow::NON_EXPECTATION_KEYS;
 use super::lab::LabSpec;
 use super::product::Combination;
 use super::sink::Sink;
@@ -24,68 +24,74 @@ fn rows_for(spec: &LabSpec, values: &IndexMap<String, String>) -> Vec<Option<usi
         .map(|flow| {
             flow.expect
                 .iter()
-                .position(|row| selects(&row.when, values))
+                .position(|row| matches_values(&row.when, values))
         })
         .collect()
 }
 
 /// Returns the rows of all combinations. Missing rows and rows that no combination reaches are
 /// reported to `sink`.
-pub(super) fn rows(
+pub(super) fn select_rows(
     spec: &LabSpec,
     tree: &Tree,
     lab: &str,
     combinations: &[Combination],
     sink: &mut Sink,
 ) -> Vec<FlowRows> {
-    let all: Vec<Vec<Option<usize>>> = combinations
+    let rows_by_case: Vec<Vec<Option<usize>>> = combinations
         .iter()
         .map(|combination| rows_for(spec, &combination.values))
         .collect();
-    for (at, (name, flow)) in spec.flows.iter().enumerate() {
+    for (flow_index, (name, flow)) in spec.flows.iter().enumerate() {
         if flow.expect.is_empty() {
             continue;
         }
         let missing: Vec<&Combination> = combinations
             .iter()
-            .zip(&all)
-            .filter_map(|(combination, rows)| rows[at].is_none().then_some(combination))
+            .zip(&rows_by_case)
+            .filter_map(|(combination, rows)| rows[flow_index].is_none().then_some(combination))
             .collect();
         if let Some(first) = missing.first() {
-            sink.push(without_row(tree, lab, name, first, missing.len()));
+            sink.push(missing_row(tree, lab, name, first, missing.len()));
         }
         for (index, row) in flow.expect.iter().enumerate() {
-            if all.iter().any(|rows| rows[at] == Some(index)) {
+            if rows_by_case
+                .iter()
+                .any(|rows| rows[flow_index] == Some(index))
+            {
                 continue;
             }
             let taken = combinations
                 .iter()
-                .zip(&all)
-                .find(|(combination, _)| selects(&row.when, &combination.values))
-                .and_then(|(_, rows)| rows[at]);
+                .zip(&rows_by_case)
+                .find(|(combination, _)| matches_values(&row.when, &combination.values))
+                .and_then(|(_, rows)| rows[flow_index]);
             let head = |row: usize| {
                 tree.nearest(crate::path!["spec", "flows", name.as_str(), "expect", row])
-                    .head()
+                    .head_span()
             };
             let unreached =
                 Diagnostic::error(format!("no case reaches this row of the flow `{name}`"));
             sink.push(match taken {
                 Some(earlier) => unreached
                     .at(head(index), "never used")
-                    .and(head(earlier), "this row matches first"),
+                    .with_related(head(earlier), "this row matches first"),
                 None => unreached.at(head(index), "no case has these values"),
             });
         }
         for (index, row) in flow.expect.iter().enumerate() {
             let cases = || {
-                let all = combinations.iter().zip(&all);
-                all.filter_map(|(case, rows)| (rows[at] == Some(index)).then_some(&case.values))
+                let all = combinations.iter().zip(&rows_by_case);
+                all.filter_map(|(case, rows)| {
+                    (rows[flow_index] == Some(index)).then_some(&case.values)
+                })
             };
             for (position, id) in row.covers.iter().enumerate() {
                 let Some(fact) = spec.facts.get(id) else {
                     continue;
                 };
-                if cases().next().is_some() && !cases().any(|case| selects(&fact.when, case)) {
+                if cases().next().is_some() && !cases().any(|case| matches_values(&fact.when, case))
+                {
                     let facts = tree.nearest(crate::path!["spec", "facts", id.as_str()]);
                     let path = crate::path![
                         "spec",
@@ -101,8 +107,8 @@ pub(super) fn rows(
                             "the fact `{id}` is of none of this row's cases"
                         ))
                         .at(tree.nearest(path).span, "covered here")
-                        .and(
-                            facts.key_span("when").unwrap_or(facts.head()),
+                        .with_related(
+                            facts.key_span("when").unwrap_or(facts.head_span()),
                             "of these cases",
                         ),
                     );
@@ -117,10 +123,10 @@ pub(super) fn rows(
             .filter_map(|(name, row)| Some((name, row?)))
             .collect()
     };
-    all.into_iter().map(named).collect()
+    rows_by_case.into_iter().map(named).collect()
 }
 
-fn without_row(
+fn missing_row(
     tree: &Tree,
     lab: &str,
     flow: &str,
@@ -145,17 +151,17 @@ fn without_row(
     let flow = tree.nearest(crate::path!["spec", "flows", flow]);
     Diagnostic::error(message)
         .at(
-            flow.key_span("expect").unwrap_or(flow.head()),
+            flow.key_span("expect").unwrap_or(flow.head_span()),
             "no row matches",
         )
-        .help(format!("add a row with `when: {{{}}}`", when.join(", ")))
+        .with_help(format!("add a row with `when: {{{}}}`", when.join(", ")))
 }
 
 /// Returns the lab of a case with its flows expanded, its tree, and the index of the generated row
 /// in `expect`.
 ///
 /// The generated row joins the row `row` of the lab, if any, with the given rows of the flows.
-pub(super) fn case(
+pub(super) fn expand_flows(
     spec: &LabSpec,
     tree: &Tree,
     row: Option<usize>,
@@ -177,14 +183,14 @@ pub(super) fn case(
             joined.expected.probes.insert(name.clone(), expectation);
         }
     }
-    let at = spec.expect.len();
+    let row_index = spec.expect.len();
     spec.expect.push(joined);
-    (spec, joined_tree(tree, row, rows), at)
+    (spec, expand_flows_tree(tree, row, rows), row_index)
 }
 
 /// Expands the flows in the lab's tree, so that later diagnostics point at the source of each
 /// value.
-fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
+fn expand_flows_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     let written = tree.nearest(crate::path!["spec", "flows"]);
     let flows = written.as_map();
     let entries = |take: &dyn Fn(&str, &Tree) -> Option<Tree>| -> Vec<(Arc<str>, Entry)> {
@@ -202,16 +208,21 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     };
     let probes = entries(&|name, flow| {
         let row = row_of(name, flow)?;
-        let own = row
+        let connections = row
             .as_map()
             .and_then(|row| row.get_key_value("connections"));
-        let own = own.map(|(key, entry)| (Arc::clone(key), entry.clone()));
-        let flow = without(flow, &["expect"]);
-        Some(with(Some(&flow), flow.span, own.into_iter().collect()))
+        let connections = connections.map(|(key, entry)| (Arc::clone(key), entry.clone()));
+        let flow = without_keys(flow, &["expect"]);
+        Some(with_entries(
+            Some(&flow),
+            flow.span,
+            connections.into_iter().collect(),
+        ))
     });
-    let expected = entries(&|name, flow| Some(without(&row_of(name, flow)?, &NO_EXPECTATION)));
+    let expected =
+        entries(&|name, flow| Some(without_keys(&row_of(name, flow)?, &NON_EXPECTATION_KEYS)));
     let base = row.and_then(|row| tree.at(crate::path!["spec", "expect", row]));
-    let joined = with(base, written.span, expected);
+    let joined = with_entries(base, written.span, expected);
     let spec = tree.nearest(crate::path!["spec"]);
     let mut list: Vec<Tree> = spec
         .get("expect")
@@ -221,13 +232,13 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     list.push(joined);
     let place = |key: &str| {
         spec.key_span(key)
-            .unwrap_or_else(|| spec.key_span("flows").unwrap_or(spec.head()))
+            .unwrap_or_else(|| spec.key_span("flows").unwrap_or(spec.head_span()))
     };
     let span = spec
         .get("expect")
         .map_or(written.span, |expect| expect.span);
-    let probes = with(spec.get("probes"), written.span, probes);
-    let spec = with(
+    let probes = with_entries(spec.get("probes"), written.span, probes);
+    let spec = with_entries(
         Some(spec),
         spec.span,
         vec![
@@ -250,8 +261,8 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
             ),
         ],
     );
-    let key = tree.key_span("spec").unwrap_or(tree.head());
-    with(
+    let key = tree.key_span("spec").unwrap_or(tree.head_span());
+    with_entries(
         Some(tree),
         tree.span,
         vec![("spec".into(), Entry { key, value: spec })],
@@ -259,7 +270,7 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
 }
 
 /// Returns a map with added entries. An added entry replaces an entry with the same key.
-fn with(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tree {
+fn with_entries(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tree {
     let mut map: Map = tree.and_then(Tree::as_map).cloned().unwrap_or_default();
     map.extend(entries);
     Tree {
@@ -269,7 +280,7 @@ fn with(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tre
 }
 
 /// Returns a map without some of its keys. A tree that is not a map stays as is.
-fn without(tree: &Tree, keys: &[&str]) -> Tree {
+fn without_keys(tree: &Tree, keys: &[&str]) -> Tree {
     let Some(map) = tree.as_map() else {
         return tree.clone();
     };

@@ -11,7 +11,7 @@ use super::reference::{DocumentRef, ObjectKind};
 use super::tree::{Entry, Map, Tree, Value};
 
 /// Fields of the lab that affect probes, expectations or documentation, but not the cluster.
-const BESIDE: [&str; 10] = [
+const NON_CLUSTER_FIELDS: [&str; 10] = [
     "about",
     "axes",
     "claims",
@@ -26,72 +26,72 @@ const BESIDE: [&str; 10] = [
 
 /// A difference between two cases: one field of the lab, or all differing fields of one object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct DocumentDiff {
     /// Document that differs.
     pub document: DocumentRef,
     /// Fields that differ, with both values.
-    pub fields: Vec<Field>,
+    pub fields: Vec<FieldDiff>,
 }
 
 /// A field of a document that differs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub struct FieldDiff {
     /// Keys from the document's root to the field.
     pub path: Vec<String>,
     /// Value in the first case, `None` if absent.
     pub one: Option<Tree>,
     /// Value in the second case, `None` if absent.
-    pub other: Option<Tree>,
+    pub second: Option<Tree>,
 }
 
 impl Case {
     /// Returns the differences between two cases. Each field of the lab is a separate difference.
     /// All fields of an object are one difference.
     #[must_use]
-    pub fn differs(&self, other: &Self) -> Vec<Said> {
-        let mut all = Vec::new();
+    pub fn diff(&self, other: &Self) -> Vec<DocumentDiff> {
+        let mut diffs = Vec::new();
         let spec = |case: &Self| case.lab_tree.get("spec").cloned();
         let mut fields = Vec::new();
-        compare(spec(self), spec(other), &mut Vec::new(), &mut fields);
-        let of_lab = fields.into_iter().filter(|field| {
+        diff_trees(spec(self), spec(other), &mut Vec::new(), &mut fields);
+        let lab_fields = fields.into_iter().filter(|field| {
             let first = field.path.first();
-            first.is_some_and(|key| !BESIDE.contains(&key.as_str()))
+            first.is_some_and(|key| !NON_CLUSTER_FIELDS.contains(&key.as_str()))
         });
-        all.extend(of_lab.map(|field| Said {
+        diffs.extend(lab_fields.map(|field| DocumentDiff {
             document: DocumentRef::Lab,
             fields: vec![field],
         }));
-        for document in documents(&self.objects, &other.objects) {
+        for document in written_documents(&self.objects, &other.objects) {
             let trees = [self, other].map(|case| case.objects.tree(&document).cloned());
             let [one, two] = trees;
             let mut fields = Vec::new();
-            compare(one, two, &mut Vec::new(), &mut fields);
+            diff_trees(one, two, &mut Vec::new(), &mut fields);
             if !fields.is_empty() {
-                all.push(Said { document, fields });
+                diffs.push(DocumentDiff { document, fields });
             }
         }
-        all
+        diffs
     }
 
     /// Returns this case with one difference taken from another case. `None` if the result is not a
     /// valid lab, or if the lab has flows: the change could alter the probes.
     #[must_use]
-    pub fn with(&self, other: &Self, said: &Said) -> Option<Self> {
+    pub fn with_diff(&self, other: &Self, diff: &DocumentDiff) -> Option<Self> {
         let mut case = self.clone();
-        if said.document != DocumentRef::Lab {
+        if diff.document != DocumentRef::Lab {
             let objects = Arc::make_mut(&mut case.objects);
-            taken(objects, &other.objects, &said.document);
+            replace_object(objects, &other.objects, &diff.document);
             return Some(case);
         }
         if !self.spec.flows.is_empty() {
             return None;
         }
         let mut tree = self.lab_tree.clone();
-        for field in &said.fields {
+        for field in &diff.fields {
             let path: Vec<&str> = std::iter::once("spec")
                 .chain(field.path.iter().map(String::as_str))
                 .collect();
-            tree = put(&tree, &path, field.other.as_ref())?;
+            tree = with_value(&tree, &path, field.second.as_ref())?;
         }
         let lab: Lab = strict(&tree).ok()?;
         let spec = LabSpec {
@@ -105,42 +105,50 @@ impl Case {
 }
 
 /// Returns the objects that either case has, without derived slices.
-fn documents(one: &Objects, other: &Objects) -> Vec<DocumentRef> {
-    fn names<T>(kind: ObjectKind, of: &[Object<T>], all: &mut Vec<DocumentRef>) {
-        for object in of.iter().filter(|object| object.tree.is_some()) {
+fn written_documents(first: &Objects, second: &Objects) -> Vec<DocumentRef> {
+    fn names<T>(kind: ObjectKind, objects: &[Object<T>], documents: &mut Vec<DocumentRef>) {
+        for object in objects.iter().filter(|object| object.tree.is_some()) {
             let document = DocumentRef::object(kind, &object.namespace, &object.name);
-            if !all.contains(&document) {
-                all.push(document);
+            if !documents.contains(&document) {
+                documents.push(document);
             }
         }
     }
-    let mut all = Vec::new();
-    for objects in [one, other] {
-        names(ObjectKind::Node, &objects.nodes, &mut all);
-        names(ObjectKind::Pod, &objects.pods, &mut all);
-        names(ObjectKind::Service, &objects.services, &mut all);
+    let mut documents = Vec::new();
+    for objects in [first, second] {
+        names(ObjectKind::Node, &objects.nodes, &mut documents);
+        names(ObjectKind::Pod, &objects.pods, &mut documents);
+        names(ObjectKind::Service, &objects.services, &mut documents);
         names(
             ObjectKind::EndpointSlice,
             &objects.endpoint_slices,
-            &mut all,
+            &mut documents,
         );
-        names(ObjectKind::ServiceCidr, &objects.service_cidrs, &mut all);
+        names(
+            ObjectKind::ServiceCidr,
+            &objects.service_cidrs,
+            &mut documents,
+        );
     }
-    all
+    documents
 }
 
 /// Replaces an object, and the slices derived from it, by those of another case.
-fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
+fn replace_object(target: &mut Objects, other: &Objects, document: &DocumentRef) {
     fn swap<T: Clone>(
-        own: &mut Vec<Object<T>>,
+        target: &mut Vec<Object<T>>,
         other: &[Object<T>],
-        is: impl Fn(&Object<T>) -> bool,
+        is_match: impl Fn(&Object<T>) -> bool,
     ) {
-        let at = own.iter().position(&is).unwrap_or(own.len());
-        own.retain(|object| !is(object));
-        let theirs: Vec<Object<T>> = other.iter().filter(|object| is(object)).cloned().collect();
-        let at = at.min(own.len());
-        own.splice(at..at, theirs);
+        let index = target.iter().position(&is_match).unwrap_or(target.len());
+        target.retain(|object| !is_match(object));
+        let replacements: Vec<Object<T>> = other
+            .iter()
+            .filter(|object| is_match(object))
+            .cloned()
+            .collect();
+        let index = index.min(target.len());
+        target.splice(index..index, replacements);
     }
     let DocumentRef::Object {
         kind,
@@ -151,28 +159,32 @@ fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
         return;
     };
     match kind {
-        ObjectKind::Node => swap(&mut own.nodes, &other.nodes, |node| node.name == *name),
+        ObjectKind::Node => swap(&mut target.nodes, &other.nodes, |node| node.name == *name),
         ObjectKind::Pod => {
-            swap(&mut own.pods, &other.pods, |pod| {
+            swap(&mut target.pods, &other.pods, |pod| {
                 pod.namespace == *namespace && pod.name == *name
             });
             // Derived slices depend on the pods of their Kubernetes namespace.
-            swap(&mut own.endpoint_slices, &other.endpoint_slices, |slice| {
-                slice.namespace == *namespace && slice.tree.is_none()
-            });
+            swap(
+                &mut target.endpoint_slices,
+                &other.endpoint_slices,
+                |slice| slice.namespace == *namespace && slice.tree.is_none(),
+            );
         }
         ObjectKind::Service => {
-            swap(&mut own.services, &other.services, |service| {
+            swap(&mut target.services, &other.services, |service| {
                 service.namespace == *namespace && service.name == *name
             });
         }
         ObjectKind::EndpointSlice => {
-            swap(&mut own.endpoint_slices, &other.endpoint_slices, |slice| {
-                slice.namespace == *namespace && slice.name == *name
-            });
+            swap(
+                &mut target.endpoint_slices,
+                &other.endpoint_slices,
+                |slice| slice.namespace == *namespace && slice.name == *name,
+            );
         }
         ObjectKind::ServiceCidr => {
-            swap(&mut own.service_cidrs, &other.service_cidrs, |cidr| {
+            swap(&mut target.service_cidrs, &other.service_cidrs, |cidr| {
                 cidr.name == *name
             });
         }
@@ -180,47 +192,58 @@ fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
 }
 
 /// Appends the differences between two trees to `found`, recursively through maps.
-fn compare(one: Option<Tree>, other: Option<Tree>, way: &mut Vec<String>, found: &mut Vec<Field>) {
+fn diff_trees(
+    first: Option<Tree>,
+    second: Option<Tree>,
+    path: &mut Vec<String>,
+    fields: &mut Vec<FieldDiff>,
+) {
     let maps = (
-        one.as_ref().and_then(Tree::as_map),
-        other.as_ref().and_then(Tree::as_map),
+        first.as_ref().and_then(Tree::as_map),
+        second.as_ref().and_then(Tree::as_map),
     );
-    if let (Some(these), Some(those)) = maps {
-        let new = those.keys().filter(|key| !these.contains_key(*key));
-        for key in these.keys().chain(new) {
+    if let (Some(first_map), Some(second_map)) = maps {
+        let new = second_map
+            .keys()
+            .filter(|key| !first_map.contains_key(*key));
+        for key in first_map.keys().chain(new) {
             let value = |map: &Map| map.get(key).map(|entry| entry.value.clone());
-            way.push(key.to_string());
-            compare(value(these), value(those), way, found);
-            way.pop();
+            path.push(key.to_string());
+            diff_trees(value(first_map), value(second_map), path, fields);
+            path.pop();
         }
         return;
     }
-    let same = match (&one, &other) {
-        (Some(one), Some(other)) => means(one, other),
+    let same = match (&first, &second) {
+        (Some(one), Some(other)) => has_same_content(one, other),
         (None, None) => true,
         _ => false,
     };
     if !same {
-        found.push(Field {
-            path: way.clone(),
-            one,
-            other,
+        fields.push(FieldDiff {
+            path: path.clone(),
+            one: first,
+            second,
         });
     }
 }
 
 /// Whether two trees have the same content, regardless of their spans.
-fn means(one: &Tree, other: &Tree) -> bool {
-    match (&one.value, &other.value) {
+fn has_same_content(first: &Tree, second: &Tree) -> bool {
+    match (&first.value, &second.value) {
         (Value::Scalar(one), Value::Scalar(other)) => one == other,
         (Value::Sequence(one), Value::Sequence(other)) => {
-            one.len() == other.len() && one.iter().zip(other.iter()).all(|(a, b)| means(a, b))
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other.iter())
+                    .all(|(a, b)| has_same_content(a, b))
         }
         (Value::Map(one), Value::Map(other)) => {
             one.len() == other.len()
                 && one.iter().all(|(key, entry)| {
-                    let there = other.get(key);
-                    there.is_some_and(|there| means(&entry.value, &there.value))
+                    let counterpart = other.get(key);
+                    counterpart.is_some_and(|there| has_same_content(&entry.value, &there.value))
                 })
         }
         _ => false,
@@ -229,7 +252,7 @@ fn means(one: &Tree, other: &Tree) -> bool {
 
 /// Returns the tree with the value at a path replaced, or removed if `value` is `None`. Creates
 /// missing maps on the path. `None` if the path leads through a node that is not a map.
-fn put(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
+fn with_value(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
     let Some((key, rest)) = path.split_first() else {
         return value.cloned();
     };
@@ -243,7 +266,7 @@ fn put(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
         span,
         value: Value::Map(Arc::default()),
     });
-    match put(&below, rest, value) {
+    match with_value(&below, rest, value) {
         Some(below) => {
             let known = map.get(*key).map_or(span, |entry| entry.key);
             let entry = Entry {
@@ -266,17 +289,17 @@ fn put(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
 impl Tree {
     /// Renders the tree on one line in YAML flow style.
     #[must_use]
-    pub fn in_line(&self) -> String {
+    pub fn to_flow_style(&self) -> String {
         match &self.value {
             Value::Scalar(scalar) => scalar.text.to_string(),
             Value::Sequence(all) => {
-                let each: Vec<String> = all.iter().map(Self::in_line).collect();
+                let each: Vec<String> = all.iter().map(Self::to_flow_style).collect();
                 format!("[{}]", each.join(", "))
             }
             Value::Map(map) => {
                 let each = map.iter();
                 let each: Vec<String> = each
-                    .map(|(key, entry)| format!("{key}: {}", entry.value.in_line()))
+                    .map(|(key, entry)| format!("{key}: {}", entry.value.to_flow_style()))
                     .collect();
                 format!("{{{}}}", each.join(", "))
             }
@@ -316,42 +339,42 @@ spec:
     fn cases() -> Vec<Case> {
         let (_, objects) = OBJECTS.split_once("---\n").expect("objects");
         let text = format!("{LAB}---\n{objects}");
-        let sources = Sources::new(vec![Source::of_text("lab.yaml".to_owned(), text)]);
+        let sources = Sources::new(vec![Source::from_text("lab.yaml".to_owned(), text)]);
         let (scenario, _) = Scenario::load(&sources).expect("a lab");
         scenario.cases().to_vec()
     }
 
     #[test]
-    fn fields_of_the_lab_differ_by_themselves_and_those_of_an_object_together() {
+    fn lab_diff_is_per_field_object_diff_is_per_object() {
         let cases = cases();
-        let told: Vec<String> = cases[0]
-            .differs(&cases[1])
+        let lines: Vec<String> = cases[0]
+            .diff(&cases[1])
             .iter()
-            .flat_map(|said| {
-                said.fields.iter().map(move |field| {
-                    let there = |tree: &Option<Tree>| tree.as_ref().map(Tree::in_line);
+            .flat_map(|diff| {
+                diff.fields.iter().map(move |field| {
+                    let render = |tree: &Option<Tree>| tree.as_ref().map(Tree::to_flow_style);
                     format!(
                         "{} {}: {:?} {:?}",
-                        said.document,
+                        diff.document,
                         field.path.join("."),
-                        there(&field.one),
-                        there(&field.other)
+                        render(&field.one),
+                        render(&field.second)
                     )
                 })
             })
             .collect();
-        insta::assert_snapshot!(told.join("\n"));
-        assert!(cases[0].differs(&cases[0]).is_empty());
+        insta::assert_snapshot!(lines.join("\n"));
+        assert!(cases[0].diff(&cases[0]).is_empty());
     }
 
     #[test]
-    fn with_all_that_differs_one_case_is_the_other() {
+    fn case_with_all_diffs_equals_other_case() {
         let cases = cases();
         let mut case = cases[0].clone();
-        for said in cases[0].differs(&cases[1]) {
-            case = case.with(&cases[1], &said).expect("a case");
+        for diff in cases[0].diff(&cases[1]) {
+            case = case.with_diff(&cases[1], &diff).expect("a case");
         }
-        assert!(case.differs(&cases[1]).is_empty());
+        assert!(case.diff(&cases[1]).is_empty());
         assert_eq!(case.spec.kube_proxy, cases[1].spec.kube_proxy);
         let names = |case: &Case| {
             let slices = case.objects.endpoint_slices.iter();
@@ -360,9 +383,9 @@ spec:
         };
         assert_eq!(names(&case), names(&cases[1]));
         // The reverse differences restore the original case.
-        for said in cases[1].differs(&cases[0]) {
-            case = case.with(&cases[0], &said).expect("a case");
+        for diff in cases[1].diff(&cases[0]) {
+            case = case.with_diff(&cases[0], &diff).expect("a case");
         }
-        assert!(case.differs(&cases[0]).is_empty());
+        assert!(case.diff(&cases[0]).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use super::lab::{API_VERSION, KIND};
 use super::reference::{DocumentRef, ObjectKind};
 use super::sink::Sink;
-use super::tree::{Entry, Scalar, Tree, Value, shortened};
+use super::tree::{Entry, Scalar, Tree, Value, shorten};
 use super::v1beta1;
 use super::yaml;
 use svclab_diagnostic::Diagnostic;
@@ -27,12 +27,12 @@ pub(super) struct Documents {
     /// Number of other objects, by kind.
     pub ignored: BTreeMap<String, usize>,
     /// Objects of kinds that svclab does not model.
-    pub others: Vec<Other>,
+    pub unmodelled: Vec<UnmodelledObject>,
 }
 
 /// Object of a kind that svclab does not model.
 #[derive(Debug, Clone)]
-pub(super) struct Other {
+pub(super) struct UnmodelledObject {
     /// Value of `kind`.
     pub kind: String,
     /// API group, empty for the core group.
@@ -49,7 +49,7 @@ impl Documents {
             match yaml::parse(source, file) {
                 Ok(trees) => {
                     for tree in &trees {
-                        documents.take(tree, sink);
+                        documents.add_document(tree, sink);
                     }
                 }
                 Err(error) => sink.push(error.into()),
@@ -61,13 +61,18 @@ impl Documents {
     /// Classifies and adds a document. Items of a `List` are added recursively.
     ///
     /// A document with an invalid identity is reported to `diagnostics` and skipped.
-    pub fn take(&mut self, tree: &Tree, diagnostics: &mut Sink) {
-        self.take_as(tree, None, diagnostics);
+    pub fn add_document(&mut self, tree: &Tree, diagnostics: &mut Sink) {
+        self.add_document_as(tree, None, diagnostics);
     }
 
     /// Adds a document like [`Documents::take`]. `listed_as` is the kind of items in a typed list
     /// such as `PodList`: the API omits `kind` from those items.
-    fn take_as(&mut self, tree: &Tree, listed_as: Option<ObjectKind>, diagnostics: &mut Sink) {
+    fn add_document_as(
+        &mut self,
+        tree: &Tree,
+        listed_as: Option<ObjectKind>,
+        diagnostics: &mut Sink,
+    ) {
         if tree.as_map().is_none() {
             diagnostics.push(
                 Diagnostic::error(format!("a document must be a map, found {tree}"))
@@ -75,11 +80,11 @@ impl Documents {
             );
             return;
         }
-        let (kind, version) = match (word(tree, "kind"), word(tree, "apiVersion")) {
+        let (kind, version) = match (string_field(tree, "kind"), string_field(tree, "apiVersion")) {
             (Ok(Some(kind)), Ok(Some(version))) => (kind, version),
             (Ok(None), Ok(None)) if listed_as.is_some() => {
                 if let Some(kind) = listed_as {
-                    self.add(kind, tree.clone(), diagnostics);
+                    self.add_modelled(kind, tree.clone(), diagnostics);
                 }
                 return;
             }
@@ -95,13 +100,13 @@ impl Documents {
                 } else {
                     format!("this document has no `{missing}`")
                 };
-                let at = near
+                let span = near
                     .and_then(|key| tree.key_span(key))
-                    .unwrap_or(tree.head());
+                    .unwrap_or(tree.head_span());
                 diagnostics.push(
                     Diagnostic::error(message)
-                        .at(at, "")
-                        .maybe_help(near.map(|_| format!("did you mean `{missing}`?"))),
+                        .at(span, "")
+                        .with_optional_help(near.map(|_| format!("did you mean `{missing}`?"))),
                 );
                 return;
             }
@@ -110,10 +115,10 @@ impl Documents {
                 return;
             }
         };
-        self.sort(tree, kind, version, diagnostics);
+        self.classify(tree, kind, version, diagnostics);
     }
 
-    fn sort(
+    fn classify(
         &mut self,
         tree: &Tree,
         (kind, kind_at): (&str, Span),
@@ -126,32 +131,32 @@ impl Documents {
                 diagnostics.push(
                     Diagnostic::error(format!("a lab of `apiVersion: {version}` is not known"))
                         .at(version_at, "not known")
-                        .help(format!("write `apiVersion: {API_VERSION}`")),
+                        .with_help(format!("write `apiVersion: {API_VERSION}`")),
                 );
             } else if kind != KIND {
                 diagnostics.push(
                     Diagnostic::error(format!("{API_VERSION} has no kind `{kind}`"))
                         .at(kind_at, "not known")
-                        .help(format!("write `kind: {KIND}`")),
+                        .with_help(format!("write `kind: {KIND}`")),
                 );
             } else {
                 self.labs.push(tree.clone());
             }
             return;
         }
-        if let Some(of) = kind.strip_suffix("List") {
-            let listed = ObjectKind::named(of).filter(|listed| listed.group() == group);
-            if (of.is_empty() && version == "v1") || listed.is_some() {
+        if let Some(item_kind) = kind.strip_suffix("List") {
+            let listed = ObjectKind::from_name(item_kind).filter(|listed| listed.group() == group);
+            if (item_kind.is_empty() && version == "v1") || listed.is_some() {
                 match tree.get("items") {
                     Some(items) if !items.is_null() => match items.as_sequence() {
                         Some(items) => {
                             for item in items {
-                                self.take_as(item, listed, diagnostics);
+                                self.add_document_as(item, listed, diagnostics);
                             }
                         }
                         None => diagnostics.push(
                             Diagnostic::error(format!("expected a list, found {items}"))
-                                .at(items.head(), "expected a list"),
+                                .at(items.head_span(), "expected a list"),
                         ),
                     },
                     _ => {}
@@ -159,25 +164,25 @@ impl Documents {
                 return;
             }
         }
-        match ObjectKind::named(kind).filter(|kind| kind.group() == group) {
+        match ObjectKind::from_name(kind).filter(|kind| kind.group() == group) {
             Some(ObjectKind::EndpointSlice) if version == v1beta1::API_VERSION => {
-                self.add(
+                self.add_modelled(
                     ObjectKind::EndpointSlice,
-                    v1beta1::upgraded(tree),
+                    v1beta1::upgrade_slice(tree),
                     diagnostics,
                 );
             }
             // Both versions have the same fields.
             Some(known @ ObjectKind::ServiceCidr) if version == "networking.k8s.io/v1beta1" => {
-                self.add(known, tree.clone(), diagnostics);
+                self.add_modelled(known, tree.clone(), diagnostics);
             }
             Some(known) if known.api_version() == version => {
-                self.add(known, tree.clone(), diagnostics);
+                self.add_modelled(known, tree.clone(), diagnostics);
             }
             Some(known) => diagnostics.push(
                 Diagnostic::error(format!("a {known} of `apiVersion: {version}` is not known"))
                     .at(version_at, "not known")
-                    .help(format!(
+                    .with_help(format!(
                         "svclab reads `apiVersion: {}`",
                         known.api_version()
                     )),
@@ -186,17 +191,17 @@ impl Documents {
                 let items = tree.get("items").and_then(Tree::as_sequence);
                 if let (Some(kind), Some(items)) = (kind.strip_suffix("List"), items) {
                     for item in items {
-                        self.leave_out(kind, group, item);
+                        self.add_unmodelled(kind, group, item);
                     }
                     return;
                 }
-                self.leave_out(kind, group, tree);
+                self.add_unmodelled(kind, group, tree);
                 let ours = ObjectKind::ALL.map(ObjectKind::name);
                 if let Some(help) = did_you_mean(kind, ours.into_iter().chain([KIND])) {
                     diagnostics.push(
                         Diagnostic::warning(format!("an object of kind `{kind}` is ignored"))
                             .at(kind_at, "svclab does not read this kind")
-                            .help(help),
+                            .with_help(help),
                     );
                 }
             }
@@ -204,17 +209,17 @@ impl Documents {
     }
 
     /// Adds an object of a kind that svclab does not model.
-    fn leave_out(&mut self, kind: &str, group: &str, tree: &Tree) {
+    fn add_unmodelled(&mut self, kind: &str, group: &str, tree: &Tree) {
         *self.ignored.entry(kind.to_owned()).or_default() += 1;
-        self.others.push(Other {
+        self.unmodelled.push(UnmodelledObject {
             kind: kind.to_owned(),
             group: group.to_owned(),
-            tree: without_controls(tree).map_or_else(|| tree.clone(), |(safe, _)| safe),
+            tree: sanitize(tree).map_or_else(|| tree.clone(), |(safe, _)| safe),
         });
     }
 
-    fn add(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Sink) {
-        let tree = match without_controls(&tree) {
+    fn add_modelled(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Sink) {
+        let tree = match sanitize(&tree) {
             None => tree,
             Some((safe, at)) => {
                 diagnostics.push(
@@ -237,7 +242,7 @@ impl Documents {
             diagnostics.push(
                 Diagnostic::error(format!("there are two objects {reference}"))
                     .at(name_span(&tree), "again here")
-                    .and(name_span(first), "first here"),
+                    .with_related(name_span(first), "first here"),
             );
             return;
         }
@@ -247,32 +252,34 @@ impl Documents {
 
 /// Replaces the control characters of a tree. Returns the new tree and the span of the first
 /// control character, or `None` if there are none.
-fn without_controls(tree: &Tree) -> Option<(Tree, Span)> {
-    let at = first_control(tree)?;
-    Some((replaced(tree), at))
+fn sanitize(tree: &Tree) -> Option<(Tree, Span)> {
+    let span = first_control(tree)?;
+    Some((replace_controls(tree), span))
 }
 
 fn first_control(tree: &Tree) -> Option<Span> {
-    let odd = |text: &str, at| has_control(text).then_some(at);
+    let span_if_control = |text: &str, at| has_control(text).then_some(at);
     match &tree.value {
-        Value::Scalar(scalar) => odd(&scalar.text, tree.span),
+        Value::Scalar(scalar) => span_if_control(&scalar.text, tree.span),
         Value::Sequence(items) => items.iter().find_map(first_control),
-        Value::Map(map) => map
-            .iter()
-            .find_map(|(key, entry)| odd(key, entry.key).or_else(|| first_control(&entry.value))),
+        Value::Map(map) => map.iter().find_map(|(key, entry)| {
+            span_if_control(key, entry.key).or_else(|| first_control(&entry.value))
+        }),
     }
 }
 
-fn replaced(tree: &Tree) -> Tree {
+fn replace_controls(tree: &Tree) -> Tree {
     let value = match &tree.value {
         Value::Scalar(scalar) => Value::Scalar(Scalar {
             text: printable(&scalar.text).into(),
             kind: scalar.kind,
         }),
-        Value::Sequence(items) => Value::Sequence(Arc::new(items.iter().map(replaced).collect())),
+        Value::Sequence(items) => {
+            Value::Sequence(Arc::new(items.iter().map(replace_controls).collect()))
+        }
         Value::Map(map) => {
             let entries = map.iter().map(|(key, entry)| {
-                let value = replaced(&entry.value);
+                let value = replace_controls(&entry.value);
                 let key_at = entry.key;
                 (printable(key).into(), Entry { key: key_at, value })
             });
@@ -289,7 +296,7 @@ fn replaced(tree: &Tree) -> Tree {
 pub(super) fn name_span(tree: &Tree) -> Span {
     tree.get("metadata")
         .and_then(|metadata| metadata.get("name"))
-        .map_or(tree.head(), |name| name.span)
+        .map_or(tree.head_span(), |name| name.span)
 }
 
 /// Returns the reference and tree of an object that a patch adds.
@@ -298,10 +305,10 @@ pub(super) fn name_span(tree: &Tree) -> Span {
 ///
 /// Returns a diagnostic if svclab does not model the kind, or if the object's name is missing or
 /// invalid.
-pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
+pub(super) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
     let mut documents = Documents::default();
     let mut diagnostics = Sink::default();
-    documents.take(tree, &mut diagnostics);
+    documents.add_document(tree, &mut diagnostics);
     if let Some(diagnostic) = diagnostics.first() {
         return Err(Diagnostic {
             severity: svclab_diagnostic::Severity::Error,
@@ -313,7 +320,7 @@ pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
         (Some(object), None) => Ok(object),
         _ => Err(
             Diagnostic::error("`add` needs one object of a kind svclab reads").at(
-                tree.head(),
+                tree.head_span(),
                 "expected a Node, Pod, Service or EndpointSlice",
             ),
         ),
@@ -330,7 +337,7 @@ pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
     let Some(metadata) = tree.get("metadata").filter(|metadata| !metadata.is_null()) else {
         return Err(
             Diagnostic::error(format!("this {kind} has no `metadata.name`"))
-                .at(tree.head(), "`metadata` is missing here"),
+                .at(tree.head_span(), "`metadata` is missing here"),
         );
     };
     if metadata.as_map().is_none() {
@@ -339,17 +346,17 @@ pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
                 .at(metadata.span, "expected `name`, `namespace`, …"),
         );
     }
-    let Some((name, at)) = word(metadata, "name")? else {
-        let at = tree.key_span("metadata").unwrap_or(tree.head());
+    let Some((name, span)) = string_field(metadata, "name")? else {
+        let span = tree.key_span("metadata").unwrap_or(tree.head_span());
         return Err(
             Diagnostic::error(format!("this {kind} has no `metadata.name`"))
-                .at(at, "`name` is missing here"),
+                .at(span, "`name` is missing here"),
         );
     };
-    proper_name(name, at)?;
-    let namespace = match word(metadata, "namespace")? {
+    check_object_name(name, span)?;
+    let namespace = match string_field(metadata, "namespace")? {
         Some((namespace, at)) if kind.is_namespaced() => {
-            proper_name(namespace, at)?;
+            check_object_name(namespace, at)?;
             namespace
         }
         _ => "default",
@@ -358,7 +365,7 @@ pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
 }
 
 /// Returns the string at `key`, `None` if the key is absent or null.
-fn word<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagnostic> {
+fn string_field<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagnostic> {
     match tree.get(key) {
         None => Ok(None),
         Some(value) if value.is_null() => Ok(None),
@@ -366,15 +373,15 @@ fn word<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagno
             Some(text) => Ok(Some((text, value.span))),
             None => Err(
                 Diagnostic::error(format!("expected a string, found {value}"))
-                    .at(value.head(), "expected a string")
-                    .maybe_help(quoted(value)),
+                    .at(value.head_span(), "expected a string")
+                    .with_optional_help(quote_help(value)),
             ),
         },
     }
 }
 
 /// Returns the help `quote it`, `None` for a tree that is not a scalar.
-fn quoted(value: &Tree) -> Option<String> {
+fn quote_help(value: &Tree) -> Option<String> {
     match &value.value {
         super::tree::Value::Scalar(scalar) => Some(format!("quote it: \"{}\"", scalar.text)),
         _ => None,
@@ -393,14 +400,14 @@ pub(super) fn is_label(label: &str) -> bool {
 
 /// Checks that a name is an RFC 1123 subdomain, as Kubernetes requires
 /// (`apimachinery/pkg/util/validation`).
-fn proper_name(name: &str, at: Span) -> Result<(), Diagnostic> {
+fn check_object_name(name: &str, span: Span) -> Result<(), Diagnostic> {
     if name.len() <= 253 && name.split('.').all(is_label) {
         return Ok(());
     }
-    let name = shortened(name);
+    let name = shorten(name);
     Err(
         Diagnostic::error(format!("{name} is no name Kubernetes takes"))
-            .at(at, "")
-            .help("names are of lower-case letters, digits, `-` and `.`, up to 253"),
+            .at(span, "")
+            .with_help("names are of lower-case letters, digits, `-` and `.`, up to 253"),
     )
 }

@@ -4,20 +4,20 @@
 use std::time::Duration;
 
 /// Shortest accepted duration: 1 ms.
-pub const SHORTEST: Duration = Duration::from_millis(1);
+pub const MIN_DURATION: Duration = Duration::from_millis(1);
 
 /// Longest accepted duration: 1 h.
-pub const LONGEST: Duration = Duration::from_hours(1);
+pub const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// Error of parsing a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text is not a duration.
     #[error("`{0}` is not a duration; write for example 3s or 500ms")]
-    Form(String),
+    InvalidFormat(String),
     /// The duration is out of bounds.
     #[error("`{0}` is not between 1ms and 1h; write for example 3s or 500ms")]
-    Bounds(String),
+    OutOfBounds(String),
 }
 
 /// Parses a duration such as `3s` or `1m 30s`, from 1 ms to 1 h.
@@ -27,10 +27,10 @@ pub enum DurationError {
 /// Returns an error if the text is not a duration, or if the duration is out of bounds.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let Unbounded(duration) = text.parse()?;
-    if (SHORTEST..=LONGEST).contains(&duration) {
+    if (MIN_DURATION..=MAX_DURATION).contains(&duration) {
         Ok(duration)
     } else {
-        Err(DurationError::Bounds(text.to_owned()))
+        Err(DurationError::OutOfBounds(text.to_owned()))
     }
 }
 
@@ -55,7 +55,7 @@ impl std::str::FromStr for Unbounded {
         let duration = humantime::parse_duration(text);
         duration
             .map(Self)
-            .map_err(|_| DurationError::Form(text.to_owned()))
+            .map_err(|_| DurationError::InvalidFormat(text.to_owned()))
     }
 }
 
@@ -67,8 +67,9 @@ mod tests {
     fn duration_out_of_bounds_is_refused() {
         for text in ["0s", "999us", "1h 1ns", "400000000000y", "0"] {
             let error = parse(text).map_err(|error| error.to_string());
-            let told = format!("`{text}` is not between 1ms and 1h; write for example 3s or 500ms");
-            assert_eq!(error, Err(told));
+            let message =
+                format!("`{text}` is not between 1ms and 1h; write for example 3s or 500ms");
+            assert_eq!(error, Err(message));
         }
         for text in ["1ms", "1h", "60m", "59m 60s", "3s"] {
             assert!(parse(text).is_ok(), "{text}");
@@ -80,8 +81,8 @@ mod tests {
         // The parser itself refuses numbers that overflow a duration.
         for text in ["soon", "3", "99999999999999999999y"] {
             let error = parse(text).map_err(|error| error.to_string());
-            let told = format!("`{text}` is not a duration; write for example 3s or 500ms");
-            assert_eq!(error, Err(told));
+            let message = format!("`{text}` is not a duration; write for example 3s or 500ms");
+            assert_eq!(error, Err(message));
         }
     }
 }

@@ -23,7 +23,7 @@ use k8s_openapi::api::discovery::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::defaults::family;
+use super::defaults::family_name;
 
 /// Label with the name of the service that a slice belongs to.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -36,7 +36,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Maximum number of endpoints in one slice of the controller (default of
 /// `--max-endpoints-per-slice`).
-const PER_SLICE: usize = 100;
+const MAX_ENDPOINTS_PER_SLICE: usize = 100;
 
 /// Pods by label, for a fast selection among thousands of pods.
 pub(super) struct PodIndex<'o> {
@@ -47,7 +47,7 @@ impl<'o> PodIndex<'o> {
     /// Indexes the pods that can be endpoints.
     pub fn new(pods: impl Iterator<Item = &'o Pod>) -> Self {
         let mut by_label: HashMap<_, Vec<&Pod>> = HashMap::new();
-        for pod in pods.filter(|pod| may_be_endpoint(pod)) {
+        for pod in pods.filter(|pod| can_be_endpoint(pod)) {
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
             for (key, value) in pod.metadata.labels.iter().flatten() {
                 let label = (namespace, key.as_str(), value.as_str());
@@ -59,17 +59,17 @@ impl<'o> PodIndex<'o> {
 
     /// Returns the pods of a Kubernetes namespace with all of these labels; no pods if `labels` is
     /// empty.
-    fn selected(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&'o Pod> {
+    fn select(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&'o Pod> {
         let with_each = labels.iter().map(|(key, value)| {
             let label = (namespace, key.as_str(), value.as_str());
             self.by_label.get(&label).map_or(&[][..], Vec::as_slice)
         });
         let fewest = with_each.min_by_key(|pods| pods.len());
         let has_all = |pod: &&&Pod| {
-            let own = pod.metadata.labels.as_ref();
+            let pod_labels = pod.metadata.labels.as_ref();
             labels
                 .iter()
-                .all(|(key, value)| own.and_then(|own| own.get(key)) == Some(value))
+                .all(|(key, value)| pod_labels.and_then(|own| own.get(key)) == Some(value))
         };
         fewest
             .into_iter()
@@ -85,7 +85,7 @@ impl<'o> PodIndex<'o> {
 ///
 /// The slices of an address family are grouped by ports. Ports differ between pods if a
 /// `targetPort` is a name that the pods give to different numbers.
-pub(super) fn derived(
+pub(super) fn derive_slices(
     service: &Service,
     pods: &PodIndex<'_>,
     nodes: &BTreeMap<&str, &Node>,
@@ -100,7 +100,7 @@ pub(super) fn derived(
         return Vec::new();
     }
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-    let selected = pods.selected(namespace, selector);
+    let selected = pods.select(namespace, selector);
     let publish = spec.publish_not_ready_addresses == Some(true);
     let mut slices = Vec::new();
     for address_type in address_types(service) {
@@ -110,19 +110,19 @@ pub(super) fn derived(
             if node.is_none() && !publish {
                 continue;
             }
-            let Some(endpoint) = endpoint(pod, node, service, address_type) else {
+            let Some(endpoint) = build_endpoint(pod, node, service, address_type) else {
                 continue;
             };
-            let ports = ports(service, pod);
+            let ports = endpoint_ports(service, pod);
             let (_, endpoints) = groups
                 .entry(port_key(&ports))
                 .or_insert_with(|| (ports, Vec::new()));
             endpoints.push(endpoint);
         }
         for (ports, endpoints) in groups.into_values() {
-            for chunk in endpoints.chunks(PER_SLICE) {
+            for chunk in endpoints.chunks(MAX_ENDPOINTS_PER_SLICE) {
                 let number = slices.len() + 1;
-                slices.push(slice(service, address_type, number, &ports, chunk));
+                slices.push(build_slice(service, address_type, number, &ports, chunk));
             }
         }
     }
@@ -139,7 +139,7 @@ fn port_key(ports: &[EndpointPort]) -> PortKey {
         .collect()
 }
 
-fn slice(
+fn build_slice(
     service: &Service,
     address_type: &str,
     number: usize,
@@ -181,7 +181,7 @@ fn address_types(service: &Service) -> Vec<&'static str> {
     }
     match spec.and_then(|spec| spec.cluster_ip.as_deref()) {
         Some(ip) if !ip.is_empty() && ip != "None" => match ip.parse() {
-            Ok(ip) => vec![family(ip)],
+            Ok(ip) => vec![family_name(ip)],
             Err(_) => vec!["IPv4"],
         },
         _ => vec!["IPv4", "IPv6"],
@@ -189,7 +189,7 @@ fn address_types(service: &Service) -> Vec<&'static str> {
 }
 
 /// Whether a pod can be an endpoint: it has an address and has not ended.
-fn may_be_endpoint(pod: &Pod) -> bool {
+fn can_be_endpoint(pod: &Pod) -> bool {
     !has_ended(pod) && pod_ips(pod).next().is_some()
 }
 
@@ -203,7 +203,7 @@ pub fn has_ended(pod: &Pod) -> bool {
 
 /// Returns the containers that serve while a pod runs. Init containers with `restartPolicy: Always`
 /// are sidecars and keep running.
-fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
+fn serving_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let sidecars = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     pod.spec.iter().flat_map(move |spec| {
         let init = spec.init_containers.iter().flatten().filter(sidecars);
@@ -214,7 +214,7 @@ fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
 /// Returns the ports that a pod's containers declare, with their protocols. A pod that declares no
 /// ports may serve any port.
 pub fn declared_ports(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
-    let ports = running(pod).flat_map(|container| container.ports.iter().flatten());
+    let ports = serving_containers(pod).flat_map(|container| container.ports.iter().flatten());
     ports.map(|port| {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
         (port.container_port, protocol)
@@ -250,14 +250,14 @@ pub fn is_ready(pod: &Pod) -> bool {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn endpoint(
+fn build_endpoint(
     pod: &Pod,
     node: Option<&Node>,
     service: &Service,
     address_type: &str,
 ) -> Option<Endpoint> {
     let addresses: Vec<String> = pod_ips(pod)
-        .filter(|ip| family(*ip) == address_type)
+        .filter(|ip| family_name(*ip) == address_type)
         .map(|ip| ip.to_string())
         .collect();
     if addresses.is_empty() {
@@ -290,7 +290,7 @@ fn endpoint(
             uid: pod.metadata.uid.clone(),
             ..ObjectReference::default()
         }),
-        hints: hints(service, pod_node(pod), zone.as_deref()).filter(|_| ready),
+        hints: endpoint_hints(service, pod_node(pod), zone.as_deref()).filter(|_| ready),
         zone,
         ..Endpoint::default()
     })
@@ -299,7 +299,7 @@ fn endpoint(
 /// Whether the service requests zone hints in proportion to the CPUs of the zones. This overrides
 /// `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0 `utils.go`, `hintsEnabled`;
 /// `reconciler.go`, `reconcileByAddressType`.)
-pub(super) fn wants_proportional_hints(service: &Service) -> bool {
+pub(super) fn has_proportional_hints(service: &Service) -> bool {
     let annotations = service.metadata.annotations.as_ref();
     let value = |name: &str| annotations.and_then(|annotations| annotations.get(name));
     let mode = value("service.kubernetes.io/topology-aware-hints")
@@ -310,15 +310,19 @@ pub(super) fn wants_proportional_hints(service: &Service) -> bool {
 /// Returns the hints of a ready endpoint for `trafficDistribution`: its own zone, and with
 /// `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0 `reconciler.go`,
 /// `validTrafficDistribution`; `trafficdist/trafficdist.go`, `preferCloseHeuristic.update`.)
-fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
-    let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+fn endpoint_hints(
+    service: &Service,
+    node: Option<&str>,
+    zone: Option<&str>,
+) -> Option<EndpointHints> {
+    let distribution = service.spec.as_ref()?.traffic_distribution.as_deref()?;
     let zones = zone.map(|name| {
         vec![ForZone {
             name: name.to_owned(),
         }]
     });
-    let for_nodes = match wanted {
-        _ if wants_proportional_hints(service) => return None,
+    let for_nodes = match distribution {
+        _ if has_proportional_hints(service) => return None,
         "PreferClose" | "PreferSameZone" => None,
         "PreferSameNode" => node.map(|name| {
             vec![ForNode {
@@ -335,7 +339,7 @@ fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<En
 
 /// Returns the ports of a service as one pod serves them. A named target that the pod does not
 /// declare is omitted.
-fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let service_ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
     service_ports
         .unwrap_or_default()
@@ -344,7 +348,7 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
             Some(EndpointPort {
                 app_protocol: port.app_protocol.clone(),
                 name: Some(port.name.clone().unwrap_or_default()),
-                port: Some(target(port, pod)?),
+                port: Some(target_port(port, pod)?),
                 protocol: port.protocol.clone(),
             })
         })
@@ -352,16 +356,16 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
 }
 
 /// Returns the port number of a service port's target in a pod.
-fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
+fn target_port(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match port.target_port.as_ref()? {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
-            let is_meant = |candidate: &&ContainerPort| {
+            let is_target = |candidate: &&ContainerPort| {
                 candidate.name.as_deref() == Some(name) && candidate.protocol == port.protocol
             };
-            running(pod)
+            serving_containers(pod)
                 .flat_map(|container| container.ports.iter().flatten())
-                .find(is_meant)
+                .find(is_target)
                 .map(|found| found.container_port)
         }
     }

@@ -31,7 +31,7 @@ fn pod(name: &str, node: &str, spec: &str, status: &str) -> String {
 }
 
 /// Renders slices in the form `family port,port: address@node[ not ready][ terminating]; …`.
-fn shown(objects: &Objects) -> Vec<String> {
+fn render_slices(objects: &Objects) -> Vec<String> {
     objects
         .slices_of("default", "web")
         .map(|slice| {
@@ -74,7 +74,7 @@ const PORT: &str =
     "clusterIP: 10.96.0.1, selector: {app: web}, ports: [{port: 80, targetPort: http}]";
 
 #[test]
-fn ready_pods_with_addresses() {
+fn ready_pods_with_addresses_become_endpoints() {
     let documents = [
         service(PORT),
         pod("a", "node-1", "", "podIP: 10.244.1.1"),
@@ -101,7 +101,7 @@ fn ready_pods_with_addresses() {
         pod("g", "gone", "", "podIP: 10.244.9.1"),
     ];
     assert_eq!(
-        shown(&objects(&documents.concat())),
+        render_slices(&objects(&documents.concat())),
         [
             "IPv4 8080: 10.244.1.1@node-1; 10.244.2.1@node-2; 10.244.1.3@node-1 not ready; 10.244.1.4@node-1 not ready"
         ]
@@ -109,20 +109,20 @@ fn ready_pods_with_addresses() {
 }
 
 #[test]
-fn a_terminating_pod_serves_but_is_not_ready() {
+fn terminating_pod_is_serving_not_ready() {
     let pod = pod("a", "node-1", "", "podIP: 10.244.1.1").replace(
         "name: a,",
         "name: a, deletionTimestamp: 2024-01-01T00:00:00Z,",
     );
     let objects = objects(&format!("{}{pod}", service(PORT)));
     assert_eq!(
-        shown(&objects),
+        render_slices(&objects),
         ["IPv4 8080: 10.244.1.1@node-1 not ready terminating"]
     );
 }
 
 #[test]
-fn pods_that_are_not_ready_are_published_when_asked_for() {
+fn unready_pods_published_if_service_requests_it() {
     let service = service(&format!("{PORT}, publishNotReadyAddresses: true"));
     let status = "podIP: 10.244.1.1, conditions: [{type: Ready, status: 'False'}]";
     let documents = [
@@ -131,19 +131,19 @@ fn pods_that_are_not_ready_are_published_when_asked_for() {
         pod("b", "gone", "", "podIP: 10.244.9.1"),
     ];
     assert_eq!(
-        shown(&objects(&documents.concat())),
+        render_slices(&objects(&documents.concat())),
         ["IPv4 8080: 10.244.1.1@node-1; 10.244.9.1@gone"]
     );
 }
 
 #[test]
-fn a_slice_a_family() {
+fn each_address_family_has_own_slice() {
     let dual =
         "clusterIP: 10.96.0.1, ipFamilies: [IPv6, IPv4], selector: {app: web}, ports: [{port: 80}]";
     let status = "podIP: 10.244.1.1, podIPs: [{ip: 10.244.1.1}, {ip: 'fd00:0:0::1'}]";
     let with = |spec: &str| {
         let documents = [service(spec), pod("a", "node-1", "", status)];
-        shown(&objects(&documents.concat()))
+        render_slices(&objects(&documents.concat()))
     };
     assert_eq!(
         with(dual),
@@ -160,7 +160,7 @@ fn a_slice_a_family() {
 }
 
 #[test]
-fn a_target_by_name_is_the_pod_s_own_number() {
+fn named_target_port_resolves_per_pod() {
     let other = pod("b", "node-2", "", "podIP: 10.244.2.1").replace("8080", "9090");
     let nameless = pod("c", "node-2", "", "podIP: 10.244.2.2").replace("name: http, ", "");
     let sidecar = ", initContainers: [{name: i, ports: [{name: metrics, containerPort: 1}]}, \
@@ -176,7 +176,7 @@ fn a_target_by_name_is_the_pod_s_own_number() {
         nameless,
     ];
     assert_eq!(
-        shown(&objects(&documents.concat())),
+        render_slices(&objects(&documents.concat())),
         [
             "IPv4 8080,2: 10.244.1.1@node-1",
             "IPv4 9090: 10.244.2.1@node-2",
@@ -186,33 +186,33 @@ fn a_target_by_name_is_the_pod_s_own_number() {
 }
 
 #[test]
-fn a_pod_on_the_host_has_its_node_s_internal_address() {
+fn host_network_pod_gets_node_address() {
     let documents = [
         service(PORT),
         pod("a", "node-1", ", hostNetwork: true", "phase: Running"),
     ];
     let objects = objects(&documents.concat());
-    assert_eq!(shown(&objects), ["IPv4 8080: 172.18.1.1@node-1"]);
+    assert_eq!(render_slices(&objects), ["IPv4 8080: 172.18.1.1@node-1"]);
     let pod = objects.pod("default", "a").expect("the pod");
     let status = pod.value.status.as_ref().expect("a status");
     assert_eq!(status.pod_ip.as_deref(), Some("172.18.1.1"));
 }
 
 #[test]
-fn no_slices_without_selector_or_beside_written_ones() {
+fn slices_without_selector_or_with_own_are_not_derived() {
     let pod = pod("a", "node-1", "", "podIP: 10.244.1.1");
-    let none = |spec: &str| shown(&objects(&format!("{}{pod}", service(spec))));
+    let none = |spec: &str| render_slices(&objects(&format!("{}{pod}", service(spec))));
     assert!(none("clusterIP: 10.96.0.1, ports: [{port: 80}]").is_empty());
     assert!(none("type: ExternalName, externalName: x, selector: {app: web}").is_empty());
     let slice = "---\n{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, \
                  metadata: {name: mine, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, \
                  endpoints: [{addresses: [10.9.9.9]}], ports: [{port: 1}]}\n";
     let objects = objects(&format!("{}{pod}{slice}", service(PORT)));
-    assert_eq!(shown(&objects), ["IPv4 1: 10.9.9.9@-"]);
+    assert_eq!(render_slices(&objects), ["IPv4 1: 10.9.9.9@-"]);
 }
 
 #[test]
-fn a_slice_has_its_hundred_endpoints_and_no_more() {
+fn slice_has_at_most_100_endpoints() {
     let pods: String = (0..150)
         .map(|n| {
             pod(
@@ -232,7 +232,7 @@ fn a_slice_has_its_hundred_endpoints_and_no_more() {
 }
 
 #[test]
-fn an_endpoint_tells_its_pod_and_zone() {
+fn endpoint_has_pod_and_zone() {
     let documents = [
         service(PORT),
         pod(
@@ -257,7 +257,7 @@ fn an_endpoint_tells_its_pod_and_zone() {
 }
 
 #[test]
-fn defaults_an_api_server_fills_in() {
+fn objects_get_api_server_defaults() {
     let objects = objects(&service(
         "type: NodePort, clusterIP: 10.96.0.1, sessionAffinity: ClientIP, ports: [{port: 80}]",
     ));

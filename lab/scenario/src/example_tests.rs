@@ -29,7 +29,7 @@ pub fn told(text: &str) -> String {
 }
 
 /// Replaces one part of the example.
-pub fn with(part: &str, replacement: &str) -> String {
+pub fn example_with(part: &str, replacement: &str) -> String {
     assert!(EXAMPLE.contains(part), "{part} is not in the example");
     EXAMPLE.replacen(part, replacement, 1)
 }

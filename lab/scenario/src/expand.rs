@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::apply::{self, Placed};
+use super::apply::{self, LocatedPatch};
 use super::case::{Case, CaseStep};
 use super::check_case;
 use super::decode::strict;
 use super::desugar::{self, FlowRows};
-use super::documents::Other;
+use super::documents::UnmodelledObject;
 use super::lab::{Lab, LabSpec};
 use super::limits;
-use super::objects::{Decoded, Objects, decode};
+use super::objects::{DecodedObject, Objects, decode_object};
 use super::product::{Combination, combinations};
 use super::reference::DocumentRef;
 use super::sink::Sink;
@@ -23,22 +23,22 @@ use super::{check_contradictions, check_fields, check_kinds, check_ports, check_
 use svclab_diagnostic::Diagnostic;
 
 /// Documents of a scenario before patches, as trees and decoded.
-pub(super) struct Base<'b> {
+pub(super) struct ScenarioDocuments<'b> {
     pub lab: &'b Lab,
     pub lab_tree: &'b Tree,
     pub trees: &'b IndexMap<DocumentRef, Tree>,
-    pub decoded: &'b IndexMap<DocumentRef, Decoded>,
+    pub decoded: &'b IndexMap<DocumentRef, DecodedObject>,
     pub ignored: &'b BTreeMap<String, usize>,
-    pub others: &'b [Other],
+    pub unmodelled: &'b [UnmodelledObject],
 }
 
 /// Identifier of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum PatchId {
     /// Patch of an axis value: index of the axis, of the value, and in the value's list.
-    OfAxis(usize, usize, usize),
+    Axis(usize, usize, usize),
     /// Patch of a step: index of the step and in its `change` list.
-    OfStep(usize, usize),
+    Step(usize, usize),
 }
 
 /// Patched lab and the tree it was decoded from.
@@ -47,30 +47,31 @@ type PatchedLab = (Arc<LabSpec>, Tree);
 /// Cache of patched labs and objects. Combinations with the same patches share the results: axes
 /// that patch only the lab share the objects, and the reverse.
 struct Expansion<'b> {
-    base: &'b Base<'b>,
+    base: &'b ScenarioDocuments<'b>,
     labs: HashMap<Vec<PatchId>, Option<PatchedLab>>,
     objects: HashMap<Vec<PatchId>, Option<Arc<Objects>>>,
     /// Checked objects, identified by their address, with the `notModelled` list of the lab.
     checked: HashSet<(*const Objects, Vec<String>)>,
 }
 
-impl Base<'_> {
+impl ScenarioDocuments<'_> {
     /// Returns the patch with this identifier.
-    fn patch(&self, id: PatchId) -> Option<Placed<'_>> {
+    fn patch(&self, id: PatchId) -> Option<LocatedPatch<'_>> {
         let spec = &self.lab.spec;
         match id {
-            PatchId::OfAxis(axis, value, position) => {
+            PatchId::Axis(axis, value, position) => {
                 let (name, values) = spec.axes.get_index(axis)?;
-                let (word, patches) = values.get_index(value)?;
-                let path = crate::path!["spec", "axes", name.as_str(), word.as_str(), position];
-                Some(Placed {
+                let (value_name, patches) = values.get_index(value)?;
+                let path =
+                    crate::path!["spec", "axes", name.as_str(), value_name.as_str(), position];
+                Some(LocatedPatch {
                     patch: patches.get(position)?,
                     tree: self.lab_tree.at(path)?,
                 })
             }
-            PatchId::OfStep(step, position) => {
+            PatchId::Step(step, position) => {
                 let path = crate::path!["spec", "steps", step, "change", position];
-                Some(Placed {
+                Some(LocatedPatch {
                     patch: spec.steps.get(step)?.change.get(position)?,
                     tree: self.lab_tree.at(path)?,
                 })
@@ -79,7 +80,7 @@ impl Base<'_> {
     }
 
     /// Returns the patches of all values of all axes and of all steps.
-    pub fn patches(&self) -> impl Iterator<Item = Placed<'_>> + Clone {
+    pub fn patches(&self) -> impl Iterator<Item = LocatedPatch<'_>> + Clone {
         let axes = self.lab.spec.axes.values().enumerate();
         let values = axes.flat_map(|(axis, values)| {
             values
@@ -89,21 +90,21 @@ impl Base<'_> {
         });
         values
             .flat_map(|(axis, value, length)| {
-                (0..length).map(move |n| PatchId::OfAxis(axis, value, n))
+                (0..length).map(move |n| PatchId::Axis(axis, value, n))
             })
-            .chain((0..self.lab.spec.steps.len()).flat_map(|step| self.step_ids(step)))
+            .chain((0..self.lab.spec.steps.len()).flat_map(|step| self.step_patch_ids(step)))
             .filter_map(|id| self.patch(id))
     }
 
     /// Returns the identifiers of a step's patches.
-    fn step_ids(&self, step: usize) -> impl Iterator<Item = PatchId> + Clone + use<> {
+    fn step_patch_ids(&self, step: usize) -> impl Iterator<Item = PatchId> + Clone + use<> {
         let length = self.lab.spec.steps.get(step);
         let length = length.map_or(0, |step| step.change.len());
-        (0..length).map(move |position| PatchId::OfStep(step, position))
+        (0..length).map(move |position| PatchId::Step(step, position))
     }
 
     /// Returns the identifiers of a combination's patches: those of the lab, and those of objects.
-    fn ids(&self, combination: &Combination) -> (Vec<PatchId>, Vec<PatchId>) {
+    fn patch_ids(&self, combination: &Combination) -> (Vec<PatchId>, Vec<PatchId>) {
         let values = combination.positions.iter().enumerate();
         values
             .flat_map(|(axis, value)| {
@@ -111,24 +112,24 @@ impl Base<'_> {
                 let length = patches
                     .and_then(|(_, values)| values.get_index(*value))
                     .map_or(0, |(_, patches)| patches.len());
-                (0..length).map(move |position| PatchId::OfAxis(axis, *value, position))
+                (0..length).map(move |position| PatchId::Axis(axis, *value, position))
             })
-            .partition(|id| self.patch(*id).is_some_and(Placed::is_of_lab))
+            .partition(|id| self.patch(*id).is_some_and(LocatedPatch::is_lab_patch))
     }
 }
 
 /// Builds all cases of a scenario. Errors go to `sink`; a case that cannot be built is omitted.
-pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
+pub(super) fn expand_cases(base: &ScenarioDocuments<'_>, sink: &mut Sink) -> Vec<Case> {
     let spec = &base.lab.spec;
     let spec_node = base.lab_tree.nearest(crate::path!["spec"]);
-    let place = |key: &str| spec_node.key_span(key).unwrap_or(spec_node.head());
+    let place = |key: &str| spec_node.key_span(key).unwrap_or(spec_node.head_span());
     let (combinations, excluded) = match combinations(spec) {
         Ok(found) => found,
         Err(error) => {
             sink.push(
                 Diagnostic::error(error.to_string())
                     .at(place("axes"), "")
-                    .help("split the lab, or exclude combinations that mean nothing"),
+                    .with_help("split the lab, or exclude combinations that mean nothing"),
             );
             return Vec::new();
         }
@@ -147,11 +148,11 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
             .lab_tree
             .nearest(crate::path!["spec", "exclude", index]);
         let message = "this entry excludes no combination";
-        sink.push(Diagnostic::warning(message).at(entry.head(), ""));
+        sink.push(Diagnostic::warning(message).at(entry.head_span(), ""));
     }
 
     let stages = combinations.len().saturating_mul(spec.steps.len() + 1);
-    if let Err(error) = limits::cases(stages, base.decoded.len(), place("axes")) {
+    if let Err(error) = limits::check_case_limits(stages, base.decoded.len(), place("axes")) {
         sink.push(error);
         return Vec::new();
     }
@@ -168,19 +169,22 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
     // A lab that has only flows needs no rows of its own: the flows' rows contain all expectations.
     let flows_only = !spec.flows.is_empty() && spec.all_probes().next().is_none();
     if !flows_only || !spec.expect.is_empty() {
-        without_row(base, &combinations, &rows, sink);
+        report_missing_rows(base, &combinations, &rows, sink);
     }
-    unreached(base, &combinations, &rows, sink);
+    report_unreached_rows(base, &combinations, &rows, sink);
     let name = &base.lab.metadata.name;
-    let flows = desugar::rows(spec, base.lab_tree, name, &combinations, sink);
-    let all = combinations.into_iter().zip(rows).zip(flows);
-    all.filter_map(|((combination, row), flows)| expansion.case(combination, row, flows, sink))
+    let flows = desugar::select_rows(spec, base.lab_tree, name, &combinations, sink);
+    let prepared = combinations.into_iter().zip(rows).zip(flows);
+    prepared
+        .filter_map(|((combination, row), flows)| {
+            expansion.build_case(combination, row, flows, sink)
+        })
         .collect()
 }
 
 /// Reports the cases without a row.
-fn without_row(
-    base: &Base<'_>,
+fn report_missing_rows(
+    base: &ScenarioDocuments<'_>,
     combinations: &[Combination],
     rows: &[Option<usize>],
     sink: &mut Sink,
@@ -207,23 +211,23 @@ fn without_row(
         .map(|(axis, value)| format!("{axis}: {value}"))
         .collect();
     let spec = base.lab_tree.nearest(crate::path!["spec"]);
-    let (at, label) = match spec.key_span("expect") {
+    let (span, label) = match spec.key_span("expect") {
         Some(at) => (at, "no row matches"),
         None => (
-            base.lab_tree.key_span("spec").unwrap_or(spec.head()),
+            base.lab_tree.key_span("spec").unwrap_or(spec.head_span()),
             "`expect` is missing here",
         ),
     };
     sink.push(
         Diagnostic::error(message)
-            .at(at, label)
-            .help(format!("add a row with `when: {{{}}}`", when.join(", "))),
+            .at(span, label)
+            .with_help(format!("add a row with `when: {{{}}}`", when.join(", "))),
     );
 }
 
 /// Reports the rows that no case reaches.
-fn unreached(
-    base: &Base<'_>,
+fn report_unreached_rows(
+    base: &ScenarioDocuments<'_>,
     combinations: &[Combination],
     rows: &[Option<usize>],
     sink: &mut Sink,
@@ -235,7 +239,7 @@ fn unreached(
         let head = |row: usize| {
             base.lab_tree
                 .nearest(crate::path!["spec", "expect", row])
-                .head()
+                .head_span()
         };
         let mut diagnostic = Diagnostic::error("no case reaches this row");
         let taken = combinations
@@ -246,7 +250,7 @@ fn unreached(
         diagnostic = match taken {
             Some(earlier) => diagnostic
                 .at(head(index), "never used")
-                .and(head(earlier), "this row matches first"),
+                .with_related(head(earlier), "this row matches first"),
             None => diagnostic.at(head(index), "no case has these values"),
         };
         sink.push(diagnostic);
@@ -268,12 +272,12 @@ fn with_flows(
     if spec.flows.is_empty() {
         return Some((spec, tree, written?));
     }
-    let (spec, tree, row) = desugar::case(&spec, &tree, written, flows);
+    let (spec, tree, row) = desugar::expand_flows(&spec, &tree, written, flows);
     Some((Arc::new(spec), tree, row))
 }
 
 impl Expansion<'_> {
-    fn case(
+    fn build_case(
         &mut self,
         combination: Combination,
         written: Option<usize>,
@@ -282,30 +286,33 @@ impl Expansion<'_> {
     ) -> Option<Case> {
         let lab = &self.base.lab.metadata.name;
         let id = combination.id(lab);
-        let (mut lab_ids, mut object_ids) = self.base.ids(&combination);
-        let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
-        let objects = self.objects_of(&object_ids, &id, sink)?;
+        let (mut lab_ids, mut object_ids) = self.base.patch_ids(&combination);
+        let (spec, lab_tree) = self.cached_lab(&lab_ids, &id, sink)?;
+        let objects = self.cached_objects(&object_ids, &id, sink)?;
         let (spec, lab_tree, row) = with_flows(spec, lab_tree, written, &flows)?;
-        limits::objects(&objects, &lab_tree, sink);
-        check_case::case(&spec, &lab_tree, row, sink);
-        check_unused::lab(&spec, &lab_tree, sink);
-        self.objects(&spec, &objects, sink);
+        limits::check_object_limits(&objects, &lab_tree, sink);
+        check_case::check_case(&spec, &lab_tree, row, sink);
+        check_unused::check_unused_fields(&spec, &lab_tree, sink);
+        self.check_objects(&spec, &objects, sink);
         let mut steps = Vec::with_capacity(self.base.lab.spec.steps.len());
-        for (at, step) in self.base.lab.spec.steps.iter().enumerate() {
-            for patch in self.base.step_ids(at) {
-                let of_lab = self.base.patch(patch).is_some_and(Placed::is_of_lab);
-                if of_lab {
+        for (index, step) in self.base.lab.spec.steps.iter().enumerate() {
+            for patch in self.base.step_patch_ids(index) {
+                let is_lab_patch = self
+                    .base
+                    .patch(patch)
+                    .is_some_and(LocatedPatch::is_lab_patch);
+                if is_lab_patch {
                     &mut lab_ids
                 } else {
                     &mut object_ids
                 }
                 .push(patch);
             }
-            let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+            let (spec, lab_tree) = self.cached_lab(&lab_ids, &id, sink)?;
             let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
-            let objects = self.objects_of(&object_ids, &id, sink)?;
-            limits::objects(&objects, &lab_tree, sink);
-            self.objects(&spec, &objects, sink);
+            let objects = self.cached_objects(&object_ids, &id, sink)?;
+            limits::check_object_limits(&objects, &lab_tree, sink);
+            self.check_objects(&spec, &objects, sink);
             steps.push(CaseStep {
                 name: step.name.clone(),
                 spec,
@@ -328,7 +335,7 @@ impl Expansion<'_> {
 
     /// Reports the features that the objects of a case or a stage request and svclab does not
     /// implement.
-    fn objects(&mut self, spec: &LabSpec, objects: &Arc<Objects>, sink: &mut Sink) {
+    fn check_objects(&mut self, spec: &LabSpec, objects: &Arc<Objects>, sink: &mut Sink) {
         // Objects that exceed the limits are not checked individually.
         if sink.has_errors() {
             return;
@@ -337,31 +344,36 @@ impl Expansion<'_> {
         if !self.checked.insert(key) {
             return;
         }
-        check_contradictions::case(objects, sink);
-        check_fields::case(spec, objects, sink);
-        check_ports::case(objects, sink);
-        check_kinds::others(spec, objects, self.base.others, sink);
+        check_contradictions::check_contradictions(objects, sink);
+        check_fields::check_fields(spec, objects, sink);
+        check_ports::check_ports(objects, sink);
+        check_kinds::check_unmodelled(spec, objects, self.base.unmodelled, sink);
     }
 
     /// Returns the lab with these patches, from the cache if possible.
-    fn lab_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
+    fn cached_lab(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
         if !self.labs.contains_key(ids) {
-            let patched = self.patched_lab(ids, case, sink);
+            let patched = self.patch_lab(ids, case, sink);
             self.labs.insert(ids.to_vec(), patched);
         }
         self.labs.get(ids)?.clone()
     }
 
     /// Returns the objects with these patches, from the cache if possible.
-    fn objects_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<Arc<Objects>> {
+    fn cached_objects(
+        &mut self,
+        ids: &[PatchId],
+        case: &str,
+        sink: &mut Sink,
+    ) -> Option<Arc<Objects>> {
         if !self.objects.contains_key(ids) {
-            let patched = self.patched_objects(ids, case, sink);
+            let patched = self.patch_objects(ids, case, sink);
             self.objects.insert(ids.to_vec(), patched);
         }
         self.objects.get(ids)?.clone()
     }
 
-    fn patched_lab(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
+    fn patch_lab(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
         let patches = || ids.iter().filter_map(|id| self.base.patch(*id));
         let Some(last) = patches().next_back() else {
             return Some((
@@ -369,7 +381,7 @@ impl Expansion<'_> {
                 self.base.lab_tree.clone(),
             ));
         };
-        let tree = apply::to_lab(self.base.lab_tree, patches());
+        let tree = apply::patch_lab(self.base.lab_tree, patches());
         match strict::<Lab>(&tree) {
             Ok(lab) => Some((Arc::new(lab.spec), tree)),
             Err(error) => {
@@ -379,30 +391,25 @@ impl Expansion<'_> {
         }
     }
 
-    fn patched_objects(
-        &self,
-        ids: &[PatchId],
-        case: &str,
-        sink: &mut Sink,
-    ) -> Option<Arc<Objects>> {
+    fn patch_objects(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<Arc<Objects>> {
         let patches = ids.iter().filter_map(|id| self.base.patch(*id));
-        let changes = match apply::to_objects(self.base.trees, patches, case) {
+        let changes = match apply::patch_objects(self.base.trees, patches, case) {
             Ok(changes) => changes,
             Err(diagnostic) => {
                 sink.push(diagnostic);
                 return None;
             }
         };
-        let mut all = self.base.decoded.clone();
+        let mut objects = self.base.decoded.clone();
         for (reference, (tree, placed)) in changes {
             let Some(tree) = tree else {
-                all.shift_remove(&reference);
+                objects.shift_remove(&reference);
                 continue;
             };
-            match decode(&reference, &tree) {
+            match decode_object(&reference, &tree) {
                 Ok((decoded, ignored)) => {
                     sink.extend(ignored.into_iter().map(Diagnostic::from));
-                    all.insert(reference, decoded);
+                    objects.insert(reference, decoded);
                 }
                 Err(diagnostic) => {
                     sink.push(placed.blame(diagnostic, case));
@@ -410,6 +417,6 @@ impl Expansion<'_> {
                 }
             }
         }
-        Some(Arc::new(Objects::new(&all, self.base.ignored)))
+        Some(Arc::new(Objects::new(&objects, self.base.ignored)))
     }
 }

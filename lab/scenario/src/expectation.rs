@@ -44,17 +44,17 @@ impl Row {
     /// Whether the row matches the case with these axis values.
     #[must_use]
     pub fn matches(&self, values: &IndexMap<String, String>) -> bool {
-        selects(&self.when, values)
+        matches_values(&self.when, values)
     }
 }
 
 /// Whether `when` matches these axis values.
-pub(super) fn selects(
+pub(super) fn matches_values(
     when: &IndexMap<String, AxisValues>,
     values: &IndexMap<String, String>,
 ) -> bool {
     when.iter()
-        .all(|(axis, any)| values.get(axis).is_some_and(|value| any.contains(value)))
+        .all(|(axis, wanted)| values.get(axis).is_some_and(|value| wanted.contains(value)))
 }
 
 /// Expectations to check against evidence: the body of a row, or `says` of a claim.
@@ -96,7 +96,11 @@ impl Expected {
     }
 
     /// Reads the value of `key`, which is the name of a probe or one of [`EXPECTED_KEYS`].
-    fn take<'de, A: MapAccess<'de>>(&mut self, key: String, map: &mut A) -> Result<(), A::Error> {
+    fn read_entry<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: String,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
         match key.as_str() {
             "wire" => self.wire = map.next_value()?,
             "counters" => self.counters = map.next_value()?,
@@ -226,7 +230,7 @@ pub enum SourcePort {
 impl SourcePort {
     /// Returns the keyword in labs and reports.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Kept => "kept",
             Self::Changed => "changed",
@@ -257,7 +261,7 @@ impl ProbeExpectation {
 
     /// Returns the names of the verdicts that are possible with this protocol.
     #[must_use]
-    pub const fn verdicts_of(protocol: Protocol) -> &'static [&'static str] {
+    pub const fn verdicts_for(protocol: Protocol) -> &'static [&'static str] {
         match protocol {
             Protocol::Tcp => &[
                 "connected",
@@ -347,7 +351,7 @@ impl<'de> Deserialize<'de> for Expected {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Expected, A::Error> {
                 let mut expected = Expected::default();
                 while let Some(key) = map.next_key()? {
-                    expected.take(key, &mut map)?;
+                    expected.read_entry(key, &mut map)?;
                 }
                 Ok(expected)
             }
@@ -378,7 +382,7 @@ impl<'de> Deserialize<'de> for Row {
                     match key.as_str() {
                         "when" => row.when = map.next_value()?,
                         "claims" => row.claims = map.next_value()?,
-                        _ => row.expected.take(key, &mut map)?,
+                        _ => row.expected.read_entry(key, &mut map)?,
                     }
                 }
                 Ok(row)
@@ -395,24 +399,26 @@ impl JsonSchema for Expected {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let wire = described::<Vec<WireExpectation>>(generator, "What is seen on interfaces.");
-        let counters = described::<Vec<CounterExpectation>>(
+        let wire =
+            with_description::<Vec<WireExpectation>>(generator, "What is seen on interfaces.");
+        let counters = with_description::<Vec<CounterExpectation>>(
             generator,
             "Which of the kernel's counters grow, and by how much.",
         );
-        let rules = described::<Vec<RuleExpectation>>(
+        let rules = with_description::<Vec<RuleExpectation>>(
             generator,
             "Which rules packets meet, and how often.",
         );
         let chains =
-            described::<Vec<ChainExpectation>>(generator, "What chains hold, rule by rule.");
-        let sets = described::<Vec<SetExpectation>>(generator, "What sets are and hold.");
-        let ipvs = described::<Vec<VirtualServerExpectation>>(
+            with_description::<Vec<ChainExpectation>>(generator, "What chains hold, rule by rule.");
+        let sets = with_description::<Vec<SetExpectation>>(generator, "What sets are and hold.");
+        let ipvs = with_description::<Vec<VirtualServerExpectation>>(
             generator,
             "What IPVS holds, virtual server by virtual server.",
         );
-        let links = described::<Vec<LinkExpectation>>(generator, "What interfaces are and hold.");
-        let steps = described::<IndexMap<String, StepExpectation>>(
+        let links =
+            with_description::<Vec<LinkExpectation>>(generator, "What interfaces are and hold.");
+        let steps = with_description::<IndexMap<String, StepExpectation>>(
             generator,
             "When traffic has moved after a step, by its name.",
         );
@@ -447,12 +453,14 @@ impl JsonSchema for Row {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Expected::json_schema(generator);
-        let when = described::<IndexMap<String, AxisValues>>(
+        let when = with_description::<IndexMap<String, AxisValues>>(
             generator,
             "The values of axes the row is for. An axis that is not named may have any value.",
         );
-        let claims =
-            described::<Vec<ClaimRef>>(generator, "The claims of `spec.claims` the row speaks of.");
+        let claims = with_description::<Vec<ClaimRef>>(
+            generator,
+            "The claims of `spec.claims` the row speaks of.",
+        );
         schema.insert(
             "description".to_owned(),
             "What is expected of the cases that `when` matches; the first row that matches is a case's."
@@ -467,7 +475,7 @@ impl JsonSchema for Row {
 }
 
 /// Returns the schema of a type with another description.
-fn described<T: JsonSchema>(generator: &mut SchemaGenerator, description: &str) -> Schema {
+fn with_description<T: JsonSchema>(generator: &mut SchemaGenerator, description: &str) -> Schema {
     let mut schema = generator.subschema_for::<T>();
     schema.insert("description".to_owned(), description.into());
     schema
@@ -491,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_words_of_a_row_are_probes() {
+    fn row_keys_other_than_keywords_are_probes() {
         let row = row(json!({
             "when": {"policy": "Local"},
             "call": {"connected": 4, "timeout": "2..6"},
@@ -512,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_is_not_named_may_have_any_value() {
+    fn row_without_axis_matches_any_value() {
         let row = row(json!({"when": {"rpFilter": [0, 2]}}));
         assert!(row.matches(&values(&[("rpFilter", "2"), ("policy", "Local")])));
         assert!(!row.matches(&values(&[("rpFilter", "1"), ("policy", "Local")])));
@@ -520,12 +528,13 @@ mod tests {
     }
 
     #[test]
-    fn every_named_verdict_belongs_to_some_protocol() {
-        let all = [Protocol::Tcp, Protocol::Udp, Protocol::Ping];
+    fn verdict_names_belong_to_a_protocol() {
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Ping];
         for (name, _) in ProbeExpectation::default().verdicts() {
             assert!(
-                all.iter()
-                    .any(|p| ProbeExpectation::verdicts_of(*p).contains(&name))
+                protocols
+                    .iter()
+                    .any(|p| ProbeExpectation::verdicts_for(*p).contains(&name))
             );
         }
     }

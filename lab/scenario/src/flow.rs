@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use std::time::Duration;
 
-use super::expectation::{ProbeExpectation, SourcePort, selects};
+use super::expectation::{ProbeExpectation, SourcePort, matches_values};
 use super::flow_count::FlowCount;
 use super::probe::Probe;
 use super::values::AxisValues;
@@ -47,8 +47,10 @@ pub struct Flow {
 impl Flow {
     /// Returns the number of connections for a row. `of_lab` is the number for flows without one.
     #[must_use]
-    pub fn connections(&self, row: &FlowRow, of_lab: u32) -> u32 {
-        row.connections.or(self.connections).unwrap_or(of_lab)
+    pub fn connections(&self, row: &FlowRow, default_connections: u32) -> u32 {
+        row.connections
+            .or(self.connections)
+            .unwrap_or(default_connections)
     }
 
     /// Returns the flow as a probe with this number of connections.
@@ -127,21 +129,22 @@ pub struct FlowRow {
 }
 
 /// Fields of a row that are not expectations.
-pub(super) const NO_EXPECTATION: [&str; 5] = ["when", "connections", "because", "source", "covers"];
+pub(super) const NON_EXPECTATION_KEYS: [&str; 5] =
+    ["when", "connections", "because", "source", "covers"];
 
 impl FlowRow {
     /// Returns the expectation for the flow with this number of connections.
     #[must_use]
     pub fn expectation(&self, connections: u32) -> ProbeExpectation {
-        let of = |count: Option<FlowCount>| count.map(|count| count.of(connections));
+        let resolve = |count: Option<FlowCount>| count.map(|count| count.of(connections));
         ProbeExpectation {
-            connected: of(self.connected),
-            refused: of(self.refused),
-            unreachable: of(self.unreachable),
-            reset: of(self.reset),
-            silent: of(self.silent),
-            timeout: of(self.timeout),
-            answered: of(self.answered),
+            connected: resolve(self.connected),
+            refused: resolve(self.refused),
+            unreachable: resolve(self.unreachable),
+            reset: resolve(self.reset),
+            silent: resolve(self.silent),
+            timeout: resolve(self.timeout),
+            answered: resolve(self.answered),
             endpoints: self.endpoints.clone(),
             seen_source: self.seen_source.clone(),
             seen_sources: self.seen_sources.clone(),
@@ -171,7 +174,7 @@ pub struct Fact {
     pub masqueraded: Option<bool>,
     /// Way in which the flow fails: `refused` or `timeout`.
     #[serde(default)]
-    pub fails: Option<Failing>,
+    pub fails: Option<FailureVerdict>,
     /// Reason why no flow of the lab covers the fact.
     #[serde(default)]
     pub not_covered: Option<String>,
@@ -180,15 +183,15 @@ pub struct Fact {
 impl Fact {
     /// Whether the fact applies to the case with these axis values.
     #[must_use]
-    pub fn is_of(&self, values: &IndexMap<String, String>) -> bool {
-        selects(&self.when, values)
+    pub fn is_applicable(&self, values: &IndexMap<String, String>) -> bool {
+        matches_values(&self.when, values)
     }
 }
 
 /// Way in which a flow fails according to a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Failing {
+pub enum FailureVerdict {
     /// The flow is refused: `REJECT` in a fact.
     Refused,
     /// The flow times out: `DROP` in a fact.

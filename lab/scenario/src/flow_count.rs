@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_is_as_many_as_are_attempted() {
+    fn flow_count_all_resolves_to_connections() {
         let read = |json| serde_json::from_value::<FlowCount>(json).map(|count| count.of(7));
         assert_eq!(read(json!("all")).ok(), Some(Count::exactly(7)));
         assert_eq!(read(json!(4)).ok(), Some(Count::exactly(4)));

@@ -10,7 +10,7 @@ use svclab_diagnostic::source::{Source, Sources};
 /// Valid lab that has only flows.
 const FLOWS: &str = include_str!("flows.yaml");
 
-fn with(part: &str, replacement: &str) -> String {
+fn flows_with(part: &str, replacement: &str) -> String {
     assert!(FLOWS.contains(part), "{part} is not in the lab");
     FLOWS.replacen(part, replacement, 1)
 }
@@ -30,12 +30,12 @@ fn case<'s>(scenario: &'s Scenario, id: &str) -> &'s Case {
 }
 
 #[test]
-fn the_lab_with_flows_is_right() {
+fn lab_with_flows_loads_without_warnings() {
     assert_eq!(told(FLOWS), "");
 }
 
 #[test]
-fn a_flow_is_a_probe_and_its_row_is_expected_of_it() {
+fn flow_expands_to_probe_and_expectation() {
     let (scenario, _) = scenario(FLOWS);
     let ids: Vec<&str> = scenario
         .cases()
@@ -65,7 +65,7 @@ fn a_flow_is_a_probe_and_its_row_is_expected_of_it() {
 }
 
 /// Returns the text of a part of the lab document.
-fn written(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String {
+fn source_text(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String {
     let span = case.span(&DocumentRef::Lab, path).expect("a place");
     let (_, source) = sources.iter().next().expect("a source");
     let range =
@@ -74,20 +74,20 @@ fn written(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String
 }
 
 #[test]
-fn what_a_flow_becomes_keeps_its_place() {
+fn expanded_flow_keeps_source_spans() {
     let (scenario, sources) = scenario(FLOWS);
     let case = case(&scenario, "example/mode=ipvs");
     let expected = crate::path!["spec", "expect", case.row, "call", "endpoints"];
-    assert_eq!(written(case, &sources, expected), "[web]");
+    assert_eq!(source_text(case, &sources, expected), "[web]");
     let to = crate::path!["spec", "probes", "closed", "to"];
-    assert_eq!(written(case, &sources, to), "service/default/web:81");
-    let own = crate::path!["spec", "probes", "closed", "connections"];
-    assert_eq!(written(case, &sources, own), "3");
+    assert_eq!(source_text(case, &sources, to), "service/default/web:81");
+    let connections_path = crate::path!["spec", "probes", "closed", "connections"];
+    assert_eq!(source_text(case, &sources, connections_path), "3");
 }
 
 #[test]
-fn probes_and_rows_of_their_own_may_stand_beside_flows() {
-    let text = with(
+fn lab_with_flows_and_probes_loads() {
+    let text = flows_with(
         "  flows:\n",
         "  probes: {aside: {from: pod/default/client, to: service/default/web:80}}\n  \
          expect: [{aside: {connected: 1}, counters: [{on: node-1, counter: TcpExtIPReversePathFilter, grows: 0}]}]\n  \
@@ -101,76 +101,82 @@ fn probes_and_rows_of_their_own_may_stand_beside_flows() {
 }
 
 #[test]
-fn flow_without_rows() {
-    insta::assert_snapshot!(told(&with(
+fn flow_without_rows_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "expect:\n      - {when: {mode: ipvs}, connections: 3, refused: all}\n      - {refused: all}",
         "expect: []"
     )));
 }
 
 #[test]
-fn flow_without_expect() {
-    insta::assert_snapshot!(told(&with(
+fn flow_without_expect_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "\n      expect:\n      - {when: {mode: ipvs}, connections: 3, refused: all}\n      - {refused: all}",
         ""
     )));
 }
 
 #[test]
-fn row_of_a_flow_without_a_verdict() {
-    insta::assert_snapshot!(told(&with("- {connected: all, endpoints", "- {endpoints")));
+fn flow_row_without_verdict_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
+        "- {connected: all, endpoints",
+        "- {endpoints"
+    )));
 }
 
 #[test]
-fn row_of_a_flow_that_no_case_reaches() {
-    insta::assert_snapshot!(told(&with(
+fn unreached_flow_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "- when: {mode: ipvs}\n        connected",
         "- connected"
     )));
 }
 
 #[test]
-fn two_rows_of_a_flow_for_the_same_case() {
-    insta::assert_snapshot!(told(&with(
+fn second_flow_row_for_same_case_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "      - {connected: all, endpoints",
         "      - {when: {mode: ipvs}, timeout: all}\n      - {connected: all, endpoints"
     )));
 }
 
 #[test]
-fn case_that_no_row_of_a_flow_is_for() {
-    insta::assert_snapshot!(told(&with(
+fn case_without_flow_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "- {connected: all, endpoints",
         "- {when: {mode: ipvs}, connected: all, endpoints"
     )));
 }
 
 #[test]
-fn unknown_axis_in_a_row_of_a_flow() {
-    insta::assert_snapshot!(told(&with("- when: {mode: ipvs}", "- when: {mod: ipvs}")));
+fn unknown_axis_in_flow_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
+        "- when: {mode: ipvs}",
+        "- when: {mod: ipvs}"
+    )));
 }
 
 #[test]
-fn unknown_field_of_a_row_of_a_flow() {
-    insta::assert_snapshot!(told(&with(
+fn unknown_field_in_flow_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "because: Two endpoints",
         "becuase: Two endpoints"
     )));
 }
 
 #[test]
-fn numbers_that_do_not_add_up() {
-    insta::assert_snapshot!(told(&with("connected: all", "connected: 3")));
+fn flow_counts_with_wrong_sum_are_refused() {
+    insta::assert_snapshot!(told(&flows_with("connected: all", "connected: 3")));
 }
 
 #[test]
-fn verdict_that_is_no_count() {
-    insta::assert_snapshot!(told(&with("connected: all", "connected: every")));
+fn flow_verdict_without_count_is_refused() {
+    insta::assert_snapshot!(told(&flows_with("connected: all", "connected: every")));
 }
 
 #[test]
-fn flow_called_as_a_probe() {
-    insta::assert_snapshot!(told(&with(
+fn flow_with_name_of_probe_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "  flows:\n",
         "  probes: {call: {from: pod/default/client, to: service/default/web:80}}\n  \
          expect: [{counters: [{on: node-1, counter: TcpExtIPReversePathFilter, grows: 0}]}]\n  flows:\n"
@@ -178,60 +184,60 @@ fn flow_called_as_a_probe() {
 }
 
 #[test]
-fn flow_in_a_row_of_the_lab() {
-    insta::assert_snapshot!(told(&with(
+fn flow_in_lab_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "  flows:\n",
         "  expect: [{call: {connected: 1}}]\n  flows:\n"
     )));
 }
 
 #[test]
-fn flow_called_as_a_word_of_rows() {
-    insta::assert_snapshot!(told(&with("    closed:\n", "    wire:\n")));
+fn flow_with_name_of_row_key_is_refused() {
+    insta::assert_snapshot!(told(&flows_with("    closed:\n", "    wire:\n")));
 }
 
 #[test]
-fn patch_of_a_flow() {
-    insta::assert_snapshot!(told(&with(
+fn patch_of_flow_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "connections: 4}",
         "flows: {call: {connections: 4}}}"
     )));
 }
 
 #[test]
-fn columns_of_no_axis() {
-    insta::assert_snapshot!(told(&with("  columns: mode\n", "  columns: mod\n")));
+fn columns_of_unknown_axis_are_refused() {
+    insta::assert_snapshot!(told(&flows_with("  columns: mode\n", "  columns: mod\n")));
 }
 
 #[test]
-fn unknown_fact() {
-    insta::assert_snapshot!(told(&with("covers: [plain]", "covers: [plan]")));
+fn unknown_fact_is_refused() {
+    insta::assert_snapshot!(told(&flows_with("covers: [plain]", "covers: [plan]")));
 }
 
 #[test]
-fn fact_that_no_flow_covers() {
-    insta::assert_snapshot!(told(&with(", covers: [plain]", "")));
+fn uncovered_fact_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(", covers: [plain]", "")));
 }
 
 #[test]
-fn fact_that_is_covered_and_said_not_to_be() {
-    insta::assert_snapshot!(told(&with(
+fn covered_fact_with_not_covered_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "masqueraded: false",
         "masqueraded: false, notCovered: no time"
     )));
 }
 
 #[test]
-fn fact_that_says_nothing() {
-    insta::assert_snapshot!(told(&with(
+fn fact_without_statement_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "reaches: [web], masqueraded: false",
         "reaches: [web]"
     )));
 }
 
 #[test]
-fn fact_of_none_of_a_row_s_cases() {
-    insta::assert_snapshot!(told(&with(
+fn fact_for_no_case_of_row_is_refused() {
+    insta::assert_snapshot!(told(&flows_with(
         "when: {mode: iptables}, says",
         "when: {mode: ipvs}, says"
     )));
@@ -239,7 +245,7 @@ fn fact_of_none_of_a_row_s_cases() {
 
 /// Checks every statement of a fact against the row that covers it.
 #[test]
-fn row_and_fact_that_differ() {
+fn row_that_contradicts_fact_is_refused() {
     let differing = [
         ("reaches: [web], masqueraded: false", "fails: timeout"),
         ("reaches: [web], masqueraded: false", "fails: refused"),
@@ -257,7 +263,7 @@ fn row_and_fact_that_differ() {
     ];
     let all: Vec<String> = differing
         .iter()
-        .map(|(part, replacement)| told(&with(part, replacement)))
+        .map(|(part, replacement)| told(&flows_with(part, replacement)))
         .collect();
     insta::assert_snapshot!(all.join("\n\n"));
 }

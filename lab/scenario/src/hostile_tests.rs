@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use super::example_tests::{EXAMPLE, told, with};
-use super::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_LINE, MAX_NODES, MAX_PODS, MAX_SERVICES};
+use super::example_tests::{EXAMPLE, example_with, told};
+use super::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_NODES, MAX_PODS, MAX_RULE_LINE, MAX_SERVICES};
 
 /// Adds the given number of objects to the example.
-fn and(count: usize, object: impl Fn(usize) -> String) -> String {
+fn with_objects(count: usize, object: impl Fn(usize) -> String) -> String {
     let mut text = EXAMPLE.to_owned();
     for number in 0..count {
         write!(text, "\n---\n{}", object(number)).expect("written");
@@ -16,46 +16,46 @@ fn and(count: usize, object: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn a_text_that_aliases_repeat() {
+fn text_repeated_by_aliases_is_refused() {
     let long = "x".repeat(1 << 20);
     let aliases = vec!["*a"; 20].join(", ");
-    let told = told(&format!("a: &a {long}\nb: [{aliases}]\n"));
+    let diagnostics = told(&format!("a: &a {long}\nb: [{aliases}]\n"));
     assert!(
-        told.contains("more than 16 MiB of text in one file, aliases counted"),
+        diagnostics.contains("more than 16 MiB of text in one file, aliases counted"),
         "{}",
-        &told[..200]
+        &diagnostics[..200]
     );
 }
 
 #[test]
-fn more_nodes_than_a_lab_has() {
+fn too_many_nodes_are_refused() {
     let node = |n: usize| format!("{{apiVersion: v1, kind: Node, metadata: {{name: extra-{n}}}}}");
-    insta::assert_snapshot!(told(&and(MAX_NODES, node)));
+    insta::assert_snapshot!(told(&with_objects(MAX_NODES, node)));
 }
 
 #[test]
-fn more_pods_than_a_lab_has() {
+fn too_many_pods_are_refused() {
     let pod = |n: usize| {
         format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: extra-{n}}}, spec: {{containers: []}}}}"
         )
     };
-    insta::assert_snapshot!(told(&and(MAX_PODS, pod)));
+    insta::assert_snapshot!(told(&with_objects(MAX_PODS, pod)));
 }
 
 #[test]
-fn more_services_than_a_lab_has() {
+fn too_many_services_are_refused() {
     let service = |n: usize| {
         format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: extra-{n}}}, \
              spec: {{ports: [{{port: 80}}]}}}}"
         )
     };
-    insta::assert_snapshot!(told(&and(MAX_SERVICES, service)));
+    insta::assert_snapshot!(told(&with_objects(MAX_SERVICES, service)));
 }
 
 #[test]
-fn more_endpoints_than_a_lab_has() {
+fn too_many_endpoints_are_refused() {
     let endpoints = vec!["{addresses: [10.9.9.9]}"; MAX_ENDPOINTS + 1].join(", ");
     let slice = |_| {
         format!(
@@ -63,12 +63,12 @@ fn more_endpoints_than_a_lab_has() {
              addressType: IPv4, endpoints: [{endpoints}]}}"
         )
     };
-    insta::assert_snapshot!(told(&and(1, slice)));
+    insta::assert_snapshot!(told(&with_objects(1, slice)));
 }
 
 #[test]
-fn more_rules_than_nodes_can_hold() {
-    let mut text = and(200, |n| {
+fn too_many_proxy_entries_are_refused() {
+    let mut text = with_objects(200, |n| {
         format!("{{apiVersion: v1, kind: Node, metadata: {{name: extra-{n}}}}}")
     });
     let endpoints = vec!["{addresses: [10.9.9.9]}"; 6000].join(", ");
@@ -82,10 +82,10 @@ fn more_rules_than_nodes_can_hold() {
 }
 
 #[test]
-fn more_objects_than_all_cases_may_have() {
+fn too_many_objects_of_all_cases_are_refused() {
     let values: Vec<String> = (0..900).map(|n| format!("v{n}: []")).collect();
     let axis = format!("    x: {{{}}}\n    rpFilter:\n", values.join(", "));
-    let mut text = with("    rpFilter:\n", &axis);
+    let mut text = example_with("    rpFilter:\n", &axis);
     for n in 0..2000 {
         write!(
             text,
@@ -94,75 +94,82 @@ fn more_objects_than_all_cases_may_have() {
         )
         .expect("written");
     }
-    let told = told(&text);
+    let diagnostics = told(&text);
     assert!(
-        told.starts_with("error: ") && told.contains("objects each are more than 1000000 objects"),
+        diagnostics.starts_with("error: ")
+            && diagnostics.contains("objects each are more than 1000000 objects"),
         "{}",
-        &told[..told.len().min(500)]
+        &diagnostics[..diagnostics.len().min(500)]
     );
 }
 
 #[test]
-fn more_hosts_than_a_lab_has() {
+fn too_many_hosts_are_refused() {
     let mut hosts = String::from("  hosts:\n");
     for n in 0..=MAX_HOSTS {
         writeln!(hosts, "    h{n}: {{address: 203.0.113.9/24}}").expect("written");
     }
-    insta::assert_snapshot!(told(&with("  hosts:\n", &hosts)));
+    insta::assert_snapshot!(told(&example_with("  hosts:\n", &hosts)));
 }
 
 #[test]
-fn more_connections_than_a_case_makes() {
-    insta::assert_snapshot!(told(&with("connections: 8", "connections: 4000000000")));
+fn too_many_connections_are_refused() {
+    insta::assert_snapshot!(told(&example_with(
+        "connections: 8",
+        "connections: 4000000000"
+    )));
 }
 
 #[test]
-fn a_name_that_is_none() {
-    insta::assert_snapshot!(told(&with("    laptop:", "    \"lap/../top\":")));
+fn invalid_name_is_refused() {
+    insta::assert_snapshot!(told(&example_with("    laptop:", "    \"lap/../top\":")));
 }
 
 #[test]
-fn a_text_that_a_terminal_would_act_upon() {
-    insta::assert_snapshot!(told(&with("    laptop:", "    \"lap\\e[2Jtop\":")));
+fn control_character_is_refused() {
+    insta::assert_snapshot!(told(&example_with("    laptop:", "    \"lap\\e[2Jtop\":")));
 }
 
 #[test]
-fn a_port_whose_name_is_more_than_a_name() {
+fn invalid_port_name_is_refused() {
     for name in [
         "\"x\\nCOMMIT\\n*filter\\n-A INPUT -j DROP\"",
         "'x\" -j DROP -m comment --comment \"'",
         "The_Port",
         &"x".repeat(64),
     ] {
-        let told = told(&with(
+        let diagnostics = told(&example_with(
             "{name: https, port: 443",
             &format!("{{name: {name}, port: 443"),
         ));
-        assert!(told.contains("is no name of a port"), "{name}: {told}");
+        assert!(
+            diagnostics.contains("is no name of a port"),
+            "{name}: {diagnostics}"
+        );
     }
-    insta::assert_snapshot!(told(&with(
+    insta::assert_snapshot!(told(&example_with(
         "{name: https, port: 443",
         "{name: \"x\\nCOMMIT\", port: 443"
     )));
 }
 
 #[test]
-fn a_line_of_rules_that_is_several() {
+fn multi_line_rule_is_refused() {
     let wrong = "iptables: [\"*nat\", \"-A PREROUTING -j RETURN\\nCOMMIT\\n*filter\"]";
-    insta::assert_snapshot!(told(&with("iptables: [\"*nat\", COMMIT]", wrong)));
+    insta::assert_snapshot!(told(&example_with("iptables: [\"*nat\", COMMIT]", wrong)));
 }
 
 #[test]
-fn a_line_of_rules_without_end() {
-    let line = "x".repeat(MAX_LINE);
+fn too_long_rule_line_is_refused() {
+    let line = "x".repeat(MAX_RULE_LINE);
     let wrong = format!("leftovers: {{ipset: [\"add s {line}\"], ");
-    let told = told(&with("leftovers: {", &wrong));
+    let diagnostics = told(&example_with("leftovers: {", &wrong));
     assert!(
-        told.contains(&format!(
-            "a line of {} bytes, more than {MAX_LINE}",
-            MAX_LINE + 6
+        diagnostics.contains(&format!(
+            "a line of {} bytes, more than {MAX_RULE_LINE}",
+            MAX_RULE_LINE + 6
         )),
         "{}",
-        &told[..told.len().min(500)]
+        &diagnostics[..diagnostics.len().min(500)]
     );
 }

@@ -2,12 +2,12 @@
 
 /// Effect of an object on packets in a real cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum PacketEffect {
     /// The object has no effect on packets.
     None,
     /// A controller creates modelled objects from the object, or modelled objects replace it. The
     /// text states what to write instead.
-    Instead(&'static str),
+    Replaced(&'static str),
     /// The object admits or drops packets of pods. A lab with such an object is refused unless its
     /// `notModelled` lists the kind.
     Filters,
@@ -15,11 +15,11 @@ pub(super) enum Effect {
     Unknown,
 }
 
-const PODS: &str = "write its pods, each with a node and an address";
-const SERVICES: &str = "write the Service, its endpoints, and the pods of the proxy";
+const PODS_HELP: &str = "write its pods, each with a node and an address";
+const SERVICES_HELP: &str = "write the Service, its endpoints, and the pods of the proxy";
 
 /// Returns the effect of objects with this API group and kind.
-pub(super) fn effect(group: &str, kind: &str) -> Effect {
+pub(super) fn packet_effect(group: &str, kind: &str) -> PacketEffect {
     match kind {
         "NetworkPolicy"
         | "GlobalNetworkPolicy"
@@ -30,7 +30,7 @@ pub(super) fn effect(group: &str, kind: &str) -> Effect {
         | "BaselineAdminNetworkPolicy"
         | "ClusterNetworkPolicy"
         | "EgressFirewall"
-        | "AuthorizationPolicy" => Effect::Filters,
+        | "AuthorizationPolicy" => PacketEffect::Filters,
         "Deployment"
         | "StatefulSet"
         | "DaemonSet"
@@ -38,19 +38,19 @@ pub(super) fn effect(group: &str, kind: &str) -> Effect {
         | "ReplicationController"
         | "Job"
         | "CronJob"
-        | "DeploymentConfig" => Effect::Instead(PODS),
+        | "DeploymentConfig" => PacketEffect::Replaced(PODS_HELP),
         "Endpoints" if group.is_empty() => {
-            Effect::Instead("write an EndpointSlice with the same addresses and ports")
+            PacketEffect::Replaced("write an EndpointSlice with the same addresses and ports")
         }
         "Ingress" | "IngressClass" | "Gateway" | "GatewayClass" | "HTTPRoute" | "GRPCRoute"
         | "TCPRoute" | "UDPRoute" | "TLSRoute" | "Route" | "VirtualService" => {
-            Effect::Instead(SERVICES)
+            PacketEffect::Replaced(SERVICES_HELP)
         }
         "IPPool" | "BGPPeer" | "BGPConfiguration" | "FelixConfiguration" => {
-            Effect::Instead("write `calico` in the lab's spec")
+            PacketEffect::Replaced("write `calico` in the lab's spec")
         }
-        _ if is_inert(group, kind) => Effect::None,
-        _ => Effect::Unknown,
+        _ if is_inert(group, kind) => PacketEffect::None,
+        _ => PacketEffect::Unknown,
     }
 }
 

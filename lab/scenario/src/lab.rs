@@ -20,7 +20,7 @@ use super::values::AxisValues;
 pub use super::balancer_spec::{
     HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
 };
-pub use super::flow::{Fact, Failing, Flow, FlowRow};
+pub use super::flow::{Fact, FailureVerdict, Flow, FlowRow};
 pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 pub use super::step::Step;
@@ -106,7 +106,7 @@ pub struct LabSpec {
     pub flows: IndexMap<String, Flow>,
     /// Number of connections of a flow without `connections`; default 1. An axis may patch this
     /// value: with round robin, few connections reach every endpoint, a random choice needs many.
-    #[serde(default = "super::probe::one")]
+    #[serde(default = "super::probe::default_connections")]
     #[schemars(range(min = 1))]
     pub connections: u32,
     /// Statements of other sources about the flows, by identifier. Rows of flows name the facts
@@ -240,14 +240,14 @@ pub struct Claim {
 impl LabSpec {
     /// Returns all probes with their names: those of the lab, then those of each step.
     pub fn all_probes(&self) -> impl Iterator<Item = (&String, &Probe)> {
-        let of_steps = self.steps.iter().flat_map(|step| &step.probes);
-        self.probes.iter().chain(of_steps)
+        let step_probes = self.steps.iter().flat_map(|step| &step.probes);
+        self.probes.iter().chain(step_probes)
     }
 
     /// Returns the probe of the lab or of a step with this name.
     #[must_use]
     pub fn probe(&self, name: &str) -> Option<&Probe> {
-        let of_steps = self.steps.iter().filter_map(|step| step.probes.get(name));
-        self.probes.get(name).into_iter().chain(of_steps).next()
+        let step_probes = self.steps.iter().filter_map(|step| step.probes.get(name));
+        self.probes.get(name).into_iter().chain(step_probes).next()
     }
 }

@@ -85,6 +85,6 @@ pub mod yaml;
 mod yaml_error;
 
 pub use case::Case;
-pub use differ::{Field, Said};
+pub use differ::{DocumentDiff, FieldDiff};
 pub use scenario::Scenario;
 pub use sink::MAX_DIAGNOSTICS;

@@ -5,7 +5,7 @@ use super::lab::LabSpec;
 use super::node_spec::ByHand;
 use super::objects::Objects;
 use super::sink::Sink;
-use super::tree::{Scalar, Tree, Value, shortened};
+use super::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::is_control;
 use svclab_diagnostic::source::Span;
@@ -24,7 +24,7 @@ pub const MAX_ENDPOINTS: usize = 20_000;
 
 /// Maximum of the sum of service ports and endpoints, times the number of nodes. The kube-proxy of
 /// each node writes rules for each of them.
-pub const MAX_WRITTEN: usize = 1_000_000;
+pub const MAX_PROXY_ENTRIES: usize = 1_000_000;
 
 /// Maximum number of hosts outside the cluster, and of load balancers.
 pub const MAX_HOSTS: usize = 256;
@@ -40,7 +40,7 @@ pub const MAX_CONNECTIONS: u64 = 10_000;
 
 /// Maximum length of a line of rules in bytes. `iptables-restore` reads lines of up to 10 KiB
 /// (iptables 1.8.9, `iptables/iptables-restore.c`, `buffer`).
-pub const MAX_LINE: usize = 8192;
+pub const MAX_RULE_LINE: usize = 8192;
 
 /// Maximum length of a name in the lab document, in bytes.
 pub const MAX_NAME: usize = 63;
@@ -49,37 +49,37 @@ pub const MAX_NAME: usize = 63;
 pub const MAX_OBJECTS: usize = 1_000_000;
 
 /// Refuses control characters in the lab's texts, which a terminal would interpret.
-pub(super) fn text(tree: &Tree, sink: &mut Sink) {
+pub(super) fn check_text(tree: &Tree, sink: &mut Sink) {
     match &tree.value {
-        Value::Scalar(Scalar { text, .. }) => printable(text, tree.span, sink),
-        Value::Sequence(items) => items.iter().for_each(|item| self::text(item, sink)),
+        Value::Scalar(Scalar { text, .. }) => check_printable(text, tree.span, sink),
+        Value::Sequence(items) => items.iter().for_each(|item| self::check_text(item, sink)),
         Value::Map(map) => {
             for (key, entry) in map.iter() {
-                printable(key, entry.key, sink);
-                self::text(&entry.value, sink);
+                check_printable(key, entry.key, sink);
+                self::check_text(&entry.value, sink);
             }
         }
     }
 }
 
-fn printable(text: &str, at: Span, sink: &mut Sink) {
-    let odd = text.chars().find(|letter| is_control(*letter));
-    if let Some(odd) = odd {
+fn check_printable(text: &str, span: Span, sink: &mut Sink) {
+    let control = text.chars().find(|letter| is_control(*letter));
+    if let Some(odd) = control {
         sink.push(
             Diagnostic::error(format!(
                 "the control character U+{:04X} has no place in a lab",
                 u32::from(odd)
             ))
-            .at(at, "in this text"),
+            .at(span, "in this text"),
         );
     }
 }
 
 /// Checks the counts of the lab document, its names and its lines of rules.
-pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    let at = |key: &str| {
+pub(super) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let field_span = |key: &str| {
         let spec = tree.nearest(crate::path!["spec"]);
-        spec.key_span(key).unwrap_or(spec.head())
+        spec.key_span(key).unwrap_or(spec.head_span())
     };
     let counted = [
         ("hosts", spec.hosts.len(), MAX_HOSTS),
@@ -87,9 +87,9 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         ("probes", spec.all_probes().count(), MAX_PROBES),
         ("steps", spec.steps.len(), MAX_STEPS),
     ];
-    for (field, count, most) in counted {
-        if count > most {
-            sink.push(too_many(field, count, most).at(at(field), ""));
+    for (field, count, max) in counted {
+        if count > max {
+            sink.push(too_many(field, count, max).at(field_span(field), ""));
         }
     }
     let connections: u64 = spec
@@ -101,8 +101,8 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             Diagnostic::error(format!(
                 "the probes of a case make {connections} connections, more than {MAX_CONNECTIONS}"
             ))
-            .at(at("probes"), "")
-            .help("svclab measures no throughput; fewer show the same"),
+            .at(field_span("probes"), "")
+            .with_help("svclab measures no throughput; fewer show the same"),
         );
     }
     for (field, names) in [
@@ -111,38 +111,41 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         ("probes", spec.probes.keys().collect()),
     ] {
         let map = tree.nearest(crate::path!["spec", field]);
-        for name in names.into_iter().filter(|name| !is_name(name)) {
-            sink.push(no_name(name, map.key_span(name).unwrap_or(map.head())));
+        for name in names.into_iter().filter(|name| !is_valid_name(name)) {
+            sink.push(invalid_name(
+                name,
+                map.key_span(name).unwrap_or(map.head_span()),
+            ));
         }
     }
-    let of_steps = spec.steps.iter().enumerate();
-    let of_steps = of_steps.flat_map(|(at, step)| {
-        let node = tree.nearest(crate::path!["spec", "steps", at]);
+    let step_names = spec.steps.iter().enumerate();
+    let step_names = step_names.flat_map(|(index, step)| {
+        let node = tree.nearest(crate::path!["spec", "steps", index]);
         let probes = step.probes.keys().map(move |name| {
             let map = node.get("probes").unwrap_or(node);
-            (name, map.key_span(name).unwrap_or(map.head()))
+            (name, map.key_span(name).unwrap_or(map.head_span()))
         });
-        let own = node.get("name").map_or(node.head(), |name| name.span);
-        [(&step.name, own)].into_iter().chain(probes)
+        let name_span = node.get("name").map_or(node.head_span(), |name| name.span);
+        [(&step.name, name_span)].into_iter().chain(probes)
     });
-    for (name, place) in of_steps.filter(|(name, _)| !is_name(name)) {
-        sink.push(no_name(name, place));
+    for (name, span) in step_names.filter(|(name, _)| !is_valid_name(name)) {
+        sink.push(invalid_name(name, span));
     }
-    lines(spec, tree, sink);
-    commands(spec, tree, sink);
+    check_rule_lines(spec, tree, sink);
+    check_command_limits(spec, tree, sink);
 }
 
 /// Checks that each line of rules is a single line within [`MAX_LINE`].
-fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    for (node, said) in &spec.nodes {
+fn check_rule_lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    for (node, node_spec) in &spec.nodes {
         for (part, field, lines) in [
-            ("leftovers", "iptables", &said.leftovers.iptables),
-            ("leftovers", "ipset", &said.leftovers.ipset),
-            ("byHand", "iptables", &said.by_hand.iptables),
-            ("byHand", "commands", &said.by_hand.commands),
+            ("leftovers", "iptables", &node_spec.leftovers.iptables),
+            ("leftovers", "ipset", &node_spec.leftovers.ipset),
+            ("byHand", "iptables", &node_spec.by_hand.iptables),
+            ("byHand", "commands", &node_spec.by_hand.commands),
         ] {
             for (index, line) in lines.iter().enumerate() {
-                let at = tree
+                let span = tree
                     .nearest(crate::path![
                         "spec",
                         "nodes",
@@ -155,16 +158,16 @@ fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 if line.trim().contains('\n') {
                     sink.push(
                         Diagnostic::error("these are several lines")
-                            .at(at, "")
-                            .help("make each an item of the list"),
+                            .at(span, "")
+                            .with_help("make each an item of the list"),
                     );
-                } else if line.len() > MAX_LINE {
+                } else if line.len() > MAX_RULE_LINE {
                     sink.push(
                         Diagnostic::error(format!(
-                            "a line of {} bytes, more than {MAX_LINE}",
+                            "a line of {} bytes, more than {MAX_RULE_LINE}",
                             line.len()
                         ))
-                        .at(at, ""),
+                        .at(span, ""),
                     );
                 }
             }
@@ -173,12 +176,12 @@ fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 }
 
 /// Checks the limits for commands.
-fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    for (node, said) in &spec.nodes {
-        let said = &said.by_hand;
-        let time = said.time_limit;
-        let is_long = time.is_some_and(|time| time > ByHand::MAX_TIME || time.is_zero());
-        let outside = |limit: Option<u64>, most| limit.is_some_and(|n| n == 0 || n > most);
+fn check_command_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    for (node, node_spec) in &spec.nodes {
+        let by_hand = &node_spec.by_hand;
+        let time = by_hand.time_limit;
+        let is_long = time.is_some_and(|time| time > ByHand::MAX_TIME_LIMIT || time.is_zero());
+        let outside = |limit: Option<u64>, max| limit.is_some_and(|n| n == 0 || n > max);
         for (is_wrong, field, bounds) in [
             (
                 is_long,
@@ -186,23 +189,23 @@ fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 "more than 0 s and at most 10 min".to_owned(),
             ),
             (
-                outside(said.output_limit, ByHand::MAX_OUTPUT),
+                outside(by_hand.output_limit, ByHand::MAX_OUTPUT),
                 "outputLimit",
                 format!("1 to {} bytes", ByHand::MAX_OUTPUT),
             ),
             (
-                outside(said.process_limit, ByHand::MAX_PROCESSES),
+                outside(by_hand.process_limit, ByHand::MAX_PROCESSES),
                 "processLimit",
                 format!("1 to {} processes", ByHand::MAX_PROCESSES),
             ),
         ] {
             if is_wrong {
                 let path = crate::path!["spec", "nodes", node.as_str(), "byHand", field];
-                let at = tree.nearest(path).span;
+                let span = tree.nearest(path).span;
                 sink.push(
                     Diagnostic::error(format!("`{field}` is out of bounds"))
-                        .at(at, "")
-                        .help(format!("give {bounds}")),
+                        .at(span, "")
+                        .with_help(format!("give {bounds}")),
                 );
             }
         }
@@ -210,7 +213,7 @@ fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 }
 
 /// Checks the counts of a cluster's objects.
-pub(super) fn objects(objects: &Objects, tree: &Tree, sink: &mut Sink) {
+pub(super) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sink) {
     let endpoints: usize = objects
         .endpoint_slices
         .iter()
@@ -222,60 +225,64 @@ pub(super) fn objects(objects: &Objects, tree: &Tree, sink: &mut Sink) {
         .filter_map(|service| service.value.spec.as_ref()?.ports.as_ref())
         .map(Vec::len)
         .sum();
-    let at = tree.key_span("spec").unwrap_or(tree.head());
-    for (what, count, most) in [
+    let span = tree.key_span("spec").unwrap_or(tree.head_span());
+    for (kind, count, max) in [
         ("nodes", objects.nodes.len(), MAX_NODES),
         ("pods", objects.pods.len(), MAX_PODS),
         ("services", objects.services.len(), MAX_SERVICES),
         ("endpoints", endpoints, MAX_ENDPOINTS),
     ] {
-        if count > most {
+        if count > max {
             let help = "leave out objects that play no part in what the lab tries";
-            sink.push(too_many(what, count, most).at(at, "").help(help));
+            sink.push(too_many(kind, count, max).at(span, "").with_help(help));
         }
     }
-    let written = objects
+    let proxy_entries = objects
         .nodes
         .len()
         .saturating_mul(ports.saturating_add(endpoints));
-    if written > MAX_WRITTEN {
+    if proxy_entries > MAX_PROXY_ENTRIES {
         sink.push(
             Diagnostic::error(format!(
                 "{} nodes would hold rules for {ports} ports of services and {endpoints} \
-                 endpoints each: {written} in all, more than {MAX_WRITTEN}",
+                 endpoints each: {proxy_entries} in all, more than {MAX_PROXY_ENTRIES}",
                 objects.nodes.len()
             ))
-            .at(at, "")
-            .help("leave out nodes or services that play no part in what the lab tries"),
+            .at(span, "")
+            .with_help("leave out nodes or services that play no part in what the lab tries"),
         );
     }
 }
 
 /// Checks the number of objects in all cases together.
-pub(super) fn cases(cases: usize, objects: usize, at: Span) -> Result<(), Diagnostic> {
+pub(super) fn check_case_limits(
+    cases: usize,
+    objects: usize,
+    span: Span,
+) -> Result<(), Diagnostic> {
     if cases.saturating_mul(objects) <= MAX_OBJECTS {
         return Ok(());
     }
     Err(Diagnostic::error(format!(
         "{cases} cases of {objects} objects each are more than {MAX_OBJECTS} objects"
     ))
-    .at(at, "")
-    .help("split the lab, or leave out objects that play no part in what it tries"))
+    .at(span, "")
+    .with_help("split the lab, or leave out objects that play no part in what it tries"))
 }
 
-fn too_many(what: &str, count: usize, most: usize) -> Diagnostic {
-    Diagnostic::error(format!("{count} {what}, more than {most}"))
+fn too_many(kind: &str, count: usize, max: usize) -> Diagnostic {
+    Diagnostic::error(format!("{count} {kind}, more than {max}"))
 }
 
-fn no_name(name: &str, at: Span) -> Diagnostic {
-    Diagnostic::error(format!("{} is no name", shortened(name)))
-        .at(at, "")
-        .help(format!(
+fn invalid_name(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::error(format!("{} is no name", shorten(name)))
+        .at(span, "")
+        .with_help(format!(
             "names are of letters, digits, `-`, `_` and `.`, up to {MAX_NAME}"
         ))
 }
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME
         && name

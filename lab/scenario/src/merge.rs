@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::tree::{Entry, Map, Tree, Value};
 
 /// Merges `patch` into `target`: maps merge, null deletes, any other value replaces.
-pub(super) fn merged(target: &Tree, patch: &Tree) -> Tree {
+pub(super) fn apply_merge_patch(target: &Tree, patch: &Tree) -> Tree {
     let Value::Map(changes) = &patch.value else {
         return patch.clone();
     };
@@ -23,7 +23,7 @@ pub(super) fn merged(target: &Tree, patch: &Tree) -> Tree {
         let entry = match map.get(key) {
             Some(old) if old.value.as_map().is_some() && change.value.as_map().is_some() => Entry {
                 key: old.key,
-                value: merged(&old.value, &change.value),
+                value: apply_merge_patch(&old.value, &change.value),
             },
             _ => Entry {
                 key: change.key,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_7386() {
+    fn merge_rfc_7386_examples_match() {
         let table = [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (
@@ -130,16 +130,16 @@ mod tests {
             ),
         ];
         for (target, patch, result) in table {
-            let merged = merged(&tree(&target), &tree(&patch));
+            let merged = apply_merge_patch(&tree(&target), &tree(&patch));
             assert_eq!(strict::<Json>(&merged), Ok(result), "{target} with {patch}");
         }
     }
 
     #[test]
-    fn values_keep_the_places_where_they_were_written() {
+    fn merged_values_keep_spans() {
         let target = tree(&json!({"a": {"b": 1, "c": 2}}));
         let patch = tree(&json!({"padding": 0, "a": {"c": 3}}));
-        let merged = merged(&target, &patch);
+        let merged = apply_merge_patch(&target, &patch);
         let span = |tree: &Tree, path: &[_]| tree.at(path).map(|node| node.span);
         let (b, c) = (crate::path!["a", "b"], crate::path!["a", "c"]);
         assert_eq!(span(&merged, b), span(&target, b));

@@ -10,14 +10,14 @@ use svclab_diagnostic::source::{Source, Sources};
 const EXAMPLE: &str = include_str!("example.yaml");
 
 /// Fragments with a meaning in YAML or in a lab.
-const PIECES: [&str; 24] = [
+const FRAGMENTS: [&str; 24] = [
     "", "\n", " ", "\t", ":", "- ", "---\n", "[", "]", "{", "}", "\"", "'", "&a ", "*a", "!!int ",
     "<<: ", "null", "-1", "1e999", "é", "\u{1b}", "\u{feff}", "\r\n",
 ];
 
 /// Returns an offset in the example on a character boundary.
-fn place(at: usize) -> usize {
-    EXAMPLE.floor_char_boundary(at % (EXAMPLE.len() + 1))
+fn char_boundary(offset: usize) -> usize {
+    EXAMPLE.floor_char_boundary(offset % (EXAMPLE.len() + 1))
 }
 
 fn load(text: String) -> Result<usize, String> {
@@ -38,12 +38,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_piece_put_in_or_in_place_of_another(
+    fn fragment_inserted_loads_or_gives_diagnostic(
         at: usize,
         length in 0usize..40,
-        piece in prop::sample::select(PIECES.as_slice()),
+        piece in prop::sample::select(FRAGMENTS.as_slice()),
     ) {
-        let (start, end) = (place(at), place(at).saturating_add(length));
+        let (start, end) = (char_boundary(at), char_boundary(at).saturating_add(length));
         let end = EXAMPLE.floor_char_boundary(end.min(EXAMPLE.len())).max(start);
         let text = format!("{}{piece}{}", &EXAMPLE[..start], &EXAMPLE[end..]);
         match load(text) {
@@ -56,11 +56,11 @@ proptest! {
     }
 
     #[test]
-    fn a_part_moved_elsewhere(from: usize, to: usize, length in 1usize..200) {
-        let start = place(from);
+    fn part_moved_loads_or_gives_diagnostic(from: usize, to: usize, length in 1usize..200) {
+        let start = char_boundary(from);
         let end = EXAMPLE.floor_char_boundary(start.saturating_add(length).min(EXAMPLE.len()));
         let part = &EXAMPLE[start..end.max(start)];
-        let to = place(to);
+        let to = char_boundary(to);
         let text = format!("{}{part}{}", &EXAMPLE[..to], &EXAMPLE[to..]);
         match load(text) {
             Ok(cases) => prop_assert!(cases > 0),

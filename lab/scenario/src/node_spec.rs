@@ -77,7 +77,7 @@ pub struct ByHand {
 
 impl ByHand {
     /// Maximum time limit of a command.
-    pub const MAX_TIME: Duration = Duration::from_mins(10);
+    pub const MAX_TIME_LIMIT: Duration = Duration::from_mins(10);
     /// Maximum output limit of a command, in bytes.
     pub const MAX_OUTPUT: u64 = 64 << 20;
     /// Maximum process limit of the commands.
@@ -107,7 +107,7 @@ pub enum FlannelLeftover {
     #[default]
     None,
     /// Rules of a flannel with another network or subnet.
-    Of(EarlierFlannel),
+    Earlier(EarlierFlannel),
 }
 
 impl<'de> Deserialize<'de> for FlannelLeftover {
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for FlannelLeftover {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FlannelLeftover, A::Error> {
                 EarlierFlannel::deserialize(MapAccessDeserializer::new(map))
-                    .map(FlannelLeftover::Of)
+                    .map(FlannelLeftover::Earlier)
             }
         }
 

@@ -15,7 +15,7 @@ use super::check_object;
 use super::decode::{IgnoredField, lenient};
 use super::defaults;
 use super::documents::Documents;
-use super::endpoints::{PodIndex, SERVICE_NAME, derived};
+use super::endpoints::{PodIndex, SERVICE_NAME, derive_slices};
 use super::lab::KIND;
 use super::reference::{DocumentRef, ObjectKind};
 use super::sink::Sink;
@@ -65,13 +65,13 @@ impl Objects {
     /// Returns the pod with this name.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Object<Pod>> {
-        find(&self.pods, namespace, name)
+        find_object(&self.pods, namespace, name)
     }
 
     /// Returns the service with this name.
     #[must_use]
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Object<Service>> {
-        find(&self.services, namespace, name)
+        find_object(&self.services, namespace, name)
     }
 
     /// Returns the slices of a service.
@@ -81,7 +81,7 @@ impl Objects {
         service: &str,
     ) -> impl Iterator<Item = &Object<EndpointSlice>> {
         self.endpoint_slices.iter().filter(move |slice| {
-            slice.namespace == namespace && service_of(&slice.value) == Some(service)
+            slice.namespace == namespace && service_name(&slice.value) == Some(service)
         })
     }
 
@@ -101,10 +101,10 @@ impl Objects {
             ObjectKind::Node => self.node(name)?.tree.as_ref(),
             ObjectKind::Pod => self.pod(namespace, name)?.tree.as_ref(),
             ObjectKind::Service => self.service(namespace, name)?.tree.as_ref(),
-            ObjectKind::EndpointSlice => {
-                find(&self.endpoint_slices, namespace, name)?.tree.as_ref()
-            }
-            ObjectKind::ServiceCidr => find(&self.service_cidrs, "", name)?.tree.as_ref(),
+            ObjectKind::EndpointSlice => find_object(&self.endpoint_slices, namespace, name)?
+                .tree
+                .as_ref(),
+            ObjectKind::ServiceCidr => find_object(&self.service_cidrs, "", name)?.tree.as_ref(),
         }
     }
 
@@ -132,30 +132,36 @@ impl Objects {
 
     /// Collects the objects of a case.
     pub(super) fn new(
-        objects: &IndexMap<DocumentRef, Decoded>,
+        objects: &IndexMap<DocumentRef, DecodedObject>,
         ignored: &BTreeMap<String, usize>,
     ) -> Self {
-        let mut all = Self {
+        let mut result = Self {
             ignored: ignored.clone(),
             ..Self::default()
         };
         for (reference, decoded) in objects {
             let tree = Some(decoded.tree.clone());
-            match &decoded.typed {
-                Typed::Node(value) => all.nodes.push(object(reference, value, tree)),
-                Typed::Pod(value) => all.pods.push(object(reference, value, tree)),
-                Typed::Service(value) => all.services.push(object(reference, value, tree)),
-                Typed::EndpointSlice(value) => {
-                    all.endpoint_slices.push(object(reference, value, tree));
+            match &decoded.value {
+                ObjectValue::Node(value) => result.nodes.push(build_object(reference, value, tree)),
+                ObjectValue::Pod(value) => result.pods.push(build_object(reference, value, tree)),
+                ObjectValue::Service(value) => {
+                    result.services.push(build_object(reference, value, tree))
                 }
-                Typed::ServiceCidr(value) => {
-                    all.service_cidrs.push(object(reference, value, tree));
+                ObjectValue::EndpointSlice(value) => {
+                    result
+                        .endpoint_slices
+                        .push(build_object(reference, value, tree));
+                }
+                ObjectValue::ServiceCidr(value) => {
+                    result
+                        .service_cidrs
+                        .push(build_object(reference, value, tree));
                 }
             }
         }
-        all.address_host_pods();
-        all.derive_slices();
-        all
+        result.address_host_pods();
+        result.derive_slices();
+        result
     }
 
     /// Assigns pods on the host network the addresses of their node, unless their status has
@@ -191,17 +197,17 @@ impl Objects {
             .map(|node| (node.name.as_str(), node.value.as_ref()))
             .collect();
         let pods = PodIndex::new(self.pods.iter().map(|pod| pod.value.as_ref()));
-        let written: HashSet<(&str, &str)> = self
+        let services_with_slices: HashSet<(&str, &str)> = self
             .endpoint_slices
             .iter()
-            .filter_map(|slice| Some((slice.namespace.as_str(), service_of(&slice.value)?)))
+            .filter_map(|slice| Some((slice.namespace.as_str(), service_name(&slice.value)?)))
             .collect();
         let mut slices = Vec::new();
         for service in &self.services {
-            if written.contains(&(service.namespace.as_str(), service.name.as_str())) {
+            if services_with_slices.contains(&(service.namespace.as_str(), service.name.as_str())) {
                 continue;
             }
-            for slice in derived(&service.value, &pods, &nodes) {
+            for slice in derive_slices(&service.value, &pods, &nodes) {
                 slices.push(Object {
                     namespace: service.namespace.clone(),
                     name: slice.metadata.name.clone().unwrap_or_default(),
@@ -214,7 +220,7 @@ impl Objects {
     }
 }
 
-fn object<T>(reference: &DocumentRef, value: &Arc<T>, tree: Option<Tree>) -> Object<T> {
+fn build_object<T>(reference: &DocumentRef, value: &Arc<T>, tree: Option<Tree>) -> Object<T> {
     let (namespace, name) = match reference {
         DocumentRef::Object {
             namespace, name, ..
@@ -229,14 +235,18 @@ fn object<T>(reference: &DocumentRef, value: &Arc<T>, tree: Option<Tree>) -> Obj
     }
 }
 
-fn find<'o, T>(objects: &'o [Object<T>], namespace: &str, name: &str) -> Option<&'o Object<T>> {
+fn find_object<'o, T>(
+    objects: &'o [Object<T>],
+    namespace: &str,
+    name: &str,
+) -> Option<&'o Object<T>> {
     objects
         .iter()
         .find(|object| object.name == name && object.namespace == namespace)
 }
 
 /// Returns the name of the service that a slice belongs to.
-fn service_of(slice: &EndpointSlice) -> Option<&str> {
+fn service_name(slice: &EndpointSlice) -> Option<&str> {
     let labels = slice.metadata.labels.as_ref()?;
     labels.get(SERVICE_NAME).map(String::as_str)
 }
@@ -257,14 +267,14 @@ fn internal_addresses(node: &Node) -> Vec<String> {
 
 /// Decoded object with its document.
 #[derive(Debug, Clone)]
-pub(super) struct Decoded {
-    pub typed: Typed,
+pub(super) struct DecodedObject {
+    pub value: ObjectValue,
     pub tree: Tree,
 }
 
 /// Decoded object of a modelled kind.
 #[derive(Debug, Clone)]
-pub(super) enum Typed {
+pub(super) enum ObjectValue {
     Node(Arc<Node>),
     Pod(Arc<Pod>),
     Service(Arc<Service>),
@@ -276,10 +286,10 @@ pub(super) enum Typed {
 pub(super) fn decode_all(
     objects: &IndexMap<DocumentRef, Tree>,
     sink: &mut Sink,
-) -> IndexMap<DocumentRef, Decoded> {
+) -> IndexMap<DocumentRef, DecodedObject> {
     let mut decoded = IndexMap::new();
     for (reference, tree) in objects {
-        match decode(reference, tree) {
+        match decode_object(reference, tree) {
             Ok((object, ignored)) => {
                 decoded.insert(reference.clone(), object);
                 sink.extend(ignored.into_iter().map(Diagnostic::from));
@@ -296,10 +306,10 @@ pub(super) fn decode_all(
 ///
 /// Returns a diagnostic for a value of the wrong type. Also for an invalid value that affects
 /// packets: a port, a protocol, a policy, an address type.
-pub(super) fn decode(
+pub(super) fn decode_object(
     reference: &DocumentRef,
     tree: &Tree,
-) -> Result<(Decoded, Vec<IgnoredField>), Diagnostic> {
+) -> Result<(DecodedObject, Vec<IgnoredField>), Diagnostic> {
     let DocumentRef::Object {
         kind, namespace, ..
     } = reference
@@ -309,45 +319,48 @@ pub(super) fn decode(
     let (typed, ignored) = match kind {
         ObjectKind::Node => {
             let (node, ignored) = lenient::<Node>(tree)?;
-            (Typed::Node(Arc::new(node)), ignored)
+            (ObjectValue::Node(Arc::new(node)), ignored)
         }
         ObjectKind::Pod => {
-            let (pod, ignored) = read(tree, namespace, |pod: &mut Pod| &mut pod.metadata)?;
+            let (pod, ignored) =
+                decode_namespaced(tree, namespace, |pod: &mut Pod| &mut pod.metadata)?;
             let mut pod = pod;
-            defaults::pod(&mut pod);
-            (Typed::Pod(Arc::new(pod)), ignored)
+            defaults::fill_pod(&mut pod);
+            (ObjectValue::Pod(Arc::new(pod)), ignored)
         }
         ObjectKind::Service => {
-            let (mut service, ignored) = read(tree, namespace, |service: &mut Service| {
-                &mut service.metadata
-            })?;
-            check_object::service(&service, tree)?;
-            defaults::service(&mut service);
-            (Typed::Service(Arc::new(service)), ignored)
+            let (mut service, ignored) =
+                decode_namespaced(tree, namespace, |service: &mut Service| {
+                    &mut service.metadata
+                })?;
+            check_object::check_service(&service, tree)?;
+            defaults::fill_service(&mut service);
+            (ObjectValue::Service(Arc::new(service)), ignored)
         }
         ObjectKind::EndpointSlice => {
-            let (mut slice, ignored) = read(tree, namespace, |slice: &mut EndpointSlice| {
-                &mut slice.metadata
-            })?;
-            check_object::endpoint_slice(&slice, tree)?;
-            defaults::endpoint_slice(&mut slice);
-            (Typed::EndpointSlice(Arc::new(slice)), ignored)
+            let (mut slice, ignored) =
+                decode_namespaced(tree, namespace, |slice: &mut EndpointSlice| {
+                    &mut slice.metadata
+                })?;
+            check_object::check_endpoint_slice(&slice, tree)?;
+            defaults::fill_endpoint_slice(&mut slice);
+            (ObjectValue::EndpointSlice(Arc::new(slice)), ignored)
         }
         ObjectKind::ServiceCidr => {
             let (cidr, ignored) = lenient::<ServiceCIDR>(tree)?;
-            check_object::service_cidr(&cidr, tree)?;
-            (Typed::ServiceCidr(Arc::new(cidr)), ignored)
+            check_object::check_service_cidr(&cidr, tree)?;
+            (ObjectValue::ServiceCidr(Arc::new(cidr)), ignored)
         }
     };
-    let decoded = Decoded {
-        typed,
+    let decoded = DecodedObject {
+        value: typed,
         tree: tree.clone(),
     };
     Ok((decoded, ignored))
 }
 
 /// Decodes a namespaced object and sets its namespace.
-fn read<T: DeserializeOwned>(
+fn decode_namespaced<T: DeserializeOwned>(
     tree: &Tree,
     namespace: &str,
     metadata: impl Fn(&mut T) -> &mut ObjectMeta,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::reference::{DocumentRef, ObjectKind};
 
 /// JSON object with the key order of the document.
-pub type Object = serde_json::Map<String, serde_json::Value>;
+pub type JsonObject = serde_json::Map<String, serde_json::Value>;
 
 /// Change to one document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Patch {
         /// Document that the patch changes.
         target: DocumentRef,
         /// Content of the patch.
-        merge: Object,
+        merge: JsonObject,
     },
     /// Deletes an object.
     Delete {
@@ -30,7 +30,7 @@ pub enum Patch {
     /// Adds an object.
     Add {
         /// Complete object, with `apiVersion` and `kind`.
-        object: Object,
+        object: JsonObject,
     },
     /// Starts the termination of a pod, as `kubectl delete` does.
     Terminate {
@@ -52,14 +52,14 @@ struct PatchShape {
     /// Content to merge, as with `kubectl patch --type merge`: maps merge, lists are replaced, null
     /// deletes.
     #[serde(default)]
-    merge: Option<Object>,
+    merge: Option<JsonObject>,
     /// Object to delete, in the format of `patch`.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     delete: Option<DocumentRef>,
     /// Complete Kubernetes object to add.
     #[serde(default)]
-    add: Option<Object>,
+    add: Option<JsonObject>,
     /// Pod to terminate, `Pod/NAMESPACE/NAME`. The pod gets a `deletionTimestamp` and continues to
     /// serve. Its derived endpoints become serving and terminating, and are no longer ready.
     #[serde(default, deserialize_with = "super::values::parsed_option")]

@@ -19,7 +19,7 @@ pub struct Probe {
     #[serde(default)]
     pub protocol: Protocol,
     /// Number of connections, one after the other; default 1.
-    #[serde(default = "one")]
+    #[serde(default = "default_connections")]
     #[schemars(range(min = 1))]
     pub connections: u32,
     /// Source address to which the caller binds its socket: one of its addresses, or a name of it.
@@ -40,6 +40,6 @@ pub struct Probe {
     pub across: Option<String>,
 }
 
-pub(super) const fn one() -> u32 {
+pub(super) const fn default_connections() -> u32 {
     1
 }

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::expectation::selects;
+use super::expectation::matches_values;
 use super::lab::LabSpec;
 
 /// Maximum number of cases in a lab.
@@ -40,10 +40,10 @@ impl Combination {
 pub enum ProductError {
     /// More than [`MAX_COMBINATIONS`] before `exclude`.
     #[error("the axes make more than {MAX_COMBINATIONS} combinations")]
-    Combinations,
+    TooManyCombinations,
     /// More than [`MAX_CASES`] after `exclude`.
     #[error("the axes make {0} cases, more than {MAX_CASES}")]
-    Cases(usize),
+    TooManyCases(usize),
 }
 
 /// Returns the combinations that `exclude` does not match, the first axis varying slowest. Also
@@ -54,14 +54,14 @@ pub(super) fn combinations(spec: &LabSpec) -> Result<(Vec<Combination>, Vec<usiz
         .values()
         .try_fold(1usize, |product, values| product.checked_mul(values.len()))
         .filter(|total| *total <= MAX_COMBINATIONS)
-        .ok_or(ProductError::Combinations)?;
+        .ok_or(ProductError::TooManyCombinations)?;
     let mut excluded = vec![0; spec.exclude.len()];
     let mut kept = Vec::new();
     for number in 0..total {
-        let combination = nth(axes, number);
+        let combination = combination_at(axes, number);
         let mut is_kept = true;
         for (entry, count) in spec.exclude.iter().zip(&mut excluded) {
-            if selects(entry, &combination.values) {
+            if matches_values(entry, &combination.values) {
                 is_kept = false;
                 *count += 1;
             }
@@ -71,13 +71,13 @@ pub(super) fn combinations(spec: &LabSpec) -> Result<(Vec<Combination>, Vec<usiz
         }
     }
     if kept.len() > MAX_CASES {
-        return Err(ProductError::Cases(kept.len()));
+        return Err(ProductError::TooManyCases(kept.len()));
     }
     Ok((kept, excluded))
 }
 
 /// Returns the combination with this number. Each axis is one digit of the number.
-fn nth<P>(axes: &IndexMap<String, IndexMap<String, P>>, number: usize) -> Combination {
+fn combination_at<P>(axes: &IndexMap<String, IndexMap<String, P>>, number: usize) -> Combination {
     let mut rest = number;
     let mut positions: Vec<usize> = axes
         .values()
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_axis_varies_slowest() {
+    fn product_first_axis_varies_slowest() {
         let spec = spec(
             &json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
             &json!([]),
@@ -129,12 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn without_axes_there_is_one_case_by_the_lab_s_name() {
+    fn product_without_axes_has_one_case() {
         assert_eq!(ids(&spec(&json!({}), &json!([]))), ["l"]);
     }
 
     #[test]
-    fn what_is_excluded_is_counted() {
+    fn excluded_combinations_are_counted() {
         let spec = spec(
             &json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
             &json!([{"a": 1, "b": ["x", "y"]}, {"b": "z"}]),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_before_anything_is_built() {
+    fn product_over_limit_returns_error() {
         let values: serde_json::Map<_, _> = (0..100).map(|n| (n.to_string(), json!([]))).collect();
         let axes = |n: usize| -> serde_json::Value {
             (0..n)
@@ -152,10 +152,10 @@ mod tests {
                 .collect::<serde_json::Map<_, _>>()
                 .into()
         };
-        let of = |n| combinations(&spec(&axes(n), &json!([]))).err();
-        assert_eq!(of(1), None);
-        assert_eq!(of(2), Some(ProductError::Cases(10_000)));
-        assert_eq!(of(3), Some(ProductError::Combinations));
-        assert_eq!(of(40), Some(ProductError::Combinations));
+        let error = |n| combinations(&spec(&axes(n), &json!([]))).err();
+        assert_eq!(error(1), None);
+        assert_eq!(error(2), Some(ProductError::TooManyCases(10_000)));
+        assert_eq!(error(3), Some(ProductError::TooManyCombinations));
+        assert_eq!(error(40), Some(ProductError::TooManyCombinations));
     }
 }

@@ -42,7 +42,7 @@ impl ObjectKind {
 
     /// Returns the kind with this name.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
@@ -135,14 +135,14 @@ pub enum ReferenceError {
     Kind(String),
     /// The parts do not fit the kind: a part is empty, a namespace is missing, or a cluster-scoped
     /// kind has one.
-    #[error("`{written}` does not name a {kind}; write `{form}`")]
-    Form {
+    #[error("`{text}` does not name a {kind}; write `{example}`")]
+    InvalidFormat {
         /// Text of the reference.
-        written: String,
+        text: String,
         /// Name of the kind.
         kind: &'static str,
         /// Example of a valid reference.
-        form: String,
+        example: String,
     },
 }
 
@@ -151,19 +151,20 @@ impl FromStr for DocumentRef {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.split('/');
-        let word = parts.next().unwrap_or_default();
+        let kind_name = parts.next().unwrap_or_default();
         let rest: Vec<&str> = parts.collect();
-        if word == "Lab" {
+        if kind_name == "Lab" {
             return match rest.as_slice() {
                 [] => Ok(Self::Lab),
-                _ => Err(ReferenceError::Form {
-                    written: text.to_owned(),
+                _ => Err(ReferenceError::InvalidFormat {
+                    text: text.to_owned(),
                     kind: "Lab",
-                    form: "Lab".to_owned(),
+                    example: "Lab".to_owned(),
                 }),
             };
         }
-        let kind = ObjectKind::named(word).ok_or_else(|| ReferenceError::Kind(word.to_owned()))?;
+        let kind = ObjectKind::from_name(kind_name)
+            .ok_or_else(|| ReferenceError::Kind(kind_name.to_owned()))?;
         if rest.iter().all(|part| !part.is_empty()) {
             match (kind.is_namespaced(), rest.as_slice()) {
                 (true, [namespace, name]) => return Ok(Self::object(kind, namespace, name)),
@@ -172,10 +173,10 @@ impl FromStr for DocumentRef {
             }
         }
         let name = rest.last().filter(|n| !n.is_empty()).unwrap_or(&"NAME");
-        Err(ReferenceError::Form {
-            written: text.to_owned(),
+        Err(ReferenceError::InvalidFormat {
+            text: text.to_owned(),
             kind: kind.name(),
-            form: Self::object(kind, "default", name).to_string(),
+            example: Self::object(kind, "default", name).to_string(),
         })
     }
 }
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back() {
+    fn reference_printed_parses_to_same_value() {
         for text in [
             "Lab",
             "Node/node-1",
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn reference_error_names_valid_form() {
         let message = |text: &str| match text.parse::<DocumentRef>() {
             Ok(reference) => panic!("{reference} was read"),
             Err(error) => error.to_string(),

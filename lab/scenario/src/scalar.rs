@@ -9,12 +9,12 @@ pub(super) fn resolve(text: &str) -> ScalarKind {
         "" | "~" | "null" | "Null" | "NULL" => ScalarKind::Null,
         "true" | "True" | "TRUE" => ScalarKind::Bool(true),
         "false" | "False" | "FALSE" => ScalarKind::Bool(false),
-        _ => number(text).unwrap_or(ScalarKind::String),
+        _ => resolve_number(text).unwrap_or(ScalarKind::String),
     }
 }
 
 /// Resolves a scalar with a tag of the core schema. `None` if the text does not fit the tag.
-pub(super) fn tagged(text: &str, tag: &str) -> Option<ScalarKind> {
+pub(super) fn resolve_tagged(text: &str, tag: &str) -> Option<ScalarKind> {
     let resolved = resolve(text);
     match (tag, resolved) {
         ("str", _) => Some(ScalarKind::String),
@@ -29,12 +29,12 @@ pub(super) fn tagged(text: &str, tag: &str) -> Option<ScalarKind> {
     }
 }
 
-fn number(text: &str) -> Option<ScalarKind> {
+fn resolve_number(text: &str) -> Option<ScalarKind> {
     if let Some(octal) = text.strip_prefix("0o") {
-        return radix(octal, 8);
+        return parse_radix(octal, 8);
     }
     if let Some(hex) = text.strip_prefix("0x") {
-        return radix(hex, 16);
+        return parse_radix(hex, 16);
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
@@ -77,7 +77,7 @@ fn number(text: &str) -> Option<ScalarKind> {
     text.parse().ok().map(ScalarKind::Float)
 }
 
-fn radix(digits: &str, radix: u32) -> Option<ScalarKind> {
+fn parse_radix(digits: &str, radix: u32) -> Option<ScalarKind> {
     // `from_str_radix` accepts a sign.
     if digits.starts_with(['-', '+']) {
         return None;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_core_schema() {
+    fn plain_scalar_resolves_by_core_schema() {
         use ScalarKind::{Bool, Float, Negative, Null, String, Unsigned};
         let table = [
             ("", Null),
@@ -138,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_decides_or_is_refused() {
-        assert_eq!(tagged("5", "str"), Some(ScalarKind::String));
-        assert_eq!(tagged("5", "int"), Some(ScalarKind::Unsigned(5)));
-        assert_eq!(tagged("5", "float"), Some(ScalarKind::Float(5.0)));
-        assert_eq!(tagged("x", "int"), None);
-        assert_eq!(tagged("x", "map"), None);
+    fn tagged_scalar_resolves_or_is_refused() {
+        assert_eq!(resolve_tagged("5", "str"), Some(ScalarKind::String));
+        assert_eq!(resolve_tagged("5", "int"), Some(ScalarKind::Unsigned(5)));
+        assert_eq!(resolve_tagged("5", "float"), Some(ScalarKind::Float(5.0)));
+        assert_eq!(resolve_tagged("x", "int"), None);
+        assert_eq!(resolve_tagged("x", "map"), None);
     }
 }

@@ -8,7 +8,7 @@ use super::check_lab;
 use super::check_removals;
 use super::decode::strict;
 use super::documents::{Documents, name_span};
-use super::expand::{self, Base};
+use super::expand::{self, ScenarioDocuments};
 use super::lab::{API_VERSION, KIND, Lab};
 use super::limits;
 use super::objects::decode_all;
@@ -39,7 +39,7 @@ impl Scenario {
     /// Returns all errors that were found, then all warnings. Render them with the same `sources`.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut sink = Sink::default();
-        let scenario = read(sources, &mut sink);
+        let scenario = load_scenario(sources, &mut sink);
         let has_errors = sink.has_errors();
         let diagnostics = sources.redact(sink.into_inner());
         match scenario {
@@ -61,15 +61,15 @@ impl Scenario {
     }
 }
 
-fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
+fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     let documents = Documents::read(sources, sink);
     let decoded = decode_all(&documents.objects, sink);
     // An object with a decode error must not also be reported as missing.
     let has_all_objects = !sink.has_errors();
-    let lab_tree = the_lab(&documents, sources, sink)?;
-    limits::text(lab_tree, sink);
-    check_lab::name(lab_tree, sources, sink);
-    if !check_lab::row_keys(lab_tree, sink) {
+    let lab_tree = single_lab(&documents, sources, sink)?;
+    limits::check_text(lab_tree, sink);
+    check_lab::check_lab_name(lab_tree, sources, sink);
+    if !check_lab::check_row_keys(lab_tree, sink) {
         // The decoder would report an unknown key again, as an invalid probe.
         return None;
     }
@@ -80,28 +80,28 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
             return None;
         }
     };
-    check_lab::lab(&lab, lab_tree, sink);
-    let base = Base {
+    check_lab::check_lab(&lab, lab_tree, sink);
+    let base = ScenarioDocuments {
         lab: &lab,
         lab_tree,
         trees: &documents.objects,
         decoded: &decoded,
         ignored: &documents.ignored,
-        others: &documents.others,
+        unmodelled: &documents.unmodelled,
     };
     if has_all_objects {
         apply::check(base.patches(), &documents.objects, sink);
-        let written = |target: &_| match target {
+        let document_tree = |target: &_| match target {
             DocumentRef::Lab => Some(lab_tree),
             object @ DocumentRef::Object { .. } => documents.objects.get(object),
         };
-        check_removals::check(&base.patches(), written, sink);
+        check_removals::check_removals(&base.patches(), document_tree, sink);
     }
     // Errors up to here would repeat in every case.
     if sink.has_errors() {
         return None;
     }
-    let cases = expand::cases(&base, sink);
+    let cases = expand::expand_cases(&base, sink);
     Some(Scenario {
         lab: Arc::new(lab),
         sources: sources.clone(),
@@ -110,7 +110,11 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
 }
 
 /// Returns the single lab document, or reports that there is none or more than one.
-fn the_lab<'d>(documents: &'d Documents, sources: &Sources, sink: &mut Sink) -> Option<&'d Tree> {
+fn single_lab<'d>(
+    documents: &'d Documents,
+    sources: &Sources,
+    sink: &mut Sink,
+) -> Option<&'d Tree> {
     match documents.labs.as_slice() {
         [lab] => Some(lab),
         [] => {
@@ -119,7 +123,7 @@ fn the_lab<'d>(documents: &'d Documents, sources: &Sources, sink: &mut Sink) -> 
                 let names: Vec<&str> = sources.iter().map(|(_, source)| source.name()).collect();
                 sink.push(
                     Diagnostic::error(format!("{}: there is no lab document", names.join(", ")))
-                        .help(format!(
+                        .with_help(format!(
                             "add one: `apiVersion: {API_VERSION}`, `kind: {KIND}`, `metadata: {{name: …}}`, `spec: …`"
                         )),
                 );
@@ -127,12 +131,12 @@ fn the_lab<'d>(documents: &'d Documents, sources: &Sources, sink: &mut Sink) -> 
             None
         }
         [first, others @ ..] => {
-            for other in others {
+            for extra in others {
                 sink.push(
                     Diagnostic::error("there are two lab documents")
-                        .at(name_span(other), "again here")
-                        .and(name_span(first), "first here")
-                        .help("a lab is a file of its own"),
+                        .at(name_span(extra), "again here")
+                        .with_related(name_span(first), "first here")
+                        .with_help("a lab is a file of its own"),
                 );
             }
             None

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_as_the_schema_says() {
+    fn schema_accepts_example() {
         let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
         let errors: Vec<String> = schema
             .iter_errors(&example())
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_with_flows_is_as_the_schema_says() {
+    fn schema_accepts_flows_and_refuses_broken_ones() {
         let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
         let flows = first(include_str!("flows.yaml"));
         let errors: Vec<String> = schema.iter_errors(&flows).map(|e| e.to_string()).collect();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_refuses_the_schema_refuses() {
+    fn schema_refuses_invalid_lab() {
         let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
         let broken: [(&str, &str, Value); 9] = [
             ("", "apiVersion", "svclab/v2".into()),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_described() {
+    fn schema_describes_every_field() {
         fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
             if let Some(map) = schema.as_object() {
                 let properties = map.get("properties").and_then(Value::as_object);

@@ -13,36 +13,36 @@ pub const MAX_DIAGNOSTICS: usize = 100;
 /// Diagnostics in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
-    errors: Found,
-    warnings: Found,
+    errors: DiagnosticList,
+    warnings: DiagnosticList,
     /// Hashes of message and span of all diagnostics.
-    seen: HashSet<u64>,
+    hashes: HashSet<u64>,
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct DiagnosticList {
     kept: Vec<Diagnostic>,
-    more: usize,
+    omitted: usize,
 }
 
 impl Sink {
     /// Stores a diagnostic, unless one with the same message and span exists.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let place: Option<Span> = diagnostic.primary.as_ref().map(|label| label.span);
-        let key = self.hasher.hash_one((&diagnostic.message, place));
-        if !self.seen.insert(key) {
+        let span: Option<Span> = diagnostic.primary.as_ref().map(|label| label.span);
+        let key = self.hasher.hash_one((&diagnostic.message, span));
+        if !self.hashes.insert(key) {
             return;
         }
-        let found = if diagnostic.is_error() {
+        let list = if diagnostic.is_error() {
             &mut self.errors
         } else {
             &mut self.warnings
         };
-        if found.kept.len() < MAX_DIAGNOSTICS {
-            found.kept.push(diagnostic);
+        if list.kept.len() < MAX_DIAGNOSTICS {
+            list.kept.push(diagnostic);
         } else {
-            found.more += 1;
+            list.omitted += 1;
         }
     }
 
@@ -69,8 +69,8 @@ impl Sink {
             1 => Some(format!("and 1 more {kind}")),
             count => Some(format!("and {count} more {kind}s")),
         };
-        let more_errors = more(self.errors.more, "error").map(Diagnostic::error);
-        let more_warnings = more(self.warnings.more, "warning").map(Diagnostic::warning);
+        let more_errors = more(self.errors.omitted, "error").map(Diagnostic::error);
+        let more_warnings = more(self.warnings.omitted, "warning").map(Diagnostic::warning);
         let errors = self.errors.kept.into_iter().chain(more_errors);
         errors
             .chain(self.warnings.kept)
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sink_many_diagnostics_counts_the_rest() {
+    fn sink_many_diagnostics_counts_rest() {
         let mut sink = Sink::default();
         for number in 0..MAX_DIAGNOSTICS + 20 {
             sink.push(Diagnostic::warning(format!("odd {number}")));
@@ -95,9 +95,9 @@ mod tests {
             sink.push(Diagnostic::error(format!("wrong {number}")));
         }
         assert!(sink.has_errors());
-        let all = sink.into_inner();
-        assert_eq!(all.len(), 2 * MAX_DIAGNOSTICS + 2);
-        let (errors, warnings) = all.split_at(MAX_DIAGNOSTICS + 1);
+        let diagnostics = sink.into_inner();
+        assert_eq!(diagnostics.len(), 2 * MAX_DIAGNOSTICS + 2);
+        let (errors, warnings) = diagnostics.split_at(MAX_DIAGNOSTICS + 1);
         assert_eq!(errors[MAX_DIAGNOSTICS].message, "and 1 more error");
         assert!(errors.iter().all(Diagnostic::is_error));
         assert_eq!(warnings[MAX_DIAGNOSTICS].message, "and 20 more warnings");

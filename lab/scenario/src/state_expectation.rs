@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 use serde::Deserializer;
 
-use super::wire::Tap;
+use super::wire::InterfaceRef;
 
 /// Expected type and members of an ipset, or of a set or map of nftables.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -47,24 +47,24 @@ pub struct VirtualServerExpectation {
 }
 
 /// Address with a port.
-struct Served(SocketAddr);
+struct ServerAddress(SocketAddr);
 
 /// Error of parsing an address with a port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an address with a port; write for example `10.20.0.1:443`")]
-struct ServedError(String);
+struct ServerAddressError(String);
 
-impl FromStr for Served {
-    type Err = ServedError;
+impl FromStr for ServerAddress {
+    type Err = ServerAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = text.parse().map(Self);
-        parsed.map_err(|_| ServedError(text.to_owned()))
+        parsed.map_err(|_| ServerAddressError(text.to_owned()))
     }
 }
 
 fn served<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    super::values::parsed::<D, Served>(deserializer).map(|served| served.0)
+    super::values::parsed::<D, ServerAddress>(deserializer).map(|served| served.0)
 }
 
 /// Expected flags and addresses of an interface.
@@ -74,7 +74,7 @@ pub struct LinkExpectation {
     /// Interface in the form `NAME/INTERFACE`, such as `node-1/kube-ipvs0`.
     #[serde(deserialize_with = "super::values::parsed")]
     #[schemars(with = "String")]
-    pub on: Tap,
+    pub on: InterfaceRef,
     /// All flags, in any order, as `ip link` prints them, such as `BROADCAST` or `NOARP`. An
     /// interface that is down has no `UP`.
     pub flags: Vec<String>,

@@ -62,21 +62,21 @@ spec:
 "#;
 
 /// Replaces one part of the lab.
-fn with(part: &str, replacement: &str) -> String {
+fn steps_with(part: &str, replacement: &str) -> String {
     assert!(STEPPED.contains(part), "{part} is not in the lab");
     STEPPED.replacen(part, replacement, 1)
 }
 
 #[test]
-fn a_case_is_another_after_each_step() {
+fn case_after_each_step_has_its_changes() {
     let source = Source::from_bytes("example.yaml", STEPPED.into()).expect("a source");
     let (scenario, warnings) = Scenario::load(&Sources::from(source)).expect("a lab");
     assert_eq!(warnings, []);
     let case = &scenario.cases()[0];
-    let conditions = |at: Option<usize>| {
-        let case = match at {
+    let conditions = |step: Option<usize>| {
+        let case = match step {
             None => case.clone(),
-            Some(at) => case.after(at).expect("there is such a step"),
+            Some(at) => case.after_step(at).expect("there is such a step"),
         };
         let slice = case
             .objects
@@ -92,72 +92,72 @@ fn a_case_is_another_after_each_step() {
     assert_eq!(conditions(None), Some((yes, yes, no)));
     assert_eq!(conditions(Some(0)), Some((no, yes, yes)));
     assert_eq!(conditions(Some(1)), None);
-    let forwards = |at: usize| {
-        let case = case.after(at).expect("there is such a step");
+    let forwards = |step: usize| {
+        let case = case.after_step(step).expect("there is such a step");
         let node = case.spec.nodes.get("node-1").cloned();
         node.is_some_and(|node| node.sysctls.contains_key("net.ipv4.ip_forward"))
     };
     assert!(!forwards(0) && forwards(1));
-    assert!(case.after(2).is_none());
+    assert!(case.after_step(2).is_none());
 }
 
 #[test]
-fn the_schema_takes_what_the_reader_takes() {
+fn schema_accepts_lab_with_steps() {
     let schema = jsonschema::validator_for(super::schema::lab().as_value()).expect("a schema");
     let source = Source::from_bytes("x", STEPPED.into()).expect("a source");
     let trees =
         super::yaml::parse(&source, svclab_diagnostic::source::FileId::default()).expect("YAML");
     let lab: serde_json::Value = super::decode::strict(&trees[0]).expect("JSON");
     assert!(schema.is_valid(&lab));
-    for (at, value) in [
+    for (pointer, value) in [
         ("/spec/steps/0/change/0/terminate", 7.into()),
         ("/spec/steps/0/name", serde_json::Value::Null),
         ("/spec/expect/0/steps/gone/within", 2.into()),
         ("/spec/probes/stay/across", 1.into()),
     ] {
         let mut lab = lab.clone();
-        *lab.pointer_mut(at).expect("it is there") = value;
-        assert!(!schema.is_valid(&lab), "{at}");
+        *lab.pointer_mut(pointer).expect("it is there") = value;
+        assert!(!schema.is_valid(&lab), "{pointer}");
     }
 }
 
-macro_rules! wrong {
+macro_rules! refused_labs {
     ($($name:ident: $part:expr => $replacement:expr;)*) => {$(
         #[test]
         fn $name() {
-            insta::assert_snapshot!(told(&with($part, $replacement)));
+            insta::assert_snapshot!(told(&steps_with($part, $replacement)));
         }
     )*};
 }
 
-wrong! {
-    step_for_nobody: "delete: Pod/default/web}" => "delete: Pod/default/wed}";
-    step_for_who_is_gone: "- {terminate: Pod/default/web}" => "- {delete: Pod/default/web}";
-    step_that_terminates_twice: "- {delete: Pod/default/web}" => "- {terminate: Pod/default/web}";
-    step_that_terminates_a_service: "terminate: Pod/default/web" => "terminate: Service/default/web";
-    step_without_change: "    change:\n    - {terminate: Pod/default/web}\n" => "    change: []\n";
-    step_that_changes_probes: "merge: {spec: {nodes:" => "merge: {spec: {probes: {}, nodes:";
-    step_that_changes_expectations: "merge: {spec: {nodes:" => "merge: {spec: {expect: [], nodes:";
-    two_steps_of_a_name: "- name: gone" => "- name: leaves";
-    step_of_no_name: "- name: gone" => "- name: now it is\n    change: [{delete: Pod/default/client}]\n  - name: gone";
-    two_probes_of_a_name: "      callGone: {from" => "      call: {from: pod/default/client, to: pod/default/web}\n      callGone: {from";
-    probe_of_a_step_called_steps: "      callLeaving: {from" => "      steps: {from: pod/default/client, to: pod/default/web}\n      callLeaving: {from";
-    across_no_step: "across: leaves" => "across: leave";
-    across_the_step_it_belongs_to: "callGone: {from: pod/default/client," => "callGone: {across: gone, from: pod/default/client,";
-    ping_across_a_step: "to: \"service/default/web:80\", across: leaves" => "to: pod/default/web, protocol: ping, across: leaves";
-    across_and_after: "across: leaves" => "across: leaves, after: call";
-    after_what_stays_open: "call: {from: pod/default/client," => "call: {after: stay, from: pod/default/client,";
-    after_what_is_tried_before_the_step: "callGone: {from" => "callGone: {after: call, from";
-    expectation_of_no_step: "steps: {gone: {within" => "steps: {gon: {within";
-    expectation_that_is_no_time: "within: 2s" => "within: soon";
-    expectation_within_a_year: "within: 2s" => "within: 1y";
-    expectation_of_nothing: "{within: 2s}" => "{}";
-    probe_of_a_step_that_nobody_has: "    callGone: {refused: 1}" => "    calGone: {refused: 1}";
-    step_with_two_changes_in_one: "{terminate: Pod/default/web}" => "{terminate: Pod/default/web, delete: Pod/default/web}";
+refused_labs! {
+    step_for_unknown_object_is_refused: "delete: Pod/default/web}" => "delete: Pod/default/wed}";
+    step_for_deleted_object_is_refused: "- {terminate: Pod/default/web}" => "- {delete: Pod/default/web}";
+    second_termination_is_refused: "- {delete: Pod/default/web}" => "- {terminate: Pod/default/web}";
+    termination_of_service_is_refused: "terminate: Pod/default/web" => "terminate: Service/default/web";
+    step_without_change_is_refused: "    change:\n    - {terminate: Pod/default/web}\n" => "    change: []\n";
+    step_that_changes_probes_is_refused: "merge: {spec: {nodes:" => "merge: {spec: {probes: {}, nodes:";
+    step_that_changes_expectations_is_refused: "merge: {spec: {nodes:" => "merge: {spec: {expect: [], nodes:";
+    duplicate_step_name_is_refused: "- name: gone" => "- name: leaves";
+    invalid_step_name_is_refused: "- name: gone" => "- name: now it is\n    change: [{delete: Pod/default/client}]\n  - name: gone";
+    duplicate_probe_name_is_refused: "      callGone: {from" => "      call: {from: pod/default/client, to: pod/default/web}\n      callGone: {from";
+    step_probe_named_steps_is_refused: "      callLeaving: {from" => "      steps: {from: pod/default/client, to: pod/default/web}\n      callLeaving: {from";
+    across_unknown_step_is_refused: "across: leaves" => "across: leave";
+    across_own_step_is_refused: "callGone: {from: pod/default/client," => "callGone: {across: gone, from: pod/default/client,";
+    ping_across_step_is_refused: "to: \"service/default/web:80\", across: leaves" => "to: pod/default/web, protocol: ping, across: leaves";
+    across_with_after_is_refused: "across: leaves" => "across: leaves, after: call";
+    after_open_probe_is_refused: "call: {from: pod/default/client," => "call: {after: stay, from: pod/default/client,";
+    after_probe_of_earlier_stage_is_refused: "callGone: {from" => "callGone: {after: call, from";
+    expectation_for_unknown_step_is_refused: "steps: {gone: {within" => "steps: {gon: {within";
+    step_within_without_duration_is_refused: "within: 2s" => "within: soon";
+    step_within_one_year_is_refused: "within: 2s" => "within: 1y";
+    empty_step_expectation_is_refused: "{within: 2s}" => "{}";
+    expectation_for_unknown_step_probe_is_refused: "    callGone: {refused: 1}" => "    calGone: {refused: 1}";
+    patch_with_two_changes_is_refused: "{terminate: Pod/default/web}" => "{terminate: Pod/default/web, delete: Pod/default/web}";
 }
 
 #[test]
-fn an_axis_may_have_a_pod_terminate() {
+fn axis_that_terminates_pod_loads() {
     let axis =
         |pod: &str| format!("  axes: {{web: {{leaves: [{{terminate: {pod}}}]}}}}\n  steps:\n");
     let without = STEPPED.replace(
@@ -181,7 +181,7 @@ fn an_axis_may_have_a_pod_terminate() {
 }
 
 #[test]
-fn steps_are_no_part_of_an_axis() {
+fn axis_that_patches_steps_is_refused() {
     let text = EXAMPLE.replace("merge: {spec: {nodes:", "merge: {spec: {steps: [], nodes:");
     assert!(told(&text).contains("a patch cannot change the lab's `steps`"));
 }

@@ -178,7 +178,7 @@ impl Tree {
 
     /// Returns a short span for the whole node: the span of its first key if it is a map.
     #[must_use]
-    pub fn head(&self) -> Span {
+    pub fn head_span(&self) -> Span {
         self.as_map()
             .and_then(|map| map.values().next())
             .map_or(self.span, |entry| entry.key)
@@ -197,14 +197,14 @@ impl fmt::Display for Tree {
                 ScalarKind::Unsigned(_) | ScalarKind::Negative(_) | ScalarKind::Float(_) => {
                     write!(f, "the number `{}`", scalar.text)
                 }
-                ScalarKind::String => write!(f, "the string {}", shortened(&scalar.text)),
+                ScalarKind::String => write!(f, "the string {}", shorten(&scalar.text)),
             },
         }
     }
 }
 
 /// Returns a text in backticks, cut after 40 characters.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((cut, _)) => format!("`{}…`", &text[..cut]),
         None => format!("`{text}`"),

@@ -6,23 +6,23 @@ use super::example_tests::told;
 const FLOWS: &str = include_str!("flows.yaml");
 
 /// Replaces a part of the lab.
-fn with(part: &str, replacement: &str) -> String {
+fn example_with(part: &str, replacement: &str) -> String {
     assert!(FLOWS.contains(part), "{part} is not in the lab");
     FLOWS.replacen(part, replacement, 1)
 }
 
 /// Appends documents to the lab.
-fn and(documents: &str) -> String {
+fn with_documents(documents: &str) -> String {
     format!("{FLOWS}---\n{documents}")
 }
 
 /// Adds `notModelled` to the lab.
-fn listing(kind: &str, text: &str) -> String {
+fn with_not_modelled(kind: &str, text: &str) -> String {
     text.replacen("spec:\n", &format!("spec:\n  notModelled: [{kind}]\n"), 1)
 }
 
 fn policy(namespace: &str, selector: &str) -> String {
-    and(&format!(
+    with_documents(&format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
          metadata: {{name: deny, namespace: {namespace}}}\nspec: {{podSelector: {selector}}}\n"
     ))
@@ -39,16 +39,16 @@ fn network_policy_with_an_empty_selector_is_refused() {
         "{}",
         "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
     ] {
-        let told = told(&policy("default", selector));
+        let diagnostics = told(&policy("default", selector));
         assert!(
-            told.starts_with("error: the NetworkPolicy `deny` selects pod"),
-            "{told}"
+            diagnostics.starts_with("error: the NetworkPolicy `deny` selects pod"),
+            "{diagnostics}"
         );
     }
 }
 
 #[test]
-fn network_policy_that_selects_no_pod_is_taken() {
+fn network_policy_without_pods_is_accepted() {
     assert_eq!(told(&policy("other", "{}")), "");
     assert_eq!(told(&policy("default", "{matchLabels: {app: db}}")), "");
     let on_host = policy("default", "{matchLabels: {app: web}}").replace(
@@ -60,8 +60,8 @@ fn network_policy_that_selects_no_pod_is_taken() {
 }
 
 #[test]
-fn network_policy_that_is_listed_is_a_warning() {
-    let text = listing("NetworkPolicy", &policy("default", "{}"));
+fn network_policy_listed_as_not_modelled_warns() {
+    let text = with_not_modelled("NetworkPolicy", &policy("default", "{}"));
     insta::assert_snapshot!(told(&text));
 }
 
@@ -71,7 +71,7 @@ fn network_policy_in_a_list_is_refused() {
         ("v1", "List"),
         ("networking.k8s.io/v1", "NetworkPolicyList"),
     ] {
-        let text = and(&format!(
+        let text = with_documents(&format!(
             "apiVersion: {version}\nkind: {kind}\nitems:\n- apiVersion: networking.k8s.io/v1\n  \
              kind: NetworkPolicy\n  metadata: {{name: deny}}\n  spec: {{podSelector: {{}}}}\n"
         ));
@@ -96,23 +96,23 @@ fn policies_of_other_kinds_are_refused() {
         ("projectcalico.org/v3", "NetworkPolicy"),
         ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
     ] {
-        let text = and(&format!(
+        let text = with_documents(&format!(
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: deny}}\n"
         ));
-        let told = told(&text);
+        let diagnostics = told(&text);
         assert!(
-            told.starts_with(&format!("error: the {kind} `deny` selects pod")),
-            "{told}"
+            diagnostics.starts_with(&format!("error: the {kind} `deny` selects pod")),
+            "{diagnostics}"
         );
     }
 }
 
 #[test]
-fn kinds_that_make_others_warn_once_each() {
+fn kinds_that_create_modelled_objects_warn_once() {
     let object = |version: &str, kind: &str, name: &str| {
         format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\n")
     };
-    let all = [
+    let inputs = [
         object("apps/v1", "Deployment", "a"),
         object("apps/v1", "Deployment", "b"),
         object("apps/v1", "StatefulSet", "a"),
@@ -122,22 +122,22 @@ fn kinds_that_make_others_warn_once_each() {
         object("v1", "ConfigMap", "a"),
         object("rbac.authorization.k8s.io/v1", "Role", "a"),
     ];
-    insta::assert_snapshot!(told(&and(&all.join("---\n"))));
-    let listed = listing(
+    insta::assert_snapshot!(told(&with_documents(&inputs.join("---\n"))));
+    let listed = with_not_modelled(
         "Deployment, StatefulSet, Ingress, Endpoints, Tunnel",
-        &and(&all.join("---\n")),
+        &with_documents(&inputs.join("---\n")),
     );
     assert_eq!(told(&listed), "");
 }
 
 #[test]
 fn host_port_is_refused_unless_listed() {
-    let text = with(
+    let text = example_with(
         "{containerPort: 8080}",
         "{containerPort: 8080, hostPort: 80}",
     );
     insta::assert_snapshot!(told(&text));
-    let listed = listing("hostPort", &text);
+    let listed = with_not_modelled("hostPort", &text);
     assert!(told(&listed).starts_with("warning: `hostPort: 80` of pod `default/web`"));
     let on_host = text.replace(
         "{nodeName: node-1, containers: [{name: web",
@@ -147,17 +147,17 @@ fn host_port_is_refused_unless_listed() {
 }
 
 #[test]
-fn port_that_a_pod_does_not_declare_warns() {
-    insta::assert_snapshot!(told(&with("targetPort: 8080", "targetPort: 9090")));
-    insta::assert_snapshot!(told(&with(
+fn undeclared_pod_port_warns() {
+    insta::assert_snapshot!(told(&example_with("targetPort: 8080", "targetPort: 9090")));
+    insta::assert_snapshot!(told(&example_with(
         "{containerPort: 8080}",
         "{containerPort: 8080, protocol: UDP}"
     )));
     let unnamed = "warning: port 80 of service `default/web` leads to `http`, and pods that it selects give no port that name";
-    assert!(told(&with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
+    assert!(told(&example_with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
     // A sidecar serves its ports; an init container has ended.
     let init = |policy: &str| {
-        with("targetPort: 8080", "targetPort: 9090").replace(
+        example_with("targetPort: 8080", "targetPort: 9090").replace(
             "containers: [{name: web",
             &format!("initContainers: [{{name: i{policy}, ports: [{{containerPort: 9090}}]}}], containers: [{{name: web"),
         )
@@ -165,7 +165,7 @@ fn port_that_a_pod_does_not_declare_warns() {
     assert_eq!(told(&init(", restartPolicy: Always")), "");
     assert!(told(&init("")).contains("does not declare"));
     // A pod that declares no ports serves every port.
-    let none = with("targetPort: 8080", "targetPort: 9090")
+    let none = example_with("targetPort: 8080", "targetPort: 9090")
         .replace(", ports: [{containerPort: 8080}]", "");
     assert_eq!(told(&none), "");
 }
@@ -173,31 +173,31 @@ fn port_that_a_pod_does_not_declare_warns() {
 #[test]
 fn fields_without_effect_warn() {
     let service = |field: &str| {
-        told(&with(
+        told(&example_with(
             "  clusterIP: 10.96.0.10\n",
             &format!("  clusterIP: 10.96.0.10\n  {field}\n"),
         ))
     };
-    let all = [
+    let inputs = [
         service("ipFamilies: [IPv4, IPv6]"),
         service("clusterIPs: [10.96.0.10, \"fd00::10\"]"),
         service("loadBalancerIP: 192.0.2.1"),
         service("type: NodePort"),
-        told(&with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
-        told(&with("  clusterIP: 10.96.0.10\n", "")),
-        told(&with("[{port: 80, targetPort: 8080}]", "[{name: a, port: 80, targetPort: 8080}, {name: s, port: 90, targetPort: 8080, protocol: SCTP}]")),
+        told(&example_with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
+        told(&example_with("  clusterIP: 10.96.0.10\n", "")),
+        told(&example_with("[{port: 80, targetPort: 8080}]", "[{name: a, port: 80, targetPort: 8080}, {name: s, port: 90, targetPort: 8080, protocol: SCTP}]")),
         told(&FLOWS.replace("metadata: {name: web, namespace: default}\nspec:\n  clusterIP", "metadata: {name: web, namespace: default, annotations: {service.kubernetes.io/topology-mode: Auto}}\nspec:\n  clusterIP")),
-        told(&with("{nodeName: node-1, containers: [{name: client}]}", "{nodeName: node-1, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: \"0\"}]}, containers: [{name: client}]}")),
-        told(&with("metadata: {name: client, namespace: default}", "metadata: {name: client, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: other}}")),
-        told(&with("status: {addresses: [{type: InternalIP, address: 192.168.1.11}]}", "status: {conditions: [{type: Ready, status: \"False\"}], addresses: [{type: InternalIP, address: 192.168.1.11}, {type: InternalIP, address: 192.168.1.12}]}")),
-        told(&and("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: loose}\naddressType: IPv4\nendpoints: []\n")),
+        told(&example_with("{nodeName: node-1, containers: [{name: client}]}", "{nodeName: node-1, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: \"0\"}]}, containers: [{name: client}]}")),
+        told(&example_with("metadata: {name: client, namespace: default}", "metadata: {name: client, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: other}}")),
+        told(&example_with("status: {addresses: [{type: InternalIP, address: 192.168.1.11}]}", "status: {conditions: [{type: Ready, status: \"False\"}], addresses: [{type: InternalIP, address: 192.168.1.11}, {type: InternalIP, address: 192.168.1.12}]}")),
+        told(&with_documents("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: loose}\naddressType: IPv4\nendpoints: []\n")),
     ];
-    insta::assert_snapshot!(all.join("\n\n"));
+    insta::assert_snapshot!(inputs.join("\n\n"));
 }
 
 #[test]
-fn traffic_distribution_that_is_no_word_is_refused() {
-    let text = with(
+fn unknown_traffic_distribution_is_refused() {
+    let text = example_with(
         "  clusterIP: 10.96.0.10\n",
         "  clusterIP: 10.96.0.10\n  trafficDistribution: PreferNear\n",
     );
@@ -205,15 +205,15 @@ fn traffic_distribution_that_is_no_word_is_refused() {
 }
 
 #[test]
-fn fields_of_the_lab_that_change_nothing_are_refused() {
+fn lab_fields_without_effect_are_refused() {
     let spec = |field: &str| {
-        with(
+        example_with(
             "  columns: mode\n",
             &format!("  columns: mode\n  {field}\n"),
         )
     };
-    let example = super::example_tests::with;
-    let all = [
+    let example = super::example_tests::example_with;
+    let inputs = [
         told(&spec("fabric: {subnet: 192.168.0.0/16}")),
         told(&spec("nodes: {node-1: {lenient: true}}")),
         told(&spec(
@@ -224,5 +224,5 @@ fn fields_of_the_lab_that_change_nothing_are_refused() {
             "  connections: 4\n  columns: policy\n  axes:\n",
         )),
     ];
-    insta::assert_snapshot!(all.join("\n\n"));
+    insta::assert_snapshot!(inputs.join("\n\n"));
 }

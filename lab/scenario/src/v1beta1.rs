@@ -14,13 +14,13 @@ use super::tree::{Map, Scalar, ScalarKind, Tree, Value};
 pub(super) const API_VERSION: &str = "discovery.k8s.io/v1beta1";
 
 /// Keys of a topology and the `v1` fields that replaced them.
-const FIELDS: [(&str, &str); 2] = [
+const TOPOLOGY_FIELDS: [(&str, &str); 2] = [
     ("kubernetes.io/hostname", "nodeName"),
     ("topology.kubernetes.io/zone", "zone"),
 ];
 
 /// Converts a slice to `discovery.k8s.io/v1`. Every value keeps its span.
-pub(super) fn upgraded(tree: &Tree) -> Tree {
+pub(super) fn upgrade_slice(tree: &Tree) -> Tree {
     let Some(map) = tree.as_map() else {
         return tree.clone();
     };
@@ -34,7 +34,7 @@ pub(super) fn upgraded(tree: &Tree) -> Tree {
     if let Some(endpoints) = map.get_mut("endpoints")
         && let Some(items) = endpoints.value.as_sequence()
     {
-        let items = items.iter().map(endpoint).collect();
+        let items = items.iter().map(upgrade_endpoint).collect();
         endpoints.value.value = Value::Sequence(Arc::new(items));
     }
     Tree {
@@ -43,7 +43,7 @@ pub(super) fn upgraded(tree: &Tree) -> Tree {
     }
 }
 
-fn endpoint(tree: &Tree) -> Tree {
+fn upgrade_endpoint(tree: &Tree) -> Tree {
     let Some(map) = tree.as_map() else {
         return tree.clone();
     };
@@ -55,7 +55,7 @@ fn endpoint(tree: &Tree) -> Tree {
         .filter(|(key, _)| key.as_ref() != "topology")
         .map(|(key, entry)| (Arc::clone(key), entry.clone()))
         .collect();
-    for (label, field) in FIELDS {
+    for (label, field) in TOPOLOGY_FIELDS {
         if !map.contains_key(field)
             && let Some(moved) = topology.value.as_map().and_then(|t| t.get(label))
         {
@@ -79,7 +79,7 @@ mod tests {
     use svclab_diagnostic::source::{FileId, Source};
 
     #[test]
-    fn a_topology_s_host_is_the_node_unless_the_node_is_named() {
+    fn v1beta1_hostname_is_node_unless_node_name_is_set() {
         let text = "
             apiVersion: discovery.k8s.io/v1beta1
             kind: EndpointSlice
@@ -94,7 +94,8 @@ mod tests {
             - addresses: [10.0.0.3]";
         let source = Source::from_bytes("x", text.into()).expect("a source");
         let trees = yaml::parse(&source, FileId::default()).expect("YAML");
-        let (slice, ignored) = lenient::<EndpointSlice>(&upgraded(&trees[0])).expect("a slice");
+        let (slice, ignored) =
+            lenient::<EndpointSlice>(&upgrade_slice(&trees[0])).expect("a slice");
         assert_eq!(ignored, []);
         let endpoints = slice.endpoints.expect("endpoints");
         let seen: Vec<_> = endpoints

@@ -72,16 +72,16 @@ pub(super) fn durations<'de, D>(deserializer: D) -> Result<Option<Vec<Duration>>
 where
     D: Deserializer<'de>,
 {
-    struct One(Duration);
+    struct DurationItem(Duration);
 
-    impl<'de> Deserialize<'de> for One {
+    impl<'de> Deserialize<'de> for DurationItem {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             parsed::<D, Bounded>(deserializer).map(|duration| Self(duration.0))
         }
     }
 
-    Vec::<One>::deserialize(deserializer)
-        .map(|all| Some(all.into_iter().map(|one| one.0).collect()))
+    Vec::<DurationItem>::deserialize(deserializer)
+        .map(|items| Some(items.into_iter().map(|item| item.0).collect()))
 }
 
 /// Error of parsing a network or an address with prefix length.
@@ -92,27 +92,28 @@ pub enum CidrError {
     NoPrefix(String),
     /// The text is not an address with a valid prefix length.
     #[error("`{0}` is not an address with a prefix length, such as `10.0.0.0/24`")]
-    Form(String),
+    InvalidFormat(String),
     /// The address of a subnet has host bits.
-    #[error("`{written}` is an address inside a subnet; the subnet is `{subnet}`")]
+    #[error("`{text}` is an address inside a subnet; the subnet is `{subnet}`")]
     HostBits {
         /// Text in the lab.
-        written: String,
+        text: String,
         /// Subnet with the host bits cleared.
         subnet: String,
     },
 }
 
-fn cidr(text: &str) -> Result<IpNetwork, CidrError> {
+fn parse_cidr(text: &str) -> Result<IpNetwork, CidrError> {
     // The crate parses an address without prefix length as a single host. In a lab, the prefix
     // length was forgotten.
     if !text.contains('/') {
         return Err(match text.parse::<std::net::IpAddr>() {
             Ok(_) => CidrError::NoPrefix(text.to_owned()),
-            Err(_) => CidrError::Form(text.to_owned()),
+            Err(_) => CidrError::InvalidFormat(text.to_owned()),
         });
     }
-    text.parse().map_err(|_| CidrError::Form(text.to_owned()))
+    text.parse()
+        .map_err(|_| CidrError::InvalidFormat(text.to_owned()))
 }
 
 /// Address with the prefix length of its subnet.
@@ -122,7 +123,7 @@ impl FromStr for HostAddress {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        cidr(text).map(Self)
+        parse_cidr(text).map(Self)
     }
 }
 
@@ -133,10 +134,10 @@ impl FromStr for Subnet {
     type Err = CidrError;
 
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        let network = cidr(text)?;
+        let network = parse_cidr(text)?;
         if network.ip() != network.network() {
             return Err(CidrError::HostBits {
-                written: text.to_owned(),
+                text: text.to_owned(),
                 subnet: format!("{}/{}", network.network(), network.prefix()),
             });
         }
@@ -164,28 +165,28 @@ where
 
 /// Decodes a list of subnets.
 pub(super) fn subnets<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
-    struct One(IpNetwork);
+    struct SubnetItem(IpNetwork);
 
-    impl<'de> Deserialize<'de> for One {
+    impl<'de> Deserialize<'de> for SubnetItem {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             subnet(deserializer).map(Self)
         }
     }
 
-    Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
+    Vec::<SubnetItem>::deserialize(d).map(|items| items.into_iter().map(|item| item.0).collect())
 }
 
 /// Decodes a list of addresses with prefix length.
 pub(super) fn host_addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
-    struct One(IpNetwork);
+    struct AddressItem(IpNetwork);
 
-    impl<'de> Deserialize<'de> for One {
+    impl<'de> Deserialize<'de> for AddressItem {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             host_address(deserializer).map(Self)
         }
     }
 
-    Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
+    Vec::<AddressItem>::deserialize(d).map(|items| items.into_iter().map(|item| item.0).collect())
 }
 
 /// Value of a sysctl, in the format of its file. A lab may contain a number without quotes.
@@ -349,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_with_host_bits_names_the_subnet() {
+    fn subnet_with_host_bits_error_names_subnet() {
         let error = "10.0.0.7/24".parse::<Subnet>().err();
         assert_eq!(
             error.map(|e| e.to_string()).as_deref(),
@@ -359,17 +360,17 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_prefix_is_not_a_single_host() {
+    fn address_without_prefix_is_refused() {
         let error = "10.0.0.7".parse::<HostAddress>().err();
         assert_eq!(error, Some(CidrError::NoPrefix("10.0.0.7".into())));
         for text in ["10.0.0.7/33", "10.0.0/24", "x", "fd00::1/129"] {
             let error = text.parse::<HostAddress>().err();
-            assert_eq!(error, Some(CidrError::Form(text.into())));
+            assert_eq!(error, Some(CidrError::InvalidFormat(text.into())));
         }
     }
 
     #[test]
-    fn axis_values_take_bare_scalars_and_lists() {
+    fn axis_values_accept_scalars_and_lists() {
         let read = |json| serde_json::from_value::<AxisValues>(json).ok().map(|v| v.0);
         assert_eq!(read(json!("Local")), Some(vec!["Local".to_owned()]));
         assert_eq!(
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn sysctls_are_kept_as_text() {
+    fn sysctl_number_is_kept_as_text() {
         let read = |json| {
             serde_json::from_value::<SysctlValue>(json)
                 .ok()

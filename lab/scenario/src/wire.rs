@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 pub use svclab_model::evidence::PacketKind;
 
-use super::within::Within;
+use super::within::SpannedError;
 
-pub use super::wire_expectation::{Tap, TapError, WireExpectation};
+pub use super::wire_expectation::{InterfaceRef, InterfaceRefError, WireExpectation};
 
 /// Source or destination of a packet: a name or an address, with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub enum Overlay {
 
 /// Pattern of packets: `KIND [from NAME[:port]] [to NAME[:port]] [via vxlan]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Sight {
+pub struct PacketPattern {
     /// Kind of packet.
     pub kind: PacketKind,
     /// Source of the packet on this interface; `None` matches any source.
@@ -51,7 +51,7 @@ pub struct Sight {
     pub via: Option<Overlay>,
 }
 
-impl fmt::Display for Sight {
+impl fmt::Display for PacketPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
         if let Some(from) = &self.from {
@@ -69,41 +69,41 @@ impl fmt::Display for Sight {
 
 /// Error of parsing a [`Sight`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SightError {
+pub enum PacketPatternError {
     /// The text is empty.
     #[error("an empty description of a packet; write for example \"SYN from pod/default/client\"")]
     Empty,
     /// The first word is not a kind of packet.
-    #[error("`{0}` is no kind of packet; the kinds are {kinds}", kinds = kinds())]
+    #[error("`{0}` is no kind of packet; the kinds are {kinds}", kinds = kind_list())]
     Kind(String),
     /// A word is not `from`, `to` or `via`.
     #[error(
         "`{0}` is not understood here; a kind is followed by `from NAME`, `to NAME` or `via vxlan`"
     )]
-    Word(String),
+    UnexpectedWord(String),
     /// A keyword occurs twice.
     #[error("`{0}` is written twice")]
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// A keyword has no value.
     #[error("`{0}` needs a word behind it")]
-    Dangling(&'static str),
+    MissingValue(&'static str),
     /// The port is not a number from 1 to 65535.
     #[error("`{0}` is not a port; write a number from 1 to 65535")]
-    Port(String),
+    InvalidPort(String),
     /// A port for a kind of packet without ports.
     #[error("a {0} packet has no ports")]
-    Portless(PacketKind),
+    NoPorts(PacketKind),
     /// The encapsulation is not vxlan.
     #[error("`{0}` is no overlay that svclab can see into; it knows `vxlan`")]
-    Overlay(String),
+    UnknownOverlay(String),
 }
 
-fn kinds() -> String {
-    PacketKind::WORDS.map(|(word, _)| word).join(", ")
+fn kind_list() -> String {
+    PacketKind::NAMES.map(|(word, _)| word).join(", ")
 }
 
 /// Returns the words of `text` with their byte ranges.
-fn words(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
+fn split_words(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     text.split_ascii_whitespace().map(|word| {
         // The words are slices of `text`, so the difference of the pointers is the offset.
         let start = word.as_ptr() as usize - text.as_ptr() as usize;
@@ -111,49 +111,73 @@ fn words(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     })
 }
 
-impl FromStr for Sight {
-    type Err = Within<SightError>;
+impl FromStr for PacketPattern {
+    type Err = SpannedError<PacketPatternError>;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut words = words(text);
-        let (word, range) = words.next().ok_or(Within::whole(SightError::Empty))?;
-        let kind = PacketKind::WORDS
+        let mut words = split_words(text);
+        let (kind_name, range) = words
+            .next()
+            .ok_or(SpannedError::whole(PacketPatternError::Empty))?;
+        let kind = PacketKind::NAMES
             .iter()
-            .find(|(name, _)| *name == word)
+            .find(|(name, _)| *name == kind_name)
             .map(|(_, kind)| *kind)
-            .ok_or_else(|| Within::new(range, SightError::Kind(word.to_owned())))?;
-        let mut sight = Self {
+            .ok_or_else(|| {
+                SpannedError::new(range, PacketPatternError::Kind(kind_name.to_owned()))
+            })?;
+        let mut pattern = Self {
             kind,
             from: None,
             to: None,
             via: None,
         };
-        while let Some((word, range)) = words.next() {
-            let (name, taken) = match word {
-                "from" => ("from", sight.from.is_some()),
-                "to" => ("to", sight.to.is_some()),
-                "via" => ("via", sight.via.is_some()),
-                _ => return Err(Within::new(range, SightError::Word(word.to_owned()))),
+        while let Some((keyword, range)) = words.next() {
+            let (name, is_set) = match keyword {
+                "from" => ("from", pattern.from.is_some()),
+                "to" => ("to", pattern.to.is_some()),
+                "via" => ("via", pattern.via.is_some()),
+                _ => {
+                    return Err(SpannedError::new(
+                        range,
+                        PacketPatternError::UnexpectedWord(keyword.to_owned()),
+                    ));
+                }
             };
-            if taken {
-                return Err(Within::new(range, SightError::Twice(name)));
+            if is_set {
+                return Err(SpannedError::new(
+                    range,
+                    PacketPatternError::Duplicate(name),
+                ));
             }
-            let Some((value, at)) = words.next() else {
-                return Err(Within::new(range, SightError::Dangling(name)));
+            let Some((value, value_range)) = words.next() else {
+                return Err(SpannedError::new(
+                    range,
+                    PacketPatternError::MissingValue(name),
+                ));
             };
             match name {
-                "from" => sight.from = Some(peer(kind, value, &at)?),
-                "to" => sight.to = Some(peer(kind, value, &at)?),
-                _ if value == "vxlan" => sight.via = Some(Overlay::Vxlan),
-                _ => return Err(Within::new(at, SightError::Overlay(value.to_owned()))),
+                "from" => pattern.from = Some(parse_peer(kind, value, &value_range)?),
+                "to" => pattern.to = Some(parse_peer(kind, value, &value_range)?),
+                _ if value == "vxlan" => pattern.via = Some(Overlay::Vxlan),
+                _ => {
+                    return Err(SpannedError::new(
+                        value_range,
+                        PacketPatternError::UnknownOverlay(value.to_owned()),
+                    ));
+                }
             }
         }
-        Ok(sight)
+        Ok(pattern)
     }
 }
 
 /// Parses a name or address with an optional port; `at` is its byte range in the whole text.
-fn peer(kind: PacketKind, text: &str, at: &Range<usize>) -> Result<Peer, Within<SightError>> {
+fn parse_peer(
+    kind: PacketKind,
+    text: &str,
+    range: &Range<usize>,
+) -> Result<Peer, SpannedError<PacketPatternError>> {
     let bracketed = text
         .strip_prefix('[')
         .and_then(|rest| rest.split_once(']'))
@@ -175,15 +199,23 @@ fn peer(kind: PacketKind, text: &str, at: &Range<usize>) -> Result<Peer, Within<
     let port = match port {
         None => None,
         Some(digits) => {
-            let here = at.end - digits.len()..at.end;
+            let port_range = range.end - digits.len()..range.end;
             match digits.parse::<u16>() {
                 Ok(port) if port > 0 && !digits.starts_with('+') => {
                     if !kind.has_ports() {
-                        return Err(Within::new(here, SightError::Portless(kind)));
+                        return Err(SpannedError::new(
+                            port_range,
+                            PacketPatternError::NoPorts(kind),
+                        ));
                     }
                     Some(port)
                 }
-                _ => return Err(Within::new(here, SightError::Port(digits.to_owned()))),
+                _ => {
+                    return Err(SpannedError::new(
+                        port_range,
+                        PacketPatternError::InvalidPort(digits.to_owned()),
+                    ));
+                }
             }
         }
     };
@@ -197,26 +229,26 @@ fn peer(kind: PacketKind, text: &str, at: &Range<usize>) -> Result<Peer, Within<
 mod tests {
     use super::*;
 
-    fn sight(text: &str) -> Sight {
+    fn pattern(text: &str) -> PacketPattern {
         text.parse().expect("a sight")
     }
 
-    fn error(text: &str) -> (SightError, Option<Range<usize>>) {
-        let error = text.parse::<Sight>().expect_err("should not parse");
+    fn error(text: &str) -> (PacketPatternError, Option<Range<usize>>) {
+        let error = text.parse::<PacketPattern>().expect_err("should not parse");
         (error.error().clone(), error.range())
     }
 
     #[test]
-    fn every_kind_reads_back() {
-        for (word, kind) in PacketKind::WORDS {
-            assert_eq!(sight(word).kind, kind);
+    fn packet_kind_printed_parses_to_same_kind() {
+        for (word, kind) in PacketKind::NAMES {
+            assert_eq!(pattern(word).kind, kind);
             assert_eq!(kind.to_string(), word);
         }
     }
 
     #[test]
-    fn ends_ports_and_overlays() {
-        let syn = sight("SYN from pod/default/client to 10.0.0.1:80 via vxlan");
+    fn pattern_with_peers_and_overlay_parses() {
+        let syn = pattern("SYN from pod/default/client to 10.0.0.1:80 via vxlan");
         assert_eq!(
             syn.from.as_ref().map(|p| p.name.as_str()),
             Some("pod/default/client")
@@ -225,14 +257,14 @@ mod tests {
         assert_eq!(syn.to.as_ref().and_then(|p| p.port), Some(80));
         assert_eq!(syn.via, Some(Overlay::Vxlan));
         assert_eq!(
-            sight("ACK to node-1 from x").to_string(),
+            pattern("ACK to node-1 from x").to_string(),
             "ACK from x to node-1"
         );
     }
 
     #[test]
-    fn ipv6_addresses_with_and_without_a_port() {
-        let peer = |text: &str| sight(text).to.expect("a peer");
+    fn ipv6_peer_with_and_without_port_parses() {
+        let peer = |text: &str| pattern(text).to.expect("a peer");
         assert_eq!(
             peer("SYN to fd00::1"),
             Peer {
@@ -249,45 +281,51 @@ mod tests {
         );
         assert_eq!(peer("SYN to [fd00::1]").port, None);
         assert_eq!(
-            sight("SYN to [fd00::1]:80").to_string(),
+            pattern("SYN to [fd00::1]:80").to_string(),
             "SYN to [fd00::1]:80"
         );
     }
 
     #[test]
-    fn errors_point_at_the_word() {
+    fn pattern_error_range_is_invalid_word() {
         assert_eq!(
             error("SNY from a"),
-            (SightError::Kind("SNY".into()), Some(0..3))
+            (PacketPatternError::Kind("SNY".into()), Some(0..3))
         );
         assert_eq!(
             error("SYN form a"),
-            (SightError::Word("form".into()), Some(4..8))
+            (
+                PacketPatternError::UnexpectedWord("form".into()),
+                Some(4..8)
+            )
         );
         assert_eq!(
             error("SYN from"),
-            (SightError::Dangling("from"), Some(4..8))
+            (PacketPatternError::MissingValue("from"), Some(4..8))
         );
         assert_eq!(
             error("SYN to a to b"),
-            (SightError::Twice("to"), Some(9..11))
+            (PacketPatternError::Duplicate("to"), Some(9..11))
         );
         assert_eq!(
             error("SYN to a:http"),
-            (SightError::Port("http".into()), Some(9..13))
+            (PacketPatternError::InvalidPort("http".into()), Some(9..13))
         );
         assert_eq!(
             error("SYN to a:0"),
-            (SightError::Port("0".into()), Some(9..10))
+            (PacketPatternError::InvalidPort("0".into()), Some(9..10))
         );
         assert_eq!(
             error("PING to a:7"),
-            (SightError::Portless(PacketKind::Ping), Some(10..11))
+            (PacketPatternError::NoPorts(PacketKind::Ping), Some(10..11))
         );
         assert_eq!(
             error("SYN via gre"),
-            (SightError::Overlay("gre".into()), Some(8..11))
+            (
+                PacketPatternError::UnknownOverlay("gre".into()),
+                Some(8..11)
+            )
         );
-        assert_eq!(error("  "), (SightError::Empty, None));
+        assert_eq!(error("  "), (PacketPatternError::Empty, None));
     }
 }

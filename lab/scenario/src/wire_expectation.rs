@@ -9,19 +9,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::count::Count;
-use super::wire::Sight;
+use super::wire::PacketPattern;
 
 /// Reference to an interface of a node, pod, host or load balancer: `node-1/eth0`,
 /// `pod/default/client/eth0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Tap {
+pub struct InterfaceRef {
     /// Name of the node, pod, host or load balancer, as in a probe.
     pub of: String,
     /// Name of the interface inside its namespace.
     pub interface: String,
 }
 
-impl fmt::Display for Tap {
+impl fmt::Display for InterfaceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.of, self.interface)
     }
@@ -30,18 +30,18 @@ impl fmt::Display for Tap {
 /// Error of parsing a [`Tap`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no interface; write for example `node-1/eth0`")]
-pub struct TapError(String);
+pub struct InterfaceRefError(String);
 
-impl FromStr for Tap {
-    type Err = TapError;
+impl FromStr for InterfaceRef {
+    type Err = InterfaceRefError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.rsplit_once('/') {
-            Some((of, interface)) if !of.is_empty() && !interface.is_empty() => Ok(Self {
-                of: of.to_owned(),
+            Some((owner, interface)) if !owner.is_empty() && !interface.is_empty() => Ok(Self {
+                of: owner.to_owned(),
                 interface: interface.to_owned(),
             }),
-            _ => Err(TapError(text.to_owned())),
+            _ => Err(InterfaceRefError(text.to_owned())),
         }
     }
 }
@@ -51,9 +51,9 @@ impl FromStr for Tap {
 #[serde(try_from = "WireShape")]
 pub struct WireExpectation {
     /// Interface of the packets.
-    pub on: Tap,
+    pub on: InterfaceRef,
     /// Pattern of the packets.
-    pub sight: Sight,
+    pub pattern: PacketPattern,
     /// Number of packets: with `see`, at least 1 unless the lab states a count; with `never`, 0.
     pub count: Count,
     /// Maximum segment size option of a SYN or SYN-ACK, in bytes; `None` matches any packet.
@@ -68,7 +68,7 @@ pub struct WireExpectation {
 /// Renders the pattern of the packets: `SYN from node-1, mss 65495`.
 impl fmt::Display for WireExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.sight)?;
+        write!(f, "{}", self.pattern)?;
         if let Some(mss) = self.mss {
             write!(f, ", mss {mss}")?;
         }
@@ -87,16 +87,16 @@ pub(super) struct WireShape {
     /// Interface in the form `NAME/INTERFACE`, such as `node-1/eth0`.
     #[serde(deserialize_with = "super::values::parsed")]
     #[schemars(with = "String")]
-    on: Tap,
+    on: InterfaceRef,
     /// Pattern of packets that must appear: `KIND [from NAME[:port]] [to NAME[:port]] [via vxlan]`.
     /// The kinds are SYN, SYN-ACK, ACK, RST, FIN, UDP, PING, PONG, UNREACHABLE and ANY.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
-    see: Option<Sight>,
+    see: Option<PacketPattern>,
     /// Pattern of packets that must not appear, in the format of `see`.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
-    never: Option<Sight>,
+    never: Option<PacketPattern>,
     /// Number of packets that match `see`; default at least 1.
     #[serde(default)]
     count: Option<Count>,
@@ -128,7 +128,7 @@ impl TryFrom<WireShape> for WireExpectation {
     type Error = &'static str;
 
     fn try_from(shape: WireShape) -> Result<Self, Self::Error> {
-        let (sight, count) = match (shape.see, shape.never, shape.count) {
+        let (pattern, count) = match (shape.see, shape.never, shape.count) {
             (Some(sight), None, count) => (sight, count.unwrap_or(Count::at_least(1))),
             (None, Some(sight), None) => (sight, Count::exactly(0)),
             (None, Some(_), Some(_)) => {
@@ -139,11 +139,11 @@ impl TryFrom<WireShape> for WireExpectation {
                 return Err("`see` and `never` are two expectations; write two entries");
             }
         };
-        let is_tcp = sight.kind.is_tcp();
+        let is_tcp = pattern.kind.is_tcp();
         if (shape.mss.is_some() || shape.window.is_some()) && !is_tcp {
             return Err("only TCP packets have `mss` and `window`");
         }
-        if shape.mss.is_some() && !sight.kind.offers_size() {
+        if shape.mss.is_some() && !pattern.kind.has_mss_option() {
             return Err("only SYN and SYN-ACK packets have an `mss`");
         }
         if shape.resent.is_some() && (!is_tcp || count.contains(0)) {
@@ -154,7 +154,7 @@ impl TryFrom<WireShape> for WireExpectation {
         }
         Ok(Self {
             on: shape.on,
-            sight,
+            pattern,
             count,
             mss: shape.mss,
             window: shape.window,
@@ -168,18 +168,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tap_splits_at_its_last_slash() {
-        let tap: Tap = "pod/default/client/eth0".parse().expect("a tap");
+    fn interface_ref_splits_at_last_slash() {
+        let tap: InterfaceRef = "pod/default/client/eth0".parse().expect("a tap");
         assert_eq!(
             (tap.of.as_str(), tap.interface.as_str()),
             ("pod/default/client", "eth0")
         );
-        assert!("node-1".parse::<Tap>().is_err());
-        assert!("/eth0".parse::<Tap>().is_err());
+        assert!("node-1".parse::<InterfaceRef>().is_err());
+        assert!("/eth0".parse::<InterfaceRef>().is_err());
     }
 
     #[test]
-    fn an_entry_says_see_or_never() {
+    fn wire_expectation_requires_see_or_never() {
         let read = |json| serde_json::from_value::<WireExpectation>(json);
         let json = serde_json::json!({"on": "node-1/eth0", "see": "SYN"});
         assert_eq!(read(json).expect("see").count, Count::at_least(1));

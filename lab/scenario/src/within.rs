@@ -9,15 +9,15 @@ use std::ops::Range;
 /// form (`{:#}`) writes it before the message, between two characters that no message contains.
 /// [`split`] removes it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Within<E> {
+pub struct SpannedError<E> {
     range: Option<Range<usize>>,
     error: E,
 }
 
 /// Delimiter of the range in the alternate form.
-const FENCE: char = '\u{1}';
+const DELIMITER: char = '\u{1}';
 
-impl<E> Within<E> {
+impl<E> SpannedError<E> {
     /// Returns an error about `range`, in bytes of the parsed text.
     #[must_use]
     pub fn new(range: Range<usize>, error: E) -> Self {
@@ -46,18 +46,18 @@ impl<E> Within<E> {
     }
 }
 
-impl<E: fmt::Display> fmt::Display for Within<E> {
+impl<E: fmt::Display> fmt::Display for SpannedError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate()
             && let Some(range) = &self.range
         {
-            write!(f, "{FENCE}{}..{}{FENCE}", range.start, range.end)?;
+            write!(f, "{DELIMITER}{}..{}{DELIMITER}", range.start, range.end)?;
         }
         write!(f, "{}", self.error)
     }
 }
 
-impl<E: std::error::Error + 'static> std::error::Error for Within<E> {
+impl<E: std::error::Error + 'static> std::error::Error for SpannedError<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }
@@ -68,8 +68,8 @@ impl<E: std::error::Error + 'static> std::error::Error for Within<E> {
 #[must_use]
 pub fn split(message: &str) -> (Option<Range<usize>>, &str) {
     let fenced = message
-        .strip_prefix(FENCE)
-        .and_then(|rest| rest.split_once(FENCE));
+        .strip_prefix(DELIMITER)
+        .and_then(|rest| rest.split_once(DELIMITER));
     let Some((range, rest)) = fenced else {
         return (None, message);
     };
@@ -85,16 +85,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_range_survives_the_alternate_form() {
-        let error = Within::new(3..5, "no such kind");
+    fn alternate_form_keeps_range() {
+        let error = SpannedError::new(3..5, "no such kind");
         assert_eq!(error.to_string(), "no such kind");
         assert_eq!(split(&format!("{error:#}")), (Some(3..5), "no such kind"));
     }
 
     #[test]
-    fn other_messages_pass_unchanged() {
+    fn split_other_message_returns_it_unchanged() {
         assert_eq!(split("no such kind"), (None, "no such kind"));
-        assert_eq!(split(&format!("{:#}", Within::whole("x"))), (None, "x"));
+        assert_eq!(
+            split(&format!("{:#}", SpannedError::whole("x"))),
+            (None, "x")
+        );
         assert_eq!(split("\u{1}broken"), (None, "\u{1}broken"));
     }
 }

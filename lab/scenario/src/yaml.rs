@@ -40,15 +40,15 @@ pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
     };
     let mut builder = Builder::new(file);
     for event in Parser::new_from_str_with_options(source.text(), options) {
-        let (event, span) = event.map_err(|error| builder.syntax(&error))?;
-        builder.take(event, span)?;
+        let (event, span) = event.map_err(|error| builder.syntax_error(&error))?;
+        builder.on_event(event, span)?;
     }
     Ok(builder.documents)
 }
 
 /// Complete node with its sizes for the limits.
 #[derive(Clone)]
-struct Built {
+struct BuiltNode {
     tree: Tree,
     /// Number of nodes, including the node itself.
     nodes: usize,
@@ -59,8 +59,8 @@ struct Built {
 }
 
 /// List or map whose end is not reached yet.
-struct Frame {
-    kind: FrameKind,
+struct OpenNode {
+    kind: OpenNodeKind,
     span: Span,
     /// Identifier of the anchor, 0 for none.
     anchor: usize,
@@ -69,7 +69,7 @@ struct Frame {
     height: usize,
 }
 
-enum FrameKind {
+enum OpenNodeKind {
     Sequence(Vec<Tree>),
     Map {
         entries: Map,
@@ -80,9 +80,9 @@ enum FrameKind {
 
 struct Builder {
     file: FileId,
-    frames: Vec<Frame>,
+    frames: Vec<OpenNode>,
     /// Complete nodes by the identifiers of their anchors.
-    anchors: HashMap<usize, Built>,
+    anchors: HashMap<usize, BuiltNode>,
     /// Number of nodes in the file so far.
     nodes: usize,
     /// Size of the text in the file so far, in bytes.
@@ -102,18 +102,18 @@ impl Builder {
         }
     }
 
-    fn take(&mut self, event: Event<'_>, raw: RawSpan) -> Result<(), YamlError> {
+    fn on_event(&mut self, event: Event<'_>, raw: RawSpan) -> Result<(), YamlError> {
         let span = self.span(raw);
         match event {
             Event::DocumentStart(..) => self.anchors.clear(),
             Event::Scalar(text, style, anchor, tag) => {
-                let scalar = scalar_of(&text, style, tag.as_deref(), span)?;
+                let scalar = resolve_scalar(&text, style, tag.as_deref(), span)?;
                 let bytes = scalar.text.len();
                 let tree = Tree {
                     span,
                     value: Value::Scalar(scalar),
                 };
-                let built = Built {
+                let built = BuiltNode {
                     tree,
                     nodes: 1,
                     text: bytes,
@@ -122,13 +122,13 @@ impl Builder {
                 self.finish(built, anchor)?;
             }
             Event::SequenceStart(_, anchor, tag) => {
-                collection_tag(tag.as_deref(), "seq", span)?;
-                self.open(FrameKind::Sequence(Vec::new()), span, anchor)?;
+                check_collection_tag(tag.as_deref(), "seq", span)?;
+                self.open(OpenNodeKind::Sequence(Vec::new()), span, anchor)?;
             }
             Event::MappingStart(_, anchor, tag) => {
-                collection_tag(tag.as_deref(), "map", span)?;
+                check_collection_tag(tag.as_deref(), "map", span)?;
                 let entries = Map::new();
-                self.open(FrameKind::Map { entries, key: None }, span, anchor)?;
+                self.open(OpenNodeKind::Map { entries, key: None }, span, anchor)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
             Event::Alias(id) => {
@@ -146,11 +146,11 @@ impl Builder {
         Ok(())
     }
 
-    fn open(&mut self, kind: FrameKind, span: Span, anchor: usize) -> Result<(), YamlError> {
+    fn open(&mut self, kind: OpenNodeKind, span: Span, anchor: usize) -> Result<(), YamlError> {
         if self.frames.len() >= MAX_DEPTH {
             return Err(YamlError::TooDeep { at: span });
         }
-        self.frames.push(Frame {
+        self.frames.push(OpenNode {
             kind,
             span,
             anchor,
@@ -167,11 +167,11 @@ impl Builder {
         };
         let mut span = frame.span;
         let value = match frame.kind {
-            FrameKind::Sequence(items) => {
+            OpenNodeKind::Sequence(items) => {
                 span.end = items.last().map_or(span.end, |last| last.span.end);
                 Value::Sequence(Arc::new(items))
             }
-            FrameKind::Map { entries, .. } => {
+            OpenNodeKind::Map { entries, .. } => {
                 span.end = entries
                     .last()
                     .map_or(span.end, |(_, last)| last.value.span.end);
@@ -183,7 +183,7 @@ impl Builder {
         if end.end > end.start {
             span.end = end.end;
         }
-        let built = Built {
+        let built = BuiltNode {
             tree: Tree { span, value },
             nodes: frame.nodes,
             text: frame.text,
@@ -193,7 +193,7 @@ impl Builder {
     }
 
     /// Adds a complete node to its parent, or to the documents.
-    fn finish(&mut self, built: Built, anchor: usize) -> Result<(), YamlError> {
+    fn finish(&mut self, built: BuiltNode, anchor: usize) -> Result<(), YamlError> {
         let span = built.tree.span;
         if self.frames.len() + built.height > MAX_DEPTH {
             return Err(YamlError::TooDeep { at: span });
@@ -227,9 +227,9 @@ impl Builder {
             return Err(YamlError::TooMuchText { at: span });
         }
         match &mut frame.kind {
-            FrameKind::Sequence(items) => items.push(built.tree),
-            FrameKind::Map { entries, key } => match key.take() {
-                None => *key = Some(key_of(&built.tree, entries)?),
+            OpenNodeKind::Sequence(items) => items.push(built.tree),
+            OpenNodeKind::Map { entries, key } => match key.take() {
+                None => *key = Some(key_text(&built.tree, entries)?),
                 Some((name, at)) => {
                     let value = built.tree;
                     entries.insert(name, Entry { key: at, value });
@@ -251,10 +251,10 @@ impl Builder {
         }
     }
 
-    fn syntax(&self, error: &ScanError) -> YamlError {
-        let at = self.span(RawSpan::empty(*error.marker()));
+    fn syntax_error(&self, error: &ScanError) -> YamlError {
+        let span = self.span(RawSpan::empty(*error.marker()));
         let help = match error.kind() {
-            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { at },
+            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { at: span },
             ErrorKind::TabNotAllowed
             | ErrorKind::TabInBlockIndentation
             | ErrorKind::TabInIndentation
@@ -272,7 +272,7 @@ impl Builder {
         // Only a bracket is a token; the start of a block-style collection is empty.
         let open = self.frames.last().map(|frame| frame.span);
         YamlError::Syntax {
-            at,
+            at: span,
             message,
             open: open.filter(|open| open.end > open.start),
             help,
@@ -281,45 +281,47 @@ impl Builder {
 }
 
 /// Returns the text of a key. Numbers and booleans keep their notation.
-fn key_of(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
-    let at = tree.span;
+fn key_text(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
+    let span = tree.span;
     let text = match &tree.value {
         Value::Scalar(scalar) if !tree.is_null() => Arc::clone(&scalar.text),
-        _ => return Err(YamlError::Key { at }),
+        _ => return Err(YamlError::InvalidKey { at: span }),
     };
     if &*text == "<<" {
-        return Err(YamlError::MergeKey { at });
+        return Err(YamlError::MergeKey { at: span });
     }
     if let Some(first) = entries.get(&text) {
         return Err(YamlError::DuplicateKey {
             key: text.to_string(),
-            at,
+            at: span,
             first: first.key,
         });
     }
-    Ok((text, at))
+    Ok((text, span))
 }
 
 /// Resolves a scalar by its style and tag.
-fn scalar_of(
+fn resolve_scalar(
     text: &str,
     style: ScalarStyle,
     tag: Option<&Tag>,
-    at: Span,
+    span: Span,
 ) -> Result<Scalar, YamlError> {
     let kind = match tag {
         None if style == ScalarStyle::Plain => scalar::resolve(text),
         None => ScalarKind::String,
         Some(tag) => match tag.core_suffix() {
-            Some(word) => scalar::tagged(text, word).ok_or_else(|| YamlError::Tagged {
-                text: text.to_owned(),
-                tag: word.to_owned(),
-                at,
-            })?,
+            Some(word) => {
+                scalar::resolve_tagged(text, word).ok_or_else(|| YamlError::TagMismatch {
+                    text: text.to_owned(),
+                    tag: word.to_owned(),
+                    at: span,
+                })?
+            }
             None => {
-                return Err(YamlError::Tag {
+                return Err(YamlError::UnknownTag {
                     tag: tag.to_string(),
-                    at,
+                    at: span,
                 });
             }
         },
@@ -331,11 +333,11 @@ fn scalar_of(
 }
 
 /// Checks that a list or map has no tag, or the tag of its type.
-fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlError> {
+fn check_collection_tag(tag: Option<&Tag>, expected: &str, span: Span) -> Result<(), YamlError> {
     match tag {
-        Some(tag) if tag.core_suffix() != Some(own) => Err(YamlError::Tag {
+        Some(tag) if tag.core_suffix() != Some(expected) => Err(YamlError::UnknownTag {
             tag: tag.to_string(),
-            at,
+            at: span,
         }),
         _ => Ok(()),
     }
@@ -356,23 +358,23 @@ mod tests {
     }
 
     /// Returns the text in a node's span.
-    fn under<'t>(text: &'t str, node: &Tree) -> &'t str {
+    fn text_of<'t>(text: &'t str, node: &Tree) -> &'t str {
         let byte = |n: u32| usize::try_from(n).expect("a small number");
         &text[byte(node.span.start)..byte(node.span.end)]
     }
 
     #[test]
-    fn spans_are_exact_with_a_mark_carriage_returns_and_umlauts() {
+    fn spans_are_exact_with_bom_crlf_and_umlauts() {
         let text = "\u{feff}a: 1\r\nü:\r\n  - x\r\n  - {c: \"d\\n\", e: 'f'}  # why\r\n\r\n";
         let tree = &trees(text)[0];
         let at = |path: &[_]| tree.at(path).expect("a node");
-        assert_eq!(under(text, at(crate::path!["a"])), "1");
-        assert_eq!(under(text, at(crate::path!["ü", 0])), "x");
+        assert_eq!(text_of(text, at(crate::path!["a"])), "1");
+        assert_eq!(text_of(text, at(crate::path!["ü", 0])), "x");
         assert_eq!(
-            under(text, at(crate::path!["ü", 1])),
+            text_of(text, at(crate::path!["ü", 1])),
             "{c: \"d\\n\", e: 'f'}"
         );
-        assert_eq!(under(text, at(crate::path!["ü", 1, "c"])), "\"d\\n\"");
+        assert_eq!(text_of(text, at(crate::path!["ü", 1, "c"])), "\"d\\n\"");
         let f = at(crate::path!["ü", 1, "e"]).span;
         assert_eq!((f.line, f.column), (4, 19));
         let key = tree.key_span("ü").expect("a key");
@@ -380,18 +382,18 @@ mod tests {
     }
 
     #[test]
-    fn a_map_in_block_style_ends_with_its_last_value() {
+    fn block_map_span_ends_with_last_value() {
         let text = "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3\n";
         let tree = &trees(text)[0];
-        assert_eq!(under(text, tree.get("a").expect("a")), "b: 1\n  c: 2");
+        assert_eq!(text_of(text, tree.get("a").expect("a")), "b: 1\n  c: 2");
         assert_eq!(
-            under(text, tree),
+            text_of(text, tree),
             "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3"
         );
     }
 
     #[test]
-    fn empty_documents_are_left_out() {
+    fn empty_documents_are_omitted() {
         assert_eq!(
             trees("---\n---\na: 1\n---\n# nothing\n--- 2\n...\n").len(),
             2
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_what_it_stands_for_and_anchors_end_with_their_document() {
+    fn alias_resolves_within_its_document_only() {
         let tree = &trees("a: &x {b: 1}\nc: *x\n")[0];
         let b = tree.at(crate::path!["c", "b"]).expect("b");
         assert_eq!(
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_texts() {
+    fn scalar_keys_are_texts() {
         let tree = &trees("{1.20: a, true: b, 'x y': c}")[0];
         let keys: Vec<_> = tree
             .as_map()
@@ -422,8 +424,11 @@ mod tests {
             .map(AsRef::as_ref)
             .collect();
         assert_eq!(keys, ["1.20", "true", "x y"]);
-        assert!(matches!(error("? [a]\n: b\n"), YamlError::Key { .. }));
-        assert!(matches!(error("~: b\n"), YamlError::Key { .. }));
+        assert!(matches!(
+            error("? [a]\n: b\n"),
+            YamlError::InvalidKey { .. }
+        ));
+        assert!(matches!(error("~: b\n"), YamlError::InvalidKey { .. }));
         // A quoted key equals the same key without quotes.
         assert!(matches!(
             error("a: 1\n'a': 2\n"),
@@ -432,18 +437,21 @@ mod tests {
     }
 
     #[test]
-    fn tags_decide_or_are_refused() {
+    fn core_tags_apply_other_tags_are_refused() {
         assert_eq!(
             trees("a: !!str 5")[0].get("a").and_then(Tree::as_str),
             Some("5")
         );
-        assert!(matches!(error("a: !!int x"), YamlError::Tagged { .. }));
-        assert!(matches!(error("a: !mine x"), YamlError::Tag { .. }));
-        assert!(matches!(error("a: !!set {x, y}"), YamlError::Tag { .. }));
+        assert!(matches!(error("a: !!int x"), YamlError::TagMismatch { .. }));
+        assert!(matches!(error("a: !mine x"), YamlError::UnknownTag { .. }));
+        assert!(matches!(
+            error("a: !!set {x, y}"),
+            YamlError::UnknownTag { .. }
+        ));
     }
 
     #[test]
-    fn the_deepest_that_is_read() {
+    fn nesting_up_to_max_depth_is_accepted() {
         let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         assert_eq!(trees(&nested(MAX_DEPTH)).len(), 1);
         assert!(matches!(

@@ -31,7 +31,7 @@ pub enum YamlError {
     },
     /// A key is a list, a map or null.
     #[error("a key must be a string")]
-    Key {
+    InvalidKey {
         /// Span of the key.
         at: Span,
     },
@@ -67,7 +67,7 @@ pub enum YamlError {
     },
     /// A tag is not part of the core schema, or does not fit the node.
     #[error("the tag `{tag}` means nothing here")]
-    Tag {
+    UnknownTag {
         /// Resolved tag.
         tag: String,
         /// Span of the tagged node.
@@ -75,7 +75,7 @@ pub enum YamlError {
     },
     /// A scalar does not fit its tag.
     #[error("`{text}` is no {tag}, as its tag says")]
-    Tagged {
+    TagMismatch {
         /// Text of the scalar.
         text: String,
         /// Suffix of the tag, such as `int`.
@@ -90,25 +90,31 @@ impl From<YamlError> for Diagnostic {
         let diagnostic = Self::error(error.to_string());
         match error {
             YamlError::Syntax { at, open, help, .. } => {
-                let diagnostic = diagnostic.at(at, "").maybe_help(help.map(str::to_owned));
+                let diagnostic = diagnostic
+                    .at(at, "")
+                    .with_optional_help(help.map(str::to_owned));
                 match open {
-                    Some(open) => diagnostic.and(open, "this is not closed"),
+                    Some(open) => diagnostic.with_related(open, "this is not closed"),
                     None => diagnostic,
                 }
             }
-            YamlError::DuplicateKey { at, first, .. } => {
-                diagnostic.at(at, "again here").and(first, "first here")
-            }
-            YamlError::Key { at } => diagnostic.at(at, "not a string"),
+            YamlError::DuplicateKey { at, first, .. } => diagnostic
+                .at(at, "again here")
+                .with_related(first, "first here"),
+            YamlError::InvalidKey { at } => diagnostic.at(at, "not a string"),
             YamlError::MergeKey { at } => diagnostic
                 .at(at, "")
-                .help("write the keys out, or use an alias for the whole value"),
+                .with_help("write the keys out, or use an alias for the whole value"),
             YamlError::TooDeep { at } => diagnostic.at(at, "the first that is too deep"),
             YamlError::TooManyNodes { at } | YamlError::TooMuchText { at } => {
                 diagnostic.at(at, "one too many")
             }
-            YamlError::Tag { at, .. } => diagnostic.at(at, "").help("leave the tag out"),
-            YamlError::AliasLoop { at } | YamlError::Tagged { at, .. } => diagnostic.at(at, ""),
+            YamlError::UnknownTag { at, .. } => {
+                diagnostic.at(at, "").with_help("leave the tag out")
+            }
+            YamlError::AliasLoop { at } | YamlError::TagMismatch { at, .. } => {
+                diagnostic.at(at, "")
+            }
         }
     }
 }

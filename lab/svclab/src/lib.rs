@@ -10,4 +10,4 @@ pub mod live;
 pub use svclab_model::{evidence, plan};
 pub use svclab_runner::results;
 
-pub use library::{Lab, LabError, Ran};
+pub use library::{Lab, LabError, LabRun};

@@ -12,13 +12,13 @@ use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{Source, SourceError};
 use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Patience, Watch};
-use svclab_report::journey::seen_text;
+use svclab_model::plan::{MaxWait, Watch};
+use svclab_report::journey::render_case_journeys;
 use svclab_report::{Format, Options as Telling};
-use svclab_runner::kernel::{Choice, agent_program};
-use svclab_runner::results::seen::Seen;
+use svclab_runner::kernel::{KernelChoice, agent_program};
+use svclab_runner::results::seen::CaseEvidence;
 use svclab_runner::results::{CaseResult, Event, Results};
-use svclab_runner::run::{Chosen, Given, Options, Wishes, execute, prepare};
+use svclab_runner::run::{PrepareOptions, RunInput, RunOptions, SelectedLab, execute, prepare};
 use svclab_scenario::Scenario;
 
 /// Lab that can be run: a cluster, probes and expectations.
@@ -39,11 +39,11 @@ use svclab_scenario::Scenario;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Lab {
-    chosen: Chosen,
-    wishes: Wishes,
-    kernels: Choice,
+    chosen: SelectedLab,
+    options: PrepareOptions,
+    kernels: KernelChoice,
     agent: Option<PathBuf>,
-    watched: bool,
+    full_evidence: bool,
 }
 
 /// Error that prevents a lab from running. Results of cases are not errors.
@@ -55,7 +55,7 @@ pub enum LabError {
     Unreadable(#[from] SourceError),
     /// The lab is invalid. Contains its diagnostics as the command prints them.
     #[error("{0}")]
-    Wrong(String),
+    Invalid(String),
     /// The lab has no such case.
     #[error("the lab has no case `{case}`; it has {}", .there.join(", "))]
     NoCase {
@@ -68,7 +68,7 @@ pub enum LabError {
     #[error(
         "the program `svclab-agent` is not found; install it in a directory of PATH, or name it \
          by the variable {} or by Lab::agent",
-        agent_program::VARIABLE
+        agent_program::PATH_VARIABLE
     )]
     NoAgent,
 }
@@ -80,7 +80,7 @@ impl Lab {
     ///
     /// Returns all errors of the lab.
     pub fn from_yaml(text: impl Into<String>) -> Result<Self, LabError> {
-        Self::of(Source::of_text("<lab>", text))
+        Self::from_source(Source::from_text("<lab>", text))
     }
 
     /// Loads a lab from a file.
@@ -89,15 +89,15 @@ impl Lab {
     ///
     /// Returns an error if the file cannot be read, or all errors of the lab.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LabError> {
-        Self::of(Source::read(path.as_ref())?)
+        Self::from_source(Source::read(path.as_ref())?)
     }
 
-    fn of(source: Source) -> Result<Self, LabError> {
+    fn from_source(source: Source) -> Result<Self, LabError> {
         let named = source.name().to_owned();
         let sources = Sources::new(vec![source]);
         let loaded = Scenario::load(&sources);
-        let (scenario, warnings) = loaded.map_err(|wrong| shown(&sources, &wrong))?;
-        let chosen = Chosen {
+        let (scenario, warnings) = loaded.map_err(|wrong| invalid_lab(&sources, &wrong))?;
+        let chosen = SelectedLab {
             cases: (0..scenario.cases().len()).collect(),
             scenario,
             warnings,
@@ -105,30 +105,30 @@ impl Lab {
         };
         Ok(Self {
             chosen,
-            wishes: Patience::SETTLED.into(),
-            kernels: Choice::Auto,
+            options: MaxWait::SETTLED.into(),
+            kernels: KernelChoice::Auto,
             agent: None,
-            watched: false,
+            full_evidence: false,
         })
     }
 
     /// Runs this kube-proxy, instead of generated rules, on every node that has kube-proxy.
     #[must_use]
-    pub fn kube_proxy(mut self, path: impl Into<PathBuf>) -> Self {
-        self.wishes.kube_proxy = Some(path.into());
+    pub fn with_kube_proxy(mut self, path: impl Into<PathBuf>) -> Self {
+        self.options.kube_proxy = Some(path.into());
         self
     }
 
     /// Sets the maximum wait for probes without their own.
     #[must_use]
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.wishes.patience = patience;
+    pub fn patience(mut self, patience: MaxWait) -> Self {
+        self.options.patience = patience;
         self
     }
 
     /// Sets the kernel. The default is the host if possible, otherwise the newest guest.
     #[must_use]
-    pub fn kernel(mut self, kernels: Choice) -> Self {
+    pub fn kernel(mut self, kernels: KernelChoice) -> Self {
         self.kernels = kernels;
         self
     }
@@ -146,14 +146,14 @@ impl Lab {
     /// where connections failed.
     #[must_use]
     pub fn watched(mut self) -> Self {
-        self.watched = true;
+        self.full_evidence = true;
         self
     }
 
     /// Returns the identifiers of the cases, such as `node-port/policy=Cluster`.
     pub fn cases(&self) -> impl Iterator<Item = &str> {
-        let all = self.chosen.scenario.cases();
-        self.chosen.cases.iter().map(|at| all[*at].id.as_str())
+        let cases = self.chosen.scenario.cases();
+        self.chosen.cases.iter().map(|at| cases[*at].id.as_str())
     }
 
     /// Selects a single case by its identifier, or by the part after the lab's name.
@@ -162,18 +162,20 @@ impl Lab {
     ///
     /// Returns [`LabError::NoCase`] if the lab has no such case.
     pub fn case(mut self, name: &str) -> Result<Self, LabError> {
-        let all = self.chosen.scenario.cases();
+        let cases = self.chosen.scenario.cases();
         let is_named = |id: &str| {
             id == name || id.strip_prefix(self.chosen.scenario.name()) == Some(&format!("/{name}"))
         };
-        let found: Vec<usize> = (0..all.len()).filter(|at| is_named(&all[*at].id)).collect();
-        if found.is_empty() {
+        let indices: Vec<usize> = (0..cases.len())
+            .filter(|at| is_named(&cases[*at].id))
+            .collect();
+        if indices.is_empty() {
             return Err(LabError::NoCase {
                 case: name.to_owned(),
-                there: all.iter().map(|case| case.id.clone()).collect(),
+                there: cases.iter().map(|case| case.id.clone()).collect(),
             });
         }
-        self.chosen.cases = found;
+        self.chosen.cases = indices;
         Ok(self)
     }
 
@@ -184,63 +186,67 @@ impl Lab {
     ///
     /// Returns an error if the lab is invalid or the agent is not found. A case that this machine
     /// cannot run has an error as its own result.
-    pub async fn run(self) -> Result<Ran, LabError> {
+    pub async fn run(self) -> Result<LabRun, LabError> {
         let agent = self
             .agent
             .or_else(agent_program::find)
             .ok_or(LabError::NoAgent)?;
-        let mut cases: Vec<Given> = Vec::new();
+        let mut cases: Vec<RunInput> = Vec::new();
         for at in &self.chosen.cases {
             let case = &self.chosen.scenario.cases()[*at];
-            let prepared = prepare(&self.chosen, case, self.wishes.clone());
+            let prepared = prepare(&self.chosen, case, self.options.clone());
             let sources = &self.chosen.scenario.sources;
-            let mut prepared = prepared.map_err(|wrong| shown(sources, &wrong))?;
-            if self.watched {
+            let mut prepared = prepared.map_err(|wrong| invalid_lab(sources, &wrong))?;
+            if self.full_evidence {
                 prepared.plan.watch = Watch::everything(&prepared.plan);
             }
             cases.push(Ok(prepared));
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let options = Options {
+        let options = RunOptions {
             kernels: self.kernels,
             agent: Some(agent),
             jobs: cores,
             agents: cores,
             keep: false,
-            see: true,
+            with_evidence: true,
             notice: None,
         };
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let (results, _) = execute(cases, &options, &tell, pending()).await;
-        drop(tell);
-        let mut seen: Vec<Arc<Seen>> = Vec::new();
-        while let Some(event) = told.recv().await {
-            if let Event::Finished {
-                seen: Some(one), ..
+        let (event_sender, mut events) = mpsc::unbounded_channel();
+        let (results, _) = execute(cases, &options, &event_sender, pending()).await;
+        drop(event_sender);
+        let mut case_evidence: Vec<Arc<CaseEvidence>> = Vec::new();
+        while let Some(event) = events.recv().await {
+            if let Event::CaseEnded {
+                evidence: Some(one),
+                ..
             } = event
             {
-                seen.push(one);
+                case_evidence.push(one);
             }
         }
-        Ok(Ran { results, seen })
+        Ok(LabRun {
+            results,
+            case_evidence,
+        })
     }
 }
 
-fn shown(sources: &Sources, wrong: &[Diagnostic]) -> LabError {
+fn invalid_lab(sources: &Sources, wrong: &[Diagnostic]) -> LabError {
     let shown = wrong
         .iter()
         .map(|diagnostic| diagnostic.render(sources, Rendering::default()));
-    LabError::Wrong(shown.collect::<String>().trim_end().to_owned())
+    LabError::Invalid(shown.collect::<String>().trim_end().to_owned())
 }
 
 /// Results of a lab. `Display` prints them as `svclab run` does.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct LabRun {
     results: Results,
-    seen: Vec<Arc<Seen>>,
+    case_evidence: Vec<Arc<CaseEvidence>>,
 }
 
-impl Ran {
+impl LabRun {
     /// Whether all cases met their expectations.
     #[must_use]
     pub fn passed(&self) -> bool {
@@ -262,7 +268,7 @@ impl Ran {
     /// Returns the evidence of a case by its identifier; `None` if the case has no verdict.
     #[must_use]
     pub fn evidence(&self, case: &str) -> Option<&Evidence> {
-        self.seen(case).map(|seen| &seen.document.evidence)
+        self.find_evidence(case).map(|seen| &seen.document.evidence)
     }
 
     /// Returns the explanation of a case in the format of `svclab explain`. It is complete only
@@ -270,23 +276,23 @@ impl Ran {
     #[must_use]
     pub fn explanation(&self, case: &str) -> Option<String> {
         let result = self.cases().iter().find(|result| result.case == case)?;
-        Some(seen_text(result, self.seen(case)?))
+        Some(render_case_journeys(result, self.find_evidence(case)?))
     }
 
-    fn seen(&self, case: &str) -> Option<&Seen> {
-        let mut all = self.seen.iter().map(AsRef::as_ref);
-        all.find(|seen| seen.document.case == case)
+    fn find_evidence(&self, case: &str) -> Option<&CaseEvidence> {
+        let mut documents = self.case_evidence.iter().map(AsRef::as_ref);
+        documents.find(|seen| seen.document.case == case)
     }
 }
 
-impl fmt::Display for Ran {
+impl fmt::Display for LabRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
         let mut writer = Format::Human.writer(&mut text, Telling::default());
         for result in &self.results.cases {
-            let event = Event::Finished {
+            let event = Event::CaseEnded {
                 result: Box::new(result.clone()),
-                seen: None,
+                evidence: None,
             };
             // Writes to memory cannot fail.
             writer.event(&event).map_err(|_| fmt::Error)?;

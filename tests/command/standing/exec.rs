@@ -8,10 +8,10 @@ use std::process::{Child, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Labs, assert_told};
+use super::{Labs, assert_output_snapshot};
 use crate::waiting::children;
 
-fn exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
+fn run_exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
     let arguments = [&["exec", "node-1", "--"], command].concat();
     let mut child = labs
         .runtime
@@ -29,32 +29,32 @@ fn exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
 }
 
 #[test]
-fn streams_and_status_are_passed_on() {
-    let labs = Labs::one();
-    let output = exec(&labs, &["sh", "-c", "cat; echo wrong >&2; exit 7"], b"word");
+fn exec_program_passes_streams_and_exit_code() {
+    let labs = Labs::with_running_case();
+    let output = run_exec(&labs, &["sh", "-c", "cat; echo wrong >&2; exit 7"], b"word");
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(
         (&*output.stdout, &*output.stderr),
         (&b"word"[..], &b"wrong\n"[..])
     );
-    let output = exec(&labs, &["sh", "-c", "kill -TERM $$"], b"");
+    let output = run_exec(&labs, &["sh", "-c", "kill -TERM $$"], b"");
     assert_eq!(output.status.code(), Some(128 + 15));
     // The program runs in the network namespace of the node.
-    let output = exec(&labs, &["ip", "-br", "address", "show", "eth0"], b"");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains("192.168.50.11/"), "{told}");
+    let output = run_exec(&labs, &["ip", "-br", "address", "show", "eth0"], b"");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output_text.contains("192.168.50.11/"), "{output_text}");
 }
 
 #[test]
-fn much_is_passed_through_both_ways() {
-    let labs = Labs::one();
-    let much: Vec<u8> = (0..4_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
-    let output = exec(&labs, &["cat"], &much);
+fn exec_large_streams_are_complete() {
+    let labs = Labs::with_running_case();
+    let input: Vec<u8> = (0..4_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+    let output = run_exec(&labs, &["cat"], &input);
     assert_eq!(output.status.code(), Some(0));
-    assert!(output.stdout == much, "{} bytes came", output.stdout.len());
+    assert!(output.stdout == input, "{} bytes came", output.stdout.len());
     // Output written right before the end is complete.
     for _ in 0..20 {
-        let output = exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
+        let output = run_exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
         assert_eq!(
             (&*output.stdout, &*output.stderr),
             (&b"out\n"[..], &b"err\n"[..])
@@ -63,10 +63,10 @@ fn much_is_passed_through_both_ways() {
 }
 
 #[test]
-fn who_reads_or_writes_no_more_is_told() {
-    let labs = Labs::one();
+fn exec_closed_stream_ends_program() {
+    let labs = Labs::with_running_case();
     // The program stops reading.
-    let output = exec(&labs, &["head", "-c", "3"], &vec![b'x'; 3_000_000]);
+    let output = run_exec(&labs, &["head", "-c", "3"], &vec![b'x'; 3_000_000]);
     assert_eq!(
         (output.status.code(), &*output.stdout),
         (Some(0), &b"xxx"[..])
@@ -85,18 +85,18 @@ fn who_reads_or_writes_no_more_is_told() {
 }
 
 #[test]
-fn the_end_of_a_program_does_not_wait_for_what_it_left() {
-    let labs = Labs::one();
-    let output = exec(&labs, &["sh", "-c", "sleep 600 & echo $!"], b"");
+fn exec_program_with_child_returns_at_once() {
+    let labs = Labs::with_running_case();
+    let output = run_exec(&labs, &["sh", "-c", "sleep 600 & echo $!"], b"");
     assert_eq!(output.status.code(), Some(0));
     let left = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     // The child process runs until the lab ends.
-    let output = exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
+    let output = run_exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 /// Starts a program in the lab that prints `runs` and waits for a signal.
-fn waiting(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
+fn start_waiting_program(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
     let script = "trap 'echo asked; exit 3' INT; echo runs; while :; do sleep 600 & wait; done";
     let mut child = labs
         .runtime
@@ -109,9 +109,9 @@ fn waiting(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
 }
 
 #[test]
-fn signals_are_passed_on() {
-    let labs = Labs::one();
-    let (mut child, mut lines) = waiting(&labs);
+fn exec_sigint_is_passed_to_program() {
+    let labs = Labs::with_running_case();
+    let (mut child, mut lines) = start_waiting_program(&labs);
     let front = Pid::from_raw(i32::try_from(child.id()).expect("a small number"));
     kill(front, Signal::SIGINT).expect("the signal can be sent");
     let mut rest = String::new();
@@ -121,26 +121,26 @@ fn signals_are_passed_on() {
 }
 
 /// Returns all descendants of a process.
-fn below(process: i32) -> Vec<i32> {
-    let mut all = children(process);
-    let mut at = 0;
-    while let Some(next) = all.get(at) {
-        all.extend(children(*next));
-        at += 1;
+fn descendants(process: i32) -> Vec<i32> {
+    let mut processes = children(process);
+    let mut index = 0;
+    while let Some(next) = processes.get(index) {
+        processes.extend(children(*next));
+        index += 1;
     }
-    all
+    processes
 }
 
 #[test]
-fn a_program_whose_user_is_gone_is_ended() {
-    let labs = Labs::one();
-    let holder = labs.runtime.holder();
-    let without = below(holder);
-    let (mut child, _lines) = waiting(&labs);
-    let with = below(holder);
+fn exec_command_killed_ends_program() {
+    let labs = Labs::with_running_case();
+    let holder = labs.runtime.daemon_pid();
+    let without = descendants(holder);
+    let (mut child, _lines) = start_waiting_program(&labs);
+    let with = descendants(holder);
     let started: Vec<i32> = with
         .into_iter()
-        .filter(|one| !without.contains(one))
+        .filter(|candidate| !without.contains(candidate))
         .collect();
     assert!(!started.is_empty());
     child.kill().expect("it runs");
@@ -154,24 +154,24 @@ fn a_program_whose_user_is_gone_is_ended() {
 }
 
 #[test]
-fn a_program_and_its_lab_go_together() {
-    let labs = Labs::one();
-    let (child, _lines) = waiting(&labs);
+fn exec_lab_stopped_ends_program() {
+    let labs = Labs::with_running_case();
+    let (child, _lines) = start_waiting_program(&labs);
     let down = labs.runtime.run(&["down"]);
     assert_eq!(down.status.code(), Some(0), "{down:?}");
-    assert_told!(labs, child.wait_with_output().expect("an end"));
+    assert_output_snapshot!(labs, child.wait_with_output().expect("an end"));
 }
 
 #[test]
-fn what_is_not_there_is_told() {
-    let labs = Labs::one();
+fn exec_unknown_namespace_or_program_is_refused() {
+    let labs = Labs::with_running_case();
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    assert_told!(labs, run(&["exec", "node-9", "--", "true"]));
-    assert_told!(labs, run(&["exec", "pod/default/clinet", "--", "true"]));
-    assert_told!(labs, run(&["exec", "node-1", "--", "no-such-program"]));
-    assert_told!(labs, run(&["exec", "node-1", "--", "/etc/services"]));
-    assert_told!(labs, run(&["exec", "node-1"]));
-    assert_told!(labs, run(&["shell", "node-1"]));
+    assert_output_snapshot!(labs, run(&["exec", "node-9", "--", "true"]));
+    assert_output_snapshot!(labs, run(&["exec", "pod/default/clinet", "--", "true"]));
+    assert_output_snapshot!(labs, run(&["exec", "node-1", "--", "no-such-program"]));
+    assert_output_snapshot!(labs, run(&["exec", "node-1", "--", "/etc/services"]));
+    assert_output_snapshot!(labs, run(&["exec", "node-1"]));
+    assert_output_snapshot!(labs, run(&["shell", "node-1"]));
     // Prefixes as in lab files are accepted, too.
     assert_eq!(
         run(&["exec", "node/node-1", "--", "true"]).status.code(),
@@ -184,8 +184,8 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
-fn further_programs_are_at_hand_that_were_asked_for() {
-    let labs = Labs::none();
+fn exec_program_from_up_argument_runs() {
+    let labs = Labs::new();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let program = directory.path().join("mine");
     std::fs::copy("/bin/true", &program).expect("it can be copied");
@@ -193,12 +193,12 @@ fn further_programs_are_at_hand_that_were_asked_for() {
     let up = ["up", "--detach", &labs.case("Local"), "--program", &program];
     let output = labs.runtime.run(&up);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(exec(&labs, &[&program], b"").status.code(), Some(0));
+    assert_eq!(run_exec(&labs, &[&program], b"").status.code(), Some(0));
 }
 
 #[test]
-fn what_is_done_to_a_lab_shows_in_probes() {
-    let labs = Labs::one();
+fn probe_after_manual_rule_is_refused() {
+    let labs = Labs::with_running_case();
     let call = [
         "probe",
         "pod/default/client",
@@ -206,17 +206,17 @@ fn what_is_done_to_a_lab_shows_in_probes() {
         "--connections=3",
     ];
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    assert_told!(labs, run(&call));
+    assert_output_snapshot!(labs, run(&call));
     let rule = ["iptables-nft", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT"];
-    let output = exec(&labs, &rule, b"");
+    let output = run_exec(&labs, &rule, b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_told!(labs, run(&call));
-    let output = exec(&labs, &["sysctl", "-w", "net.ipv4.ip_forward=0"], b"");
+    assert_output_snapshot!(labs, run(&call));
+    let output = run_exec(&labs, &["sysctl", "-w", "net.ipv4.ip_forward=0"], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_told!(labs, run(&[&call[..], &["--max-wait=100ms"]].concat()));
+    assert_output_snapshot!(labs, run(&[&call[..], &["--max-wait=100ms"]].concat()));
     let ping = ["probe", "node-1", "pod/default/web", "--protocol=ping"];
-    assert_told!(labs, run(&ping));
-    assert_told!(
+    assert_output_snapshot!(labs, run(&ping));
+    assert_output_snapshot!(
         labs,
         run(&[
             "probe",
@@ -226,19 +226,19 @@ fn what_is_done_to_a_lab_shows_in_probes() {
             "--max-wait=100ms"
         ])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["probe", "pod/default/clint", "service/default/web:80"])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["probe", "pod/default/client", "service/default/web"])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["probe", "pod/default/client", "svc/default/web:80"])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&[
             "probe",

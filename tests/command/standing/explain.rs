@@ -3,43 +3,45 @@
 
 use serde_json::Value;
 
-use super::{Labs, assert_told};
+use super::{Labs, assert_output_snapshot};
 use crate::by_hand::{self, CONNECTS, UNFILTERED};
-use crate::settled::settled;
+use crate::settled::normalized;
 use crate::standing_labs::Runtime;
-use crate::support::{assert_fits, stderr, stdout, uninformed};
+use crate::support::{assert_matches_schema, stderr, stdout, svclab_without_drops};
 
-fn standing(case: &str) -> Runtime {
-    let runtime = Runtime::of(uninformed);
+fn start_lab(case: &str) -> Runtime {
+    let runtime = Runtime::new(svclab_without_drops);
     runtime.up(case);
     runtime
 }
 
 #[test]
-fn rules_that_somebody_added_are_named_by_their_texts() {
-    insta::assert_snapshot!(by_hand::rules(&standing(CONNECTS)));
+fn explain_manual_rules_are_quoted() {
+    insta::assert_snapshot!(by_hand::rules(&start_lab(CONNECTS)));
 }
 
 #[test]
-fn routes_that_somebody_deleted_are_missed() {
-    insta::assert_snapshot!(by_hand::routes(&standing(CONNECTS)));
+fn explain_deleted_routes_are_reported() {
+    insta::assert_snapshot!(by_hand::routes(&start_lab(CONNECTS)));
 }
 
 #[test]
-fn settings_that_somebody_made_are_named() {
-    insta::assert_snapshot!(by_hand::settings(&standing(UNFILTERED)));
+fn explain_manual_sysctls_are_named() {
+    insta::assert_snapshot!(by_hand::settings(&start_lab(UNFILTERED)));
 }
 
 #[test]
-fn what_no_counter_tells_is_not_known() {
-    let said = by_hand::uncounted(&standing(CONNECTS));
-    assert!(said.contains("came to node-2 by flannel.1, and what became of it is not known"));
-    insta::assert_snapshot!(said);
+fn explain_uncounted_drop_has_unknown_end() {
+    let explanation = by_hand::uncounted(&start_lab(CONNECTS));
+    assert!(
+        explanation.contains("came to node-2 by flannel.1, and what became of it is not known")
+    );
+    insta::assert_snapshot!(explanation);
 }
 
 #[test]
-fn a_probe_is_told_of_with_its_way() {
-    let runtime = standing(CONNECTS);
+fn probe_explain_prints_packet_path() {
+    let runtime = start_lab(CONNECTS);
     let probe = [
         "probe",
         "node-1",
@@ -52,45 +54,48 @@ fn a_probe_is_told_of_with_its_way() {
     assert_eq!(runtime.run(&drop).status.code(), Some(0));
     let output = runtime.run(&probe);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    insta::assert_snapshot!(settled(&stdout(&output)));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
     // `-v` prints every rule; without `--explain`, only the verdict is printed.
-    let all = runtime.run(&[&probe[..], &["-v"]].concat());
-    assert!(stdout(&all).contains("nat PREROUTING"), "{all:?}");
+    let verbose = runtime.run(&[&probe[..], &["-v"]].concat());
+    assert!(stdout(&verbose).contains("nat PREROUTING"), "{verbose:?}");
     let verdict = runtime.run(&probe[..3]);
     assert_eq!(stdout(&verdict).lines().count(), 2, "{verdict:?}");
 }
 
 #[test]
-fn the_lab_s_own_probes_are_told_of_as_it_stands() {
-    let runtime = standing(CONNECTS);
-    let asked = ["explain", "--standing"];
-    let output = runtime.run(&asked);
+fn explain_running_lab_describes_current_state() {
+    let runtime = start_lab(CONNECTS);
+    let arguments = ["explain", "--standing"];
+    let output = runtime.run(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    insta::assert_snapshot!(settled(&stdout(&output)));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
     // A unique prefix is sufficient for the name of the lab; probes can be selected.
     let data = ["canal-stale-rule", "--format=json", "--probe=call"];
-    let output = runtime.run(&[&asked[..], &data].concat());
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_fits(&told, include_str!("../../schema/journeys.v1.json"));
-    assert_eq!(told["cases"][0]["expected"], Value::Null);
-    assert_eq!(told["cases"][0]["connections"][0]["verdict"], "connected");
+    let output = runtime.run(&[&arguments[..], &data].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_matches_schema(&document, include_str!("../../schema/journeys.v1.json"));
+    assert_eq!(document["cases"][0]["expected"], Value::Null);
+    assert_eq!(
+        document["cases"][0]["connections"][0]["verdict"],
+        "connected"
+    );
 }
 
 #[test]
-fn what_does_not_stand_is_not_explained() {
-    let labs = Labs::none();
+fn explain_lab_not_running_is_refused() {
+    let labs = Labs::new();
     let explain = |more: &[&str]| {
         labs.runtime
             .run(&[&["explain", "--standing"], more].concat())
     };
-    assert_told!(labs, explain(&[]));
+    assert_output_snapshot!(labs, explain(&[]));
     labs.runtime.up(&labs.case("Local"));
-    assert_told!(labs, explain(&["another"]));
-    assert_told!(labs, explain(&["--probe", "nobody"]));
-    assert_told!(labs, explain(&["one", "two"]));
-    assert_told!(labs, explain(&["--kernel", "host"]));
+    assert_output_snapshot!(labs, explain(&["another"]));
+    assert_output_snapshot!(labs, explain(&["--probe", "nobody"]));
+    assert_output_snapshot!(labs, explain(&["one", "two"]));
+    assert_output_snapshot!(labs, explain(&["--kernel", "host"]));
     labs.runtime.up(&labs.case("Cluster"));
-    assert_told!(labs, explain(&[]));
-    let all = ["probe", "node-1", "192.168.50.11:1", "-v"];
-    assert_told!(labs, labs.runtime.run(&all));
+    assert_output_snapshot!(labs, explain(&[]));
+    let verbose_probe = ["probe", "node-1", "192.168.50.11:1", "-v"];
+    assert_output_snapshot!(labs, labs.runtime.run(&verbose_probe));
 }

@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Labs, assert_told};
+use super::{Labs, assert_output_snapshot};
 use crate::fake;
-use crate::killed::{left, of_session};
+use crate::killed::{session_processes, wait_for_session_end};
 
 /// Maximum time until all processes have ended.
-const SOON: Duration = Duration::from_secs(2);
+const MAX_END_TIME: Duration = Duration::from_secs(2);
 
 /// Writes a lab for a [`fake`] kube-proxy. Returns the lab and a function that runs `svclab up`.
-fn labs(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
-    let labs = Labs::of(&fake::lab());
-    let program = fake::kube_proxy(labs.directory.path(), ending);
+fn labs_with_fake(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
+    let labs = Labs::from_text(&fake::lab());
+    let program = fake::write_fake_kube_proxy(labs.directory.path(), ending);
     let program = program.display().to_string();
     let up = move |labs: &Labs, more: &[&str]| {
         let case = labs.case("Local");
-        let own = ["up", &case, "--kernel=host", "--kube-proxy", &program];
-        let words: Vec<&str> = own.iter().chain(more).copied().collect();
+        let arguments = ["up", &case, "--kernel=host", "--kube-proxy", &program];
+        let words: Vec<&str> = arguments.iter().chain(more).copied().collect();
         labs.runtime.run(&words)
     };
     (labs, up)
 }
 
 /// Counts the kube-proxy processes of a daemon's lab, by process name.
-fn proxies(holder: i32) -> usize {
-    let names = of_session(holder).into_iter().filter_map(|process| {
+fn count_kube_proxies(holder: i32) -> usize {
+    let names = session_processes(holder).into_iter().filter_map(|process| {
         let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
         (name.trim() == "kube-proxy").then_some(())
     });
@@ -39,13 +39,13 @@ fn proxies(holder: i32) -> usize {
 }
 
 #[test]
-fn it_runs_until_the_lab_is_taken_away() {
-    let (labs, up) = labs(fake::WRITES);
+fn kube_proxy_in_running_lab_runs_until_down() {
+    let (labs, up) = labs_with_fake(fake::SYNCS);
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    assert_told!(labs, up(&labs, &["--detach"]));
-    assert_told!(labs, run(&["ps"]));
-    let holder = labs.runtime.holder();
-    assert_eq!(proxies(holder), 1);
+    assert_output_snapshot!(labs, up(&labs, &["--detach"]));
+    assert_output_snapshot!(labs, run(&["ps"]));
+    let holder = labs.runtime.daemon_pid();
+    assert_eq!(count_kube_proxies(holder), 1);
     // kube-proxy and its API server run on the node.
     let asks = concat!(
         "use IO::Socket::INET;",
@@ -59,35 +59,35 @@ fn it_runs_until_the_lab_is_taken_away() {
     assert!(head.contains(" 200 OK"), "{answer}");
     let service: serde_json::Value = serde_json::from_str(body).expect("JSON");
     assert_eq!(service["spec"]["clusterIP"], "10.96.0.10");
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["probe", "pod/default/client", "pod/default/web:8080"])
     );
     let explained = run(&["explain", "--standing", "--format=json"]);
     assert_eq!(explained.status.code(), Some(0), "{explained:?}");
-    let told: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
-    let call = &told["cases"][0]["connections"][0];
+    let document: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
+    let call = &document["cases"][0]["connections"][0];
     assert_eq!(call["verdict"], "connected");
-    assert_told!(labs, run(&["down"]));
-    let left = left(holder, Instant::now() + SOON);
+    assert_output_snapshot!(labs, run(&["down"]));
+    let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} go on");
 }
 
 #[test]
-fn it_ends_with_a_holder_that_is_killed() {
-    let (labs, up) = labs(fake::WRITES);
+fn kube_proxy_daemon_killed_ends() {
+    let (labs, up) = labs_with_fake(fake::SYNCS);
     let standing = up(&labs, &["--detach"]);
     assert_eq!(standing.status.code(), Some(0), "{standing:?}");
-    let holder = labs.runtime.holder();
-    assert_eq!(proxies(holder), 1);
+    let holder = labs.runtime.daemon_pid();
+    assert_eq!(count_kube_proxies(holder), 1);
     kill(Pid::from_raw(holder), Signal::SIGKILL).expect("the signal can be sent");
-    let left = left(holder, Instant::now() + SOON);
+    let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} go on");
 }
 
 #[test]
-fn one_that_has_ended_is_told_by_whatever_is_tried() {
-    let (labs, up) = labs(fake::WRITES);
+fn kube_proxy_ended_is_reported_by_every_command() {
+    let (labs, up) = labs_with_fake(fake::SYNCS);
     let standing = up(&labs, &["--detach"]);
     assert_eq!(standing.status.code(), Some(0), "{standing:?}");
     // Returns once the process has ended and its end was noticed.
@@ -100,7 +100,7 @@ fn one_that_has_ended_is_told_by_whatever_is_tried() {
         .runtime
         .run(&["exec", "node-1", "--", "sh", "-c", killed]);
     assert_eq!(killed.status.code(), Some(0), "{killed:?}");
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         labs.runtime
             .run(&["probe", "pod/default/client", "pod/default/web:8080"])
@@ -108,22 +108,22 @@ fn one_that_has_ended_is_told_by_whatever_is_tried() {
 }
 
 #[test]
-fn one_that_ends_is_told_as_a_run_tells_it() {
-    let (labs, up) = labs(fake::ENDS);
+fn up_kube_proxy_exit_is_reported_like_run() {
+    let (labs, up) = labs_with_fake(fake::EXITS);
     let detached = up(&labs, &["--detach"]);
-    assert_told!(labs, detached);
+    assert_output_snapshot!(labs, detached);
     let held = up(&labs, &[]);
     assert_eq!(labs.told(&held), labs.told(&detached));
     assert_eq!(labs.runtime.files(), ["lock"]);
 }
 
 #[test]
-fn what_cannot_run_is_refused_as_a_run_refuses_it() {
-    let (labs, up) = labs(fake::WRITES);
+fn up_kube_proxy_not_executable_is_refused_like_run() {
+    let (labs, up) = labs_with_fake(fake::SYNCS);
     let program = labs.directory.path().join("kube-proxy");
     fs::set_permissions(&program, Permissions::from_mode(0o644)).expect("permissions");
     let detached = up(&labs, &["--detach"]);
-    assert_told!(labs, detached);
+    assert_output_snapshot!(labs, detached);
     let held = up(&labs, &[]);
     assert_eq!(labs.told(&held), labs.told(&detached));
     let program = program.display().to_string();
@@ -131,10 +131,13 @@ fn what_cannot_run_is_refused_as_a_run_refuses_it() {
     let ran = labs
         .runtime
         .run(&["run", &case, "--kernel=host", "--kube-proxy", &program]);
-    let told = labs.told(&ran);
+    let output_text = labs.told(&ran);
     assert!(
-        told.starts_with("ERROR lab/policy=Local  the lab is wrong"),
-        "{told}"
+        output_text.starts_with("ERROR lab/policy=Local  the lab is wrong"),
+        "{output_text}"
     );
-    assert!(told.ends_with(&labs.told(&detached)), "{told}");
+    assert!(
+        output_text.ends_with(&labs.told(&detached)),
+        "{output_text}"
+    );
 }

@@ -21,23 +21,23 @@ pub struct Labs {
 
 impl Labs {
     /// Creates the good lab; no case runs.
-    pub fn none() -> Self {
-        Self::of(LAB)
+    pub fn new() -> Self {
+        Self::from_text(LAB)
     }
 
     /// Creates a lab from a text; no case runs.
-    pub fn of(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         let (directory, path) = lab(text);
         Self {
-            runtime: Runtime::of(svclab),
+            runtime: Runtime::new(svclab),
             directory,
             path: path.display().to_string(),
         }
     }
 
     /// Creates the good lab and starts the case `policy=Local`.
-    pub fn one() -> Self {
-        let labs = Self::none();
+    pub fn with_running_case() -> Self {
+        let labs = Self::new();
         labs.runtime.up(&labs.case("Local"));
         labs
     }
@@ -55,7 +55,7 @@ impl Labs {
 }
 
 /// Compares rendered output with a snapshot.
-macro_rules! assert_told {
+macro_rules! assert_output_snapshot {
     ($labs:expr, $output:expr) => {
         insta::with_settings!({filters => vec![
             (r"Linux \d\S*", "Linux RELEASE"),
@@ -69,4 +69,4 @@ macro_rules! assert_told {
         })
     };
 }
-pub(super) use assert_told;
+pub(super) use assert_output_snapshot;

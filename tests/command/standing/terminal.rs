@@ -15,11 +15,11 @@ use super::Labs;
 struct User {
     terminal: File,
     child: Child,
-    seen: String,
+    output: String,
 }
 
 impl User {
-    fn runs(labs: &Labs, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+    fn start(labs: &Labs, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let size = Winsize {
             ws_row: 40,
             ws_col: 100,
@@ -49,35 +49,36 @@ impl User {
         Self {
             terminal: File::from(pair.master),
             child,
-            seen: String::new(),
+            output: String::new(),
         }
     }
 
     /// Reads until the text appears. Returns the output before it.
-    fn sees(&mut self, words: &str) -> String {
+    fn read_until(&mut self, words: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(words) {
-                let rest = self.seen.split_off(at + words.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(position) = self.output.find(words) {
+                let rest = self.output.split_off(position + words.len());
+                return std::mem::replace(&mut self.output, rest);
             }
             let mut some = [0; 1024];
-            let mut on = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
-            let came = poll(&mut on, PollTimeout::from(60_000_u16)).expect("a terminal");
-            assert!(came > 0, "`{words}` was not seen: {}", self.seen);
+            let mut polled = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut polled, PollTimeout::from(60_000_u16)).expect("a terminal");
+            assert!(ready > 0, "`{words}` was not seen: {}", self.output);
             // Reading fails once no process has the terminal open.
             let read = self.terminal.read(&mut some).unwrap_or(0);
-            assert!(read > 0, "`{words}` was never seen: {}", self.seen);
-            self.seen.push_str(&String::from_utf8_lossy(&some[..read]));
+            assert!(read > 0, "`{words}` was never seen: {}", self.output);
+            self.output
+                .push_str(&String::from_utf8_lossy(&some[..read]));
         }
     }
 
-    fn types(&mut self, words: &str) {
+    fn send(&mut self, words: &str) {
         self.terminal
             .write_all(words.as_bytes())
             .expect("a terminal");
     }
 
-    fn resizes(&self, rows: u16, columns: u16) {
+    fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize {
             ws_row: rows,
             ws_col: columns,
@@ -91,56 +92,56 @@ impl User {
             .expect("a terminal");
     }
 
-    fn ends(mut self) -> Option<i32> {
+    fn wait(mut self) -> Option<i32> {
         self.child.wait().expect("an end").code()
     }
 }
 
 #[test]
-fn a_shell_is_on_a_terminal_of_its_own() {
-    let labs = Labs::one();
+fn shell_on_terminal_handles_size_and_ctrl_c() {
+    let labs = Labs::with_running_case();
     for shell in ["/bin/bash", "/bin/sh"] {
-        let mut user = User::runs(&labs, &["shell", "node-1"], &[("SHELL", shell)]);
-        user.sees("[node-1] ");
-        user.types("echo $((20 + 1))-$TERM; stty size\r");
-        user.sees("21-xterm");
-        user.sees("40 100");
-        user.resizes(50, 120);
+        let mut user = User::start(&labs, &["shell", "node-1"], &[("SHELL", shell)]);
+        user.read_until("[node-1] ");
+        user.send("echo $((20 + 1))-$TERM; stty size\r");
+        user.read_until("21-xterm");
+        user.read_until("40 100");
+        user.resize(50, 120);
         // The new size arrives with a delay.
-        user.types("until stty size | grep 50; do :; done\r");
-        user.sees("50 120");
+        user.send("until stty size | grep 50; do :; done\r");
+        user.read_until("50 120");
         // Ctrl-C interrupts the program in the lab, not svclab. The process that prints `begun` is
         // the only one in the foreground: a shell that is just starting another program may miss
         // the signal.
-        user.types("sh -c \"echo be''gun; exec sleep 600\"\r");
-        user.sees("begun");
-        user.types("\x03");
-        user.sees("[node-1] ");
-        user.types("exit 5\r");
-        assert_eq!(user.ends(), Some(5), "{shell}");
+        user.send("sh -c \"echo be''gun; exec sleep 600\"\r");
+        user.read_until("begun");
+        user.send("\x03");
+        user.read_until("[node-1] ");
+        user.send("exit 5\r");
+        assert_eq!(user.wait(), Some(5), "{shell}");
     }
 }
 
 #[test]
-fn where_the_lab_has_not_got_the_users_shell_there_is_another() {
-    let labs = Labs::one();
-    let mut user = User::runs(
+fn shell_missing_in_lab_falls_back_to_sh() {
+    let labs = Labs::with_running_case();
+    let mut user = User::start(
         &labs,
         &["shell", "pod/default/web"],
         &[("SHELL", "/home/me/zsh")],
     );
-    user.sees("[pod/default/web] $ ");
-    user.types("echo $0\r");
-    user.sees("\nsh\r");
-    user.types("exit\r");
-    assert_eq!(user.ends(), Some(0));
+    user.read_until("[pod/default/web] $ ");
+    user.send("echo $0\r");
+    user.read_until("\nsh\r");
+    user.send("exit\r");
+    assert_eq!(user.wait(), Some(0));
 }
 
 #[test]
-fn a_terminal_is_as_it_was_when_a_program_ends() {
-    let labs = Labs::one();
-    let mut user = User::runs(&labs, &["exec", "node-1", "--", "tty"], &[]);
-    user.sees("/dev/pts/");
+fn exec_on_terminal_restores_settings() {
+    let labs = Labs::with_running_case();
+    let mut user = User::start(&labs, &["exec", "node-1", "--", "tty"], &[]);
+    user.read_until("/dev/pts/");
     let before = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
     assert_eq!(user.child.wait().expect("an end").code(), Some(0));
     let after = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
@@ -153,24 +154,24 @@ fn a_terminal_is_as_it_was_when_a_program_ends() {
 }
 
 #[test]
-fn a_capture_is_not_for_a_terminal() {
-    let labs = Labs::none();
-    let mut user = User::runs(&labs, &["capture"], &[]);
-    user.sees("error: a capture is not for a terminal\r\n");
-    user.sees(
+fn capture_to_terminal_is_refused() {
+    let labs = Labs::new();
+    let mut user = User::start(&labs, &["capture"], &[]);
+    user.read_until("error: a capture is not for a terminal\r\n");
+    user.read_until(
         "what to do: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
     );
-    assert_eq!(user.ends(), Some(2));
+    assert_eq!(user.wait(), Some(2));
 }
 
 #[test]
-fn a_run_of_more_than_a_second_tells_which_case_is_running() {
-    let labs = Labs::none();
+fn run_longer_than_1_s_shows_running_case() {
+    let labs = Labs::new();
     let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
-    let mut user = User::runs(&labs, &["run", case], &[]);
-    user.sees(&format!("0/1 {case}"));
-    user.sees(&format!("PASS {case}"));
-    let after = user.sees("1 passed, 0 failed");
+    let mut user = User::start(&labs, &["run", case], &[]);
+    user.read_until(&format!("0/1 {case}"));
+    user.read_until(&format!("PASS {case}"));
+    let after = user.read_until("1 passed, 0 failed");
     assert!(!after.contains("0/1"), "{after:?}");
-    assert_eq!(user.ends(), Some(0));
+    assert_eq!(user.wait(), Some(0));
 }

@@ -9,81 +9,81 @@ use nix::unistd::Pid;
 use serial_test::file_serial;
 use svclab_runner::kernel::witness;
 
-use super::{Labs, assert_told};
-use crate::killed::{left, of_session};
+use super::{Labs, assert_output_snapshot};
+use crate::killed::{session_processes, wait_for_session_end};
 use crate::waiting::children;
 
 /// Maximum time until all processes have ended.
-const SOON: Duration = Duration::from_secs(2);
+const MAX_END_TIME: Duration = Duration::from_secs(2);
 
 /// Whether a file name has this extension.
-fn is_of(file: &str, extension: &str) -> bool {
+fn has_extension(file: &str, extension: &str) -> bool {
     Path::new(file)
         .extension()
         .is_some_and(|known| known == extension)
 }
 
-fn signal(process: i32, signal: Signal) {
+fn send_signal(process: i32, signal: Signal) {
     kill(Pid::from_raw(process), signal).expect("the signal can be sent");
 }
 
 #[test]
-fn a_lab_stands_until_it_is_taken_away() {
-    let labs = Labs::none();
+fn up_lab_runs_until_down() {
+    let labs = Labs::new();
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    assert_told!(labs, run(&["ps"]));
-    assert_told!(labs, run(&["up", "--detach", &labs.case("Local")]));
-    assert_told!(labs, run(&["ps"]));
+    assert_output_snapshot!(labs, run(&["ps"]));
+    assert_output_snapshot!(labs, run(&["up", "--detach", &labs.case("Local")]));
+    assert_output_snapshot!(labs, run(&["ps"]));
     // Starts the same case again.
-    assert_told!(labs, run(&["up", "--detach", &labs.case("Local")]));
-    assert_told!(labs, run(&["up", &labs.case("Local")]));
-    let holder = labs.runtime.holder();
-    assert_told!(labs, run(&["down"]));
-    let left = left(holder, Instant::now() + SOON);
+    assert_output_snapshot!(labs, run(&["up", "--detach", &labs.case("Local")]));
+    assert_output_snapshot!(labs, run(&["up", &labs.case("Local")]));
+    let holder = labs.runtime.daemon_pid();
+    assert_output_snapshot!(labs, run(&["down"]));
+    let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} go on");
     assert_eq!(labs.runtime.files(), ["lock"]);
-    assert_told!(labs, run(&["down"]));
+    assert_output_snapshot!(labs, run(&["down"]));
 }
 
 #[test]
-fn of_several_labs_one_is_named() {
-    let labs = Labs::one();
+fn command_two_running_labs_needs_name() {
+    let labs = Labs::with_running_case();
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
     // With two running labs, the suggested commands name the lab.
-    assert_told!(labs, run(&["up", "--detach", &labs.case("Cluster")]));
-    assert_told!(labs, run(&["exec", "node-1", "--", "true"]));
-    assert_told!(
+    assert_output_snapshot!(labs, run(&["up", "--detach", &labs.case("Cluster")]));
+    assert_output_snapshot!(labs, run(&["exec", "node-1", "--", "true"]));
+    assert_output_snapshot!(
         labs,
         run(&["exec", "--lab", "other", "node-1", "--", "true"])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["exec", "--lab", "lab/policy=Local", "node-1", "--", "true"])
     );
-    assert_told!(
+    assert_output_snapshot!(
         labs,
         run(&["probe", "pod/default/client", "service/default/web:80"])
     );
-    assert_told!(labs, run(&["down"]));
-    assert_told!(labs, run(&["down", "--all"]));
-    assert_told!(labs, run(&["down", "--all"]));
+    assert_output_snapshot!(labs, run(&["down"]));
+    assert_output_snapshot!(labs, run(&["down", "--all"]));
+    assert_output_snapshot!(labs, run(&["down", "--all"]));
 }
 
 #[test]
-fn one_case_is_to_stand_on_one_kernel() {
-    let labs = Labs::none();
+fn up_several_cases_or_kernels_is_refused() {
+    let labs = Labs::new();
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
-    let all = labs.case("Local").replace("/policy=Local", "");
-    assert_told!(labs, run(&["up", "--detach", &all]));
-    assert_told!(labs, run(&["up", &labs.case("Local"), "--kernel", "all"]));
-    assert_told!(labs, run(&["up", &labs.case("Local"), "--program", "ls"]));
-    assert_told!(labs, run(&["up"]));
-    assert_told!(labs, run(&["up", "no-such-lab"]));
+    let lab_path = labs.case("Local").replace("/policy=Local", "");
+    assert_output_snapshot!(labs, run(&["up", "--detach", &lab_path]));
+    assert_output_snapshot!(labs, run(&["up", &labs.case("Local"), "--kernel", "all"]));
+    assert_output_snapshot!(labs, run(&["up", &labs.case("Local"), "--program", "ls"]));
+    assert_output_snapshot!(labs, run(&["up"]));
+    assert_output_snapshot!(labs, run(&["up", "no-such-lab"]));
 }
 
 #[test]
-fn a_lab_that_cannot_be_built_is_told_of_in_the_foreground() {
-    let labs = Labs::none();
+fn up_failing_build_is_reported_in_foreground() {
+    let labs = Labs::new();
     let case = labs.case("Local");
     let path = case.replace("/policy=Local", "");
     let text = std::fs::read_to_string(&path).expect("the lab");
@@ -94,31 +94,34 @@ fn a_lab_that_cannot_be_built_is_told_of_in_the_foreground() {
     );
     std::fs::write(&path, wrong).expect("the lab can be written");
     let detached = labs.runtime.run(&["up", "--detach", &case]);
-    assert_told!(labs, detached);
-    let held = labs.runtime.run(&["up", &case]);
-    assert_eq!(labs.told(&held), labs.told(&detached));
+    assert_output_snapshot!(labs, detached);
+    let foreground = labs.runtime.run(&["up", &case]);
+    assert_eq!(labs.told(&foreground), labs.told(&detached));
     assert_eq!(labs.runtime.files(), ["lock"]);
 }
 
 #[test]
-fn in_the_foreground_it_stands_until_ctrl_c() {
-    let labs = Labs::none();
+fn up_in_foreground_lab_runs_until_ctrl_c() {
+    let labs = Labs::new();
     let ended_by = |end: &dyn Fn(i32)| {
         let mut holder = labs.runtime.start(&["up", &labs.case("Local")]);
         let mut lines = BufReader::new(holder.stdout.take().expect("a pipe")).lines();
-        let said: Vec<String> = lines
+        let printed: Vec<String> = lines
             .by_ref()
             .map_while(Result::ok)
             .take_while(|line| !line.starts_with("Ctrl-C"))
             .collect();
-        assert!(said[0].contains(" stands on "), "{said:?}");
+        assert!(printed[0].contains(" stands on "), "{printed:?}");
         end(i32::try_from(holder.id()).expect("a small number"));
         let output = holder.wait_with_output().expect("an end");
         assert_eq!(labs.runtime.files(), ["lock"]);
         output
     };
-    assert_told!(labs, ended_by(&|holder| signal(holder, Signal::SIGINT)));
-    assert_told!(
+    assert_output_snapshot!(
+        labs,
+        ended_by(&|holder| send_signal(holder, Signal::SIGINT))
+    );
+    assert_output_snapshot!(
         labs,
         ended_by(&|_| {
             let output = labs.runtime.run(&["down"]);
@@ -129,49 +132,55 @@ fn in_the_foreground_it_stands_until_ctrl_c() {
 
 #[test]
 #[file_serial(machine)]
-fn a_holder_that_is_killed_takes_all_with_it() {
+fn daemon_killed_ends_lab_and_leaves_no_trace() {
     let before = witness::look().digest();
-    let labs = Labs::one();
-    let holder = labs.runtime.holder();
+    let labs = Labs::with_running_case();
+    let holder = labs.runtime.daemon_pid();
     // The daemon runs in a session of its own.
-    assert!(of_session(holder).len() > 1);
-    signal(holder, Signal::SIGKILL);
-    let left = left(holder, Instant::now() + SOON);
+    assert!(session_processes(holder).len() > 1);
+    send_signal(holder, Signal::SIGKILL);
+    let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} go on");
     assert_eq!(witness::look().digest(), before);
     // The next command removes the files of the killed daemon.
     assert_eq!(labs.runtime.files().len(), 3);
-    assert_told!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));
-    assert!(!labs.runtime.files().iter().any(|file| is_of(file, "sock")));
+    assert_output_snapshot!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));
+    assert!(
+        !labs
+            .runtime
+            .files()
+            .iter()
+            .any(|file| has_extension(file, "sock"))
+    );
     labs.runtime.up(&labs.case("Local"));
 }
 
 #[test]
-fn a_lab_that_is_lost_is_told_of_in_its_log() {
-    let labs = Labs::one();
-    let holder = labs.runtime.holder();
-    let [waits] = children(holder)[..] else {
+fn lab_lost_is_reported_in_log() {
+    let labs = Labs::with_running_case();
+    let holder = labs.runtime.daemon_pid();
+    let [parent] = children(holder)[..] else {
         panic!("there is one agent");
     };
     let exec = labs
         .runtime
         .start(&["exec", "node-1", "--", "cat", "/dev/zero"]);
-    signal(waits, Signal::SIGKILL);
+    send_signal(parent, Signal::SIGKILL);
     let exec = exec.wait_with_output().expect("an end");
     assert_eq!(exec.status.code(), Some(125));
-    let left = left(holder, Instant::now() + SOON);
+    let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} go on");
     let files = labs.runtime.files();
-    let log = files.iter().find(|file| is_of(file, "log"));
+    let log = files.iter().find(|file| has_extension(file, "log"));
     let log = labs.runtime.sockets().join(log.expect("its log is left"));
     insta::assert_snapshot!(std::fs::read_to_string(log).expect("text"));
-    assert!(!files.iter().any(|file| is_of(file, "sock")));
+    assert!(!files.iter().any(|file| has_extension(file, "sock")));
 }
 
 #[test]
-fn what_programs_read_is_as_its_schema_says() {
-    let labs = Labs::one();
-    let about = labs.runtime.about();
+fn ps_json_format_matches_schema() {
+    let labs = Labs::with_running_case();
+    let about = labs.runtime.lab_info();
     assert_eq!(about["case"], "lab/policy=Local");
     assert_eq!(about["state"], "standing");
     let namespaces = about["namespaces"].as_array().expect("a list");

@@ -11,10 +11,10 @@ const UNION: u32 = 5;
 const ENUM: u32 = 6;
 
 /// Size in bytes of a type's description without members: name, info, and size or referenced type.
-const TYPE: usize = 12;
+const TYPE_BYTES: usize = 12;
 
 /// Maximum nesting of anonymous structures.
-const DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Types of one kernel.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Btf {
     /// Offset of each type's description. Type IDs start at 1.
     types: Vec<usize>,
     /// Offsets of the structures and enumerations, which are few.
-    whole: Vec<usize>,
+    with_members: Vec<usize>,
 }
 
 impl Btf {
@@ -35,37 +35,37 @@ impl Btf {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
-        let header = word(&bytes, 4)?;
-        let begin = header + word(&bytes, 8)?;
-        let end = begin + word(&bytes, 12)?;
-        let strings = header + word(&bytes, 16)?;
+        let header = read_u32(&bytes, 4)?;
+        let begin = header + read_u32(&bytes, 8)?;
+        let end = begin + read_u32(&bytes, 12)?;
+        let strings = header + read_u32(&bytes, 16)?;
         let (mut types, mut whole) = (Vec::new(), Vec::new());
-        let mut at = begin;
-        while at < end {
-            types.push(at);
-            let info = u32::try_from(word(&bytes, at + 4)?).ok()?;
+        let mut offset = begin;
+        while offset < end {
+            types.push(offset);
+            let info = u32::try_from(read_u32(&bytes, offset + 4)?).ok()?;
             if matches!(info >> 24 & 0x1f, STRUCT | ENUM) {
-                whole.push(at);
+                whole.push(offset);
             }
-            at += TYPE + behind(info)?;
+            offset += TYPE_BYTES + trailing_bytes(info)?;
         }
         Some(Self {
             bytes,
             strings,
             types,
-            whole,
+            with_members: whole,
         })
     }
 
     /// Returns the offset of a structure's member in bytes. `path` leads into nested structures.
     #[must_use]
     pub fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
-        let mut at = self.named(STRUCT, structure)?;
+        let mut type_offset = self.find(STRUCT, structure)?;
         let mut offset = 0;
         for name in path {
-            let (bits, of) = self.member(at, name, DEPTH)?;
+            let (bits, type_id) = self.member(type_offset, name, MAX_DEPTH)?;
             offset += bits / 8;
-            at = self.plain(of)?;
+            type_offset = self.resolve(type_id)?;
         }
         Some(offset)
     }
@@ -73,94 +73,97 @@ impl Btf {
     /// Returns the names of an enumeration's values.
     #[must_use]
     pub fn names(&self, enumeration: &str) -> HashMap<u32, String> {
-        let Some(at) = self.named(ENUM, enumeration) else {
+        let Some(type_offset) = self.find(ENUM, enumeration) else {
             return HashMap::new();
         };
-        (0..self.members(at))
+        (0..self.count_members(type_offset))
             .filter_map(|each| {
-                let at = at + TYPE + 8 * each;
-                let number = u32::try_from(word(&self.bytes, at + 4)?).ok()?;
-                Some((number, self.text(at)?.to_owned()))
+                let member_offset = type_offset + TYPE_BYTES + 8 * each;
+                let number = u32::try_from(read_u32(&self.bytes, member_offset + 4)?).ok()?;
+                Some((number, self.name_at(member_offset)?.to_owned()))
             })
             .collect()
     }
 
     /// Returns the offset of the type with this kind and name.
-    fn named(&self, kind: u32, name: &str) -> Option<usize> {
-        let mut all = self.whole.iter().copied();
-        all.find(|at| self.kind(*at) == Some(kind) && self.is(*at, name))
+    fn find(&self, kind: u32, name: &str) -> Option<usize> {
+        let mut offsets = self.with_members.iter().copied();
+        offsets.find(|at| self.kind(*at) == Some(kind) && self.has_name(*at, name))
     }
 
     /// Returns the bit offset and the type ID of a structure's member, including members of
     /// anonymous members.
-    fn member(&self, at: usize, name: &str, deeper: usize) -> Option<(u32, usize)> {
-        let flag = word(&self.bytes, at + 4)? >> 31 == 1;
-        (0..self.members(at)).find_map(|each| {
-            let at = at + TYPE + 12 * each;
-            let of = word(&self.bytes, at + 4)?;
-            let mut bits = u32::try_from(word(&self.bytes, at + 8)?).ok()?;
+    fn member(&self, type_offset: usize, name: &str, depth: usize) -> Option<(u32, usize)> {
+        let flag = read_u32(&self.bytes, type_offset + 4)? >> 31 == 1;
+        (0..self.count_members(type_offset)).find_map(|each| {
+            let member_offset = type_offset + TYPE_BYTES + 12 * each;
+            let type_id = read_u32(&self.bytes, member_offset + 4)?;
+            let mut bits = u32::try_from(read_u32(&self.bytes, member_offset + 8)?).ok()?;
             if flag {
                 // The upper byte is the width of a bit field.
                 bits &= 0xff_ffff;
             }
-            match self.text(at)? {
-                "" if deeper > 0 => {
-                    let (inside, of) = self.member(self.plain(of)?, name, deeper - 1)?;
+            match self.name_at(member_offset)? {
+                "" if depth > 0 => {
+                    let (inside, of) = self.member(self.resolve(type_id)?, name, depth - 1)?;
                     Some((bits + inside, of))
                 }
-                own => (own == name).then_some((bits, of)),
+                member_name => (member_name == name).then_some((bits, type_id)),
             }
         })
     }
 
     /// Returns the number of members of a type.
-    fn members(&self, at: usize) -> usize {
-        match self.kind(at) {
-            Some(STRUCT | UNION | ENUM) => word(&self.bytes, at + 4).unwrap_or(0) & 0xffff,
+    fn count_members(&self, type_offset: usize) -> usize {
+        match self.kind(type_offset) {
+            Some(STRUCT | UNION | ENUM) => {
+                read_u32(&self.bytes, type_offset + 4).unwrap_or(0) & 0xffff
+            }
             _ => 0,
         }
     }
 
     /// Returns the offset of the type with an ID, after resolving typedefs and qualifiers.
-    fn plain(&self, mut number: usize) -> Option<usize> {
-        for _ in 0..DEPTH {
-            let at = *self.types.get(number.checked_sub(1)?)?;
-            match self.kind(at)? {
+    fn resolve(&self, mut number: usize) -> Option<usize> {
+        for _ in 0..MAX_DEPTH {
+            let type_offset = *self.types.get(number.checked_sub(1)?)?;
+            match self.kind(type_offset)? {
                 // Typedef, volatile, const, restrict, and a tag.
-                8..=11 | 18 => number = word(&self.bytes, at + 8)?,
-                _ => return Some(at),
+                8..=11 | 18 => number = read_u32(&self.bytes, type_offset + 8)?,
+                _ => return Some(type_offset),
             }
         }
         None
     }
 
-    fn kind(&self, at: usize) -> Option<u32> {
-        let info = u32::try_from(word(&self.bytes, at + 4)?).ok()?;
+    fn kind(&self, type_offset: usize) -> Option<u32> {
+        let info = u32::try_from(read_u32(&self.bytes, type_offset + 4)?).ok()?;
         Some(info >> 24 & 0x1f)
     }
 
     /// Whether the name referenced at an offset equals `name`.
-    fn is(&self, at: usize, name: &str) -> bool {
-        let rest = word(&self.bytes, at).and_then(|at| self.bytes.get(self.strings + at..));
+    fn has_name(&self, name_offset: usize, name: &str) -> bool {
+        let rest =
+            read_u32(&self.bytes, name_offset).and_then(|at| self.bytes.get(self.strings + at..));
         let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
     /// Returns the name referenced at an offset.
-    fn text(&self, at: usize) -> Option<&str> {
-        let from = self.strings + word(&self.bytes, at)?;
-        let rest = self.bytes.get(from..)?;
+    fn name_at(&self, name_offset: usize) -> Option<&str> {
+        let start = self.strings + read_u32(&self.bytes, name_offset)?;
+        let rest = self.bytes.get(start..)?;
         let end = rest.iter().position(|each| *each == 0)?;
         std::str::from_utf8(&rest[..end]).ok()
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    usize::try_from(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?)).ok()
+fn read_u32(bytes: &[u8], offset: usize) -> Option<usize> {
+    usize::try_from(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?)).ok()
 }
 
 /// Returns the number of bytes that follow a type's description.
-fn behind(info: u32) -> Option<usize> {
+fn trailing_bytes(info: u32) -> Option<usize> {
     let members = usize::try_from(info & 0xffff).ok()?;
     Some(match info >> 24 & 0x1f {
         // An integer, a variable, a declaration tag.
@@ -182,14 +185,14 @@ mod tests {
 
     /// Returns the type information of `struct outer { u8 a; struct { renamed b; }; }` and of `enum
     /// why { NO = 0, YES = 7 }`. `renamed` is `struct inner { u32 x; u32 y; }`.
-    fn description() -> Vec<u8> {
+    fn sample_btf() -> Vec<u8> {
         let strings = b"\0outer\0a\0b\0inner\0x\0y\0renamed\0why\0NO\0YES\0";
         let text = |name: &str| {
-            let wanted: Vec<u8> = name.bytes().chain([0]).collect();
-            let at = strings
-                .windows(wanted.len())
-                .position(|each| each == wanted);
-            u32::try_from(at.unwrap()).unwrap()
+            let needle: Vec<u8> = name.bytes().chain([0]).collect();
+            let position = strings
+                .windows(needle.len())
+                .position(|each| each == needle);
+            u32::try_from(position.unwrap()).unwrap()
         };
         let info = |kind: u32, members: u32| kind << 24 | members;
         let words = [
@@ -225,20 +228,20 @@ mod tests {
         .concat();
         let types: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let size = |bytes: usize| u32::try_from(bytes).unwrap().to_ne_bytes();
-        let mut all = MAGIC.to_ne_bytes().to_vec();
-        all.extend([1, 0]);
+        let mut btf = MAGIC.to_ne_bytes().to_vec();
+        btf.extend([1, 0]);
         for word in [size(24), size(0), size(types.len()), size(types.len())] {
-            all.extend(word);
+            btf.extend(word);
         }
-        all.extend(size(strings.len()));
-        all.extend(types);
-        all.extend(strings);
-        all
+        btf.extend(size(strings.len()));
+        btf.extend(types);
+        btf.extend(strings);
+        btf
     }
 
     #[test]
-    fn members_are_found_inside_what_has_no_name() {
-        let btf = Btf::new(description()).unwrap();
+    fn btf_member_of_anonymous_structure_is_found() {
+        let btf = Btf::new(sample_btf()).unwrap();
         assert_eq!(btf.offset("outer", &["a"]), Some(0));
         assert_eq!(btf.offset("outer", &["b"]), Some(4));
         assert_eq!(btf.offset("outer", &["b", "y"]), Some(8));
@@ -250,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_another_s_says_nothing() {
-        let whole = description();
+    fn btf_truncated_or_foreign_does_not_panic() {
+        let whole = sample_btf();
         for length in 0..whole.len() {
             if let Some(btf) = Btf::new(whole[..length].to_vec()) {
                 let _ = btf.offset("outer", &["b", "y"]);

@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use super::btf::Btf;
 use super::program::Offsets;
-use super::untraced::{TYPES, Untraced};
+use super::untraced::{TYPES_FILE, TraceError};
 
 /// Data from a kernel's type information.
 #[derive(Debug)]
-pub struct Described {
+pub struct KernelTypes {
     /// Offsets of the parts of packets.
     pub offsets: Offsets,
     /// Names of the drop reasons, by number.
@@ -22,18 +22,18 @@ pub struct Described {
 /// # Errors
 ///
 /// When the type information is missing or incomplete.
-pub fn described() -> Result<&'static Described, Untraced> {
-    static KERNEL: OnceLock<Result<Described, Untraced>> = OnceLock::new();
-    KERNEL.get_or_init(describe).as_ref().map_err(|why| *why)
+pub fn kernel_types() -> Result<&'static KernelTypes, TraceError> {
+    static KERNEL: OnceLock<Result<KernelTypes, TraceError>> = OnceLock::new();
+    KERNEL.get_or_init(read_types).as_ref().map_err(|why| *why)
 }
 
-fn describe() -> Result<Described, Untraced> {
-    let bytes = fs::read(TYPES).map_err(|error| Untraced::undescribed(&error))?;
-    let btf = Btf::new(bytes).ok_or(Untraced::Strange)?;
+fn read_types() -> Result<KernelTypes, TraceError> {
+    let bytes = fs::read(TYPES_FILE).map_err(|error| TraceError::no_types(&error))?;
+    let btf = Btf::new(bytes).ok_or(TraceError::UnknownFormat)?;
     let reasons = btf.names("skb_drop_reason");
     if reasons.is_empty() {
-        return Err(Untraced::Reasonless);
+        return Err(TraceError::NoReasons);
     }
-    let offsets = Offsets::of(&btf).ok_or(Untraced::Strange)?;
-    Ok(Described { offsets, reasons })
+    let offsets = Offsets::from_btf(&btf).ok_or(TraceError::UnknownFormat)?;
+    Ok(KernelTypes { offsets, reasons })
 }

@@ -20,23 +20,23 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::time::{ClockId, clock_gettime};
 
-use kernel::{Described, described};
+use kernel::{KernelTypes, kernel_types};
 use program::{
     FORMAT, FUNCTION, Handles, INTERFACE, NAMESPACE, NETWORK, PACKET, PROTOCOL, REASON, TAIL, TIME,
 };
-use ring::{Number, Ring};
-use svclab_model::evidence::{Dropped, Drops};
+use ring::{Counter, Ring};
+use svclab_model::evidence::{DropEvidence, DroppedPacket};
 
-pub use untraced::Untraced;
+pub use untraced::TraceError;
 
 /// Size of the ring in bytes: about 17,000 drops.
-const ROOM: u32 = 4 << 20;
+const RING_BYTES: u32 = 4 << 20;
 
 /// Prefix of the kernel's drop reasons.
-const PREFIX: &str = "SKB_DROP_REASON_";
+const REASON_PREFIX: &str = "SKB_DROP_REASON_";
 
 /// Reasons that do not mark a drop.
-const NONE: [&str; 2] = ["SKB_NOT_DROPPED_YET", "SKB_CONSUMED"];
+const NOT_A_DROP: [&str; 2] = ["SKB_NOT_DROPPED_YET", "SKB_CONSUMED"];
 
 /// Namespaces whose drops are traced.
 #[derive(Debug, Clone, Default)]
@@ -45,41 +45,44 @@ pub struct Scope {
     pub namespaces: HashMap<u32, String>,
     /// Inode number of the user namespace that owns all of them. A network namespace with another
     /// owner is ignored, even if its inode number matches.
-    pub owner: u32,
+    pub owner_user_namespace: u32,
 }
 
 /// Trace of the packets that the kernel drops in some namespaces. Dropping the value ends the
 /// trace.
 #[derive(Debug)]
-pub struct Tracer {
-    kernel: &'static Described,
+pub struct DropTracer {
+    types: &'static KernelTypes,
     namespaces: HashMap<u32, String>,
     ring: Ring,
-    lost: Number,
+    lost: Counter,
     /// Offset from the monotonic clock to the wall clock at the start.
-    ahead: i128,
+    wall_offset: i128,
     _attached: OwnedFd,
 }
 
-impl Tracer {
+impl DropTracer {
     /// Starts a trace. The first call reads the kernel's type information, which has some
     /// megabytes.
     ///
     /// # Errors
     ///
     /// When drops cannot be traced on this kernel.
-    pub fn begin(scope: Scope) -> Result<Self, Untraced> {
+    pub fn start(scope: Scope) -> Result<Self, TraceError> {
         // Permission is checked first, because the check costs little.
-        let lost = bpf::number().map_err(|error| Untraced::refused(&error))?;
-        let kernel = described()?;
-        Self::attach(kernel, scope, &lost).map_err(|error| Untraced::refused(&error))
+        let lost = bpf::create_number().map_err(|error| TraceError::refused(&error))?;
+        let kernel = kernel_types()?;
+        Self::attach(kernel, scope, &lost).map_err(|error| TraceError::refused(&error))
     }
 
-    fn attach(kernel: &'static Described, scope: Scope, lost: &OwnedFd) -> io::Result<Self> {
-        let Scope { namespaces, owner } = scope;
-        let ring = bpf::ring(ROOM)?;
-        let set = bpf::set(namespaces.keys().copied())?;
-        let format = bpf::text(FORMAT)?;
+    fn attach(kernel: &'static KernelTypes, scope: Scope, lost: &OwnedFd) -> io::Result<Self> {
+        let Scope {
+            namespaces,
+            owner_user_namespace: owner,
+        } = scope;
+        let ring = bpf::create_ring(RING_BYTES)?;
+        let set = bpf::create_set(namespaces.keys().copied())?;
+        let format = bpf::create_bytes(FORMAT)?;
         let handles = Handles {
             ring: ring.as_raw_fd(),
             lost: lost.as_raw_fd(),
@@ -89,24 +92,27 @@ impl Tracer {
         // The program holds its maps, and the attachment holds the program. No other descriptors
         // are needed, and a descriptor that does not exist cannot leak.
         let program = bpf::load(&program::program(&kernel.offsets, handles, owner))?;
-        let ahead = nanoseconds(ClockId::CLOCK_REALTIME)? - nanoseconds(ClockId::CLOCK_MONOTONIC)?;
+        let wall_offset =
+            nanoseconds(ClockId::CLOCK_REALTIME)? - nanoseconds(ClockId::CLOCK_MONOTONIC)?;
         Ok(Self {
-            kernel,
+            types: kernel,
             namespaces,
-            ring: Ring::new(&ring, ROOM.try_into().map_err(io::Error::other)?)?,
-            lost: Number::new(lost)?,
-            ahead,
+            ring: Ring::new(&ring, RING_BYTES.try_into().map_err(io::Error::other)?)?,
+            lost: Counter::new(lost)?,
+            wall_offset,
             _attached: bpf::attach(&program)?,
         })
     }
 
     /// Returns the drops since the previous call, and the total number of lost records.
     #[must_use]
-    pub fn drops(&self) -> Drops {
+    pub fn drops(&self) -> DropEvidence {
         let records = std::iter::from_fn(|| self.ring.next());
-        let mut dropped: Vec<Dropped> = records.filter_map(|record| self.one(&record)).collect();
+        let mut dropped: Vec<DroppedPacket> = records
+            .filter_map(|record| self.parse_record(&record))
+            .collect();
         dropped.sort_by_key(|each| each.time);
-        Drops::Watched {
+        DropEvidence::Watched {
             lost: self.lost.get(),
             dropped,
         }
@@ -114,12 +120,12 @@ impl Tracer {
 
     /// Parses a record. Returns `None` for a packet that is not an IP packet, or that was not
     /// dropped.
-    fn one(&self, record: &[u8]) -> Option<Dropped> {
-        let namespace = self.namespaces.get(&word(record, NAMESPACE)?)?;
-        let number = word(record, REASON)?;
-        let reason = match self.kernel.reasons.get(&number) {
-            Some(name) if NONE.contains(&name.as_str()) => return None,
-            Some(name) => name.strip_prefix(PREFIX).unwrap_or(name).to_owned(),
+    fn parse_record(&self, record: &[u8]) -> Option<DroppedPacket> {
+        let namespace = self.namespaces.get(&read_u32(record, NAMESPACE)?)?;
+        let number = read_u32(record, REASON)?;
+        let reason = match self.types.reasons.get(&number) {
+            Some(name) if NOT_A_DROP.contains(&name.as_str()) => return None,
+            Some(name) => name.strip_prefix(REASON_PREFIX).unwrap_or(name).to_owned(),
             None => number.to_string(),
         };
         let version = match record.get(PROTOCOL..)?.first_chunk()? {
@@ -127,8 +133,8 @@ impl Tracer {
             [0x86, 0xdd] => 6,
             _ => return None,
         };
-        let begin = u32::from(short(record, NETWORK)?);
-        let length = word(record, TAIL)?.saturating_sub(begin);
+        let begin = u32::from(read_u16(record, NETWORK)?);
+        let length = read_u32(record, TAIL)?.saturating_sub(begin);
         let length = usize::try_from(length).ok()?;
         let packet = record.get(PACKET..)?;
         let packet = &packet[..length.min(packet.len())];
@@ -138,13 +144,13 @@ impl Tracer {
         } else {
             Vec::new()
         };
-        let time = i128::from(long(record, TIME)?) + self.ahead;
-        let place = text(record.get(FUNCTION..PACKET)?);
-        let place = place.and_then(|place| Some(plain(&place)?.to_owned()));
-        Some(Dropped {
+        let time = i128::from(read_u64(record, TIME)?) + self.wall_offset;
+        let function = c_text(record.get(FUNCTION..PACKET)?);
+        let place = function.and_then(|place| Some(base_name(&place)?.to_owned()));
+        Some(DroppedPacket {
             time: u64::try_from(time).unwrap_or(0),
             namespace: namespace.clone(),
-            interface: text(record.get(INTERFACE..FUNCTION)?),
+            interface: c_text(record.get(INTERFACE..FUNCTION)?),
             reason,
             place,
             packet,
@@ -154,12 +160,12 @@ impl Tracer {
 
 /// Returns a function's name without its module (`nft_do_chain [nf_tables]`) and without compiler
 /// suffixes (`ip_rcv_finish_core.constprop.0`).
-fn plain(function: &str) -> Option<&str> {
+fn base_name(function: &str) -> Option<&str> {
     function.split([' ', '.']).next()
 }
 
 /// Returns the text before the first zero byte, or `None` if the text is empty.
-fn text(bytes: &[u8]) -> Option<String> {
+fn c_text(bytes: &[u8]) -> Option<String> {
     let text = bytes.split(|byte| *byte == 0).next()?;
     (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
 }
@@ -169,14 +175,14 @@ fn nanoseconds(clock: ClockId) -> io::Result<i128> {
     Ok(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec()))
 }
 
-fn word(record: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*record.get(at..)?.first_chunk()?))
+fn read_u32(record: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*record.get(offset..)?.first_chunk()?))
 }
 
-fn short(record: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(*record.get(at..)?.first_chunk()?))
+fn read_u16(record: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*record.get(offset..)?.first_chunk()?))
 }
 
-fn long(record: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*record.get(at..)?.first_chunk()?))
+fn read_u64(record: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*record.get(offset..)?.first_chunk()?))
 }

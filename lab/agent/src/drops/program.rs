@@ -10,7 +10,7 @@
 use super::btf::Btf;
 
 /// Number of bytes of the packet that are recorded.
-pub const SNAP: usize = 128;
+pub const MAX_PACKET_BYTES: usize = 128;
 
 /// Maximum number of bytes of a function's name and of an interface's name.
 const FUNCTION_SIZE: usize = 64;
@@ -26,24 +26,24 @@ pub const PROTOCOL: usize = 22;
 pub const INTERFACE: usize = 24;
 pub const FUNCTION: usize = INTERFACE + INTERFACE_SIZE;
 pub const PACKET: usize = FUNCTION + FUNCTION_SIZE;
-pub const SIZE: usize = PACKET + SNAP;
+pub const SIZE: usize = PACKET + MAX_PACKET_BYTES;
 
 /// Format of the location: the name of its function.
 pub const FORMAT: [u8; 8] = *b"%ps\0\0\0\0\0";
 
 /// Kernel functions that the program calls (`enum bpf_func_id`).
-const LOOK_UP: i32 = 1;
-const TIME_NOW: i32 = 5;
-const READ: i32 = 113;
-const WRITE: i32 = 130;
-const PRINT: i32 = 165;
+const HELPER_MAP_LOOKUP: i32 = 1;
+const HELPER_TIME: i32 = 5;
+const HELPER_PROBE_READ: i32 = 113;
+const HELPER_RING_OUTPUT: i32 = 130;
+const HELPER_PRINT: i32 = 165;
 
 /// Stack offsets of the record, and below it of a pointer, a key, a number and the location.
 const RECORD: i16 = -232;
 const POINTER: i16 = -240;
 const KEY: i16 = -248;
 const NUMBER: i16 = -256;
-const PLACE: i16 = -264;
+const LOCATION: i16 = -264;
 
 /// Register with the end of the stack.
 const STACK: u8 = 10;
@@ -58,35 +58,35 @@ pub struct Offsets {
     tail: i32,
     network: i32,
     protocol: i32,
-    name_of_device: i32,
-    net_of_device: i32,
-    net_of_socket: i32,
-    device_of_route: i32,
-    number_of_net: i32,
-    owner_of_net: i32,
-    number_of_owner: i32,
+    device_name: i32,
+    device_net: i32,
+    socket_net: i32,
+    route_device: i32,
+    net_inode: i32,
+    net_owner: i32,
+    owner_inode: i32,
 }
 
 impl Offsets {
     /// Reads the offsets from a kernel's type information. Returns `None` if a member is missing.
     #[must_use]
-    pub fn of(btf: &Btf) -> Option<Self> {
-        let at = |structure, path: &[&str]| i32::try_from(btf.offset(structure, path)?).ok();
+    pub fn from_btf(btf: &Btf) -> Option<Self> {
+        let offset = |structure, path: &[&str]| i32::try_from(btf.offset(structure, path)?).ok();
         Some(Self {
-            device: at("sk_buff", &["dev"])?,
-            socket: at("sk_buff", &["sk"])?,
-            route: at("sk_buff", &["_skb_refdst"])?,
-            head: at("sk_buff", &["head"])?,
-            tail: at("sk_buff", &["tail"])?,
-            network: at("sk_buff", &["network_header"])?,
-            protocol: at("sk_buff", &["protocol"])?,
-            name_of_device: at("net_device", &["name"])?,
-            net_of_device: at("net_device", &["nd_net", "net"])?,
-            net_of_socket: at("sock", &["__sk_common", "skc_net", "net"])?,
-            device_of_route: at("dst_entry", &["dev"])?,
-            number_of_net: at("net", &["ns", "inum"])?,
-            owner_of_net: at("net", &["user_ns"])?,
-            number_of_owner: at("user_namespace", &["ns", "inum"])?,
+            device: offset("sk_buff", &["dev"])?,
+            socket: offset("sk_buff", &["sk"])?,
+            route: offset("sk_buff", &["_skb_refdst"])?,
+            head: offset("sk_buff", &["head"])?,
+            tail: offset("sk_buff", &["tail"])?,
+            network: offset("sk_buff", &["network_header"])?,
+            protocol: offset("sk_buff", &["protocol"])?,
+            device_name: offset("net_device", &["name"])?,
+            device_net: offset("net_device", &["nd_net", "net"])?,
+            socket_net: offset("sock", &["__sk_common", "skc_net", "net"])?,
+            route_device: offset("dst_entry", &["dev"])?,
+            net_inode: offset("net", &["ns", "inum"])?,
+            net_owner: offset("net", &["user_ns"])?,
+            owner_inode: offset("user_namespace", &["ns", "inum"])?,
         })
     }
 }
@@ -116,41 +116,41 @@ fn instruction(code: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruct
 
 /// List of instructions, with jumps whose targets are set later.
 #[derive(Default)]
-struct Writer(Vec<Instruction>);
+struct Assembler(Vec<Instruction>);
 
-impl Writer {
-    fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
+impl Assembler {
+    fn emit(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
         self.0.push(instruction(code, to, from, offset, number));
     }
 
     /// Emits `to = from`.
     fn copy(&mut self, to: u8, from: u8) {
-        self.put(0xbf, to, from, 0, 0);
+        self.emit(0xbf, to, from, 0, 0);
     }
 
     /// Emits `to = number`.
     fn set(&mut self, to: u8, number: i32) {
-        self.put(0xb7, to, 0, 0, number);
+        self.emit(0xb7, to, 0, 0, number);
     }
 
     /// Emits `to += number`.
     fn add(&mut self, to: u8, number: i32) {
-        self.put(0x07, to, 0, 0, number);
+        self.emit(0x07, to, 0, 0, number);
     }
 
     /// Emits a load of 8 bytes at `from + offset` into `to`.
     fn load(&mut self, to: u8, from: u8, offset: i16) {
-        self.put(0x79, to, from, offset, 0);
+        self.emit(0x79, to, from, offset, 0);
     }
 
     fn call(&mut self, function: i32) {
-        self.put(0x85, 0, 0, 0, function);
+        self.emit(0x85, 0, 0, 0, function);
     }
 
     /// Emits `to = ` a map.
     fn map(&mut self, to: u8, descriptor: i32) {
-        self.put(0x18, to, 1, 0, descriptor);
-        self.put(0, 0, 0, 0, 0);
+        self.emit(0x18, to, 1, 0, descriptor);
+        self.emit(0, 0, 0, 0, 0);
     }
 
     /// Emits a copy of `size` bytes at `base + offset` to the stack at `to`. Unreadable bytes
@@ -161,13 +161,13 @@ impl Writer {
         self.set(2, size);
         self.copy(3, base);
         self.add(3, offset);
-        self.call(READ);
+        self.call(HELPER_PROBE_READ);
     }
 
     /// Emits `to = ` the address of a map's value.
-    fn held(&mut self, to: u8, descriptor: i32) {
-        self.put(0x18, to, 2, 0, descriptor);
-        self.put(0, 0, 0, 0, 0);
+    fn map_value(&mut self, to: u8, descriptor: i32) {
+        self.emit(0x18, to, 2, 0, descriptor);
+        self.emit(0, 0, 0, 0, 0);
     }
 
     /// Emits `to = ` the pointer at `base + offset`.
@@ -177,25 +177,25 @@ impl Writer {
     }
 
     /// Emits a jump on whether register `of` is 0. Returns the position of the jump.
-    fn jump(&mut self, code: u8, of: u8) -> usize {
-        self.put(code, of, 0, 0, 0);
+    fn jump(&mut self, code: u8, register: u8) -> usize {
+        self.emit(code, register, 0, 0, 0);
         self.0.len() - 1
     }
 
     /// Sets the target of a jump to the next instruction.
-    fn land(&mut self, jump: usize) {
-        let over = i16::try_from(self.0.len() - jump - 1).unwrap_or(i16::MAX);
-        self.0[jump][2..4].copy_from_slice(&over.to_ne_bytes());
+    fn set_target(&mut self, jump: usize) {
+        let distance = i16::try_from(self.0.len() - jump - 1).unwrap_or(i16::MAX);
+        self.0[jump][2..4].copy_from_slice(&distance.to_ne_bytes());
     }
 }
 
-const IF_NOUGHT: u8 = 0x15;
-const IF_NOT_NOUGHT: u8 = 0x55;
-const ALWAYS: u8 = 0x05;
+const JUMP_IF_ZERO: u8 = 0x15;
+const JUMP_IF_NOT_ZERO: u8 = 0x55;
+const JUMP: u8 = 0x05;
 
 /// Returns the stack offset of a record's field.
-fn at(place: usize) -> i16 {
-    RECORD + i16::try_from(place).unwrap_or(0)
+fn field_on_stack(field: usize) -> i16 {
+    RECORD + i16::try_from(field).unwrap_or(0)
 }
 
 /// Generates the program. It records drops in the namespaces of its set that belong to the user
@@ -203,104 +203,109 @@ fn at(place: usize) -> i16 {
 #[must_use]
 pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
-    let mut all = Writer::default();
-    let mut nowhere = Vec::new();
-    all.copy(6, 1);
-    all.load(packet, 6, 0);
+    let mut code = Assembler::default();
+    let mut exits = Vec::new();
+    code.copy(6, 1);
+    code.load(packet, 6, 0);
     // The packet's interface, socket or route leads to its namespace. While the packet is in a
     // socket's queue, the interface field contains other data, which does not lead to a namespace.
-    all.follow(device, packet, offsets.device);
-    let no_device = all.jump(IF_NOUGHT, device);
-    all.follow(net, device, offsets.net_of_device);
-    let by_device = number(&mut all, net, offsets);
-    all.land(no_device);
-    all.set(device, 0);
-    all.follow(net, packet, offsets.socket);
-    let no_socket = all.jump(IF_NOUGHT, net);
-    all.follow(net, net, offsets.net_of_socket);
-    let by_socket = number(&mut all, net, offsets);
-    all.land(no_socket);
-    all.follow(device, packet, offsets.route);
+    code.follow(device, packet, offsets.device);
+    let no_device = code.jump(JUMP_IF_ZERO, device);
+    code.follow(net, device, offsets.device_net);
+    let by_device = read_namespace_number(&mut code, net, offsets);
+    code.set_target(no_device);
+    code.set(device, 0);
+    code.follow(net, packet, offsets.socket);
+    let no_socket = code.jump(JUMP_IF_ZERO, net);
+    code.follow(net, net, offsets.socket_net);
+    let by_socket = read_namespace_number(&mut code, net, offsets);
+    code.set_target(no_socket);
+    code.follow(device, packet, offsets.route);
     // The lower bits of the pointer are flags.
-    all.put(0x57, device, 0, 0, -8);
-    nowhere.push(all.jump(IF_NOUGHT, device));
-    all.follow(device, device, offsets.device_of_route);
-    nowhere.push(all.jump(IF_NOUGHT, device));
-    all.follow(net, device, offsets.net_of_device);
-    let by_route = number(&mut all, net, offsets);
-    nowhere.push(all.jump(ALWAYS, 0));
+    code.emit(0x57, device, 0, 0, -8);
+    exits.push(code.jump(JUMP_IF_ZERO, device));
+    code.follow(device, device, offsets.route_device);
+    exits.push(code.jump(JUMP_IF_ZERO, device));
+    code.follow(net, device, offsets.device_net);
+    let by_route = read_namespace_number(&mut code, net, offsets);
+    exits.push(code.jump(JUMP, 0));
     for found in [by_device, by_socket, by_route] {
-        all.land(found);
+        code.set_target(found);
     }
-    all.map(1, handles.namespaces);
-    all.copy(2, STACK);
-    all.add(2, NUMBER.into());
-    all.call(LOOK_UP);
-    nowhere.push(all.jump(IF_NOUGHT, 0));
-    all.follow(net, net, offsets.owner_of_net);
-    all.read(KEY, 4, net, offsets.number_of_owner);
-    all.put(0x61, 1, STACK, KEY, 0);
+    code.map(1, handles.namespaces);
+    code.copy(2, STACK);
+    code.add(2, NUMBER.into());
+    code.call(HELPER_MAP_LOOKUP);
+    exits.push(code.jump(JUMP_IF_ZERO, 0));
+    code.follow(net, net, offsets.net_owner);
+    code.read(KEY, 4, net, offsets.owner_inode);
+    code.emit(0x61, 1, STACK, KEY, 0);
     // The comparison uses 32 bits.
-    all.put(0x56, 1, 0, 0, owner.cast_signed());
-    nowhere.push(all.0.len() - 1);
+    code.emit(0x56, 1, 0, 0, owner.cast_signed());
+    exits.push(code.0.len() - 1);
 
     for each in (0..SIZE).step_by(8) {
-        all.put(0x7a, STACK, 0, at(each), 0);
+        code.emit(0x7a, STACK, 0, field_on_stack(each), 0);
     }
-    all.put(0x61, 1, STACK, NUMBER, 0);
-    all.put(0x63, STACK, 1, at(NAMESPACE), 0);
-    all.load(1, 6, 16);
-    all.put(0x63, STACK, 1, at(REASON), 0);
-    all.call(TIME_NOW);
-    all.put(0x7b, STACK, 0, at(TIME), 0);
-    all.read(at(TAIL), 4, packet, offsets.tail);
-    all.read(at(NETWORK), 2, packet, offsets.network);
-    all.read(at(PROTOCOL), 2, packet, offsets.protocol);
-    let nameless = all.jump(IF_NOUGHT, device);
+    code.emit(0x61, 1, STACK, NUMBER, 0);
+    code.emit(0x63, STACK, 1, field_on_stack(NAMESPACE), 0);
+    code.load(1, 6, 16);
+    code.emit(0x63, STACK, 1, field_on_stack(REASON), 0);
+    code.call(HELPER_TIME);
+    code.emit(0x7b, STACK, 0, field_on_stack(TIME), 0);
+    code.read(field_on_stack(TAIL), 4, packet, offsets.tail);
+    code.read(field_on_stack(NETWORK), 2, packet, offsets.network);
+    code.read(field_on_stack(PROTOCOL), 2, packet, offsets.protocol);
+    let nameless = code.jump(JUMP_IF_ZERO, device);
     let name = INTERFACE_SIZE.try_into().unwrap_or(0);
-    all.read(at(INTERFACE), name, device, offsets.name_of_device);
-    all.land(nameless);
-    all.load(1, 6, 8);
-    all.put(0x7b, STACK, 1, PLACE, 0);
-    all.copy(1, STACK);
-    all.add(1, at(FUNCTION).into());
-    all.set(2, FUNCTION_SIZE.try_into().unwrap_or(0));
-    all.held(3, handles.format);
-    all.copy(4, STACK);
-    all.add(4, PLACE.into());
-    all.set(5, 8);
-    all.call(PRINT);
-    all.follow(net, packet, offsets.head);
-    all.put(0x69, 1, STACK, at(NETWORK), 0);
-    all.put(0x0f, net, 1, 0, 0);
-    all.read(at(PACKET), SNAP.try_into().unwrap_or(0), net, 0);
-    all.map(1, handles.ring);
-    all.copy(2, STACK);
-    all.add(2, RECORD.into());
-    all.set(3, SIZE.try_into().unwrap_or(0));
-    all.set(4, 0);
-    all.call(WRITE);
-    nowhere.push(all.jump(IF_NOUGHT, 0));
-    all.put(0x62, STACK, 0, KEY, 0);
-    all.map(1, handles.lost);
-    all.copy(2, STACK);
-    all.add(2, KEY.into());
-    all.call(LOOK_UP);
-    nowhere.push(all.jump(IF_NOUGHT, 0));
-    all.set(1, 1);
+    code.read(field_on_stack(INTERFACE), name, device, offsets.device_name);
+    code.set_target(nameless);
+    code.load(1, 6, 8);
+    code.emit(0x7b, STACK, 1, LOCATION, 0);
+    code.copy(1, STACK);
+    code.add(1, field_on_stack(FUNCTION).into());
+    code.set(2, FUNCTION_SIZE.try_into().unwrap_or(0));
+    code.map_value(3, handles.format);
+    code.copy(4, STACK);
+    code.add(4, LOCATION.into());
+    code.set(5, 8);
+    code.call(HELPER_PRINT);
+    code.follow(net, packet, offsets.head);
+    code.emit(0x69, 1, STACK, field_on_stack(NETWORK), 0);
+    code.emit(0x0f, net, 1, 0, 0);
+    code.read(
+        field_on_stack(PACKET),
+        MAX_PACKET_BYTES.try_into().unwrap_or(0),
+        net,
+        0,
+    );
+    code.map(1, handles.ring);
+    code.copy(2, STACK);
+    code.add(2, RECORD.into());
+    code.set(3, SIZE.try_into().unwrap_or(0));
+    code.set(4, 0);
+    code.call(HELPER_RING_OUTPUT);
+    exits.push(code.jump(JUMP_IF_ZERO, 0));
+    code.emit(0x62, STACK, 0, KEY, 0);
+    code.map(1, handles.lost);
+    code.copy(2, STACK);
+    code.add(2, KEY.into());
+    code.call(HELPER_MAP_LOOKUP);
+    exits.push(code.jump(JUMP_IF_ZERO, 0));
+    code.set(1, 1);
     // Atomic addition.
-    all.put(0xdb, 0, 1, 0, 0);
-    for jump in nowhere {
-        all.land(jump);
+    code.emit(0xdb, 0, 1, 0, 0);
+    for jump in exits {
+        code.set_target(jump);
     }
-    all.set(0, 0);
-    all.put(0x95, 0, 0, 0, 0);
-    all.0
+    code.set(0, 0);
+    code.emit(0x95, 0, 0, 0, 0);
+    code.0
 }
 
 /// Emits code that reads a namespace's inode number, and a jump if the number is not 0.
-fn number(all: &mut Writer, net: u8, offsets: &Offsets) -> usize {
-    all.read(NUMBER, 4, net, offsets.number_of_net);
-    all.put(0x61, 1, STACK, NUMBER, 0);
-    all.jump(IF_NOT_NOUGHT, 1)
+fn read_namespace_number(code: &mut Assembler, net: u8, offsets: &Offsets) -> usize {
+    code.read(NUMBER, 4, net, offsets.net_inode);
+    code.emit(0x61, 1, STACK, NUMBER, 0);
+    code.jump(JUMP_IF_NOT_ZERO, 1)
 }

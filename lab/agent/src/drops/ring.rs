@@ -9,32 +9,32 @@ use nix::libc;
 
 /// Flags in a record's length: being written, and discarded.
 const BUSY: u32 = 1 << 31;
-const GIVEN_UP: u32 = 1 << 30;
+const DISCARDED: u32 = 1 << 30;
 
 /// Bytes of a record's header: the length and a number.
-const HEADER: usize = 8;
+const HEADER_BYTES: usize = 8;
 
 /// Memory shared with the kernel.
 #[derive(Debug)]
-struct Shared {
+struct SharedMemory {
     begin: NonNull<u8>,
     length: usize,
 }
 
 // SAFETY: the memory belongs to the process and not to a thread. The memory is accessed only
 // through atomics, except for bytes that do not change.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedMemory {}
 
-impl Shared {
+impl SharedMemory {
     fn new(fd: &OwnedFd, length: usize, offset: usize, write: bool) -> io::Result<Self> {
-        let rights = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         // SAFETY: the mapping replaces no other mapping, and maps only the memory of the BPF map.
         let begin = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
-                rights,
+                protection,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 offset,
@@ -53,35 +53,35 @@ impl Shared {
         clippy::cast_ptr_alignment,
         reason = "it begins with a page, and the place is asked about"
     )]
-    fn long(&self, at: usize) -> &AtomicU64 {
+    fn u64_at(&self, offset: usize) -> &AtomicU64 {
         assert!(
-            at + 8 <= self.length && at.is_multiple_of(8),
+            offset + 8 <= self.length && offset.is_multiple_of(8),
             "outside of what is shared"
         );
         // SAFETY: the number is inside the mapping, aligned, and lives as long as `self`.
-        unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU64>() }
+        unsafe { &*self.begin.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
     #[expect(clippy::cast_ptr_alignment, reason = "as above")]
-    fn word(&self, at: usize) -> &AtomicU32 {
+    fn u32_at(&self, offset: usize) -> &AtomicU32 {
         assert!(
-            at + 4 <= self.length && at.is_multiple_of(4),
+            offset + 4 <= self.length && offset.is_multiple_of(4),
             "outside of what is shared"
         );
         // SAFETY: as above.
-        unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU32>() }
+        unsafe { &*self.begin.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
     /// Copies bytes of the memory. The kernel must not change them before the read position
     /// advances.
-    fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
-        assert!(at + length <= self.length, "outside of what is shared");
+    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        assert!(offset + length <= self.length, "outside of what is shared");
         // SAFETY: the bytes are inside the mapping and do not change.
-        unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(at), length) }.to_vec()
+        unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(offset), length) }.to_vec()
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping has this length, and no reference to it exists.
         unsafe { libc::munmap(self.begin.as_ptr().cast(), self.length) };
@@ -93,18 +93,18 @@ impl Drop for Shared {
 /// data mapped twice in sequence, so that no record is split.
 #[derive(Debug)]
 pub struct Ring {
-    read: Shared,
-    written: Shared,
+    read_position: SharedMemory,
+    data: SharedMemory,
     page: usize,
     size: usize,
 }
 
 impl Ring {
     pub fn new(fd: &OwnedFd, size: usize) -> io::Result<Self> {
-        let page = page()?;
+        let page = page_size()?;
         Ok(Self {
-            read: Shared::new(fd, page, 0, true)?,
-            written: Shared::new(fd, page + 2 * size, page, false)?,
+            read_position: SharedMemory::new(fd, page, 0, true)?,
+            data: SharedMemory::new(fd, page + 2 * size, page, false)?,
             page,
             size,
         })
@@ -113,20 +113,22 @@ impl Ring {
     /// Returns the next record, or `None` when all records were read.
     pub fn next(&self) -> Option<Vec<u8>> {
         loop {
-            let read = self.read.long(0).load(Ordering::Acquire);
-            if read >= self.written.long(0).load(Ordering::Acquire) {
+            let read = self.read_position.u64_at(0).load(Ordering::Acquire);
+            if read >= self.data.u64_at(0).load(Ordering::Acquire) {
                 return None;
             }
-            let at = self.page + usize::try_from(read).ok()? % self.size;
-            let header = self.written.word(at).load(Ordering::Acquire);
+            let offset = self.page + usize::try_from(read).ok()? % self.size;
+            let header = self.data.u32_at(offset).load(Ordering::Acquire);
             if header & BUSY != 0 {
                 return None;
             }
-            let length = usize::try_from(header & !GIVEN_UP).ok()?;
-            let record = self.written.bytes(at + HEADER, length.min(self.size));
-            let next = read + u64::try_from((HEADER + length).next_multiple_of(8)).ok()?;
-            self.read.long(0).store(next, Ordering::Release);
-            if header & GIVEN_UP == 0 {
+            let length = usize::try_from(header & !DISCARDED).ok()?;
+            let record = self
+                .data
+                .bytes(offset + HEADER_BYTES, length.min(self.size));
+            let next = read + u64::try_from((HEADER_BYTES + length).next_multiple_of(8)).ok()?;
+            self.read_position.u64_at(0).store(next, Ordering::Release);
+            if header & DISCARDED == 0 {
                 return Some(record);
             }
         }
@@ -135,19 +137,19 @@ impl Ring {
 
 /// Counter that a program increments.
 #[derive(Debug)]
-pub struct Number(Shared);
+pub struct Counter(SharedMemory);
 
-impl Number {
+impl Counter {
     pub fn new(fd: &OwnedFd) -> io::Result<Self> {
-        Ok(Self(Shared::new(fd, page()?, 0, false)?))
+        Ok(Self(SharedMemory::new(fd, page_size()?, 0, false)?))
     }
 
     pub fn get(&self) -> u64 {
-        self.0.long(0).load(Ordering::Acquire)
+        self.0.u64_at(0).load(Ordering::Acquire)
     }
 }
 
-fn page() -> io::Result<usize> {
+fn page_size() -> io::Result<usize> {
     // SAFETY: the call reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).map_err(io::Error::other)

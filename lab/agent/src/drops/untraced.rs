@@ -7,41 +7,41 @@ use nix::errno::Errno;
 use svclab_diagnostic::shortage;
 
 /// File with the kernel's type information.
-pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
+pub const TYPES_FILE: &str = "/sys/kernel/btf/vmlinux";
 
 /// Reason why drops cannot be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Untraced {
+pub enum TraceError {
     /// The kernel rejects a map, the program or its attachment.
     #[error("the kernel does not let svclab trace what it drops: {}", .0.desc())]
     Refused(Errno),
     /// The type information is missing or cannot be read.
-    #[error("this kernel's description of its types, {TYPES}, cannot be read: {}", .0.desc())]
-    Undescribed(Errno),
+    #[error("this kernel's description of its types, {TYPES_FILE}, cannot be read: {}", .0.desc())]
+    NoTypes(Errno),
     /// The type information has another format or lacks a member.
-    #[error("this kernel's description of its types, {TYPES}, is not as svclab knows it")]
-    Strange,
+    #[error("this kernel's description of its types, {TYPES_FILE}, is not as svclab knows it")]
+    UnknownFormat,
     /// The kernel has no drop reasons.
     #[error("this kernel gives no reasons for what it drops")]
-    Reasonless,
+    NoReasons,
     /// A namespace that the agent reports does not exist or does not belong to the agent.
     #[error("the namespaces of the lab were not found in its agent: {}", .0.desc())]
-    Unheld(Errno),
+    NamespaceNotFound(Errno),
 }
 
-impl Untraced {
+impl TraceError {
     pub(super) fn refused(error: &io::Error) -> Self {
         Self::Refused(errno(error))
     }
 
-    pub(super) fn undescribed(error: &io::Error) -> Self {
-        Self::Undescribed(errno(error))
+    pub(super) fn no_types(error: &io::Error) -> Self {
+        Self::NoTypes(errno(error))
     }
 
     /// Returns the action that would enable the trace.
     #[must_use]
     pub fn remedy(self) -> &'static str {
-        if let Self::Refused(errno) | Self::Undescribed(errno) | Self::Unheld(errno) = self
+        if let Self::Refused(errno) | Self::NoTypes(errno) | Self::NamespaceNotFound(errno) = self
             && let Some(remedy) = shortage::remedy(&errno.into())
         {
             return remedy;
@@ -51,14 +51,14 @@ impl Untraced {
                 "run svclab as root of the machine itself, or with two capabilities (`setcap \
                  cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)"
             }
-            Self::Undescribed(_) | Self::Strange => {
+            Self::NoTypes(_) | Self::UnknownFormat => {
                 "run in a guest (`--kernel 6.12`), or boot a kernel that was built with \
                  CONFIG_DEBUG_INFO_BTF"
             }
-            Self::Reasonless => {
+            Self::NoReasons => {
                 "run in a guest (`--kernel 6.12`), or boot Linux 5.17 or newer, the first that does"
             }
-            Self::Refused(_) | Self::Unheld(_) => "run in a guest (`--kernel 6.12`)",
+            Self::Refused(_) | Self::NamespaceNotFound(_) => "run in a guest (`--kernel 6.12`)",
         }
     }
 
@@ -78,16 +78,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_told_with_what_would_change_it() {
+    fn trace_error_descriptions_contain_remedy() {
         let all = [
-            Untraced::Refused(Errno::EPERM),
-            Untraced::Refused(Errno::EINVAL),
-            Untraced::Refused(Errno::EMFILE),
-            Untraced::Undescribed(Errno::ENOENT),
-            Untraced::Strange,
-            Untraced::Reasonless,
-            Untraced::Unheld(Errno::EPERM),
+            TraceError::Refused(Errno::EPERM),
+            TraceError::Refused(Errno::EINVAL),
+            TraceError::Refused(Errno::EMFILE),
+            TraceError::NoTypes(Errno::ENOENT),
+            TraceError::UnknownFormat,
+            TraceError::NoReasons,
+            TraceError::NamespaceNotFound(Errno::EPERM),
         ];
-        insta::assert_snapshot!(all.map(Untraced::told).join("\n"));
+        insta::assert_snapshot!(all.map(TraceError::told).join("\n"));
     }
 }

@@ -1,12 +1,12 @@
 //! Extracts the relevant lines of a kube-proxy's log, and the failures to write rules.
 
 /// Maximum number of log lines in an error.
-pub const LAST: usize = 12;
+pub const MAX_LINES: usize = 12;
 
 /// Messages of ipvs syncs that skipped an object and continued, so that kube-proxy counts the sync
 /// as a success (`syncService`, `syncEndpoint` and `syncProxyRules` of `pkg/proxy/ipvs/proxier.go`,
 /// `syncIPSetEntries` of `pkg/proxy/ipvs/ipset.go`, v1.16 to v1.36).
-const LEFT_OUT: [&str; 14] = [
+const SKIPPED_MESSAGES: [&str; 14] = [
     "Failed to add IPVS service",
     "Failed to update IPVS service",
     "Failed to bind service address to dummy device",
@@ -25,47 +25,48 @@ const LEFT_OUT: [&str; 14] = [
 
 /// Messages of failed syncs (`syncProxyRules` of `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`,
 /// v1.16 to v1.36).
-const FAILED: [&str; 2] = ["Failed to execute iptables-restore", "nftables sync failed"];
+const FAILED_MESSAGES: [&str; 2] = ["Failed to execute iptables-restore", "nftables sync failed"];
 
 /// Returns the number of failed syncs.
 pub fn failed_syncs(log: &str) -> u64 {
-    let failed = complaints(log).filter(|line| FAILED.iter().any(|words| line.contains(words)));
-    u64::try_from(failed.count()).unwrap_or(u64::MAX)
+    let errors =
+        errors(log).filter(|line| FAILED_MESSAGES.iter().any(|words| line.contains(words)));
+    u64::try_from(errors.count()).unwrap_or(u64::MAX)
 }
 
 /// Whether a sync skipped an object.
-pub fn has_left_out(log: &str) -> bool {
-    complaints(log).any(|line| LEFT_OUT.iter().any(|words| line.contains(words)))
+pub fn has_skipped_objects(log: &str) -> bool {
+    errors(log).any(|line| SKIPPED_MESSAGES.iter().any(|words| line.contains(words)))
 }
 
 /// Whether the log contains an error.
-pub fn has_complaint(log: &str) -> bool {
-    complaints(log).next().is_some()
+pub fn has_error(log: &str) -> bool {
+    errors(log).next().is_some()
 }
 
 /// Returns the last lines of the log. If only earlier lines contain errors, returns the last
 /// errors: an unknown flag, for example, is followed by a list of all flags.
 pub fn last(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
-    let (before, end) = lines.split_at(lines.len().saturating_sub(LAST));
-    let complaints: Vec<&str> = complaints_of(before).collect();
-    if complaints.is_empty() || complaints_of(end).next().is_some() {
+    let (before, end) = lines.split_at(lines.len().saturating_sub(MAX_LINES));
+    let errors: Vec<&str> = errors_in(before).collect();
+    if errors.is_empty() || errors_in(end).next().is_some() {
         return end.join("\n");
     }
-    complaints[complaints.len().saturating_sub(LAST)..].join("\n")
+    errors[errors.len().saturating_sub(MAX_LINES)..].join("\n")
 }
 
-fn complaints(log: &str) -> impl Iterator<Item = &str> {
-    log.lines().filter(|line| is_complaint(line))
+fn errors(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter(|line| is_error(line))
 }
 
-fn complaints_of<'l>(lines: &[&'l str]) -> impl Iterator<Item = &'l str> {
-    lines.iter().copied().filter(|line| is_complaint(line))
+fn errors_in<'l>(lines: &[&'l str]) -> impl Iterator<Item = &'l str> {
+    lines.iter().copied().filter(|line| is_error(line))
 }
 
 /// Whether a line is an error of the flag library, of the Go runtime, or of the log. Log lines
 /// start with a severity and a date.
-fn is_complaint(line: &str) -> bool {
+fn is_error(line: &str) -> bool {
     let mut rest = line.chars();
     let severe = matches!(rest.next(), Some('E' | 'F'));
     let dated = rest.take(4).filter(char::is_ascii_digit).count() == 4;
@@ -89,30 +90,30 @@ mod tests {
             )),
             2
         );
-        assert!(!has_left_out(old));
+        assert!(!has_skipped_objects(old));
         let ipvs =
             "E1122 09:00:00.1 1 proxier.go:1977] Failed to add IPVS service \"default/web\": no\n";
-        assert!(has_left_out(ipvs) && has_complaint(ipvs) && failed_syncs(ipvs) == 0);
+        assert!(has_skipped_objects(ipvs) && has_error(ipvs) && failed_syncs(ipvs) == 0);
     }
 
     #[test]
-    fn a_complaint_before_a_long_text_is_told() {
+    fn log_error_before_long_usage_is_returned() {
         let usage = "  --flag\n".repeat(50);
-        let told = last(&format!(
+        let text = last(&format!(
             "W1122 09:00:00 a\nError: unknown flag: --x\n{usage}"
         ));
-        assert_eq!(told, "Error: unknown flag: --x");
-        let told = last(&format!(
+        assert_eq!(text, "Error: unknown flag: --x");
+        let text = last(&format!(
             "E1122 09:00:00.1 1 a.go:2] no\n{usage}panic: over\n"
         ));
-        assert_eq!(told.lines().last(), Some("panic: over"));
-        assert_eq!(told.lines().count(), LAST);
+        assert_eq!(text.lines().last(), Some("panic: over"));
+        assert_eq!(text.lines().count(), MAX_LINES);
     }
 
     #[test]
-    fn only_the_last_lines_are_told() {
-        let told = last(&("first\n".repeat(38) + "then\n" + &"last\n".repeat(11)));
-        assert_eq!(told.lines().next(), Some("then"));
-        assert_eq!(told.lines().count(), LAST);
+    fn log_without_errors_returns_last_lines() {
+        let text = last(&("first\n".repeat(38) + "then\n" + &"last\n".repeat(11)));
+        assert_eq!(text.lines().next(), Some("then"));
+        assert_eq!(text.lines().count(), MAX_LINES);
     }
 }

@@ -3,43 +3,43 @@
 //! The names are those of `pkg/proxy/metrics/metrics.go`. v1.16 to v1.30 have no IP family label;
 //! v1.36 labels all metrics except the counts of changes.
 
-use super::METRICS;
+use super::METRICS_ADDRESS;
 use crate::health::connect;
 use crate::netns::NetNs;
 use std::io;
-use svclab_model::plan::Heard;
+use svclab_model::plan::SyncTarget;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Number of syncs, including failed ones: a `defer` observes it (v1.16 to v1.36).
-const SYNCS: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
+const SYNC_COUNT: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
 
 /// Number of received changes, and of changes not yet processed by a sync. kube-proxy starts its
 /// first sync when all objects were read, but before all were passed on (`Run` of
 /// `pkg/proxy/config/config.go`, v1.20.2). Its first sync may lack some objects.
-const SERVICES: [&str; 2] = [
+const SERVICE_CHANGES: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_service_changes_total",
     "kubeproxy_sync_proxy_rules_service_changes_pending",
 ];
-const ENDPOINTS: [&str; 2] = [
+const ENDPOINT_CHANGES: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_endpoint_changes_total",
     "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
 ];
 
 /// Time of the last request for a sync, and of the last successful sync, in seconds since the
 /// epoch.
-const QUEUED: &str = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
-const DONE: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
+const LAST_QUEUED: &str = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
+const LAST_SUCCEEDED: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
 
 /// Number of endpoint changes with a trigger time whose rules were written. kube-proxy observes it
 /// in every mode only after the rules were accepted (`syncProxyRules` of
 /// `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`, v1.16 to v1.36).
-const PROGRAMMED: &str = "kubeproxy_network_programming_duration_seconds_count";
+const PROGRAMMED_COUNT: &str = "kubeproxy_network_programming_duration_seconds_count";
 
 /// Numbers of failed syncs. The first exists since v1.16; the second since v1.30 or v1.31. Other
 /// failure counters do not mean a failed sync. A failed partial restore (since v1.26) is also
 /// counted in the first metric, and a full restore follows. A failed cleanup of stale nftables
 /// chains leaves chains that no rule jumps to.
-const FAILURES: [&str; 2] = [
+const FAILURE_COUNTS: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
     "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
 ];
@@ -54,7 +54,7 @@ pub struct Metrics(String);
 impl Metrics {
     /// Reads the metrics of the kube-proxy in a namespace.
     pub async fn read(ns: &NetNs) -> io::Result<Self> {
-        let mut stream = connect(ns, METRICS, None).await?;
+        let mut stream = connect(ns, METRICS_ADDRESS, None).await?;
         // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
@@ -65,31 +65,34 @@ impl Metrics {
 
     /// Returns the number of IPv4 syncs, or of all syncs without IP family labels.
     pub fn syncs(&self) -> u64 {
-        self.ipv4(SYNCS).sum()
+        self.ipv4_counts(SYNC_COUNT).sum()
     }
 
     /// Returns the number of received service changes, which count once per IP family.
     pub fn services(&self) -> u64 {
-        self.counts(SERVICES[0]).max().unwrap_or(0)
+        self.counts(SERVICE_CHANGES[0]).max().unwrap_or(0)
     }
 
     /// Returns the number of received endpoint changes.
     pub fn endpoints(&self) -> u64 {
-        self.counts(ENDPOINTS[0]).max().unwrap_or(0)
+        self.counts(ENDPOINT_CHANGES[0]).max().unwrap_or(0)
     }
 
     /// Returns the number of changes with a trigger time whose rules were written.
     pub fn programmed(&self) -> u64 {
-        self.ipv4(PROGRAMMED).sum()
+        self.ipv4_counts(PROGRAMMED_COUNT).sum()
     }
 
     /// Returns the number of failed IPv4 syncs.
     pub fn failures(&self) -> u64 {
-        FAILURES.iter().flat_map(|name| self.ipv4(name)).sum()
+        FAILURE_COUNTS
+            .iter()
+            .flat_map(|name| self.ipv4_counts(name))
+            .sum()
     }
 
     /// Whether the expected changes were received since `before`, and a sync ended since.
-    pub fn has_acted(&self, before: &Self, hears: Heard) -> bool {
+    pub fn has_applied(&self, before: &Self, target: SyncTarget) -> bool {
         // For a version that does not count changes, the changes count as received.
         let has_received = |name, now: u64, then: u64, changes: u64| {
             self.counts(name).next().is_none() || now >= then.saturating_add(changes)
@@ -98,44 +101,57 @@ impl Metrics {
         // A change of endpoints of one IP family causes only a sync of that family.
         self.syncs() > before.syncs()
             && has_received(
-                SERVICES[0],
+                SERVICE_CHANGES[0],
                 self.services(),
                 services,
-                hears.services.saturating_mul(self.families()),
+                target.services.saturating_mul(self.families()),
             )
-            && has_received(ENDPOINTS[0], self.endpoints(), endpoints, hears.endpoints)
-            && self.nothing_pending()
+            && has_received(
+                ENDPOINT_CHANGES[0],
+                self.endpoints(),
+                endpoints,
+                target.endpoints,
+            )
+            && self.has_nothing_pending()
     }
 
     /// Whether all objects were received, and every IP family was synced.
-    pub fn has_synced(&self, hears: Heard) -> bool {
-        self.counts(SYNCS).min().is_some_and(|fewest| fewest > 0)
-            && self.has_acted(&Self::default(), hears)
+    pub fn has_synced(&self, target: SyncTarget) -> bool {
+        self.counts(SYNC_COUNT)
+            .min()
+            .is_some_and(|fewest| fewest > 0)
+            && self.has_applied(&Self::default(), target)
     }
 
     /// Whether no sync is due: no change is pending, and a sync has succeeded since the last
     /// request.
     pub fn is_idle(&self) -> bool {
-        let is_done = match (self.last(QUEUED), self.last(DONE)) {
+        let is_done = match (
+            self.latest_time(LAST_QUEUED),
+            self.latest_time(LAST_SUCCEEDED),
+        ) {
             (Some(queued), Some(done)) => done >= queued,
             _ => true,
         };
-        self.nothing_pending() && is_done
+        self.has_nothing_pending() && is_done
     }
 
     /// Whether the last IPv4 sync succeeded, as far as this kube-proxy counts failures.
     /// `complaints` is the number of failed syncs in its log.
-    pub fn last_sync_succeeded(&self, complaints: u64) -> bool {
-        let succeeded = match (self.last(QUEUED), self.last(DONE)) {
+    pub fn last_sync_succeeded(&self, failed_syncs: u64) -> bool {
+        let succeeded = match (
+            self.latest_time(LAST_QUEUED),
+            self.latest_time(LAST_SUCCEEDED),
+        ) {
             (_, None) => true,
             (queued, Some(done)) => done > 0.0 && queued.is_none_or(|queued| done >= queued),
         };
-        succeeded && self.syncs() > self.failures().max(complaints)
+        succeeded && self.syncs() > self.failures().max(failed_syncs)
     }
 
     /// Whether every received change was processed by a sync.
-    pub fn nothing_pending(&self) -> bool {
-        [SERVICES[1], ENDPOINTS[1]]
+    pub fn has_nothing_pending(&self) -> bool {
+        [SERVICE_CHANGES[1], ENDPOINT_CHANGES[1]]
             .into_iter()
             .all(|name| self.counts(name).all(|pending| pending == 0))
     }
@@ -144,32 +160,32 @@ impl Metrics {
     /// change.
     fn families(&self) -> u64 {
         let labelled = self
-            .lines(QUEUED)
+            .samples(LAST_QUEUED)
             .filter(|(labels, _)| labels.contains("ip_family="));
         u64::try_from(labelled.count().max(1)).unwrap_or(1)
     }
 
     /// Returns the latest of these times, for IPv4 if the families are labelled.
-    fn last(&self, name: &str) -> Option<f64> {
+    fn latest_time(&self, name: &str) -> Option<f64> {
         let lines = self
-            .lines(name)
+            .samples(name)
             .filter(|(labels, _)| !labels.contains(IPV6));
         lines.map(|(_, time)| time).reduce(f64::max)
     }
 
     fn counts<'m>(&'m self, name: &'m str) -> impl Iterator<Item = u64> + 'm {
-        self.lines(name).map(|(_, value)| count(value))
+        self.samples(name).map(|(_, value)| to_count(value))
     }
 
-    fn ipv4<'m>(&'m self, name: &'m str) -> impl Iterator<Item = u64> + 'm {
+    fn ipv4_counts<'m>(&'m self, name: &'m str) -> impl Iterator<Item = u64> + 'm {
         let lines = self
-            .lines(name)
+            .samples(name)
             .filter(|(labels, _)| !labels.contains(IPV6));
-        lines.map(|(_, value)| count(value))
+        lines.map(|(_, value)| to_count(value))
     }
 
     /// Returns the labels and values of a metric.
-    fn lines<'m>(&'m self, name: &'m str) -> impl Iterator<Item = (&'m str, f64)> + 'm {
+    fn samples<'m>(&'m self, name: &'m str) -> impl Iterator<Item = (&'m str, f64)> + 'm {
         self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix(name)?;
             let (labels, value) = rest.rsplit_once(' ')?;
@@ -185,7 +201,7 @@ impl Metrics {
     clippy::cast_sign_loss,
     reason = "a count is a whole number, and a conversion of others saturates"
 )]
-fn count(value: f64) -> u64 {
+fn to_count(value: f64) -> u64 {
     value as u64
 }
 
@@ -198,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn metrics_each_family_synced_is_required() {
-        let synced = |text: String| metrics(&text).has_synced(Heard::default());
+    fn metrics_family_without_sync_is_not_synced() {
+        let synced = |text: String| metrics(&text).has_synced(SyncTarget::default());
         let old = "kubeproxy_sync_proxy_rules_duration_seconds_sum 0.1\n\
                    kubeproxy_sync_proxy_rules_duration_seconds_count ";
         assert!(synced(format!("{old}1\n")));
@@ -212,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn metrics_each_change_received_is_required() {
-        let hears = Heard {
+    fn metrics_missing_change_is_not_synced() {
+        let target = SyncTarget {
             services: 2,
             endpoints: 1,
         };
@@ -224,7 +240,7 @@ mod tests {
                  kubeproxy_sync_proxy_rules_service_changes_pending {pending}\n\
                  kubeproxy_sync_proxy_rules_endpoint_changes_total {endpoints}\n{queued}"
             );
-            metrics(&text).has_synced(hears)
+            metrics(&text).has_synced(target)
         };
         assert!(synced("2", 0, 1, "") && synced("1e+06", 0, 2, ""));
         assert!(!synced("1", 0, 1, "") && !synced("2", 1, 1, "") && !synced("2", 0, 0, ""));

@@ -17,20 +17,21 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use metrics::Metrics;
-use waits::Waits;
+use waits::ProxyWait;
 
 use super::lab::Lab;
 use super::{failure, program, restore};
-use svclab_apiserver::served;
-use svclab_model::plan::{API, Backend, Heard, RealProxy, Told};
-use svclab_model::protocol::{Failure, Fault};
+use svclab_apiserver::served_resources;
+use svclab_model::plan::{API_ADDRESS, ApiUpdate, Backend, RealProxy, SyncTarget};
+use svclab_model::protocol::{Failure, FailureKind};
 
 /// Default address of kube-proxy's metrics (kubernetes v1.20.2,
 /// `pkg/proxy/apis/config/v1alpha1/defaults.go`).
-const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
+const METRICS_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
 
 /// Program names that kube-proxy calls and that exist for two backends.
-const NAMES: [&str; 6] = [
+const PROGRAM_NAMES: [&str; 6] = [
     "iptables",
     "iptables-save",
     "iptables-restore",
@@ -40,7 +41,7 @@ const NAMES: [&str; 6] = [
 ];
 
 /// Number of configuration files written.
-static CONFIGS: AtomicU64 = AtomicU64::new(0);
+static CONFIG_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the plan's kube-proxies and waits until each has written its rules.
 ///
@@ -49,35 +50,35 @@ static CONFIGS: AtomicU64 = AtomicU64::new(0);
 /// When a kube-proxy cannot be started, exits, or does not write its rules in time.
 pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
     let proxies = lab.plan.proxies.clone();
-    let mut begun = Vec::new();
+    let mut start_times = Vec::new();
     for proxy in &proxies {
         let objects = lab.plan.objects.clone();
-        lab.serve(&proxy.namespace, API, objects)?;
-        let path = format!("{}:{}", names(proxy.backend)?, program::PATH);
-        let mut words = proxy.arguments.clone();
+        lab.serve_api(&proxy.namespace, API_ADDRESS, objects)?;
+        let path = format!("{}:{}", link_programs(proxy.backend)?, program::PATH);
+        let mut arguments = proxy.arguments.clone();
         if let Some(config) = &proxy.config {
-            words.push(format!("--config={}", written_config(proxy, config)?));
+            arguments.push(format!("--config={}", write_config(proxy, config)?));
         }
-        begun.push(Instant::now());
+        start_times.push(Instant::now());
         lab.start(
             &proxy.namespace,
-            &name(proxy),
+            &program_name(proxy),
             &proxy.program,
-            &words,
+            &arguments,
             &path,
         )?;
     }
-    for (proxy, begun) in proxies.iter().zip(begun) {
-        let waits = Waits::since(begun, lab, proxy)?;
-        let synced = waits.written(|metrics| metrics.has_synced(proxy.hears));
-        let took = u64::try_from(synced.await?.as_millis()).unwrap_or(u64::MAX);
-        lab.synced_ms.insert(proxy.namespace.clone(), took);
+    for (proxy, started) in proxies.iter().zip(start_times) {
+        let waits = ProxyWait::new(started, lab, proxy)?;
+        let synced = waits.wait_until_written(|metrics| metrics.has_synced(proxy.hears));
+        let synced_ms = u64::try_from(synced.await?.as_millis()).unwrap_or(u64::MAX);
+        lab.synced_ms.insert(proxy.namespace.clone(), synced_ms);
     }
     Ok(())
 }
 
 /// Metrics of each kube-proxy before a step, and whether its objects contained a marker, by node.
-pub type Before = HashMap<String, (Metrics, bool)>;
+pub type MetricsBefore = HashMap<String, (Metrics, bool)>;
 
 /// Waits until every kube-proxy is idle and returns its metrics. Returns nothing if the step has no
 /// object update.
@@ -85,14 +86,14 @@ pub type Before = HashMap<String, (Metrics, bool)>;
 /// # Errors
 ///
 /// When a kube-proxy has exited or does not become idle in time.
-pub async fn before(lab: &Lab, told: Option<&Told>) -> Result<Before, Failure> {
-    let mut before = Before::new();
-    if told.is_none() {
+pub async fn before(lab: &Lab, update: Option<&ApiUpdate>) -> Result<MetricsBefore, Failure> {
+    let mut before = MetricsBefore::new();
+    if update.is_none() {
         return Ok(before);
     }
     for proxy in &lab.plan.proxies {
-        let waits = Waits::since(Instant::now(), lab, proxy)?;
-        let metrics = waits.until(Metrics::is_idle).await?;
+        let waits = ProxyWait::new(Instant::now(), lab, proxy)?;
+        let metrics = waits.wait_until(Metrics::is_idle).await?;
         before.insert(proxy.namespace.clone(), (metrics, waits.is_marked()));
     }
     Ok(before)
@@ -103,7 +104,7 @@ pub async fn before(lab: &Lab, told: Option<&Told>) -> Result<Before, Failure> {
 /// # Errors
 ///
 /// When an object cannot be served.
-pub fn tell(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
+pub fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
     let names: Vec<String> = lab
         .plan
         .proxies
@@ -111,7 +112,7 @@ pub fn tell(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
         .map(|proxy| proxy.namespace.clone())
         .collect();
     for namespace in names {
-        lab.serve(&namespace, API, objects.to_vec())?;
+        lab.serve_api(&namespace, API_ADDRESS, objects.to_vec())?;
     }
     Ok(())
 }
@@ -121,22 +122,26 @@ pub fn tell(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When a kube-proxy has exited, does not write its rules in time, or cannot write them.
-pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failure> {
+pub async fn wait_until_applied(
+    lab: &Lab,
+    update: &ApiUpdate,
+    before: &MetricsBefore,
+) -> Result<(), Failure> {
     for proxy in &lab.plan.proxies {
         let Some((before, was_marked)) = before.get(&proxy.namespace) else {
             continue;
         };
-        let hears = told.hears.get(&proxy.namespace).copied();
-        let mut hears = hears.unwrap_or_default();
+        let target = update.hears.get(&proxy.namespace).copied();
+        let mut target = target.unwrap_or_default();
         if *was_marked {
             // The marker is deleted, because the new objects do not contain it.
-            hears.endpoints += 1;
-        } else if hears == Heard::default() {
+            target.endpoints += 1;
+        } else if target == SyncTarget::default() {
             continue;
         }
-        let waits = Waits::since(Instant::now(), lab, proxy)?;
-        let acted = waits.written(|metrics| metrics.has_acted(before, hears));
-        acted.await?;
+        let waits = ProxyWait::new(Instant::now(), lab, proxy)?;
+        let applied = waits.wait_until_written(|metrics| metrics.has_applied(before, target));
+        applied.await?;
     }
     Ok(())
 }
@@ -147,47 +152,59 @@ pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failur
 ///
 /// When a kube-proxy has exited.
 pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
-    let mut all = Vec::new();
+    let mut outputs = Vec::new();
     for proxy in &lab.plan.proxies {
-        let running = lab.look(&name(proxy))?;
+        let running = lab.look(&program_name(proxy))?;
         if let Some(how) = &running.ended {
             let remedy = "build the lab anew: what it would write, nobody writes any more";
-            return Err(failed(lab, proxy, how, &running.said, remedy.to_owned()));
+            return Err(proxy_failure(
+                lab,
+                proxy,
+                how,
+                &running.said,
+                remedy.to_owned(),
+            ));
         }
-        all.push((name(proxy), running.said));
+        outputs.push((program_name(proxy), running.said));
     }
-    Ok(all.into_iter())
+    Ok(outputs.into_iter())
 }
 
 /// Returns the name of a kube-proxy among the lab's programs.
-fn name(proxy: &RealProxy) -> String {
+fn program_name(proxy: &RealProxy) -> String {
     format!("kube-proxy of {}", proxy.namespace)
 }
 
 /// Returns the failure of a kube-proxy that exited before it had written its rules.
-fn ended(lab: &Lab, proxy: &RealProxy, how: &str, said: &str) -> Failure {
+fn exited(lab: &Lab, proxy: &RealProxy, end: &str, output: &str) -> Failure {
     let remedy = remedy(
         lab,
         proxy,
         "give the path of a kube-proxy, and flags that it knows",
     );
-    failed(lab, proxy, how, said, remedy)
+    proxy_failure(lab, proxy, end, output, remedy)
 }
 
 /// Returns the failure of a kube-proxy, with the requests that its API server refused and the end
 /// of its output.
-fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: String) -> Failure {
-    let refused = match refused(lab, proxy) {
+fn proxy_failure(
+    lab: &Lab,
+    proxy: &RealProxy,
+    problem: &str,
+    output: &str,
+    remedy: String,
+) -> Failure {
+    let refused_text = match refused_requests(lab, proxy) {
         Some(refused) => format!("; its API server refused\n{refused}"),
         None => "; ".to_owned(),
     };
     Failure {
-        fault: Fault::Input,
+        fault: FailureKind::Input,
         message: format!(
-            "the kube-proxy of {} ({}): {how}{refused}it said last:\n{}",
+            "the kube-proxy of {} ({}): {problem}{refused_text}it said last:\n{}",
             proxy.namespace,
             proxy.program,
-            log::last(said)
+            log::last(output)
         ),
         remedy: Some(remedy),
         rejected: None,
@@ -197,10 +214,10 @@ fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: String) -
 /// Returns the remedy for a kube-proxy that does not write its rules. Refused requests are the most
 /// likely reason.
 fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
-    if refused(lab, proxy).is_none() {
+    if refused_requests(lab, proxy).is_none() {
         return otherwise.to_owned();
     }
-    let served: Vec<&str> = served().collect();
+    let served: Vec<&str> = served_resources().collect();
     format!(
         "have it do without that, or give a kube-proxy that does: labs serve {}, and take events",
         served.join(", ")
@@ -209,20 +226,20 @@ fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
 
 /// Returns the requests that a kube-proxy's API server refused, one per line; `None` if there are
 /// none.
-fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
-    let (mut lines, mut others) = (Vec::new(), 0_u64);
+fn refused_requests(lab: &Lab, proxy: &RealProxy) -> Option<String> {
+    let (mut lines, mut omitted) = (Vec::new(), 0_u64);
     for api in lab.apis(&proxy.namespace) {
         let refusals = api.refusals();
-        others = others.saturating_add(refusals.left_out());
-        for each in refusals.kept() {
-            if lines.len() < log::LAST {
-                lines.push(format!("  {each} ({})\n", each.how_often()));
+        omitted = omitted.saturating_add(refusals.left_out());
+        for each in refusals.requests() {
+            if lines.len() < log::MAX_LINES {
+                lines.push(format!("  {each} ({})\n", each.describe_count()));
             } else {
-                others = others.saturating_add(each.times);
+                omitted = omitted.saturating_add(each.times);
             }
         }
     }
-    match others {
+    match omitted {
         0 => {}
         1 => lines.push("  and 1 request more\n".to_owned()),
         more => lines.push(format!("  and {more} requests more\n")),
@@ -231,13 +248,13 @@ fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
 }
 
 /// Writes a configuration file and returns its path.
-fn written_config(proxy: &RealProxy, config: &str) -> Result<String, Failure> {
+fn write_config(proxy: &RealProxy, config: &str) -> Result<String, Failure> {
     // Labs of one agent may have nodes with the same name.
-    let number = CONFIGS.fetch_add(1, Ordering::Relaxed);
+    let number = CONFIG_COUNT.fetch_add(1, Ordering::Relaxed);
     let path = format!("/run/kube-proxy-{number}.json");
     fs::write(&path, config).map_err(|error| {
         let node = &proxy.namespace;
-        failure::machine(
+        failure::host(
             format!("cannot write the configuration of the kube-proxy of {node}: {error}"),
             &error,
         )
@@ -247,16 +264,18 @@ fn written_config(proxy: &RealProxy, config: &str) -> Result<String, Failure> {
 
 /// Creates the directory in which the iptables programs of a backend have the names that kube-proxy
 /// calls. Programs that send a table in one message are replaced by [`restore`].
-fn names(backend: Backend) -> Result<String, Failure> {
-    let directory = PathBuf::from(format!("/run/iptables-{}", backend.word()));
-    let made = fs::create_dir_all(&directory).and_then(|()| {
-        let named = NAMES.iter().map(|name| (*name, called(name, backend)));
+fn link_programs(backend: Backend) -> Result<String, Failure> {
+    let directory = PathBuf::from(format!("/run/iptables-{}", backend.name()));
+    let result = fs::create_dir_all(&directory).and_then(|()| {
+        let named = PROGRAM_NAMES
+            .iter()
+            .map(|name| (*name, backend_program(name, backend)));
         named
             .chain([("nft", "nft".to_owned())])
-            .try_for_each(|(name, program)| link(&directory, name, &program))
+            .try_for_each(|(name, program)| link_program(&directory, name, &program))
     });
-    made.map_err(|error| {
-        failure::machine(
+    result.map_err(|error| {
+        failure::host(
             format!(
                 "cannot give iptables its usual names in {}: {error}",
                 directory.display()
@@ -268,20 +287,20 @@ fn names(backend: Backend) -> Result<String, Failure> {
 }
 
 /// Returns the program name for a backend.
-fn called(name: &str, backend: Backend) -> String {
+fn backend_program(name: &str, backend: Backend) -> String {
     match name.split_once('-') {
-        Some((family, verb)) => format!("{family}-{}-{verb}", backend.word()),
-        None => format!("{name}-{}", backend.word()),
+        Some((family, verb)) => format!("{family}-{}-{verb}", backend.name()),
+        None => format!("{name}-{}", backend.name()),
     }
 }
 
-fn link(directory: &Path, name: &str, program: &str) -> io::Result<()> {
+fn link_program(directory: &Path, name: &str, program: &str) -> io::Result<()> {
     // The caller of a missing program reports the error.
     let Some(found) = program::find(program) else {
         return Ok(());
     };
-    let found = if restore::NAMES.contains(&(name, program)) && restore::is_there() {
-        PathBuf::from(restore::PATH)
+    let found = if restore::NAMES.contains(&(name, program)) && restore::is_installed() {
+        PathBuf::from(restore::AGENT_PATH)
     } else {
         found
     };

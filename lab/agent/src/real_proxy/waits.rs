@@ -12,30 +12,30 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::log;
 use super::metrics::Metrics;
-use super::{ended, failed, name, remedy};
-use crate::api::{Api, Interest};
-use crate::daemon::Daemon;
+use super::{exited, program_name, proxy_failure, remedy};
+use crate::api::{Api, EndpointRequests};
+use crate::daemon::BackgroundProgram;
 use crate::failure;
 use crate::lab::Lab;
 use crate::netns::NetNs;
-use svclab_model::plan::{API, RealProxy};
+use svclab_model::plan::{API_ADDRESS, RealProxy};
 use svclab_model::protocol::Failure;
 
 /// Interval between reads of the metrics.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of consecutive failed syncs. kube-proxy retries only after its sync period, which
 /// is 1 hour in a lab; each marker triggers a retry.
-const TRIES: u32 = 3;
+const MAX_FAILED_SYNCS: u32 = 3;
 
 /// Time limit for a client that listed endpoints to watch them.
-const WATCHES: Duration = Duration::from_secs(2);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit for a program without marker support to recover from a failed sync.
-const GIVES_UP: Duration = Duration::from_secs(20);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of a marker.
-enum Shown {
+enum MarkerResult {
     Written,
     /// More services arrived during the sync.
     Late,
@@ -43,26 +43,26 @@ enum Shown {
 }
 
 /// Wait for one kube-proxy.
-pub struct Waits<'l> {
+pub struct ProxyWait<'l> {
     lab: &'l Lab,
     proxy: &'l RealProxy,
     ns: &'l NetNs,
-    begun: Instant,
+    started: Instant,
 }
 
-impl<'l> Waits<'l> {
+impl<'l> ProxyWait<'l> {
     /// Starts to wait for `proxy`. Times count from `begun`.
     ///
     /// # Errors
     ///
     /// When the namespace of its node does not exist.
-    pub fn since(begun: Instant, lab: &'l Lab, proxy: &'l RealProxy) -> Result<Self, Failure> {
-        let ns = lab.namespace(&proxy.namespace)?;
+    pub fn new(started: Instant, lab: &'l Lab, proxy: &'l RealProxy) -> Result<Self, Failure> {
+        let ns = lab.recorded_namespace(&proxy.namespace)?;
         Ok(Self {
             lab,
             proxy,
             ns,
-            begun,
+            started,
         })
     }
 
@@ -76,10 +76,13 @@ impl<'l> Waits<'l> {
     /// # Errors
     ///
     /// When the kube-proxy exits or exceeds its time limit.
-    pub async fn until(&self, is_so: impl Fn(&Metrics) -> bool) -> Result<Metrics, Failure> {
+    pub async fn wait_until(
+        &self,
+        is_satisfied: impl Fn(&Metrics) -> bool,
+    ) -> Result<Metrics, Failure> {
         loop {
             if let Some(metrics) = self.read().await?
-                && is_so(&metrics)
+                && is_satisfied(&metrics)
             {
                 return Ok(metrics);
             }
@@ -92,49 +95,54 @@ impl<'l> Waits<'l> {
     /// # Errors
     ///
     /// When the kube-proxy exits, exceeds its time limit, or cannot write its rules.
-    pub async fn written(&self, received: impl Fn(&Metrics) -> bool) -> Result<Duration, Failure> {
-        self.until(&received).await?;
-        let took = self.begun.elapsed();
-        if self.takes_markers().await {
-            self.takes_up_a_marker().await?;
+    pub async fn wait_until_written(
+        &self,
+        received: impl Fn(&Metrics) -> bool,
+    ) -> Result<Duration, Failure> {
+        self.wait_until(&received).await?;
+        let receive_time = self.started.elapsed();
+        if self.supports_markers().await {
+            self.wait_for_marker().await?;
         } else {
-            self.has_succeeded(received).await?;
+            self.wait_for_success(received).await?;
         }
-        Ok(took)
+        Ok(receive_time)
     }
 
     /// Whether the program watches endpoints, as every kube-proxy does.
-    async fn takes_markers(&self) -> bool {
+    async fn supports_markers(&self) -> bool {
         let listed = Instant::now();
         loop {
-            match self.api().map_or(Interest::None, Api::endpoints) {
-                Interest::Watched => return true,
-                Interest::Listed if listed.elapsed() < WATCHES => sleep(PAUSE).await,
-                Interest::None | Interest::Listed => return false,
+            match self.api().map_or(EndpointRequests::None, Api::endpoints) {
+                EndpointRequests::Watched => return true,
+                EndpointRequests::Listed if listed.elapsed() < WATCH_TIMEOUT => {
+                    sleep(POLL_INTERVAL).await
+                }
+                EndpointRequests::None | EndpointRequests::Listed => return false,
             }
         }
     }
 
-    async fn takes_up_a_marker(&self) -> Result<(), Failure> {
+    async fn wait_for_marker(&self) -> Result<(), Failure> {
         let mut failures = 0;
         loop {
-            match self.mark().await? {
-                Shown::Written => return Ok(()),
-                Shown::Late => {}
-                Shown::Failed => failures += 1,
+            match self.send_marker().await? {
+                MarkerResult::Written => return Ok(()),
+                MarkerResult::Late => {}
+                MarkerResult::Failed => failures += 1,
             }
-            if failures == TRIES {
-                return Err(self.cannot_write(&format!("its last {TRIES} syncs failed")));
+            if failures == MAX_FAILED_SYNCS {
+                return Err(self.cannot_write(&format!("its last {MAX_FAILED_SYNCS} syncs failed")));
             }
         }
     }
 
     /// Sends a marker and waits for the end of the sync that processes the marker.
-    async fn mark(&self) -> Result<Shown, Failure> {
-        let before = self.until(|_| true).await?;
-        let name = name(self.proxy);
-        let daemon = self.lab.daemon(&name);
-        let printed = daemon.map_or(0, Daemon::printed);
+    async fn send_marker(&self) -> Result<MarkerResult, Failure> {
+        let before = self.wait_until(|_| true).await?;
+        let name = program_name(self.proxy);
+        let daemon = self.lab.background_program(&name);
+        let printed = daemon.map_or(0, BackgroundProgram::printed_bytes);
         let log = || {
             daemon
                 .map(|daemon| daemon.printed_since(printed))
@@ -143,7 +151,7 @@ impl<'l> Waits<'l> {
         let api = self
             .api()
             .ok_or_else(|| failure::bug(format!("no API for {name}")))?;
-        api.mark()?;
+        api.put_marker()?;
         let (mut written, mut failed) = (false, false);
         loop {
             let Some(metrics) = self.read().await? else {
@@ -154,41 +162,42 @@ impl<'l> Waits<'l> {
                 if !std::mem::replace(&mut written, true) {
                     continue;
                 }
-                return Ok(if log::has_left_out(&log()) {
-                    Shown::Failed
+                return Ok(if log::has_skipped_objects(&log()) {
+                    MarkerResult::Failed
                 } else if metrics.services() == before.services() {
-                    Shown::Written
+                    MarkerResult::Written
                 } else {
-                    Shown::Late
+                    MarkerResult::Late
                 });
             }
             // Metrics read during a sync may be inconsistent, so that a failure must appear twice.
-            let was = std::mem::replace(&mut failed, has_failed(&metrics, &before, &log()));
-            if was && failed {
-                return Ok(Shown::Failed);
+            let failed_before =
+                std::mem::replace(&mut failed, has_failed_sync(&metrics, &before, &log()));
+            if failed_before && failed {
+                return Ok(MarkerResult::Failed);
             }
         }
     }
 
     /// Waits until the metrics and the log show a successful sync, for a program without marker
     /// support.
-    async fn has_succeeded(&self, received: impl Fn(&Metrics) -> bool) -> Result<(), Failure> {
-        let mut last = (0, Instant::now());
+    async fn wait_for_success(&self, received: impl Fn(&Metrics) -> bool) -> Result<(), Failure> {
+        let mut last_change = (0, Instant::now());
         loop {
             let Some(metrics) = self.read().await? else {
                 continue;
             };
-            let log = self.lab.look(&name(self.proxy))?.said;
+            let log = self.lab.look(&program_name(self.proxy))?.said;
             let failed = log::failed_syncs(&log);
-            let succeeded = metrics.last_sync_succeeded(failed) && !log::has_left_out(&log);
+            let succeeded = metrics.last_sync_succeeded(failed) && !log::has_skipped_objects(&log);
             if received(&metrics) && succeeded {
                 return Ok(());
             }
-            if last.0 != metrics.syncs() {
-                last = (metrics.syncs(), Instant::now());
+            if last_change.0 != metrics.syncs() {
+                last_change = (metrics.syncs(), Instant::now());
             }
-            let has_failed = metrics.failures().max(failed) > 0 || log::has_left_out(&log);
-            if has_failed && last.1.elapsed() > GIVES_UP {
+            let has_failed = metrics.failures().max(failed) > 0 || log::has_skipped_objects(&log);
+            if has_failed && last_change.1.elapsed() > RECOVERY_TIMEOUT {
                 return Err(self.cannot_write("its last sync failed"));
             }
         }
@@ -196,46 +205,61 @@ impl<'l> Waits<'l> {
 
     /// Reads the metrics and pauses. Returns `None` if the program does not serve its metrics yet.
     async fn read(&self) -> Result<Option<Metrics>, Failure> {
-        let running = self.lab.look(&name(self.proxy))?;
+        let running = self.lab.look(&program_name(self.proxy))?;
         if let Some(how) = &running.ended {
-            return Err(ended(self.lab, self.proxy, how, &running.said));
+            return Err(exited(self.lab, self.proxy, how, &running.said));
         }
-        let within = self.proxy.within;
-        let metrics = timeout(within, Metrics::read(self.ns)).await;
+        let time_limit = self.proxy.within;
+        let metrics = timeout(time_limit, Metrics::read(self.ns)).await;
         if let Ok(Ok(metrics)) = metrics
-            && self.begun.elapsed() <= within
+            && self.started.elapsed() <= time_limit
         {
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
             return Ok(Some(metrics));
         }
-        if self.begun.elapsed() > within {
-            let how = format!("it wrote no rules within {} s", within.as_secs());
+        if self.started.elapsed() > time_limit {
+            let problem = format!("it wrote no rules within {} s", time_limit.as_secs());
             let otherwise = "see what it waits for; it must be a kube-proxy that serves its metrics \
                           on 127.0.0.1:10249";
             let remedy = remedy(self.lab, self.proxy, otherwise);
-            return Err(failed(self.lab, self.proxy, &how, &running.said, remedy));
+            return Err(proxy_failure(
+                self.lab,
+                self.proxy,
+                &problem,
+                &running.said,
+                remedy,
+            ));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
         Ok(None)
     }
 
-    fn cannot_write(&self, how: &str) -> Failure {
-        let log = self.lab.look(&name(self.proxy)).map(|running| running.said);
-        let how = format!("it cannot write its rules: {how}");
+    fn cannot_write(&self, reason: &str) -> Failure {
+        let log = self
+            .lab
+            .look(&program_name(self.proxy))
+            .map(|running| running.said);
+        let problem = format!("it cannot write its rules: {reason}");
         let otherwise = "see why in its log; the rules of this node are not those of its objects";
         let remedy = remedy(self.lab, self.proxy, otherwise);
-        failed(self.lab, self.proxy, &how, &log.unwrap_or_default(), remedy)
+        proxy_failure(
+            self.lab,
+            self.proxy,
+            &problem,
+            &log.unwrap_or_default(),
+            remedy,
+        )
     }
 
     fn api(&self) -> Option<&'l Api> {
-        self.lab.api(&self.proxy.namespace, API)
+        self.lab.api(&self.proxy.namespace, API_ADDRESS)
     }
 }
 
 /// Whether a sync that processed all endpoints ended since `before` and failed.
-fn has_failed(metrics: &Metrics, before: &Metrics, log: &str) -> bool {
+fn has_failed_sync(metrics: &Metrics, before: &Metrics, log: &str) -> bool {
     metrics.endpoints() > before.endpoints()
-        && metrics.nothing_pending()
+        && metrics.has_nothing_pending()
         && metrics.syncs() > before.syncs()
-        && (metrics.failures() > before.failures() || log::has_complaint(log))
+        && (metrics.failures() > before.failures() || log::has_error(log))
 }

@@ -2,20 +2,20 @@
 
 /// Flag of a nested attribute, and mask of the attribute's type.
 const NESTED: u16 = 0x8000;
-const KIND: u16 = 0x3fff;
+const TYPE_MASK: u16 = 0x3fff;
 
 /// Bytes of an attribute's header: length and type.
-const HEADER: usize = 4;
+const HEADER_BYTES: usize = 4;
 
 /// Encoded attributes.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Vec<u8>);
+pub struct EncodedAttributes(Vec<u8>);
 
-impl Written {
+impl EncodedAttributes {
     /// Appends an attribute, which must be shorter than 64 KiB.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
+        let length = u16::try_from(HEADER_BYTES + value.len()).unwrap_or(u16::MAX);
         self.0.extend_from_slice(&length.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
         self.0.extend_from_slice(value);
@@ -25,21 +25,21 @@ impl Written {
 
     /// Appends a 32-bit number in network byte order, as netfilter requires.
     #[must_use]
-    pub fn word(self, kind: u16, value: u32) -> Self {
+    pub fn with_u32(self, kind: u16, value: u32) -> Self {
         self.with(kind, &value.to_be_bytes())
     }
 
     /// Appends a text with a zero byte at its end.
     #[must_use]
-    pub fn text(self, kind: u16, value: &str) -> Self {
+    pub fn with_text(self, kind: u16, value: &str) -> Self {
         let ended: Vec<u8> = value.bytes().chain([0]).collect();
         self.with(kind, &ended)
     }
 
     /// Appends a nested attribute.
     #[must_use]
-    pub fn nest(self, kind: u16, inside: &Self) -> Self {
-        self.with(NESTED | kind, &inside.0)
+    pub fn with_nested(self, kind: u16, attributes: &Self) -> Self {
+        self.with(NESTED | kind, &attributes.0)
     }
 
     /// Returns the attributes in netlink encoding.
@@ -51,18 +51,18 @@ impl Written {
 
 /// Received attributes.
 #[derive(Debug, Clone, Copy)]
-pub struct Read<'a>(pub &'a [u8]);
+pub struct ReceivedAttributes<'a>(pub &'a [u8]);
 
-impl<'a> Read<'a> {
+impl<'a> ReceivedAttributes<'a> {
     /// Returns the value of the first attribute of a type. Returns `None` if the attribute is
     /// missing or incomplete.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
         let mut rest = self.0;
         loop {
             let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-            let own = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
-            let value = rest.get(HEADER..length)?;
-            if own & KIND == kind {
+            let attribute_type = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+            let value = rest.get(HEADER_BYTES..length)?;
+            if attribute_type & TYPE_MASK == kind {
                 return Some(value);
             }
             rest = rest.get(length.next_multiple_of(4)..)?;
@@ -75,7 +75,7 @@ impl<'a> Read<'a> {
     }
 
     /// Returns a 32-bit number in network byte order.
-    pub fn word(self, kind: u16) -> Option<u32> {
+    pub fn get_u32(self, kind: u16) -> Option<u32> {
         self.get(kind)?
             .first_chunk()
             .copied()
@@ -83,7 +83,7 @@ impl<'a> Read<'a> {
     }
 
     /// Returns a 64-bit number in network byte order.
-    pub fn long(self, kind: u16) -> Option<u64> {
+    pub fn get_u64(self, kind: u16) -> Option<u64> {
         self.get(kind)?
             .first_chunk()
             .copied()
@@ -91,7 +91,7 @@ impl<'a> Read<'a> {
     }
 
     /// Returns a 16-bit number in network byte order.
-    pub fn short(self, kind: u16) -> Option<u16> {
+    pub fn get_u16(self, kind: u16) -> Option<u16> {
         self.get(kind)?
             .first_chunk()
             .copied()
@@ -111,25 +111,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
-        let inside = Written::default().text(1, "nat").word(2, 0x4000);
-        let written = Written::default().nest(5, &inside).with(6, &[7]);
-        let read = Read(written.bytes());
+    fn encoded_attributes_are_parsed_back() {
+        let inside = EncodedAttributes::default()
+            .with_text(1, "nat")
+            .with_u32(2, 0x4000);
+        let written = EncodedAttributes::default()
+            .with_nested(5, &inside)
+            .with(6, &[7]);
+        let read = ReceivedAttributes(written.bytes());
         let nested = read.inside(5).unwrap();
         assert_eq!(nested.text(1), Some("nat"));
-        assert_eq!(nested.word(2), Some(0x4000));
+        assert_eq!(nested.get_u32(2), Some(0x4000));
         assert_eq!(read.get(6), Some([7].as_slice()));
         assert_eq!(read.get(7), None);
     }
 
     #[test]
-    fn what_is_cut_off_is_not_there() {
-        let written = Written::default().word(1, 1).word(2, 2);
+    fn incomplete_attribute_is_missing() {
+        let written = EncodedAttributes::default().with_u32(1, 1).with_u32(2, 2);
         for length in 8..written.bytes().len() {
-            let read = Read(&written.bytes()[..length]);
-            assert_eq!((read.word(1), read.word(2)), (Some(1), None), "{length}");
+            let read = ReceivedAttributes(&written.bytes()[..length]);
+            assert_eq!(
+                (read.get_u32(1), read.get_u32(2)),
+                (Some(1), None),
+                "{length}"
+            );
         }
         // An attribute of length 0 ends the search.
-        assert_eq!(Read(&[0; 32]).get(3), None);
+        assert_eq!(ReceivedAttributes(&[0; 32]).get(3), None);
     }
 }

@@ -6,19 +6,22 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::netns::NetNs;
-use svclab_model::evidence::Balanced;
+use svclab_model::evidence::IpvsConnection;
 
 /// File with the connections. `/proc/net` would show those of the process's first thread.
-const FILE: &str = "/proc/thread-self/net/ip_vs_conn";
+const CONNECTIONS_FILE: &str = "/proc/thread-self/net/ip_vs_conn";
 
 /// Returns every IPVS connection of a namespace, or none if the kernel has no IPVS.
 ///
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the list cannot be read.
-pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<Balanced>> {
-    match ns.enter(|| fs::read_to_string(FILE))? {
-        Ok(text) => Ok(text.lines().filter_map(|line| entry(line, name)).collect()),
+pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
+    match ns.enter(|| fs::read_to_string(CONNECTIONS_FILE))? {
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| parse_connection(line, name))
+            .collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -26,27 +29,27 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<Balanced>> {
 
 /// Parses a line with protocol, client, virtual server and real server. Addresses and ports are
 /// hexadecimal; IPv6 addresses have their usual form.
-fn entry(line: &str, name: &str) -> Option<Balanced> {
-    let mut words = line.split_whitespace();
-    let protocol = protocol(words.next()?)?;
+fn parse_connection(line: &str, name: &str) -> Option<IpvsConnection> {
+    let mut columns = line.split_whitespace();
+    let protocol = parse_protocol(columns.next()?)?;
     let mut socket = || {
-        let (address, port) = (words.next()?, words.next()?);
+        let (address, port) = (columns.next()?, columns.next()?);
         let port = u16::from_str_radix(port, 16).ok()?;
-        Some(SocketAddr::new(host(address)?, port))
+        Some(SocketAddr::new(parse_host(address)?, port))
     };
     let (client, server, real) = (socket()?, socket()?, socket()?);
-    Some(Balanced {
+    Some(IpvsConnection {
         namespace: name.to_owned(),
         protocol,
         client,
         server,
         real,
-        state: words.next()?.to_owned(),
-        expires: words.next()?.parse().ok()?,
+        state: columns.next()?.to_owned(),
+        expires: columns.next()?.parse().ok()?,
     })
 }
 
-fn host(word: &str) -> Option<IpAddr> {
+fn parse_host(word: &str) -> Option<IpAddr> {
     if word.contains(':') {
         return Some(word.parse::<Ipv6Addr>().ok()?.into());
     }
@@ -56,7 +59,7 @@ fn host(word: &str) -> Option<IpAddr> {
 
 /// Returns a protocol by its name in `ip_vs_proto_name`. `IP` marks the template of a persistent
 /// service by mark, which covers a client's traffic of any protocol.
-fn protocol(word: &str) -> Option<u8> {
+fn parse_protocol(word: &str) -> Option<u8> {
     match word {
         "IP" => Some(0),
         "ICMP" => Some(1),
@@ -64,7 +67,7 @@ fn protocol(word: &str) -> Option<u8> {
         "UDP" => Some(17),
         "ICMPv6" => Some(58),
         "SCTP" => Some(132),
-        other => other.strip_prefix("IP_")?.parse().ok(),
+        name => name.strip_prefix("IP_")?.parse().ok(),
     }
 }
 
@@ -80,12 +83,12 @@ UDP fd00:0000:0000:0000:0000:0000:0000:0009 C350 fd00:0000:0000:0000:0000:0000:0
 ";
 
     #[test]
-    fn lines_become_entries() {
+    fn ipvs_connection_lines_are_parsed() {
         let read: Vec<_> = TEXT
             .lines()
-            .filter_map(|line| entry(line, "fabric"))
+            .filter_map(|line| parse_connection(line, "fabric"))
             .map(|each| {
-                let Balanced {
+                let IpvsConnection {
                     protocol,
                     client,
                     server,
@@ -106,7 +109,7 @@ UDP fd00:0000:0000:0000:0000:0000:0000:0009 C350 fd00:0000:0000:0000:0000:0000:0
     }
 
     #[test]
-    fn another_line_is_none() {
+    fn ipvs_invalid_line_is_skipped() {
         for line in [
             "",
             "TCP",
@@ -114,7 +117,7 @@ UDP fd00:0000:0000:0000:0000:0000:0000:0009 C350 fd00:0000:0000:0000:0000:0000:0
             "TCP 1 1 1 1 1 1",
             "X CB007109 C350 CB007109 C350 CB007109 C350 NONE 1",
         ] {
-            assert_eq!(entry(line, "fabric"), None, "{line}");
+            assert_eq!(parse_connection(line, "fabric"), None, "{line}");
         }
     }
 }

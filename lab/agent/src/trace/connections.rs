@@ -5,18 +5,18 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::attributes::Read;
+use super::attributes::ReceivedAttributes;
 use crate::netns::NetNs;
 use crate::nfnetlink;
-use svclab_model::evidence::{Connection, Flow};
+use svclab_model::evidence::{AddressPair, ConntrackEntry};
 
 /// Messages: request for a dump, entry, and deleted entry.
-const LIST: u16 = 1 << 8 | 1;
-const ENTRY: u16 = 1 << 8;
-const FORGOTTEN: u16 = 1 << 8 | 2;
+const CTNETLINK_DUMP: u16 = 1 << 8 | 1;
+const CTNETLINK_NEW: u16 = 1 << 8;
+const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
 
 /// Multicast group for deleted entries.
-pub const GROUP: u32 = 3;
+pub const DELETE_GROUP: u32 = 3;
 
 /// Attributes of an entry (`enum ctattr_type`).
 const ORIGINAL: u16 = 1;
@@ -42,7 +42,7 @@ const STATES: [&str; 10] = [
 ];
 
 /// File with the number of entries in the namespace of the calling thread.
-const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
 /// Returns every entry of a namespace, for IPv4 and IPv6.
 ///
@@ -53,62 +53,62 @@ const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel does not answer.
-pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<Connection>> {
-    let mut all = Vec::new();
+pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
+    let mut entries = Vec::new();
     ns.enter(|| {
-        let none = fs::read_to_string(COUNT).is_ok_and(|count| count.trim() == "0");
+        let none = fs::read_to_string(COUNT_FILE).is_ok_and(|count| count.trim() == "0");
         if none {
             return Ok(());
         }
-        nfnetlink::list(LIST, |message| {
-            if message.what == ENTRY {
-                all.extend(connection(message.attributes, name));
+        nfnetlink::dump(CTNETLINK_DUMP, |message| {
+            if message.message_type == CTNETLINK_NEW {
+                entries.extend(parse_entry(message.attributes, name));
             }
         })
     })??;
-    Ok(all)
+    Ok(entries)
 }
 
 /// Returns the deleted entry of a message, or `None` for another message.
-pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<Connection> {
-    if message.what != FORGOTTEN {
+pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<ConntrackEntry> {
+    if message.message_type != CTNETLINK_DELETE {
         return None;
     }
-    let connection = connection(message.attributes, name)?;
-    Some(Connection {
+    let connection = parse_entry(message.attributes, name)?;
+    Some(ConntrackEntry {
         expires: None,
         ..connection
     })
 }
 
-fn connection(attributes: &[u8], name: &str) -> Option<Connection> {
-    let of = Read(attributes);
-    let (protocol, original) = tuple(of.inside(ORIGINAL)?)?;
-    let (_, reply) = tuple(of.inside(REPLY)?)?;
-    Some(Connection {
+fn parse_entry(attributes: &[u8], name: &str) -> Option<ConntrackEntry> {
+    let attributes_of_entry = ReceivedAttributes(attributes);
+    let (protocol, original) = parse_tuple(attributes_of_entry.inside(ORIGINAL)?)?;
+    let (_, reply) = parse_tuple(attributes_of_entry.inside(REPLY)?)?;
+    Some(ConntrackEntry {
         namespace: name.to_owned(),
         protocol,
         original,
         reply,
-        mark: of.word(MARK).unwrap_or(0),
-        status: of.word(STATUS).unwrap_or(0),
-        state: state(of),
-        expires: of.word(EXPIRES),
+        mark: attributes_of_entry.get_u32(MARK).unwrap_or(0),
+        status: attributes_of_entry.get_u32(STATUS).unwrap_or(0),
+        state: tcp_state(attributes_of_entry),
+        expires: attributes_of_entry.get_u32(EXPIRES),
     })
 }
 
 /// Returns the state of a TCP connection: a byte inside the TCP attributes, which are inside the
 /// protocol attributes.
-fn state(of: Read<'_>) -> Option<String> {
-    let number = *of.inside(STATE)?.inside(1)?.get(1)?.first()?;
+fn tcp_state(attributes: ReceivedAttributes<'_>) -> Option<String> {
+    let number = *attributes.inside(STATE)?.inside(1)?.get(1)?.first()?;
     STATES
         .get(usize::from(number))
         .map(|name| (*name).to_owned())
 }
 
 /// Parses a tuple and its protocol.
-fn tuple(of: Read<'_>) -> Option<(u8, Flow)> {
-    let (addresses, ports) = (of.inside(1)?, of.inside(2)?);
+fn parse_tuple(attributes: ReceivedAttributes<'_>) -> Option<(u8, AddressPair)> {
+    let (addresses, ports) = (attributes.inside(1)?, attributes.inside(2)?);
     let v4 = |kind| {
         let bytes: &[u8; 4] = addresses.get(kind)?.first_chunk()?;
         Some(IpAddr::from(Ipv4Addr::from(*bytes)))
@@ -120,43 +120,45 @@ fn tuple(of: Read<'_>) -> Option<(u8, Flow)> {
     let source = v4(1).or_else(|| v6(3))?;
     let destination = v4(2).or_else(|| v6(4))?;
     // Ports, or the identifier of an echo request, or neither.
-    let echo = || ports.short(4).or_else(|| ports.short(7)).unwrap_or(0);
-    let tuple = Flow {
-        source: SocketAddr::new(source, ports.short(2).unwrap_or_else(echo)),
-        destination: SocketAddr::new(destination, ports.short(3).unwrap_or_else(echo)),
+    let echo = || ports.get_u16(4).or_else(|| ports.get_u16(7)).unwrap_or(0);
+    let tuple = AddressPair {
+        source: SocketAddr::new(source, ports.get_u16(2).unwrap_or_else(echo)),
+        destination: SocketAddr::new(destination, ports.get_u16(3).unwrap_or_else(echo)),
     };
     Some((*ports.get(1)?.first()?, tuple))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::attributes::Written;
+    use super::super::attributes::EncodedAttributes;
     use super::*;
 
-    fn told(v6: bool, ports: &Written) -> Written {
-        let (one, two) = if v6 { (3, 4) } else { (1, 2) };
+    fn encode_entry(v6: bool, ports: &EncodedAttributes) -> EncodedAttributes {
+        let (source_type, destination_type) = if v6 { (3, 4) } else { (1, 2) };
         let size = if v6 { 16 } else { 4 };
-        let addresses = Written::default()
-            .with(one, &[1; 16][..size])
-            .with(two, &[2; 16][..size]);
-        let tuple = Written::default().nest(1, &addresses).nest(2, ports);
-        let state = Written::default().with(1, &[1]);
-        Written::default()
-            .nest(ORIGINAL, &tuple)
-            .nest(REPLY, &tuple)
-            .word(STATUS, 0x18e)
-            .word(MARK, 7)
-            .nest(STATE, &Written::default().nest(1, &state))
-            .word(EXPIRES, 119)
+        let addresses = EncodedAttributes::default()
+            .with(source_type, &[1; 16][..size])
+            .with(destination_type, &[2; 16][..size]);
+        let tuple = EncodedAttributes::default()
+            .with_nested(1, &addresses)
+            .with_nested(2, ports);
+        let state = EncodedAttributes::default().with(1, &[1]);
+        EncodedAttributes::default()
+            .with_nested(ORIGINAL, &tuple)
+            .with_nested(REPLY, &tuple)
+            .with_u32(STATUS, 0x18e)
+            .with_u32(MARK, 7)
+            .with_nested(STATE, &EncodedAttributes::default().with_nested(1, &state))
+            .with_u32(EXPIRES, 119)
     }
 
     #[test]
-    fn an_entry_has_ports_or_an_identifier() {
-        let tcp = Written::default()
+    fn conntrack_entry_has_ports_or_identifier() {
+        let tcp = EncodedAttributes::default()
             .with(1, &[6])
             .with(2, &[0x12, 0x34])
             .with(3, &[0, 80]);
-        let read = connection(told(false, &tcp).bytes(), "node-1").unwrap();
+        let read = parse_entry(encode_entry(false, &tcp).bytes(), "node-1").unwrap();
         assert_eq!(read.protocol, 6);
         assert_eq!(read.original.source, "1.1.1.1:4660".parse().unwrap());
         assert_eq!(read.original.destination, "2.2.2.2:80".parse().unwrap());
@@ -164,8 +166,10 @@ mod tests {
         assert_eq!(read.state.as_deref(), Some("SYN_SENT"));
         assert_eq!(read.expires, Some(119));
         for (v6, protocol, kind) in [(false, 1, 4), (true, 58, 7)] {
-            let ping = Written::default().with(1, &[protocol]).with(kind, &[0, 9]);
-            let read = connection(told(v6, &ping).bytes(), "node-1").unwrap();
+            let ping = EncodedAttributes::default()
+                .with(1, &[protocol])
+                .with(kind, &[0, 9]);
+            let read = parse_entry(encode_entry(v6, &ping).bytes(), "node-1").unwrap();
             assert_eq!(read.protocol, protocol);
             assert_eq!(read.reply.source.port(), 9);
             assert_eq!(read.reply.destination.port(), 9);
@@ -174,16 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_entry() {
-        let tcp = Written::default()
+    fn conntrack_incomplete_entry_is_skipped() {
+        let tcp = EncodedAttributes::default()
             .with(1, &[6])
             .with(2, &[0x12, 0x34])
             .with(3, &[0, 80]);
-        let told = told(false, &tcp);
-        let told = told.bytes();
+        let entry = encode_entry(false, &tcp);
+        let bytes = entry.bytes();
         // Both tuples come first, with 44 bytes each.
         for length in 0..88 {
-            assert_eq!(connection(&told[..length], "node-1"), None, "{length}");
+            assert_eq!(parse_entry(&bytes[..length], "node-1"), None, "{length}");
         }
     }
 }

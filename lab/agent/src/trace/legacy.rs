@@ -5,8 +5,8 @@ use std::io;
 
 use netlink_sys::Socket;
 
-use super::attributes::{Read, Written};
-use super::step::{End, Names, Place, Step};
+use super::attributes::{EncodedAttributes, ReceivedAttributes};
+use super::step::{End, InternedNames, Step, TracePosition};
 use crate::nfnetlink::{self, Message, Request};
 use svclab_model::plan::Backend;
 
@@ -15,11 +15,11 @@ const PACKET: u16 = 4 << 8;
 const CONFIGURE: u16 = 4 << 8 | 1;
 
 /// Number of bytes of each packet that the kernel copies.
-const SNAP: u32 = 128;
+const MAX_PACKET_BYTES: u32 = 128;
 
 /// Group of messages that name no group (Linux v6.12, `net/netfilter/nfnetlink_log.c`,
 /// `default_loginfo`).
-const GROUP: u16 = 0;
+const LOG_GROUP: u16 = 0;
 
 /// Attributes of a logged packet (`enum nfulnl_attr_type`).
 const MARK: u16 = 2;
@@ -37,38 +37,40 @@ const IPV6: u8 = 10;
 /// # Errors
 ///
 /// When another socket is subscribed, or the kernel has no such log.
-pub fn hear(socket: &Socket) -> io::Result<()> {
-    let bind = Written::default().with(1, &[1]);
-    let mut mode = SNAP.to_be_bytes().to_vec();
+pub fn subscribe(socket: &Socket) -> io::Result<()> {
+    let bind = EncodedAttributes::default().with(1, &[1]);
+    let mut mode = MAX_PACKET_BYTES.to_be_bytes().to_vec();
     // Mode: copy packets. The last byte is padding.
     mode.extend_from_slice(&[2, 0]);
     // Maximum buffer size, which holds one packet. By default, each message takes a whole page of
     // the receive buffer.
-    let copy = Written::default().with(2, &mode).word(3, 1024);
+    let copy = EncodedAttributes::default()
+        .with(2, &mode)
+        .with_u32(3, 1024);
     for attributes in [bind, copy] {
         let request = Request {
-            what: CONFIGURE,
+            command: CONFIGURE,
             flags: 0,
             family: 0,
-            about: GROUP,
+            resource_id: LOG_GROUP,
             attributes: attributes.bytes(),
         };
-        nfnetlink::ask_on(socket, &request)?;
+        nfnetlink::request_on(socket, &request)?;
     }
     Ok(())
 }
 
 /// Decoder of the log of one namespace.
 #[derive(Debug, Default)]
-pub struct Log {
-    names: Names,
-    last: Vec<u8>,
+pub struct LogDecoder {
+    names: InternedNames,
+    last_packet: Vec<u8>,
 }
 
-impl Log {
+impl LogDecoder {
     /// Decodes the trace event of a message. Returns `None` for other log messages.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
-        if message.what != PACKET {
+        if message.message_type != PACKET {
             return None;
         }
         let ip = match message.family {
@@ -76,46 +78,46 @@ impl Log {
             IPV6 => 6,
             _ => return None,
         };
-        let of = Read(message.attributes);
-        let (table, chain, place) = traced(of.text(PREFIX)?)?;
-        let payload = of.get(PAYLOAD).unwrap_or_default();
-        let packet = (self.last != payload).then(|| payload.to_vec());
+        let attributes = ReceivedAttributes(message.attributes);
+        let (table, chain, place) = parse_prefix(attributes.text(PREFIX)?)?;
+        let payload = attributes.get(PAYLOAD).unwrap_or_default();
+        let packet = (self.last_packet != payload).then(|| payload.to_vec());
         if let Some(packet) = &packet {
-            self.last.clone_from(packet);
+            self.last_packet.clone_from(packet);
         }
         Some(Step {
-            by: Backend::Legacy,
-            pass: 0,
+            backend: Backend::Legacy,
+            trace_id: 0,
             packet,
             ip,
-            input: of.word(INPUT),
-            output: of.word(OUTPUT),
+            input: attributes.get_u32(INPUT),
+            output: attributes.get_u32(OUTPUT),
             // The mark is that before the rule's target, because the kernel logs before the target
             // runs.
-            mark: of.word(MARK).unwrap_or(0),
-            table: self.names.keep(table),
+            mark: attributes.get_u32(MARK).unwrap_or(0),
+            table: self.names.intern(table),
             inet: false,
-            chain: self.names.keep(chain),
-            place,
+            chain: self.names.intern(chain),
+            position: place,
             verdict: None,
         })
     }
 }
 
 /// Parses table, chain and position from a line such as `TRACE: nat:KUBE-SERVICES:rule:3 `.
-fn traced(line: &str) -> Option<(&str, &str, Place)> {
+fn parse_prefix(line: &str) -> Option<(&str, &str, TracePosition)> {
     let (table, rest) = line.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;
-    let mut behind = rest.rsplitn(3, ':');
-    let number = behind.next()?.parse().ok()?;
+    let mut parts = rest.rsplitn(3, ':');
+    let number = parts.next()?.parse().ok()?;
     // The kernel logs `return` and `policy` for every verdict without a condition, including a
     // verdict of a separate rule.
-    let place = match behind.next()? {
-        "rule" => Place::Rule(number),
-        "return" => Place::Last(number, End::Return),
-        "policy" => Place::Last(number, End::Policy),
+    let place = match parts.next()? {
+        "rule" => TracePosition::Rule(number),
+        "return" => TracePosition::LastRuleOrEnd(number, End::Return),
+        "policy" => TracePosition::LastRuleOrEnd(number, End::Policy),
         _ => return None,
     };
-    Some((table, behind.next()?, place))
+    Some((table, parts.next()?, place))
 }
 
 #[cfg(test)]
@@ -123,23 +125,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_table_chain_and_place() {
+    fn log_prefix_names_table_chain_and_position() {
         let read = [
             "TRACE: nat:KUBE-SERVICES:rule:3 ",
             "TRACE: filter:FORWARD:policy:2 ",
             "TRACE: filter:a:b:return:1 ",
         ]
-        .map(traced);
-        let wanted = [
-            ("nat", "KUBE-SERVICES", Place::Rule(3)),
-            ("filter", "FORWARD", Place::Last(2, End::Policy)),
-            ("filter", "a:b", Place::Last(1, End::Return)),
+        .map(parse_prefix);
+        let expected = [
+            ("nat", "KUBE-SERVICES", TracePosition::Rule(3)),
+            (
+                "filter",
+                "FORWARD",
+                TracePosition::LastRuleOrEnd(2, End::Policy),
+            ),
+            (
+                "filter",
+                "a:b",
+                TracePosition::LastRuleOrEnd(1, End::Return),
+            ),
         ];
-        assert_eq!(read, wanted.map(Some));
+        assert_eq!(read, expected.map(Some));
     }
 
     #[test]
-    fn another_line_is_no_step() {
+    fn log_prefix_other_text_is_skipped() {
         for line in [
             "",
             "TRACE: ",
@@ -148,7 +158,7 @@ mod tests {
             "TRACE: nat:rule:1 ",
             "IN=eth0 TRACE: nat:PREROUTING:rule:1 ",
         ] {
-            assert_eq!(traced(line), None, "{line}");
+            assert_eq!(parse_prefix(line), None, "{line}");
         }
     }
 }

@@ -15,17 +15,17 @@ const FILES: [&str; 2] = [
 ];
 
 /// Logger that sends packets over netlink.
-const OURS: &str = "nfnetlink_log";
+const NFNETLINK_LOG: &str = "nfnetlink_log";
 
 /// Logger sysctls of one namespace.
 #[derive(Debug)]
-pub struct Logger {
+pub struct LoggerGuard {
     ns: NetNs,
     /// Previous values, by file.
-    before: Vec<(&'static str, String)>,
+    previous: Vec<(&'static str, String)>,
 }
 
-impl Logger {
+impl LoggerGuard {
     /// Makes both address families log over netlink.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Logger {
     pub fn set(ns: &NetNs) -> io::Result<Self> {
         let mut logger = Self {
             ns: ns.clone(),
-            before: Vec::new(),
+            previous: Vec::new(),
         };
         ns.enter(|| {
             for file in FILES {
@@ -44,8 +44,8 @@ impl Logger {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 };
-                fs::write(file, OURS)?;
-                logger.before.push((file, before.trim().to_owned()));
+                fs::write(file, NFNETLINK_LOG)?;
+                logger.previous.push((file, before.trim().to_owned()));
             }
             Ok(())
         })??;
@@ -53,11 +53,11 @@ impl Logger {
     }
 }
 
-impl Drop for Logger {
+impl Drop for LoggerGuard {
     fn drop(&mut self) {
         // Writing the previous value cannot fail if writing the new value succeeded.
         let _ = self.ns.enter(|| {
-            for (file, before) in &self.before {
+            for (file, before) in &self.previous {
                 let _ = fs::write(file, before);
             }
         });

@@ -20,70 +20,70 @@ use std::sync::Arc;
 
 use netlink_sys::Socket;
 
-use super::closing::Closing;
-use super::drops::{Scope, Tracer, Untraced};
+use super::closing::ClosingSockets;
+use super::drops::{DropTracer, Scope, TraceError};
 use super::netns::NetNs;
 use super::{failure, netns, nfnetlink};
-use legacy::Log;
-use logger::Logger;
-use nft::Passes;
+use legacy::LogDecoder;
+use logger::LoggerGuard;
+use nft::TraceEventDecoder;
 use reader::Reader;
-use rules::Rules;
-use step::{End, Place, Step};
-use svclab_model::evidence::met::{At, MAX_MET};
-use svclab_model::evidence::{Connection, Drops, Evidence, Met};
+use rules::RuleLines;
+use step::{End, Step, TracePosition};
+use svclab_model::evidence::met::{At, MAX_TRACE_EVENTS};
+use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, TraceEvent};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
-use table::Table;
+use table::TraceTable;
 
 /// Trace of several namespaces, which ends when it is ended or dropped.
 pub struct Trace {
     /// Running reader; `None` while reading is paused.
     reader: Option<Reader>,
     /// Sockets while reading is paused.
-    idle: Vec<Socket>,
+    paused_sockets: Vec<Socket>,
     /// Sockets' namespaces and decoders, one per socket.
-    ears: Vec<Ear>,
-    drops: Result<Tracer, String>,
-    traced: Vec<Traced>,
-    gathered: Gathered,
+    trace_sockets: Vec<TraceSocket>,
+    drops: Result<DropTracer, String>,
+    namespaces: Vec<TracedNamespace>,
+    recorded: RecordedEvents,
 }
 
 /// Events recorded so far.
 #[derive(Default)]
-struct Gathered {
-    met: Vec<Met>,
+struct RecordedEvents {
+    events: Vec<TraceEvent>,
     /// Number of trace events beyond the limit.
-    left_out: u64,
+    missed: u64,
     /// Number of trace events lost for lack of buffer space, by socket.
     lost: HashMap<usize, u64>,
-    forgotten: Vec<Connection>,
-    drops: Drops,
+    deleted_entries: Vec<ConntrackEntry>,
+    drops: DropEvidence,
 }
 
 /// Namespace and decoder of a socket.
-struct Ear {
-    place: usize,
-    hears: Hears,
+struct TraceSocket {
+    namespace_index: usize,
+    decoder: TraceDecoder,
 }
 
-enum Hears {
-    Nft(Passes),
-    Legacy(Log),
-    Forgotten,
+enum TraceDecoder {
+    Nft(TraceEventDecoder),
+    Legacy(LogDecoder),
+    DeletedEntries,
 }
 
 /// Traced namespace.
-struct Traced {
+struct TracedNamespace {
     ns: NetNs,
     name: String,
     /// Names of its interfaces, by index.
     interfaces: HashMap<u32, String>,
     /// Rules at the start of the trace.
-    rules: Rules,
+    rules: RuleLines,
     /// Dropping either value undoes its change of the namespace.
-    table: Table,
-    _logger: Option<Logger>,
+    table: TraceTable,
+    _logger: Option<LoggerGuard>,
 }
 
 impl Trace {
@@ -94,34 +94,37 @@ impl Trace {
     ///
     /// When a namespace cannot be entered or the kernel rejects a request. All changes are undone
     /// then.
-    pub fn begin<'a>(
+    pub fn start<'a>(
         namespaces: impl Iterator<Item = (&'a NetNs, &'a Namespace, HashMap<u32, String>)>,
     ) -> Result<Option<Self>, Failure> {
         let (mut traced, mut sockets, mut ears) = (Vec::new(), Vec::new(), Vec::new());
         for (ns, plan, interfaces) in namespaces {
             let place = traced.len();
-            let hear = |socket, hears| {
+            let add_socket = |socket, hears| {
                 sockets.push(socket);
-                ears.push(Ear { place, hears });
+                ears.push(TraceSocket {
+                    namespace_index: place,
+                    decoder: hears,
+                });
             };
-            let begun = Traced::begin(ns, plan, interfaces, hear)
-                .map_err(|error| failed("trace the packets", &plan.name, &error))?;
-            traced.push(begun);
+            let traced_namespace = TracedNamespace::start(ns, plan, interfaces, add_socket)
+                .map_err(|error| trace_failure("trace the packets", &plan.name, &error))?;
+            traced.push(traced_namespace);
         }
         let Some(first) = traced.first() else {
             return Ok(None);
         };
-        let reader = Reader::begin(sockets)
-            .map_err(|error| failed("trace the packets", &first.name, &error))?;
-        let drops =
-            begin_drops(&traced).map_err(|error| failed("trace the drops", &first.name, &error))?;
+        let reader = Reader::start(sockets)
+            .map_err(|error| trace_failure("trace the packets", &first.name, &error))?;
+        let drops = start_drop_trace(&traced)
+            .map_err(|error| trace_failure("trace the drops", &first.name, &error))?;
         Ok(Some(Self {
             reader: Some(reader),
-            idle: Vec::new(),
-            ears,
+            paused_sockets: Vec::new(),
+            trace_sockets: ears,
             drops,
-            traced,
-            gathered: Gathered::default(),
+            namespaces: traced,
+            recorded: RecordedEvents::default(),
         }))
     }
 
@@ -130,15 +133,15 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn so_far(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
-        self.hear_out()?;
-        self.go_on()?;
-        let gathered = &self.gathered;
-        evidence.met.clone_from(&gathered.met);
-        evidence.met_left_out = gathered.left_out();
+    pub fn snapshot(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+        self.pause()?;
+        self.resume()?;
+        let gathered = &self.recorded;
+        evidence.met.clone_from(&gathered.events);
+        evidence.met_left_out = gathered.count_missed();
         evidence.drops.clone_from(&gathered.drops);
-        evidence.connections.clone_from(&gathered.forgotten);
-        self.remembered(evidence)
+        evidence.connections.clone_from(&gathered.deleted_entries);
+        self.read_connections(evidence)
     }
 
     /// Reads all events until now and pauses reading until [`Trace::go_on`].
@@ -146,9 +149,9 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn hear_out(&mut self) -> Result<(), Failure> {
+    pub fn pause(&mut self) -> Result<(), Failure> {
         if self.reader.is_some() {
-            self.idle = self.hear()?;
+            self.paused_sockets = self.stop_and_decode()?;
         }
         Ok(())
     }
@@ -158,9 +161,9 @@ impl Trace {
     /// # Errors
     ///
     /// When no descriptor or no thread is left.
-    pub fn go_on(&mut self) -> Result<(), Failure> {
-        let sockets = std::mem::take(&mut self.idle);
-        let reader = Reader::begin(sockets).map_err(|error| self.failed(&error))?;
+    pub fn resume(&mut self) -> Result<(), Failure> {
+        let sockets = std::mem::take(&mut self.paused_sockets);
+        let reader = Reader::start(sockets).map_err(|error| self.to_failure(&error))?;
         self.reader = Some(reader);
         Ok(())
     }
@@ -170,69 +173,74 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or the kernel does not answer.
-    pub fn end(mut self, evidence: &mut Evidence) -> Result<Closing, Failure> {
-        self.hear_out()?;
-        let gathered = std::mem::take(&mut self.gathered);
-        evidence.met_left_out = gathered.left_out();
-        evidence.met = gathered.met;
+    pub fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
+        self.pause()?;
+        let gathered = std::mem::take(&mut self.recorded);
+        evidence.met_left_out = gathered.count_missed();
+        evidence.met = gathered.events;
         evidence.drops = gathered.drops;
-        evidence.connections = gathered.forgotten;
-        self.remembered(evidence)?;
+        evidence.connections = gathered.deleted_entries;
+        self.read_connections(evidence)?;
         Ok(self.close())
     }
 
     /// Ends the trace and discards unread events.
-    pub fn close(mut self) -> Closing {
+    pub fn close(mut self) -> ClosingSockets {
         drop(self.reader.take());
         // The sockets are closed in sequence: after the first one is closed, the others close
         // without waiting.
-        let mut sockets = std::mem::take(&mut self.idle);
+        let mut sockets = std::mem::take(&mut self.paused_sockets);
         sockets.extend(
-            self.traced
+            self.namespaces
                 .iter_mut()
-                .filter_map(|each| each.table.take_away()),
+                .filter_map(|each| each.table.remove()),
         );
-        Closing::begin([sockets])
+        ClosingSockets::start([sockets])
     }
 
     /// Stops the reader and decodes the events since the previous call. Returns the sockets.
-    fn hear(&mut self) -> Result<Vec<Socket>, Failure> {
-        let heard = self.reader.take().map(Reader::end);
-        let heard = heard.unwrap_or_else(|| Err(io::Error::other("nobody hears it")));
-        let heard = heard.map_err(|error| self.failed(&error))?;
-        let gathered = &mut self.gathered;
+    fn stop_and_decode(&mut self) -> Result<Vec<Socket>, Failure> {
+        let received = self.reader.take().map(Reader::end);
+        let heard = received.unwrap_or_else(|| Err(io::Error::other("nobody hears it")));
+        let heard = heard.map_err(|error| self.to_failure(&error))?;
+        let gathered = &mut self.recorded;
         match &self.drops {
             Ok(tracer) => gathered.drops.add(tracer.drops()),
-            Err(why) => gathered.drops = Drops::Uncertain(why.clone()),
+            Err(why) => gathered.drops = DropEvidence::Uncertain(why.clone()),
         }
-        for (at, (ear, socket)) in self.ears.iter().zip(&heard.sockets).enumerate() {
-            let traced = &self.traced[ear.place];
-            if !matches!(ear.hears, Hears::Forgotten) {
-                let lost = socket::lost(&traced.ns, socket).map_err(|error| {
-                    failed("count what was not heard of packets", &traced.name, &error)
+        for (index, (ear, socket)) in self.trace_sockets.iter().zip(&heard.sockets).enumerate() {
+            let traced = &self.namespaces[ear.namespace_index];
+            if !matches!(ear.decoder, TraceDecoder::DeletedEntries) {
+                let lost = socket::lost_messages(&traced.ns, socket).map_err(|error| {
+                    trace_failure("count what was not heard of packets", &traced.name, &error)
                 })?;
-                gathered.lost.insert(at, lost);
-                gathered.left_out += heard.left_out[at];
+                gathered.lost.insert(index, lost);
+                gathered.missed += heard.left_out[index];
             }
         }
-        let mut lines: Vec<Lines<'_>> = self.traced.iter().map(Lines::new).collect();
+        let mut lines: Vec<RuleLocator<'_>> =
+            self.namespaces.iter().map(RuleLocator::new).collect();
         for (socket, bytes) in heard.all() {
-            let Ear { place, hears } = &mut self.ears[socket];
+            let TraceSocket {
+                namespace_index: place,
+                decoder: hears,
+            } = &mut self.trace_sockets[socket];
             for message in nfnetlink::messages(bytes) {
                 let step = match hears {
-                    Hears::Nft(passes) => passes.step(&message),
-                    Hears::Legacy(log) => log.step(&message),
-                    Hears::Forgotten => {
-                        let forgotten = connections::forgotten(&message, &self.traced[*place].name);
-                        gathered.forgotten.extend(forgotten);
+                    TraceDecoder::Nft(passes) => passes.step(&message),
+                    TraceDecoder::Legacy(log) => log.step(&message),
+                    TraceDecoder::DeletedEntries => {
+                        let forgotten =
+                            connections::forgotten(&message, &self.namespaces[*place].name);
+                        gathered.deleted_entries.extend(forgotten);
                         None
                     }
                 };
                 match step {
-                    Some(step) if gathered.met.len() < MAX_MET => {
-                        gathered.met.push(lines[*place].met(step));
+                    Some(step) if gathered.events.len() < MAX_TRACE_EVENTS => {
+                        gathered.events.push(lines[*place].locate(step));
                     }
-                    Some(_) => gathered.left_out += 1,
+                    Some(_) => gathered.missed += 1,
                     None => {}
                 }
             }
@@ -241,54 +249,61 @@ impl Trace {
     }
 
     /// Reads the current conntrack entries and IPVS connections.
-    fn remembered(&self, evidence: &mut Evidence) -> Result<(), Failure> {
-        for Traced { ns, name, .. } in &self.traced {
-            let held = connections::all(ns, name)
-                .map_err(|error| failed("read the connections", name, &error))?;
-            evidence.connections.extend(held);
-            let held = balanced::all(ns, name)
-                .map_err(|error| failed("read what IPVS remembers", name, &error))?;
-            evidence.balanced.extend(held);
+    fn read_connections(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+        for TracedNamespace { ns, name, .. } in &self.namespaces {
+            let entries = connections::all(ns, name)
+                .map_err(|error| trace_failure("read the connections", name, &error))?;
+            evidence.connections.extend(entries);
+            let connections = balanced::all(ns, name)
+                .map_err(|error| trace_failure("read what IPVS remembers", name, &error))?;
+            evidence.balanced.extend(connections);
         }
         Ok(())
     }
 
-    fn failed(&self, error: &io::Error) -> Failure {
-        let first = self.traced.first().map_or("", |first| first.name.as_str());
-        failed("trace the packets", first, error)
+    fn to_failure(&self, error: &io::Error) -> Failure {
+        let first = self
+            .namespaces
+            .first()
+            .map_or("", |first| first.name.as_str());
+        trace_failure("trace the packets", first, error)
     }
 }
 
-impl Gathered {
+impl RecordedEvents {
     /// Returns the number of trace events that were not recorded.
-    fn left_out(&self) -> u64 {
-        self.left_out + self.lost.values().sum::<u64>()
+    fn count_missed(&self) -> u64 {
+        self.missed + self.lost.values().sum::<u64>()
     }
 }
 
 /// Starts to trace drops. An agent on the host lacks the privilege; there the front end replaces
 /// the result with its own.
-fn begin_drops(traced: &[Traced]) -> io::Result<Result<Tracer, String>> {
-    let numbered = |each: &Traced| Some((u32::try_from(each.ns.number()).ok()?, each.name.clone()));
+fn start_drop_trace(traced: &[TracedNamespace]) -> io::Result<Result<DropTracer, String>> {
+    let with_inode =
+        |each: &TracedNamespace| Some((u32::try_from(each.ns.inode()).ok()?, each.name.clone()));
     let scope = Scope {
-        namespaces: traced.iter().filter_map(numbered).collect(),
-        owner: netns::owner()?,
+        namespaces: traced.iter().filter_map(with_inode).collect(),
+        owner_user_namespace: netns::user_namespace_inode()?,
     };
-    Ok(Tracer::begin(scope).map_err(Untraced::told))
+    Ok(DropTracer::start(scope).map_err(TraceError::told))
 }
 
-impl Traced {
-    fn begin(
+impl TracedNamespace {
+    fn start(
         ns: &NetNs,
         plan: &Namespace,
         interfaces: HashMap<u32, String>,
-        mut hear: impl FnMut(Socket, Hears),
+        mut add_socket: impl FnMut(Socket, TraceDecoder),
     ) -> io::Result<Self> {
-        let passes = Passes::default();
-        hear(socket::open(ns, Some(nft::GROUP))?, Hears::Nft(passes));
-        hear(
-            socket::open(ns, Some(connections::GROUP))?,
-            Hears::Forgotten,
+        let passes = TraceEventDecoder::default();
+        add_socket(
+            socket::open(ns, Some(nft::TRACE_GROUP))?,
+            TraceDecoder::Nft(passes),
+        );
+        add_socket(
+            socket::open(ns, Some(connections::DELETE_GROUP))?,
+            TraceDecoder::DeletedEntries,
         );
         // Rules of both backends may exist outside the plan. But a kernel without the log has no
         // legacy rules to trace.
@@ -296,11 +311,11 @@ impl Traced {
             .iptables
             .as_ref()
             .is_some_and(|rules| rules.backend == Backend::Legacy);
-        let logger = match Logger::set(ns) {
+        let logger = match LoggerGuard::set(ns) {
             Ok(logger) => {
                 let socket = socket::open(ns, None)?;
-                ns.enter(|| legacy::hear(&socket))??;
-                hear(socket, Hears::Legacy(Log::default()));
+                ns.enter(|| legacy::subscribe(&socket))??;
+                add_socket(socket, TraceDecoder::Legacy(LogDecoder::default()));
                 Some(logger)
             }
             Err(error) if legacy => return Err(error),
@@ -310,53 +325,55 @@ impl Traced {
             ns: ns.clone(),
             name: plan.name.clone(),
             interfaces,
-            rules: Rules::read(ns)?,
+            rules: RuleLines::read(ns)?,
             // The table is created last, when all sockets receive events.
-            table: Table::make(ns)?,
+            table: TraceTable::create(ns)?,
             _logger: logger,
         })
     }
 }
 
 /// Locator of rules by line, for one namespace.
-struct Lines<'a> {
-    traced: &'a Traced,
+struct RuleLocator<'a> {
+    traced: &'a TracedNamespace,
     /// Current rules, read on first use.
-    now: Option<Rules>,
+    current: Option<RuleLines>,
     /// Number of rules by chain, for each legacy table.
     legacy: HashMap<(u8, Arc<str>), HashMap<String, u32>>,
 }
 
-impl<'a> Lines<'a> {
-    fn new(traced: &'a Traced) -> Self {
+impl<'a> RuleLocator<'a> {
+    fn new(traced: &'a TracedNamespace) -> Self {
         Self {
             traced,
-            now: None,
+            current: None,
             legacy: HashMap::new(),
         }
     }
 
-    fn met(&mut self, step: Step) -> Met {
-        let at = match step.place {
-            Place::Handle(family, handle) => At::Rule(self.line(family, &step.table, handle)),
-            Place::Last(line, end) if line > self.rules(&step) => end.into(),
-            Place::Rule(line) | Place::Last(line, _) => At::Rule(line),
-            Place::End(end) => end.into(),
+    fn locate(&mut self, step: Step) -> TraceEvent {
+        let point = match step.position {
+            TracePosition::Handle(family, handle) => {
+                At::Rule(self.line(family, &step.table, handle))
+            }
+            TracePosition::LastRuleOrEnd(line, end) if line > self.count_rules(&step) => end.into(),
+            TracePosition::Rule(line) | TracePosition::LastRuleOrEnd(line, _) => At::Rule(line),
+            TracePosition::End(end) => end.into(),
         };
-        let named = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();
-        Met {
+        let interface_name = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();
+        TraceEvent {
             namespace: self.traced.name.clone(),
-            by: step.by,
-            pass: step.pass,
+            by: step.backend,
+            pass: step.trace_id,
             packet: step.packet,
             ip: step.ip,
-            input: named(step.input),
-            output: named(step.output),
+            input: interface_name(step.input),
+            output: interface_name(step.output),
             mark: step.mark,
             table: step.table.as_ref().to_owned(),
             inet: step.inet,
             chain: step.chain.as_ref().to_owned(),
-            at,
+            at: point,
             verdict: step.verdict,
         }
     }
@@ -368,15 +385,15 @@ impl<'a> Lines<'a> {
             .rules
             .line(family, table, handle)
             .or_else(|| {
-                self.now
-                    .get_or_insert_with(|| Rules::read(&traced.ns).unwrap_or_default())
+                self.current
+                    .get_or_insert_with(|| RuleLines::read(&traced.ns).unwrap_or_default())
                     .line(family, table, handle)
             })
             .unwrap_or(0)
     }
 
     /// Returns the number of rules in the chain of an event.
-    fn rules(&mut self, step: &Step) -> u32 {
+    fn count_rules(&mut self, step: &Step) -> u32 {
         let ns = &self.traced.ns;
         self.legacy
             .entry((step.ip, Arc::clone(&step.table)))
@@ -396,6 +413,6 @@ impl From<End> for At {
     }
 }
 
-fn failed(what: &str, name: &str, error: &io::Error) -> Failure {
-    failure::machine(format!("cannot {what} of {name}: {error}"), error)
+fn trace_failure(action: &str, name: &str, error: &io::Error) -> Failure {
+    failure::host(format!("cannot {action} of {name}: {error}"), error)
 }

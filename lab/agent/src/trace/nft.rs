@@ -6,16 +6,16 @@
 
 use std::collections::HashMap;
 
-use super::attributes::Read;
-use super::step::{End, Names, Place, Step};
+use super::attributes::ReceivedAttributes;
+use super::step::{End, InternedNames, Step, TracePosition};
 use super::table;
 use crate::nfnetlink::Message;
 use svclab_model::evidence::met::Verdict;
 use svclab_model::plan::Backend;
 
 /// Message with a trace event, and the multicast group.
-pub const STEP: u16 = 0x0a11;
-pub const GROUP: u32 = 9;
+pub const TRACE_MESSAGE: u16 = 0x0a11;
+pub const TRACE_GROUP: u32 = 9;
 
 /// Attributes of a trace event (`enum nft_trace_attributes`).
 const TABLE: u16 = 1;
@@ -43,90 +43,97 @@ const IPV6: u32 = 10;
 
 /// Decoder with the packets of one namespace.
 #[derive(Debug, Default)]
-pub struct Passes {
-    names: Names,
-    known: HashMap<u32, Known>,
+pub struct TraceEventDecoder {
+    names: InternedNames,
+    packets: HashMap<u32, PacketState>,
 }
 
 /// Last reported values of a packet.
 #[derive(Debug, Default)]
-struct Known {
+struct PacketState {
     mark: u32,
     input: Option<u32>,
     output: Option<u32>,
     packet: Vec<u8>,
     /// Packet in the previous event, to omit repetitions.
-    told: Option<Vec<u8>>,
+    reported: Option<Vec<u8>>,
 }
 
-impl Passes {
+impl TraceEventDecoder {
     /// Decodes the trace event of a message. Returns `None` for a rule of the agent's own table,
     /// and for packets other than IPv4 and IPv6. Events for the end of a chain are skipped: only
     /// some kernels report them, and for a base chain the policy follows.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
-        if message.what != STEP {
+        if message.message_type != TRACE_MESSAGE {
             return None;
         }
-        let of = Read(message.attributes);
-        let (table, chain) = (of.text(TABLE)?, of.text(CHAIN)?);
-        let (pass, kind) = (of.word(ID)?, of.word(TYPE)?);
-        let handle = of.long(HANDLE);
-        let own = table == table::NAME;
-        let known = self.known.entry(pass).or_insert_with(|| Known {
-            mark: of.word(MARK).unwrap_or(0),
-            ..Known::default()
+        let attributes = ReceivedAttributes(message.attributes);
+        let (table, chain) = (attributes.text(TABLE)?, attributes.text(CHAIN)?);
+        let (trace_id, kind) = (attributes.get_u32(ID)?, attributes.get_u32(TYPE)?);
+        let handle = attributes.get_u64(HANDLE);
+        let is_own_table = table == table::NAME;
+        let packet_state = self.packets.entry(trace_id).or_insert_with(|| PacketState {
+            mark: attributes.get_u32(MARK).unwrap_or(0),
+            ..PacketState::default()
         });
-        if own && kind == AT_RULE {
+        if is_own_table && kind == AT_RULE {
             // The agent's rule matches every packet first, so that an earlier packet with the same
             // ID has ended.
-            *known = Known::default();
+            *packet_state = PacketState::default();
         }
-        if let Some(header) = of.get(NETWORK_HEADER) {
-            known.packet = header.to_vec();
-            known
+        if let Some(header) = attributes.get(NETWORK_HEADER) {
+            packet_state.packet = header.to_vec();
+            packet_state
                 .packet
-                .extend_from_slice(of.get(TRANSPORT_HEADER).unwrap_or_default());
-            known.input = of.word(INPUT);
-            known.output = of.word(OUTPUT);
+                .extend_from_slice(attributes.get(TRANSPORT_HEADER).unwrap_or_default());
+            packet_state.input = attributes.get_u32(INPUT);
+            packet_state.output = attributes.get_u32(OUTPUT);
         }
-        let mark = std::mem::replace(&mut known.mark, of.word(MARK).unwrap_or(0));
-        let ip = match of.word(PROTOCOL)? {
+        let mark = std::mem::replace(
+            &mut packet_state.mark,
+            attributes.get_u32(MARK).unwrap_or(0),
+        );
+        let ip = match attributes.get_u32(PROTOCOL)? {
             IPV4 => 4,
             IPV6 => 6,
             _ => return None,
         };
         let (place, verdict) = match (kind, handle) {
             (AT_POLICY, _) => (
-                Place::End(End::Policy),
-                verdict(of.word(POLICY)?.cast_signed(), None),
+                TracePosition::End(End::Policy),
+                parse_verdict(attributes.get_u32(POLICY)?.cast_signed(), None),
             ),
             (AT_RETURN | AT_RULE, Some(handle)) => {
-                let of = of.inside(VERDICT)?;
-                let verdict = verdict(of.word(1)?.cast_signed(), of.text(2));
-                (Place::Handle(message.family, handle), verdict)
+                let verdict_attributes = attributes.inside(VERDICT)?;
+                let verdict = parse_verdict(
+                    verdict_attributes.get_u32(1)?.cast_signed(),
+                    verdict_attributes.text(2),
+                );
+                (TracePosition::Handle(message.family, handle), verdict)
             }
             _ => return None,
         };
-        if own {
+        if is_own_table {
             return None;
         }
-        let known = self.known.get_mut(&pass)?;
-        let packet = (known.told.as_ref() != Some(&known.packet)).then(|| known.packet.clone());
+        let packet_state = self.packets.get_mut(&trace_id)?;
+        let packet = (packet_state.reported.as_ref() != Some(&packet_state.packet))
+            .then(|| packet_state.packet.clone());
         if packet.is_some() {
-            known.told.clone_from(&packet);
+            packet_state.reported.clone_from(&packet);
         }
         Some(Step {
-            by: Backend::Nft,
-            pass,
+            backend: Backend::Nft,
+            trace_id,
             packet: packet.filter(|packet| !packet.is_empty()),
             ip,
-            input: known.input,
-            output: known.output,
+            input: packet_state.input,
+            output: packet_state.output,
             mark,
-            table: self.names.keep(table),
+            table: self.names.intern(table),
             inet: message.family == table::INET,
-            chain: self.names.keep(chain),
-            place,
+            chain: self.names.intern(chain),
+            position: place,
             verdict,
         })
     }
@@ -135,7 +142,7 @@ impl Passes {
 /// Parses a verdict (Linux v6.12, `include/uapi/linux/netfilter.h` and `netfilter/nf_tables.h`). Of
 /// other numbers only the lower byte is the verdict: the rest is the error of a drop or the number
 /// of a queue.
-fn verdict(code: i32, chain: Option<&str>) -> Option<Verdict> {
+fn parse_verdict(code: i32, chain: Option<&str>) -> Option<Verdict> {
     Some(match code {
         -1 => Verdict::Continue,
         -3 => Verdict::Jump(chain?.to_owned()),

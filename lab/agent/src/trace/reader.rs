@@ -11,11 +11,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::nfnetlink;
 
 /// Maximum number of buffers that are kept during one run of a lab.
-const MOST: usize = 250_000;
+const MAX_BUFFERS: usize = 250_000;
 
 /// Received messages, which are decoded later.
 #[derive(Default)]
-pub struct Heard {
+pub struct ReceivedMessages {
     /// Open sockets.
     pub sockets: Vec<Socket>,
     /// Socket index and end position in `bytes` of each received buffer, in the order of reading.
@@ -29,7 +29,7 @@ pub struct Heard {
 pub struct Reader {
     /// Dropping this end of the pipe ends the thread.
     stop: Option<PipeWriter>,
-    thread: Option<JoinHandle<Heard>>,
+    thread: Option<JoinHandle<ReceivedMessages>>,
 }
 
 impl Reader {
@@ -38,18 +38,18 @@ impl Reader {
     /// # Errors
     ///
     /// When no descriptor or no thread is left.
-    pub fn begin(sockets: Vec<Socket>) -> io::Result<Self> {
-        let (ended, stop) = io::pipe()?;
+    pub fn start(sockets: Vec<Socket>) -> io::Result<Self> {
+        let (stop_signal, stop) = io::pipe()?;
         let thread = thread::Builder::new()
             .name("trace".to_owned())
             .spawn(move || {
-                let mut heard = Heard {
+                let mut received = ReceivedMessages {
                     left_out: vec![0; sockets.len()],
                     sockets,
-                    ..Heard::default()
+                    ..ReceivedMessages::default()
                 };
-                heard.until(&ended);
-                heard
+                received.read_until_stopped(&stop_signal);
+                received
             })?;
         Ok(Self {
             stop: Some(stop),
@@ -62,7 +62,7 @@ impl Reader {
     /// # Errors
     ///
     /// When the thread panicked.
-    pub fn end(mut self) -> io::Result<Heard> {
+    pub fn end(mut self) -> io::Result<ReceivedMessages> {
         drop(self.stop.take());
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
@@ -81,7 +81,7 @@ impl Drop for Reader {
     }
 }
 
-impl Heard {
+impl ReceivedMessages {
     /// Returns all received buffers, each with the index of its socket.
     pub fn all(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut begin = 0;
@@ -92,42 +92,42 @@ impl Heard {
         })
     }
 
-    fn until(&mut self, ended: &PipeReader) {
-        let mut room = Vec::with_capacity(nfnetlink::ROOM);
+    fn read_until_stopped(&mut self, stop_signal: &PipeReader) {
+        let mut buffer = Vec::with_capacity(nfnetlink::BUFFER_BYTES);
         loop {
-            let (over, ready) = {
+            let (is_stopped, ready) = {
                 let sockets = self.sockets.iter().map(AsFd::as_fd);
-                let mut all: Vec<PollFd> = std::iter::once(ended.as_fd())
+                let mut descriptors: Vec<PollFd> = std::iter::once(stop_signal.as_fd())
                     .chain(sockets)
                     .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                     .collect();
-                match poll(&mut all, PollTimeout::NONE) {
+                match poll(&mut descriptors, PollTimeout::NONE) {
                     Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                     Err(_) => return,
                 }
-                let mut ready = all.iter().map(|fd| fd.any().unwrap_or(false));
-                let over = ready.next().unwrap_or(true);
-                (over, ready.collect::<Vec<_>>())
+                let mut ready = descriptors.iter().map(|fd| fd.any().unwrap_or(false));
+                let is_stopped = ready.next().unwrap_or(true);
+                (is_stopped, ready.collect::<Vec<_>>())
             };
             for (socket, ready) in ready.into_iter().enumerate() {
-                if ready || over {
-                    self.hear(socket, &mut room);
+                if ready || is_stopped {
+                    self.read_socket(socket, &mut buffer);
                 }
             }
-            if over {
+            if is_stopped {
                 return;
             }
         }
     }
 
     /// Reads all messages in a socket's buffer.
-    fn hear(&mut self, socket: usize, room: &mut Vec<u8>) {
+    fn read_socket(&mut self, socket: usize, buffer: &mut Vec<u8>) {
         loop {
-            room.clear();
-            match self.sockets[socket].recv(room, nix::libc::MSG_DONTWAIT) {
+            buffer.clear();
+            match self.sockets[socket].recv(buffer, nix::libc::MSG_DONTWAIT) {
                 Ok(0) | Err(_) => return,
-                Ok(_) if self.ends.len() < MOST => {
-                    self.bytes.extend_from_slice(room);
+                Ok(_) if self.ends.len() < MAX_BUFFERS => {
+                    self.bytes.extend_from_slice(buffer);
                     self.ends.push((socket, self.bytes.len()));
                 }
                 Ok(_) => self.left_out[socket] += 1,

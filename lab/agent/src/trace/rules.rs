@@ -3,24 +3,24 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::attributes::Read;
+use super::attributes::ReceivedAttributes;
 use crate::netns::NetNs;
 use crate::nfnetlink;
 
 /// Request for a dump of rules.
-const RULES: u16 = 0x0a00 | 7;
+const GET_RULE: u16 = 0x0a00 | 7;
 
 /// Chain: family of its table, name of its table, and name.
-type Chain = (u8, String, String);
+type ChainKey = (u8, String, String);
 
 /// Rules of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct RuleLines {
     /// Line numbers from 1, by family, table and handle.
     lines: HashMap<u8, HashMap<String, HashMap<u64, u32>>>,
 }
 
-impl Rules {
+impl RuleLines {
     /// Reads the rules from the kernel.
     ///
     /// # Errors
@@ -28,25 +28,27 @@ impl Rules {
     /// When the namespace cannot be entered, or the kernel does not answer.
     pub fn read(ns: &NetNs) -> io::Result<Self> {
         let mut rules = Self::default();
-        let mut last: HashMap<Chain, u32> = HashMap::new();
+        let mut last_lines: HashMap<ChainKey, u32> = HashMap::new();
         ns.enter(|| {
-            nfnetlink::list(RULES, |message| {
-                let of = Read(message.attributes);
-                if let (Some(table), Some(chain), Some(handle)) =
-                    (of.text(1), of.text(2), of.long(3))
-                {
+            nfnetlink::dump(GET_RULE, |message| {
+                let attributes = ReceivedAttributes(message.attributes);
+                if let (Some(table), Some(chain), Some(handle)) = (
+                    attributes.text(1),
+                    attributes.text(2),
+                    attributes.get_u64(3),
+                ) {
                     // The kernel lists rules by chain, in order.
                     let chain = (message.family, table.to_owned(), chain.to_owned());
-                    let line = last.entry(chain).or_default();
+                    let line = last_lines.entry(chain).or_default();
                     *line += 1;
-                    rules.put(message.family, table, handle, *line);
+                    rules.insert(message.family, table, handle, *line);
                 }
             })
         })??;
         Ok(rules)
     }
 
-    fn put(&mut self, family: u8, table: &str, handle: u64, line: u32) {
+    fn insert(&mut self, family: u8, table: &str, handle: u64, line: u32) {
         let tables = self.lines.entry(family).or_default();
         if !tables.contains_key(table) {
             tables.insert(table.to_owned(), HashMap::new());

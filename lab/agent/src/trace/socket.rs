@@ -11,11 +11,11 @@ use nix::sys::stat::fstat;
 use crate::netns::NetNs;
 
 /// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
-const ROOM: usize = 8 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// File with all netlink sockets of a namespace, one per line. `/proc/net` would show those of the
 /// process's first thread.
-const SOCKETS: &str = "/proc/thread-self/net/netlink";
+const SOCKETS_FILE: &str = "/proc/thread-self/net/netlink";
 
 /// Opens a socket in a namespace. With a multicast group, the socket joins the group.
 ///
@@ -29,7 +29,8 @@ pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
         socket.set_non_blocking(true)?;
         // The kernel counts lost messages. Losses must not make receiving fail.
         socket.set_no_enobufs(true)?;
-        setsockopt(&socket, RcvBufForce, &ROOM).or_else(|_| setsockopt(&socket, RcvBuf, &ROOM))?;
+        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)
+            .or_else(|_| setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER_BYTES))?;
         if let Some(group) = group {
             socket.add_membership(group)?;
         }
@@ -42,18 +43,18 @@ pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel's list cannot be read.
-pub fn lost(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
+pub fn lost_messages(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
     let inode = fstat(socket)?.st_ino;
-    let text = ns.enter(|| fs::read_to_string(SOCKETS))??;
-    Ok(drops(&text, inode))
+    let text = ns.enter(|| fs::read_to_string(SOCKETS_FILE))??;
+    Ok(parse_drops(&text, inode))
 }
 
 /// Returns the number of drops in the line with the given inode number.
-fn drops(text: &str, inode: u64) -> u64 {
+fn parse_drops(text: &str, inode: u64) -> u64 {
     let mut lines = text.lines().map(|line| line.split_whitespace().rev());
     let drops = lines.find_map(|mut words| {
-        let own = words.next()?.parse::<u64>().ok()? == inode;
-        own.then(|| words.next()?.parse().ok())?
+        let is_same_socket = words.next()?.parse::<u64>().ok()? == inode;
+        is_same_socket.then(|| words.next()?.parse().ok())?
     });
     drops.unwrap_or(0)
 }
@@ -63,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_a_socket_says_what_it_lost() {
+    fn socket_line_drop_count_is_parsed() {
         let text = "\
 sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode
 00000000d397a28a 0   0          00000000 0        0        0     2        0        4
 00000000e571ca9d 12  4711       00000100 0        0        0     2        23       477
 ";
-        assert_eq!(drops(text, 477), 23);
-        assert_eq!(drops(text, 4), 0);
-        assert_eq!(drops(text, 5), 0);
+        assert_eq!(parse_drops(text, 477), 23);
+        assert_eq!(parse_drops(text, 4), 0);
+        assert_eq!(parse_drops(text, 5), 0);
     }
 }

@@ -11,10 +11,10 @@ use svclab_model::plan::Backend;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Backend that reported the event.
-    pub by: Backend,
+    pub backend: Backend,
     /// Packet ID. This and the following fields have the meaning of those in
     /// [`svclab_model::evidence::Met`].
-    pub pass: u32,
+    pub trace_id: u32,
     pub packet: Option<Vec<u8>>,
     pub ip: u8,
     pub input: Option<u32>,
@@ -23,20 +23,20 @@ pub struct Step {
     pub table: Arc<str>,
     pub inet: bool,
     pub chain: Arc<str>,
-    pub place: Place,
+    pub position: TracePosition,
     pub verdict: Option<Verdict>,
 }
 
 /// Position in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TracePosition {
     /// Rule with this handle, in a table of this family.
     Handle(u8, u64),
     /// Rule with this number.
     Rule(u32),
     /// Verdict without a condition at this number: the last rule of the chain, or the end of the
     /// chain.
-    Last(u32, End),
+    LastRuleOrEnd(u32, End),
     /// End of the chain.
     End(End),
 }
@@ -50,12 +50,12 @@ pub enum End {
 
 /// Interned names.
 #[derive(Debug, Default)]
-pub struct Names(HashSet<Arc<str>>);
+pub struct InternedNames(HashSet<Arc<str>>);
 
-impl Names {
-    pub fn keep(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(name) {
-            return Arc::clone(known);
+impl InternedNames {
+    pub fn intern(&mut self, name: &str) -> Arc<str> {
+        if let Some(interned) = self.0.get(name) {
+            return Arc::clone(interned);
         }
         let name: Arc<str> = Arc::from(name);
         self.0.insert(Arc::clone(&name));

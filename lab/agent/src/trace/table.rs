@@ -10,7 +10,7 @@ use std::io;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
 use netlink_sys::Socket;
 
-use super::attributes::Written;
+use super::attributes::EncodedAttributes;
 use crate::netns::NetNs;
 use crate::nfnetlink::{self, Request};
 
@@ -30,58 +30,58 @@ const NEW_RULE: u16 = 0x0a00 | 6;
 const HOOKS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
 
 /// Priority before all other chains (`NF_IP_PRI_FIRST`).
-const FIRST: i32 = i32::MIN;
+const PRIORITY_FIRST: i32 = i32::MIN;
 
 /// Register for the value.
-const REGISTER: u32 = 1;
+const VALUE_REGISTER: u32 = 1;
 
 /// Verdict register (`NFT_REG_VERDICT`), and the verdict (`NF_ACCEPT`).
-const VERDICT: u32 = 0;
+const VERDICT_REGISTER: u32 = 0;
 const ACCEPT: u32 = 1;
 
 /// `NFT_META_NFTRACE`.
-const TRACED: u32 = 12;
+const META_NFTRACE: u32 = 12;
 
 /// Table in one namespace. Dropping the value removes the table.
 #[derive(Debug)]
-pub struct Table {
+pub struct TraceTable {
     /// Netlink socket; `None` once the table was removed.
     socket: Option<Socket>,
 }
 
-impl Table {
+impl TraceTable {
     /// Creates the table.
     ///
     /// # Errors
     ///
     /// When the namespace cannot be entered, or the kernel rejects the table.
-    pub fn make(ns: &NetNs) -> io::Result<Self> {
-        let named = Written::default().text(1, NAME);
-        let mut all = vec![(NEW_TABLE, NLM_F_CREATE, named)];
+    pub fn create(ns: &NetNs) -> io::Result<Self> {
+        let table_name = EncodedAttributes::default().with_text(1, NAME);
+        let mut parts = vec![(NEW_TABLE, NLM_F_CREATE, table_name)];
         for (chain, hook) in HOOKS {
-            let hook = Written::default()
-                .word(1, hook)
-                .word(2, FIRST.cast_unsigned());
-            let about = Written::default()
-                .text(1, NAME)
-                .text(3, chain)
-                .nest(4, &hook)
-                .text(7, "filter");
-            all.push((NEW_CHAIN, NLM_F_CREATE, about));
+            let hook = EncodedAttributes::default()
+                .with_u32(1, hook)
+                .with_u32(2, PRIORITY_FIRST.cast_unsigned());
+            let chain_attributes = EncodedAttributes::default()
+                .with_text(1, NAME)
+                .with_text(3, chain)
+                .with_nested(4, &hook)
+                .with_text(7, "filter");
+            parts.push((NEW_CHAIN, NLM_F_CREATE, chain_attributes));
         }
         for (chain, _) in HOOKS {
-            let about = Written::default()
-                .text(1, NAME)
-                .text(2, chain)
-                .nest(4, &trace());
-            all.push((NEW_RULE, NLM_F_CREATE | NLM_F_APPEND, about));
+            let rule_attributes = EncodedAttributes::default()
+                .with_text(1, NAME)
+                .with_text(2, chain)
+                .with_nested(4, &trace_expressions());
+            parts.push((NEW_RULE, NLM_F_CREATE | NLM_F_APPEND, rule_attributes));
         }
-        let requests: Vec<_> = all
+        let requests: Vec<_> = parts
             .iter()
             .map(|(what, flags, attributes)| request(*what, *flags, attributes))
             .collect();
         let socket = ns.enter(nfnetlink::open)??;
-        nfnetlink::ask_together(&socket, &requests)?;
+        nfnetlink::request_batch(&socket, &requests)?;
         Ok(Self {
             socket: Some(socket),
         })
@@ -90,42 +90,53 @@ impl Table {
     /// Removes the table. Returns its netlink socket, or `None` if the table was removed before.
     /// Closing a netfilter socket makes the kernel wait until removed objects of all namespaces are
     /// freed (Linux v6.12, `net/netfilter/nf_tables_api.c`, `nft_rcv_nl_event`).
-    pub fn take_away(&mut self) -> Option<Socket> {
+    pub fn remove(&mut self) -> Option<Socket> {
         let socket = self.socket.take()?;
-        let named = Written::default().text(1, NAME);
+        let table_name = EncodedAttributes::default().with_text(1, NAME);
         // The deletion fails if another program has removed the table.
-        let _ = nfnetlink::ask_together(&socket, &[request(DELETE_TABLE, 0, &named)]);
+        let _ = nfnetlink::request_batch(&socket, &[request(DELETE_TABLE, 0, &table_name)]);
         Some(socket)
     }
 }
 
-impl Drop for Table {
+impl Drop for TraceTable {
     fn drop(&mut self) {
-        drop(self.take_away());
+        drop(self.remove());
     }
 }
 
-fn request(what: u16, flags: u16, attributes: &Written) -> Request<'_> {
+fn request(command: u16, flags: u16, attributes: &EncodedAttributes) -> Request<'_> {
     Request {
-        what,
+        command,
         flags,
         family: INET,
-        about: 0,
+        resource_id: 0,
         attributes: attributes.bytes(),
     }
 }
 
 /// Returns the expressions of `meta nftrace set 1 accept`. Without `accept`, the kernel would also
 /// report the following events of the chain.
-fn trace() -> Written {
-    let one = Written::default().with(1, &[1]);
-    let load = Written::default().word(1, REGISTER).nest(2, &one);
-    let set = Written::default().word(2, TRACED).word(3, REGISTER);
-    let accept = Written::default().nest(2, &Written::default().word(1, ACCEPT));
-    let end = Written::default().word(1, VERDICT).nest(2, &accept);
-    let expression = |name, about| Written::default().text(1, name).nest(2, about);
-    Written::default()
-        .nest(1, &expression("immediate", &load))
-        .nest(1, &expression("meta", &set))
-        .nest(1, &expression("immediate", &end))
+fn trace_expressions() -> EncodedAttributes {
+    let value = EncodedAttributes::default().with(1, &[1]);
+    let load = EncodedAttributes::default()
+        .with_u32(1, VALUE_REGISTER)
+        .with_nested(2, &value);
+    let set = EncodedAttributes::default()
+        .with_u32(2, META_NFTRACE)
+        .with_u32(3, VALUE_REGISTER);
+    let accept = EncodedAttributes::default()
+        .with_nested(2, &EncodedAttributes::default().with_u32(1, ACCEPT));
+    let end = EncodedAttributes::default()
+        .with_u32(1, VERDICT_REGISTER)
+        .with_nested(2, &accept);
+    let expression = |name, about| {
+        EncodedAttributes::default()
+            .with_text(1, name)
+            .with_nested(2, about)
+    };
+    EncodedAttributes::default()
+        .with_nested(1, &expression("immediate", &load))
+        .with_nested(1, &expression("meta", &set))
+        .with_nested(1, &expression("immediate", &end))
 }

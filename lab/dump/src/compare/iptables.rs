@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::difference::{Change, Side};
-use crate::lists::{self, Item};
+use crate::difference::{DumpChange, Side};
+use crate::lists::{self, ListItem};
 use svclab_rules::kube_proxy::chains;
 use svclab_rules::kube_proxy::ipvs::IPVS_OUT_FILTER;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::iptables::{Chain, Dump, Rule};
+use svclab_ruleset::iptables::{Chain, IptablesRules, Rule};
 
 /// Significance of the order of rules within a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,16 +23,16 @@ pub enum Order {
 
 /// Difference between the rules of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct RuleDifference {
     /// Table of the difference.
     pub table: Table,
     /// Chain of the difference.
     pub chain: String,
     /// Content of the difference.
-    pub change: Change,
+    pub change: DumpChange,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for RuleDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             table,
@@ -47,19 +47,23 @@ impl fmt::Display for Difference {
 /// the notation of rules are ignored. An empty built-in chain with the policy ACCEPT is ignored
 /// too: whether it is printed depends on earlier use of the table.
 #[must_use]
-pub fn compare(first: &Dump, second: &Dump, order: Order) -> Vec<Difference> {
-    let (one, other) = (chains_of(first), chains_of(second));
-    let names: BTreeSet<_> = one.keys().chain(other.keys()).copied().collect();
+pub fn compare(first: &IptablesRules, second: &IptablesRules, order: Order) -> Vec<RuleDifference> {
+    let (first_chains, second_chains) = (chains_by_name(first), chains_by_name(second));
+    let names: BTreeSet<_> = first_chains
+        .keys()
+        .chain(second_chains.keys())
+        .copied()
+        .collect();
     let mut differences = Vec::new();
     for (table, name) in names {
         let key = (table, name);
-        let changes = match (one.get(&key), other.get(&key)) {
-            (Some(a), Some(b)) => chain(a, b, order),
-            (Some(a), None) => whole(table, a, Side::First),
-            (None, Some(b)) => whole(table, b, Side::Second),
+        let changes = match (first_chains.get(&key), second_chains.get(&key)) {
+            (Some(a), Some(b)) => chain_changes(a, b, order),
+            (Some(a), None) => whole_chain_changes(table, a, Side::First),
+            (None, Some(b)) => whole_chain_changes(table, b, Side::Second),
             (None, None) => Vec::new(),
         };
-        differences.extend(changes.into_iter().map(|change| Difference {
+        differences.extend(changes.into_iter().map(|change| RuleDifference {
             table,
             chain: name.to_owned(),
             change,
@@ -68,7 +72,7 @@ pub fn compare(first: &Dump, second: &Dump, order: Order) -> Vec<Difference> {
     differences
 }
 
-fn chains_of(dump: &Dump) -> BTreeMap<(Table, &str), &Chain> {
+fn chains_by_name(dump: &IptablesRules) -> BTreeMap<(Table, &str), &Chain> {
     let mut chains = BTreeMap::new();
     for table in &dump.tables {
         for chain in &table.chains {
@@ -79,7 +83,7 @@ fn chains_of(dump: &Dump) -> BTreeMap<(Table, &str), &Chain> {
 }
 
 /// Returns the changes for a chain with its rules that only one dump has.
-fn whole(table: Table, chain: &Chain, only: Side) -> Vec<Change> {
+fn whole_chain_changes(table: Table, chain: &Chain, only: Side) -> Vec<DumpChange> {
     if chain.rules.is_empty()
         && chain.policy.as_deref() == Some("ACCEPT")
         && table.built_in_chains().contains(&chain.name.as_str())
@@ -87,34 +91,34 @@ fn whole(table: Table, chain: &Chain, only: Side) -> Vec<Change> {
         return Vec::new();
     }
     let line = chain.line;
-    let rules = chain.rules.iter().map(|rule| Change::Item {
+    let rules = chain.rules.iter().map(|rule| DumpChange::Item {
         only,
-        item: rule.written().trim_ascii().to_owned(),
+        item: rule.source_text().trim_ascii().to_owned(),
         line: rule.line,
     });
-    std::iter::once(Change::Whole { only, line })
+    std::iter::once(DumpChange::Whole { only, line })
         .chain(rules)
         .collect()
 }
 
-fn chain(first: &Chain, second: &Chain, order: Order) -> Vec<Change> {
+fn chain_changes(first: &Chain, second: &Chain, order: Order) -> Vec<DumpChange> {
     let mut changes = Vec::new();
     if first.policy != second.policy {
-        changes.push(Change::Value {
+        changes.push(DumpChange::Value {
             what: "policy".to_owned(),
             first: first.policy.clone(),
             second: second.policy.clone(),
         });
     }
-    let (one, other) = (&first.rules, &second.rules);
-    if !one
+    let (first_rules, second_rules) = (&first.rules, &second.rules);
+    if !first_rules
         .iter()
-        .map(Rule::written)
-        .eq(other.iter().map(Rule::written))
+        .map(Rule::source_text)
+        .eq(second_rules.iter().map(Rule::source_text))
     {
         changes.extend(lists::compare(
-            &in_order(first, order),
-            &in_order(second, order),
+            &normalized_rules(first, order),
+            &normalized_rules(second, order),
         ));
     }
     changes
@@ -122,8 +126,8 @@ fn chain(first: &Chain, second: &Chain, order: Order) -> Vec<Change> {
 
 /// Returns the rules of a chain in an order without insignificant differences.
 #[must_use]
-pub fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
-    let free = order == Order::ServicesInAnyOrder
+pub fn normalized_rules(chain: &Chain, order: Order) -> Vec<ListItem> {
+    let is_any_order = order == Order::ServicesInAnyOrder
         && matches!(
             chain.name.as_str(),
             chains::SERVICES
@@ -132,19 +136,19 @@ pub fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
                 | chains::PROXY_FIREWALL
         );
     let mut items = Vec::with_capacity(chain.rules.len());
-    let groups = if free {
-        groups(&chain.rules)
+    let groups = if is_any_order {
+        service_groups(&chain.rules)
     } else {
         BTreeMap::new()
     };
-    let mut services: BTreeMap<&String, Vec<Item>> = BTreeMap::new();
+    let mut services: BTreeMap<&String, Vec<ListItem>> = BTreeMap::new();
     for rule in &chain.rules {
-        let item = Item {
-            key: rule.text(),
-            written: rule.written().trim_ascii().to_owned(),
+        let item = ListItem {
+            key: rule.canonical_text(),
+            source_text: rule.source_text().trim_ascii().to_owned(),
             line: rule.line,
         };
-        if let Some(group) = service(rule).and_then(|name| groups.get(&name)) {
+        if let Some(group) = service_port(rule).and_then(|name| groups.get(&name)) {
             services.entry(group).or_default().push(item);
         } else {
             items.extend(std::mem::take(&mut services).into_values().flatten());
@@ -161,22 +165,22 @@ pub fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
 
 /// Returns the group of each service, named after one of its members. Services with rules for the
 /// same destination, such as an external IP, form one group: the first of the rules decides.
-fn groups(rules: &[Rule]) -> BTreeMap<String, String> {
+fn service_groups(rules: &[Rule]) -> BTreeMap<String, String> {
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     let mut owners: BTreeMap<[Option<String>; 3], String> = BTreeMap::new();
     for rule in rules {
-        let Some(name) = service(rule) else {
+        let Some(name) = service_port(rule) else {
             continue;
         };
-        let owner = owners.entry(destination(rule)).or_insert(name.clone());
+        let owner = owners.entry(rule_destination(rule)).or_insert(name.clone());
         let group = groups.entry(name.clone()).or_insert(name).clone();
-        let Some(other) = groups.get(owner).filter(|other| **other != group) else {
+        let Some(owner_group) = groups.get(owner).filter(|other| **other != group) else {
             continue;
         };
-        let (kept, merged) = if *other < group {
-            (other.clone(), group)
+        let (kept, merged) = if *owner_group < group {
+            (owner_group.clone(), group)
         } else {
-            (group, other.clone())
+            (group, owner_group.clone())
         };
         for each in groups.values_mut().filter(|each| **each == merged) {
             each.clone_from(&kept);
@@ -186,7 +190,7 @@ fn groups(rules: &[Rule]) -> BTreeMap<String, String> {
 }
 
 /// Returns the address, protocol and port that a rule matches.
-fn destination(rule: &Rule) -> [Option<String>; 3] {
+fn rule_destination(rule: &Rule) -> [Option<String>; 3] {
     let parts = rule.parts();
     let port = parts
         .matches
@@ -196,7 +200,7 @@ fn destination(rule: &Rule) -> [Option<String>; 3] {
 }
 
 /// Returns the service port of a rule, according to its comment: `namespace/name:port`.
-pub(crate) fn service(rule: &Rule) -> Option<String> {
+pub(crate) fn service_port(rule: &Rule) -> Option<String> {
     let comment = rule.comment()?;
     let first = comment.split(' ').next()?;
     first.contains('/').then(|| first.to_owned())
@@ -206,7 +210,7 @@ pub(crate) fn service(rule: &Rule) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn dump(rules: &[&str]) -> Dump {
+    fn dump(rules: &[&str]) -> IptablesRules {
         let mut text = "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n".to_owned();
         for rule in rules {
             text.push_str("-A KUBE-SERVICES ");
@@ -214,10 +218,10 @@ mod tests {
             text.push('\n');
         }
         text.push_str("COMMIT\n");
-        Dump::parse(&text).unwrap()
+        IptablesRules::parse(&text).unwrap()
     }
 
-    fn told(first: &[&str], second: &[&str], order: Order) -> Vec<String> {
+    fn describe_differences(first: &[&str], second: &[&str], order: Order) -> Vec<String> {
         compare(&dump(first), &dump(second), order)
             .iter()
             .map(ToString::to_string)
@@ -230,19 +234,25 @@ mod tests {
     const LAST: &str = "-m comment --comment \"must be last\" -j NODEPORTS";
 
     #[test]
-    fn services_may_come_in_any_order_but_their_rules_may_not() {
+    fn compare_rules_service_order_is_ignored() {
         let any = Order::ServicesInAnyOrder;
-        assert!(told(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], any).is_empty());
+        assert!(describe_differences(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], any).is_empty());
         assert_eq!(
-            told(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], Order::Strict),
+            describe_differences(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], Order::Strict),
             [format!("nat KUBE-SERVICES: ~ {B1}")]
         );
-        assert_eq!(told(&[A1, A2, B1, LAST], &[A2, A1, B1, LAST], any).len(), 1);
-        assert_eq!(told(&[A1, A2, B1, LAST], &[A1, A2, LAST, B1], any).len(), 1);
+        assert_eq!(
+            describe_differences(&[A1, A2, B1, LAST], &[A2, A1, B1, LAST], any).len(),
+            1
+        );
+        assert_eq!(
+            describe_differences(&[A1, A2, B1, LAST], &[A1, A2, LAST, B1], any).len(),
+            1
+        );
     }
 
     #[test]
-    fn services_of_one_destination_keep_their_order() {
+    fn compare_rules_shared_destination_keeps_order() {
         let any = Order::ServicesInAnyOrder;
         let external = |service: &str, port: u16| {
             format!(
@@ -250,19 +260,22 @@ mod tests {
                  --dport {port} -j EXT-{service}"
             )
         };
-        let (a, b, other) = (external("a:p", 80), external("b", 80), external("b", 81));
-        assert_eq!(told(&[&a, &b], &[&b, &a], any).len(), 1);
-        assert!(told(&[&a, &other], &[&other, &a], any).is_empty());
+        let (a, b, other_port) = (external("a:p", 80), external("b", 80), external("b", 81));
+        assert_eq!(describe_differences(&[&a, &b], &[&b, &a], any).len(), 1);
+        assert!(describe_differences(&[&a, &other_port], &[&other_port, &a], any).is_empty());
         // Rules of another service can be at any position.
         let third = "-d 10.0.0.9/32 -m comment --comment \"ns/c cluster IP\" -j SVC-C";
-        assert!(told(&[&a, third, &b], &[third, &a, &b], any).is_empty());
+        assert!(describe_differences(&[&a, third, &b], &[third, &a, &b], any).is_empty());
         // All rules of the two services keep their order.
-        assert_eq!(told(&[&a, A1, &b, B1], &[&b, B1, &a, A1], any).len(), 2);
+        assert_eq!(
+            describe_differences(&[&a, A1, &b, B1], &[&b, B1, &a, A1], any).len(),
+            2
+        );
     }
 
     #[test]
-    fn what_is_missing_and_what_was_added_is_named() {
-        let differences = told(&[A1, A2], &[A2, A2], Order::Strict);
+    fn compare_rules_reports_missing_and_added() {
+        let differences = describe_differences(&[A1, A2], &[A2, A2], Order::Strict);
         assert_eq!(
             differences,
             [
@@ -273,18 +286,18 @@ mod tests {
     }
 
     #[test]
-    fn chains_and_policies_count() {
-        let one = dump(&[A1]);
-        let other = Dump::parse(
+    fn compare_rules_reports_chains_and_policies() {
+        let first = dump(&[A1]);
+        let second = IptablesRules::parse(
             "*nat\n:OUTPUT DROP [0:0]\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\nCOMMIT\n",
         )
         .unwrap();
-        let told: Vec<String> = compare(&one, &other, Order::Strict)
+        let differences: Vec<String> = compare(&first, &second, Order::Strict)
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            told,
+            differences,
             [
                 "nat KUBE-SERVICES: - all of it".to_owned(),
                 format!("nat KUBE-SERVICES: - {A1}"),

@@ -2,69 +2,89 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::super::difference::{Change, Place, Side};
-use super::super::lists::{self, Item};
+use super::super::difference::{DumpChange, DumpLocation, Side};
+use super::super::lists::{self, ListItem};
 use super::super::owner;
-use super::{Comparison, names, value};
+use super::{Comparison, union_of_names, value_change};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_ruleset::link::{Address, Link, Links};
 
-pub(super) fn compare(to: &mut Comparison<'_>, first: &Links, second: &Links) {
-    for name in names(first.keys(), second.keys()) {
+pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Links, second: &Links) {
+    for name in union_of_names(first.keys(), second.keys()) {
         // kube-proxy binds the addresses of services in the order of a Go map.
-        let free = name == DUMMY;
+        let is_any_order = name == DUMMY;
         let changes = match (first.get(name), second.get(name)) {
-            (Some(a), Some(b)) => both(a, b, free),
-            (Some(link), None) => whole(link, Side::First),
-            (None, Some(link)) => whole(link, Side::Second),
+            (Some(a), Some(b)) => link_changes(a, b, is_any_order),
+            (Some(link), None) => whole_link_changes(link, Side::First),
+            (None, Some(link)) => whole_link_changes(link, Side::Second),
             (None, None) => continue,
         };
         for change in changes {
-            let place = Place::Link { name: name.clone() };
-            to.differ(place, change, owner::of_link(name));
+            let place = DumpLocation::Link { name: name.clone() };
+            comparison.add_difference(place, change, owner::link_owner(name));
         }
     }
 }
 
-fn whole(link: &Link, only: Side) -> Vec<Change> {
-    let addresses = items(link, false).into_iter().map(|item| Change::Item {
-        only,
-        item: item.written,
-        line: item.line,
-    });
-    let begins = Change::Whole {
+fn whole_link_changes(link: &Link, only: Side) -> Vec<DumpChange> {
+    let addresses = address_items(link, false)
+        .into_iter()
+        .map(|item| DumpChange::Item {
+            only,
+            item: item.source_text,
+            line: item.line,
+        });
+    let whole_change = DumpChange::Whole {
         only,
         line: link.line,
     };
-    std::iter::once(begins).chain(addresses).collect()
+    std::iter::once(whole_change).chain(addresses).collect()
 }
 
-fn both(first: &Link, second: &Link, free: bool) -> Vec<Change> {
+fn link_changes(first: &Link, second: &Link, is_any_order: bool) -> Vec<DumpChange> {
     let mut changes = Vec::new();
-    let (one, other) = (flags(first), flags(second));
-    changes.extend(value("flags", Some(&one), Some(&other)));
-    changes.extend(value("tied to", tied(first), tied(second)));
+    let (first_flags, second_flags) = (flags(first), flags(second));
+    changes.extend(value_change(
+        "flags",
+        Some(&first_flags),
+        Some(&second_flags),
+    ));
+    changes.extend(value_change("tied to", peer(first), peer(second)));
     let attributes = |link: &Link| -> Vec<String> {
-        let all = link.attributes.0.iter();
-        all.map(|attribute| attribute.name.to_string()).collect()
+        let attributes = link.attributes.0.iter();
+        attributes
+            .map(|attribute| attribute.name.to_string())
+            .collect()
     };
-    let (one, other) = (attributes(first), attributes(second));
-    for name in names(one.iter(), other.iter()) {
-        changes.extend(value(
+    let (first_names, second_names) = (attributes(first), attributes(second));
+    for name in union_of_names(first_names.iter(), second_names.iter()) {
+        changes.extend(value_change(
             name,
             first.attributes.get(name),
             second.attributes.get(name),
         ));
     }
-    let (one, other) = (layer(first), layer(second));
-    changes.extend(value("link layer", one.as_deref(), other.as_deref()));
-    let others = |link: &Link| {
+    let (first_layer, second_layer) = (link_layer(first), link_layer(second));
+    changes.extend(value_change(
+        "link layer",
+        first_layer.as_deref(),
+        second_layer.as_deref(),
+    ));
+    let alternative_names = |link: &Link| {
         let names: Vec<&str> = link.other_names.iter().map(|name| &**name).collect();
         (!names.is_empty()).then(|| names.join(" "))
     };
-    let (one, other) = (others(first), others(second));
-    changes.extend(value("other names", one.as_deref(), other.as_deref()));
-    changes.extend(lists::compare(&items(first, free), &items(second, free)));
+    let (first_alternatives, second_alternatives) =
+        (alternative_names(first), alternative_names(second));
+    changes.extend(value_change(
+        "other names",
+        first_alternatives.as_deref(),
+        second_alternatives.as_deref(),
+    ));
+    changes.extend(lists::compare(
+        &address_items(first, is_any_order),
+        &address_items(second, is_any_order),
+    ));
     changes
 }
 
@@ -76,32 +96,32 @@ fn flags(link: &Link) -> String {
 
 /// Returns the interface to which an interface is tied, or `None`. The number of an interface in
 /// another namespace (`if5`) is not significant.
-fn tied(link: &Link) -> Option<&str> {
-    let tied = link.tied.as_deref()?;
+fn peer(link: &Link) -> Option<&str> {
+    let tied = link.linked_to.as_deref()?;
     let number = tied.strip_prefix("if");
     let is_number = number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
     Some(if is_number { "another namespace" } else { tied })
 }
 
 /// Returns the kind of the link layer and, for a tunnel, its ends.
-fn layer(link: &Link) -> Option<String> {
-    let (kind, attributes) = link.layer.as_ref()?;
+fn link_layer(link: &Link) -> Option<String> {
+    let (kind, attributes) = link.link_layer.as_ref()?;
     let hardware = ["ether", "loopback", "infiniband"].contains(&&**kind);
     if hardware {
         return Some(kind.to_string());
     }
-    let address = link.hardware.as_deref().unwrap_or_default();
+    let address = link.mac.as_deref().unwrap_or_default();
     let rest = attributes.canonical(&["link-netnsid", "permaddr"]);
     Some(format!("{kind} {address} {rest}").trim_end().to_owned())
 }
 
-fn items(link: &Link, free: bool) -> Vec<Item> {
-    let own = link_local(link).map(IpAddr::V6);
+fn address_items(link: &Link, is_any_order: bool) -> Vec<ListItem> {
+    let derived_address = link_local(link).map(IpAddr::V6);
     let addresses = link.addresses.iter();
-    let mut items: Vec<Item> = addresses
-        .map(|address| item(address, own == Some(address.network.ip())))
+    let mut items: Vec<ListItem> = addresses
+        .map(|address| address_item(address, derived_address == Some(address.network.ip())))
         .collect();
-    if free {
+    if is_any_order {
         items.sort_by(|a, b| a.key.cmp(&b.key));
     }
     items
@@ -109,16 +129,16 @@ fn items(link: &Link, free: bool) -> Vec<Item> {
 
 /// Returns an address as an item. If the address is derived from the hardware address, its value is
 /// not significant.
-fn item(address: &Address, made: bool) -> Item {
+fn address_item(address: &Address, is_derived: bool) -> ListItem {
     let Address {
         network,
-        written,
+        source_text: written,
         attributes,
         label,
         lifetime,
         line,
     } = address;
-    let said = attributes.canonical(&[]);
+    let options = attributes.canonical(&[]);
     let label = label.as_deref().unwrap_or_default();
     let limited = |name: &str| match lifetime.get(name) {
         None => "",
@@ -126,14 +146,14 @@ fn item(address: &Address, made: bool) -> Item {
         Some(_) => "limited",
     };
     let (valid, preferred) = (limited("valid_lft"), limited("preferred_lft"));
-    let which = if made {
+    let address_text = if is_derived {
         format!("link-local/{}", network.prefix())
     } else {
         network.to_string()
     };
-    Item {
-        key: format!("{which} {said} {label} {valid} {preferred}"),
-        written: format!("{written} {said} {label}").trim_end().to_owned(),
+    ListItem {
+        key: format!("{address_text} {options} {label} {valid} {preferred}"),
+        source_text: format!("{written} {options} {label}").trim_end().to_owned(),
         line: *line,
     }
 }
@@ -142,7 +162,7 @@ fn item(address: &Address, made: bool) -> Item {
 /// appendix A).
 fn link_local(link: &Link) -> Option<Ipv6Addr> {
     let bytes: Vec<u8> = link
-        .hardware
+        .mac
         .as_deref()?
         .split(':')
         .map(|byte| u8::from_str_radix(byte, 16))

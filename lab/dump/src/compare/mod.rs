@@ -31,11 +31,11 @@ mod tests;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use super::difference::{Change, Difference, Owner, Place, Side};
+use super::difference::{Difference, DumpChange, DumpLocation, Owner, Side};
 use super::node::NodeDump;
 use super::owner::Owners;
 use iptables::Order;
-use svclab_ruleset::tool::{Backing, Format, Ip};
+use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 
 /// Returns the differences of the second dump from the first. Only formats that both dumps have are
 /// compared; a format that one dump lacks is one difference.
@@ -45,13 +45,13 @@ pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
         first,
         second,
         owners: OnceCell::new(),
-        found: Vec::new(),
+        differences: Vec::new(),
     };
     let formats: BTreeSet<Format> = first.formats().chain(second.formats()).collect();
     for format in formats {
-        comparison.format(format);
+        comparison.compare_format(format);
     }
-    comparison.found
+    comparison.differences
 }
 
 struct Comparison<'d> {
@@ -59,43 +59,43 @@ struct Comparison<'d> {
     second: &'d NodeDump,
     /// Created on first use, because most comparisons find no difference.
     owners: OnceCell<Owners>,
-    found: Vec<Difference>,
+    differences: Vec<Difference>,
 }
 
 impl Comparison<'_> {
     fn owners(&self) -> &Owners {
         self.owners
-            .get_or_init(|| Owners::of(&[self.first, self.second]))
+            .get_or_init(|| Owners::from_dumps(&[self.first, self.second]))
     }
 
-    fn differ(&mut self, place: Place, change: Change, owner: Option<Owner>) {
-        self.found.push(Difference {
+    fn add_difference(&mut self, place: DumpLocation, change: DumpChange, owner: Option<Owner>) {
+        self.differences.push(Difference {
             place,
             change,
             owner,
         });
     }
 
-    fn format(&mut self, format: Format) {
+    fn compare_format(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         let only = match (first.has(format), second.has(format)) {
             (true, false) => Side::First,
             (false, true) => Side::Second,
-            _ => return self.both(format),
+            _ => return self.compare_contents(format),
         };
         let program = format.command().to_owned();
-        self.differ(
-            Place::File { program },
-            Change::Whole { only, line: 0 },
+        self.add_difference(
+            DumpLocation::File { program },
+            DumpChange::Whole { only, line: 0 },
             None,
         );
     }
 
     /// Compares a format that both dumps have.
-    fn both(&mut self, format: Format) {
+    fn compare_contents(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         match format {
-            Format::Rules(ip, backing) => self.rules(ip, backing),
+            Format::Rules(ip, backing) => self.compare_rules(ip, backing),
             Format::Sets => {
                 if let (Some(a), Some(b)) = (&first.sets, &second.sets) {
                     sets::compare(self, a, b);
@@ -103,10 +103,10 @@ impl Comparison<'_> {
             }
             Format::Nft => {
                 if let (Some(a), Some(b)) = (&first.nft, &second.nft) {
-                    self.found.extend(nft::compare(a, b));
+                    self.differences.extend(nft::compare(a, b));
                 }
             }
-            Format::Servers => {
+            Format::VirtualServers => {
                 if let (Some(a), Some(b)) = (&first.servers, &second.servers) {
                     servers::compare(self, a, b);
                 }
@@ -121,12 +121,14 @@ impl Comparison<'_> {
                     routes::compare(self, a, b);
                 }
             }
-            Format::Policy(ip) => {
-                if let (Some(a), Some(b)) = (first.policy.get(&ip), second.policy.get(&ip)) {
+            Format::RoutingRules(ip) => {
+                if let (Some(a), Some(b)) =
+                    (first.routing_rules.get(&ip), second.routing_rules.get(&ip))
+                {
                     routes::compare_policy(self, ip, a, b);
                 }
             }
-            Format::Kinds | Format::ProxyFlags | Format::ProxyConfiguration => {}
+            Format::LinkDetails | Format::ProxyFlags | Format::ProxyConfiguration => {}
             Format::Sysctls => {
                 if let (Some(a), Some(b)) = (&first.sysctls, &second.sysctls) {
                     sysctls::compare(self, a, b);
@@ -135,45 +137,45 @@ impl Comparison<'_> {
         }
     }
 
-    fn rules(&mut self, ip: Ip, backing: Backing) {
+    fn compare_rules(&mut self, ip: IpFamily, backing: DumpedBackend) {
         let key = (ip, backing);
         let (Some(a), Some(b)) = (self.first.rules.get(&key), self.second.rules.get(&key)) else {
             return;
         };
         let program = Format::Rules(ip, backing).command();
         for found in iptables::compare(a, b, Order::ServicesInAnyOrder) {
-            let iptables::Difference {
+            let iptables::RuleDifference {
                 table,
                 chain,
                 change,
             } = found;
             let owner = match &change {
-                Change::Item { item, .. } | Change::Moved { item, .. } => {
-                    self.owners().of_rule(table, &chain, item)
+                DumpChange::Item { item, .. } | DumpChange::Moved { item, .. } => {
+                    self.owners().rule_owner(table, &chain, item)
                 }
-                _ => self.owners().of_chain(table, &chain),
+                _ => self.owners().chain_owner(table, &chain),
             };
-            let place = Place::Chain {
+            let place = DumpLocation::Chain {
                 program: program.to_owned(),
                 table: table.to_string(),
                 chain,
             };
-            self.differ(place, change, owner);
+            self.add_difference(place, change, owner);
         }
     }
 }
 
 /// Returns a change if a property differs.
-fn value(what: &str, first: Option<&str>, second: Option<&str>) -> Option<Change> {
-    (first != second).then(|| Change::Value {
-        what: what.to_owned(),
+fn value_change(property: &str, first: Option<&str>, second: Option<&str>) -> Option<DumpChange> {
+    (first != second).then(|| DumpChange::Value {
+        what: property.to_owned(),
         first: first.map(str::to_owned),
         second: second.map(str::to_owned),
     })
 }
 
 /// Returns the names in either list: names of the first list, then names that only the second has.
-fn names<'n, N: Eq + std::hash::Hash + Copy + 'n>(
+fn union_of_names<'n, N: Eq + std::hash::Hash + Copy + 'n>(
     first: impl Iterator<Item = N>,
     second: impl Iterator<Item = N>,
 ) -> indexmap::IndexSet<N> {

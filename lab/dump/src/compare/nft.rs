@@ -4,10 +4,10 @@
 
 use indexmap::IndexSet;
 
-use crate::difference::{Change, Difference, Owner, Place, Side};
-use crate::lists::{self, Item};
+use crate::difference::{Difference, DumpChange, DumpLocation, Owner, Side};
+use crate::lists::{self, ListItem};
 use svclab_ruleset::nft::canonical;
-use svclab_ruleset::nft::{Chain, Element, Hook, Other, Ruleset, Set, Table};
+use svclab_ruleset::nft::{Chain, Element, Hook, Ruleset, Set, Table, TableObject};
 
 /// Default maximum number of entries of a set to which rules add entries. (Linux v6.12,
 /// `nft_dynset_init` in `net/netfilter/nft_dynset.c`.)
@@ -16,59 +16,73 @@ const DYNAMIC_SIZE: u64 = 65_535;
 /// Returns the differences of `second` from `first`.
 #[must_use]
 pub fn compare(first: &Ruleset, second: &Ruleset) -> Vec<Difference> {
-    let mut found = Found(Vec::new());
+    let mut diff = NftDiff(Vec::new());
     let named = |table: &Table| format!("{} {}", table.family, table.name);
     for (name, pair) in pairs(&first.tables, &second.tables, named) {
-        let place = Place::NftTable {
+        let place = DumpLocation::NftTable {
             table: name.clone(),
         };
-        let (one, other) = match pair {
+        let (first_table, second_table) = match pair {
             Pair::Both(one, other) => (one, other),
             Pair::One(only, table) => {
                 let line = table.line;
-                found.add(&place, Change::Whole { only, line }, None);
+                diff.add(&place, DumpChange::Whole { only, line }, None);
                 let empty = Table::default();
                 match only {
-                    Side::First => parts(&mut found, &name, table, &empty),
-                    Side::Second => parts(&mut found, &name, &empty, table),
+                    Side::First => compare_table_contents(&mut diff, &name, table, &empty),
+                    Side::Second => compare_table_contents(&mut diff, &name, &empty, table),
                 }
                 continue;
             }
         };
-        found.value(
+        diff.value(
             &place,
             "comment",
-            one.comment.as_ref(),
-            other.comment.as_ref(),
+            first_table.comment.as_ref(),
+            second_table.comment.as_ref(),
         );
-        found.value(&place, "flags", one.flags.as_ref(), other.flags.as_ref());
-        parts(&mut found, &name, one, other);
+        diff.value(
+            &place,
+            "flags",
+            first_table.flags.as_ref(),
+            second_table.flags.as_ref(),
+        );
+        compare_table_contents(&mut diff, &name, first_table, second_table);
     }
-    found.0
+    diff.0
 }
 
 /// Compares the contents of two tables with the same name.
-fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
-    for (name, pair) in pairs(&one.sets, &other.sets, |set| set.name.clone()) {
-        let place = Place::NftSet {
+fn compare_table_contents(
+    diff: &mut NftDiff,
+    table: &str,
+    first_table: &Table,
+    second_table: &Table,
+) {
+    for (name, pair) in pairs(&first_table.sets, &second_table.sets, |set| {
+        set.name.clone()
+    }) {
+        let place = DumpLocation::NftSet {
             table: table.to_owned(),
             name,
         };
-        set(found, &place, &pair);
+        compare_set(diff, &place, &pair);
     }
-    for (chain, pair) in pairs(&one.chains, &other.chains, |chain| chain.name.clone()) {
-        let place = Place::Chain {
+    for (chain, pair) in pairs(&first_table.chains, &second_table.chains, |chain| {
+        chain.name.clone()
+    }) {
+        let place = DumpLocation::Chain {
             program: PROGRAM.to_owned(),
             table: table.to_owned(),
             chain: chain.clone(),
         };
-        let owner = owner_of(table, &chain);
-        rules(found, &place, &pair, owner.as_ref());
+        let owner = chain_owner(table, &chain);
+        compare_chain(diff, &place, &pair, owner.as_ref());
     }
-    let place = Place::NftTable {
+    let place = DumpLocation::NftTable {
         table: table.to_owned(),
     };
-    let others = |others: &[Other]| -> Vec<Item> {
+    let other_items = |others: &[TableObject]| -> Vec<ListItem> {
         let items = others.iter().map(|other| {
             let body = other.body.iter().map(|line| canonical(line));
             let key = format!(
@@ -76,24 +90,27 @@ fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
                 other.head,
                 body.collect::<Vec<_>>().join("; ")
             );
-            Item::plain(key, other.line)
+            ListItem::from_text(key, other.line)
         });
-        let mut items: Vec<Item> = items.collect();
+        let mut items: Vec<ListItem> = items.collect();
         items.sort_by(|a, b| a.key.cmp(&b.key));
         items
     };
-    for change in lists::compare(&others(&one.others), &others(&other.others)) {
-        found.add(&place, change, None);
+    for change in lists::compare(
+        &other_items(&first_table.other_objects),
+        &other_items(&second_table.other_objects),
+    ) {
+        diff.add(&place, change, None);
     }
 }
 
 /// Program that prints rulesets.
 const PROGRAM: &str = "nft list ruleset";
 
-struct Found(Vec<Difference>);
+struct NftDiff(Vec<Difference>);
 
-impl Found {
-    fn add(&mut self, place: &Place, change: Change, owner: Option<Owner>) {
+impl NftDiff {
+    fn add(&mut self, place: &DumpLocation, change: DumpChange, owner: Option<Owner>) {
         self.0.push(Difference {
             place: place.clone(),
             change,
@@ -103,13 +120,13 @@ impl Found {
 
     fn value<T: ToString + PartialEq>(
         &mut self,
-        place: &Place,
+        place: &DumpLocation,
         what: &str,
         first: Option<&T>,
         second: Option<&T>,
     ) {
         if first != second {
-            let change = Change::Value {
+            let change = DumpChange::Value {
                 what: what.to_owned(),
                 first: first.map(T::to_string),
                 second: second.map(T::to_string),
@@ -131,13 +148,16 @@ fn pairs<'n, N>(
     second: &'n [N],
     name: impl Fn(&N) -> String,
 ) -> Vec<(String, Pair<'n, N>)> {
-    let by_name = |all: &'n [N]| -> std::collections::HashMap<String, &'n N> {
-        all.iter().map(|one| (name(one), one)).collect()
+    let by_name = |objects: &'n [N]| -> std::collections::HashMap<String, &'n N> {
+        objects
+            .iter()
+            .map(|object| (name(object), object))
+            .collect()
     };
-    let (one, other) = (by_name(first), by_name(second));
+    let (first_by_name, second_by_name) = (by_name(first), by_name(second));
     let names: IndexSet<String> = first.iter().chain(second).map(&name).collect();
     let pair = |name: String| {
-        let pair = match (one.get(&name), other.get(&name)) {
+        let pair = match (first_by_name.get(&name), second_by_name.get(&name)) {
             (Some(a), Some(b)) => Pair::Both(*a, *b),
             (Some(a), None) => Pair::One(Side::First, *a),
             (None, Some(b)) => Pair::One(Side::Second, *b),
@@ -148,40 +168,40 @@ fn pairs<'n, N>(
     names.into_iter().filter_map(pair).collect()
 }
 
-fn set(found: &mut Found, place: &Place, pair: &Pair<'_, Set>) {
+fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
     let empty = Set::default();
-    let (one, other) = match *pair {
+    let (first_set, second_set) = match *pair {
         Pair::Both(one, other) => {
             let kind = |set: &Set| if set.map { "map" } else { "set" };
-            found.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
+            diff.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
             let holds = |set: &Set| canonical(&set.holds);
-            found.value(place, "holds", Some(&holds(one)), Some(&holds(other)));
-            found.value(place, "flags", flags(one).as_ref(), flags(other).as_ref());
+            diff.value(place, "holds", Some(&holds(one)), Some(&holds(other)));
+            diff.value(place, "flags", flags(one).as_ref(), flags(other).as_ref());
             let seconds = |set: &Set| set.timeout.map(|timeout| format!("{timeout}s"));
             let (a, b) = (seconds(one), seconds(other));
-            found.value(place, "timeout", a.as_ref(), b.as_ref());
-            found.value(place, "size", size(one).as_ref(), size(other).as_ref());
-            found.value(
+            diff.value(place, "timeout", a.as_ref(), b.as_ref());
+            diff.value(place, "size", size(one).as_ref(), size(other).as_ref());
+            diff.value(
                 place,
                 "comment",
                 one.comment.as_ref(),
                 other.comment.as_ref(),
             );
             let properties = |set: &Set| {
-                let mut all = set.properties.clone();
-                all.sort_unstable();
-                (!all.is_empty()).then(|| all.join("; "))
+                let mut properties_of_set = set.properties.clone();
+                properties_of_set.sort_unstable();
+                (!properties_of_set.is_empty()).then(|| properties_of_set.join("; "))
             };
             let (a, b) = (properties(one), properties(other));
-            found.value(place, "properties", a.as_ref(), b.as_ref());
+            diff.value(place, "properties", a.as_ref(), b.as_ref());
             (one, other)
         }
         Pair::One(only, set) => {
             let line = set.line;
-            found.add(
+            diff.add(
                 place,
-                Change::Whole { only, line },
-                owner_of_set(place, set),
+                DumpChange::Whole { only, line },
+                set_owner(place, set),
             );
             match only {
                 Side::First => (set, &empty),
@@ -189,31 +209,31 @@ fn set(found: &mut Found, place: &Place, pair: &Pair<'_, Set>) {
             }
         }
     };
-    if one.elements == other.elements {
+    if first_set.elements == second_set.elements {
         return;
     }
-    let entries = |set: &Set| -> Vec<Item> {
-        let items = set.elements.iter().map(|element| Item {
-            key: meaning(element),
-            written: element.to_string(),
+    let entries = |set: &Set| -> Vec<ListItem> {
+        let items = set.elements.iter().map(|element| ListItem {
+            key: canonical_element(element),
+            source_text: element.to_string(),
             line: element.line,
         });
-        let mut items: Vec<Item> = items.collect();
+        let mut items: Vec<ListItem> = items.collect();
         items.sort_by(|a, b| a.key.cmp(&b.key));
         items
     };
-    for change in lists::compare(&entries(one), &entries(other)) {
+    for change in lists::compare(&entries(first_set), &entries(second_set)) {
         let owner = match &change {
-            Change::Item { item, .. } => owner_of_element(item),
+            DumpChange::Item { item, .. } => element_owner(item),
             _ => None,
         };
-        let owner = owner.or_else(|| owner_of_set(place, one));
-        found.add(place, change, owner);
+        let owner = owner.or_else(|| set_owner(place, first_set));
+        diff.add(place, change, owner);
     }
 }
 
 /// Returns the canonical text of an entry, including its comment.
-fn meaning(element: &Element) -> String {
+fn canonical_element(element: &Element) -> String {
     let comment = element.comment.as_deref().unwrap_or_default();
     let value = element.value.as_deref().map(canonical).unwrap_or_default();
     format!("{} : {value} \"{comment}\"", canonical(&element.key))
@@ -230,12 +250,18 @@ fn size(set: &Set) -> Option<u64> {
     set.size.or(dynamic.then_some(DYNAMIC_SIZE))
 }
 
-fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option<&Owner>) {
+fn compare_chain(
+    diff: &mut NftDiff,
+    place: &DumpLocation,
+    pair: &Pair<'_, Chain>,
+    owner: Option<&Owner>,
+) {
     let empty = Chain::default();
-    let before = found.0.len();
-    let (one, other) = match *pair {
+    let before = diff.0.len();
+    let (first_chain, second_chain) = match *pair {
         Pair::Both(one, other) => {
-            let of = |chain: &Chain, what: fn(&Hook) -> String| chain.hook.as_ref().map(what);
+            let hook_property =
+                |chain: &Chain, render: fn(&Hook) -> String| chain.hook.as_ref().map(render);
             let hook: fn(&Hook) -> String = |hook| {
                 let Hook {
                     kind,
@@ -244,15 +270,15 @@ fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option
                     priority,
                     ..
                 } = hook;
-                let all = format!("{kind} {hook} {device}");
-                format!("{} priority {priority}", all.trim_end())
+                let hook_text = format!("{kind} {hook} {device}");
+                format!("{} priority {priority}", hook_text.trim_end())
             };
             let policy: fn(&Hook) -> String = |hook| hook.policy.clone();
-            for (what, of_hook) in [("hook", hook), ("policy", policy)] {
-                let (a, b) = (of(one, of_hook), of(other, of_hook));
-                found.value(place, what, a.as_ref(), b.as_ref());
+            for (property, of_hook) in [("hook", hook), ("policy", policy)] {
+                let (a, b) = (hook_property(one, of_hook), hook_property(other, of_hook));
+                diff.value(place, property, a.as_ref(), b.as_ref());
             }
-            found.value(
+            diff.value(
                 place,
                 "comment",
                 one.comment.as_ref(),
@@ -262,7 +288,7 @@ fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option
         }
         Pair::One(only, chain) => {
             let line = chain.line;
-            found.add(place, Change::Whole { only, line }, None);
+            diff.add(place, DumpChange::Whole { only, line }, None);
             match only {
                 Side::First => (chain, &empty),
                 Side::Second => (&empty, chain),
@@ -271,40 +297,40 @@ fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option
     };
     let written =
         |chain: &Chain| -> Vec<String> { chain.rules.iter().map(ToString::to_string).collect() };
-    let (a, b) = (written(one), written(other));
+    let (a, b) = (written(first_chain), written(second_chain));
     if a != b {
-        let items = |chain: &Chain, written: Vec<String>| -> Vec<Item> {
+        let items = |chain: &Chain, written: Vec<String>| -> Vec<ListItem> {
             let rules = chain.rules.iter().zip(written);
             rules
-                .map(|(rule, written)| Item {
+                .map(|(rule, written)| ListItem {
                     key: format!(
                         "{} \"{}\"",
                         canonical(&rule.text),
                         rule.comment.as_deref().unwrap_or_default()
                     ),
-                    written,
+                    source_text: written,
                     line: rule.line,
                 })
                 .collect()
         };
-        for change in lists::compare(&items(one, a), &items(other, b)) {
-            found.add(place, change, None);
+        for change in lists::compare(&items(first_chain, a), &items(second_chain, b)) {
+            diff.add(place, change, None);
         }
     }
-    for difference in &mut found.0[before..] {
+    for difference in &mut diff.0[before..] {
         difference.owner = owner.cloned();
     }
 }
 
 /// Returns the owner of a chain by its name: a service or, in kube-proxy's table, kube-proxy.
-fn owner_of(table: &str, chain: &str) -> Option<Owner> {
-    let own = table.ends_with(" kube-proxy");
-    let component = own.then(|| Owner::Component("kube-proxy".to_owned()));
-    service_of(chain).or(component)
+fn chain_owner(table: &str, chain: &str) -> Option<Owner> {
+    let is_kube_proxys = table.ends_with(" kube-proxy");
+    let component = is_kube_proxys.then(|| Owner::Component("kube-proxy".to_owned()));
+    service_in_name(chain).or(component)
 }
 
 /// Returns the service port in a name such as `service-HASH-default/web/tcp/http`.
-fn service_of(name: &str) -> Option<Owner> {
+fn service_in_name(name: &str) -> Option<Owner> {
     let (_, rest) = name.split_once('-')?;
     let (_, rest) = rest.split_once('-')?;
     let rest = rest.split_once("__").map_or(rest, |(service, _)| service);
@@ -319,7 +345,7 @@ fn service_of(name: &str) -> Option<Owner> {
 }
 
 /// Returns the owner of an entry, according to its comment or to its target chain.
-fn owner_of_element(written: &str) -> Option<Owner> {
+fn element_owner(written: &str) -> Option<Owner> {
     if let Some((_, rest)) = written.split_once(" comment \"")
         && let Some((name, _)) = rest.split_once('"')
         && name.contains('/')
@@ -327,12 +353,12 @@ fn owner_of_element(written: &str) -> Option<Owner> {
         return Some(Owner::Service(name.to_owned()));
     }
     let (_, chain) = written.split_once(" : goto ")?;
-    service_of(chain)
+    service_in_name(chain)
 }
 
-fn owner_of_set(place: &Place, set: &Set) -> Option<Owner> {
+fn set_owner(place: &DumpLocation, set: &Set) -> Option<Owner> {
     match place {
-        Place::NftSet { table, .. } => owner_of(table, &set.name),
+        DumpLocation::NftSet { table, .. } => chain_owner(table, &set.name),
         _ => None,
     }
 }
@@ -343,7 +369,7 @@ mod tests {
     use svclab_ruleset::nft::parse;
 
     #[test]
-    fn what_is_read_can_be_written_and_read_again() {
+    fn nft_ruleset_round_trip_has_no_differences() {
         let text = "# Warning: managed by iptables-nft\ntable inet t { # handle 5\n\tcomment \"a\"\n\tflags dormant\n\
             \tset s {\n\t\ttypeof ip saddr\n\t\tpolicy memory\n\t\tflags dynamic,timeout\n\t\ttimeout 1m\n\
             \t\telements = { 10.0.0.1 timeout 1h expires 59m, 10.0.0.2 comment \"b, c\" }\n\t}\n\n\
@@ -367,7 +393,7 @@ mod tests {
         );
     }
 
-    fn told(first: &str, second: &str) -> Vec<String> {
+    fn describe_differences(first: &str, second: &str) -> Vec<String> {
         let wrap = |body: &str| parse(&format!("table ip kube-proxy {{\n{body}\n}}\n")).unwrap();
         let differences = compare(&wrap(first), &wrap(second));
         differences
@@ -380,19 +406,19 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_for_rules_only() {
+    fn compare_nft_only_rule_order_matters() {
         let first = "set a {\ntype ipv4_addr\nelements = { 10.0.0.1, 10.0.0.2 }\n}\n\
             chain one {\nreturn\n}\nchain two {\nip saddr 10.0.0.1 drop\naccept\n}";
         let second = "chain two {\naccept\nip saddr 10.0.0.1 drop\n}\nchain one {\nreturn\n}\n\
             set a {\ntype ipv4_addr\nelements = { 10.0.0.2,\n10.0.0.1 }\n}";
         assert_eq!(
-            told(first, second),
+            describe_differences(first, second),
             ["nft ip kube-proxy two: ~ ip saddr 10.0.0.1 drop (kube-proxy)"]
         );
     }
 
     #[test]
-    fn what_differs_is_told_with_whose_it_is() {
+    fn compare_nft_differences_have_owners() {
         let first = "map m {\ntype inet_service : verdict\nelements = { 80 comment \"ns/web:p\" : drop }\n}\n\
             set s {\ntype ipv4_addr\nflags dynamic\n}\n\
             chain service-ABCDEFGH-ns/web/tcp/p {\ndrop\n}\n\
@@ -401,6 +427,6 @@ mod tests {
             set s {\ntype ipv4_addr\nflags dynamic\nsize 65535\ntimeout 3h\n}\n\
             chain nat {\ntype nat hook output priority -99; policy accept;\n}\n\
             chain endpoint-ABCDEFGH-ns/web/tcp/__10.0.0.1/80 {\ndrop\n}";
-        insta::assert_snapshot!(told(first, second).join("\n"));
+        insta::assert_snapshot!(describe_differences(first, second).join("\n"));
     }
 }

@@ -4,66 +4,66 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::super::difference::{Change, Place, Side};
-use super::super::lists::{self, Item};
-use super::{Comparison, names, value};
+use super::super::difference::{DumpChange, DumpLocation, Side};
+use super::super::lists::{self, ListItem};
+use super::{Comparison, union_of_names, value_change};
 use svclab_ruleset::ipvs::Forwarding;
-use svclab_ruleset::ipvs::saved::{RealServer, Servers, VirtualServer};
+use svclab_ruleset::ipvs::saved::{SavedRealServer, SavedVirtualServer, Servers};
 
-pub(super) fn compare(to: &mut Comparison<'_>, first: &Servers, second: &Servers) {
-    for takes in names(first.keys(), second.keys()) {
-        let changes = match (first.get(takes), second.get(takes)) {
-            (Some(a), Some(b)) => both(a, b),
-            (Some(server), None) => whole(server, Side::First),
-            (None, Some(server)) => whole(server, Side::Second),
+pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Servers, second: &Servers) {
+    for key in union_of_names(first.keys(), second.keys()) {
+        let changes = match (first.get(key), second.get(key)) {
+            (Some(a), Some(b)) => server_changes(a, b),
+            (Some(server), None) => whole_server_changes(server, Side::First),
+            (None, Some(server)) => whole_server_changes(server, Side::Second),
             (None, None) => continue,
         };
         for change in changes {
-            let owner = to.owners().of_server(takes);
-            let server = takes.to_string();
-            to.differ(Place::Server { server }, change, owner);
+            let owner = comparison.owners().server_owner(key);
+            let server = key.to_string();
+            comparison.add_difference(DumpLocation::Server { server }, change, owner);
         }
     }
 }
 
-fn whole(server: &VirtualServer, only: Side) -> Vec<Change> {
+fn whole_server_changes(server: &SavedVirtualServer, only: Side) -> Vec<DumpChange> {
     let line = server.line;
-    let servers = server.servers.iter().map(|(to, server)| Change::Item {
+    let servers = server.servers.iter().map(|(to, server)| DumpChange::Item {
         only,
-        item: written(*to, server),
+        item: render_server(*to, server),
         line: server.line,
     });
-    std::iter::once(Change::Whole { only, line })
+    std::iter::once(DumpChange::Whole { only, line })
         .chain(servers)
         .collect()
 }
 
-fn both(first: &VirtualServer, second: &VirtualServer) -> Vec<Change> {
-    let persistence = |server: &VirtualServer| server.persistence.map(|p| p.to_string());
-    let one_packet = |server: &VirtualServer| if server.one_packet { "yes" } else { "no" };
-    let mut changes: Vec<Change> = [
-        value("scheduler", Some(&first.scheduler), Some(&second.scheduler)),
-        value(
+fn server_changes(first: &SavedVirtualServer, second: &SavedVirtualServer) -> Vec<DumpChange> {
+    let persistence = |server: &SavedVirtualServer| server.persistence.map(|p| p.to_string());
+    let one_packet = |server: &SavedVirtualServer| if server.one_packet { "yes" } else { "no" };
+    let mut changes: Vec<DumpChange> = [
+        value_change("scheduler", Some(&first.scheduler), Some(&second.scheduler)),
+        value_change(
             "scheduler flags",
             flags(first).as_deref(),
             flags(second).as_deref(),
         ),
-        value(
+        value_change(
             "persistence",
             persistence(first).as_deref(),
             persistence(second).as_deref(),
         ),
-        value(
+        value_change(
             "netmask",
             first.netmask.as_deref(),
             second.netmask.as_deref(),
         ),
-        value(
+        value_change(
             "persistence engine",
             first.engine.as_deref(),
             second.engine.as_deref(),
         ),
-        value(
+        value_change(
             "one packet",
             Some(one_packet(first)),
             Some(one_packet(second)),
@@ -72,21 +72,21 @@ fn both(first: &VirtualServer, second: &VirtualServer) -> Vec<Change> {
     .into_iter()
     .flatten()
     .collect();
-    changes.extend(lists::compare(&items(first), &items(second)));
+    changes.extend(lists::compare(&server_items(first), &server_items(second)));
     changes
 }
 
 /// Returns the flags of a scheduler, sorted, because `ipvsadm` prints them in its own order.
-fn flags(server: &VirtualServer) -> Option<String> {
+fn flags(server: &SavedVirtualServer) -> Option<String> {
     let mut flags: Vec<&str> = server.flags.as_deref()?.split(',').collect();
     flags.sort_unstable();
     Some(flags.join(","))
 }
 
-fn items(server: &VirtualServer) -> Vec<Item> {
+fn server_items(server: &SavedVirtualServer) -> Vec<ListItem> {
     let servers = server.servers.iter();
-    let mut items: Vec<Item> = servers
-        .map(|(to, server)| Item::plain(written(*to, server), server.line))
+    let mut items: Vec<ListItem> = servers
+        .map(|(to, server)| ListItem::from_text(render_server(*to, server), server.line))
         .collect();
     items.sort_by(|a, b| a.key.cmp(&b.key));
     items
@@ -94,7 +94,7 @@ fn items(server: &VirtualServer) -> Vec<Item> {
 
 /// Renders a real server as `ipvsadm` does. A tunnel without a kind is ipip: ipvsadm before 1.30
 /// supported no other kind.
-fn written(to: SocketAddr, server: &RealServer) -> String {
+fn render_server(to: SocketAddr, server: &SavedRealServer) -> String {
     let forwarding = match server.forwarding {
         Forwarding::Masquerade => "-m",
         Forwarding::Route => "-g",

@@ -1,76 +1,82 @@
 //! Compares ipsets without regard to the order of entries.
 
-use super::super::difference::{Change, Place, Side};
-use super::super::lists::{self, Item};
-use super::{Comparison, names, value};
-use svclab_ruleset::ipset::saved::{Entry, Set, Sets};
+use super::super::difference::{DumpChange, DumpLocation, Side};
+use super::super::lists::{self, ListItem};
+use super::{Comparison, union_of_names, value_change};
+use svclab_ruleset::ipset::saved::{EntryOptions, SavedSet, Sets};
 
 /// Options that the kernel or the program chooses when a set is created.
-const PICKED: [&str; 3] = ["hashsize", "bucketsize", "initval"];
+const GENERATED_OPTIONS: [&str; 3] = ["hashsize", "bucketsize", "initval"];
 
 /// Options of an entry that change by themselves.
-const COUNTED: [&str; 3] = ["packets", "bytes", "timeout"];
+const VOLATILE_OPTIONS: [&str; 3] = ["packets", "bytes", "timeout"];
 
-pub(super) fn compare(to: &mut Comparison<'_>, first: &Sets, second: &Sets) {
-    for name in names(first.keys(), second.keys()) {
+pub(super) fn compare(comparison: &mut Comparison<'_>, first: &Sets, second: &Sets) {
+    for name in union_of_names(first.keys(), second.keys()) {
         let changes = match (first.get(name), second.get(name)) {
-            (Some(a), Some(b)) => both(a, b),
-            (Some(set), None) => whole(set, Side::First),
-            (None, Some(set)) => whole(set, Side::Second),
+            (Some(a), Some(b)) => set_changes(a, b),
+            (Some(set), None) => whole_set_changes(set, Side::First),
+            (None, Some(set)) => whole_set_changes(set, Side::Second),
             (None, None) => continue,
         };
         for change in changes {
             let entry = match &change {
-                Change::Item { item, .. } | Change::Moved { item, .. } => Some(item.as_str()),
+                DumpChange::Item { item, .. } | DumpChange::Moved { item, .. } => {
+                    Some(item.as_str())
+                }
                 _ => None,
             };
-            let owner = to.owners().of_set(name, entry);
-            let place = Place::Set { name: name.clone() };
-            to.differ(place, change, owner);
+            let owner = comparison.owners().set_owner(name, entry);
+            let place = DumpLocation::Set { name: name.clone() };
+            comparison.add_difference(place, change, owner);
         }
     }
 }
 
-fn whole(set: &Set, only: Side) -> Vec<Change> {
+fn whole_set_changes(set: &SavedSet, only: Side) -> Vec<DumpChange> {
     let line = set.line;
-    let entries = set.entries.iter().map(|(entry, carried)| Change::Item {
+    let entries = set.entries.iter().map(|(entry, details)| DumpChange::Item {
         only,
-        item: written(entry, carried),
-        line: carried.line,
+        item: render_entry(entry, details),
+        line: details.line,
     });
-    std::iter::once(Change::Whole { only, line })
+    std::iter::once(DumpChange::Whole { only, line })
         .chain(entries)
         .collect()
 }
 
-fn both(first: &Set, second: &Set) -> Vec<Change> {
+fn set_changes(first: &SavedSet, second: &SavedSet) -> Vec<DumpChange> {
     let mut changes = Vec::new();
-    changes.extend(value("type", Some(&first.kind), Some(&second.kind)));
-    let options = |set: &Set| -> Vec<String> {
+    changes.extend(value_change("type", Some(&first.kind), Some(&second.kind)));
+    let options = |set: &SavedSet| -> Vec<String> {
         let names = set.options.0.iter().map(|option| option.name.to_string());
         names
-            .filter(|name| !PICKED.contains(&name.as_str()))
+            .filter(|name| !GENERATED_OPTIONS.contains(&name.as_str()))
             .collect()
     };
-    let (one, other) = (options(first), options(second));
-    for name in names(one.iter(), other.iter()) {
-        let said = |set: &Set| {
+    let (first_names, second_names) = (options(first), options(second));
+    for name in union_of_names(first_names.iter(), second_names.iter()) {
+        let option_value = |set: &SavedSet| {
             let flag = || set.options.has(name).then(|| "yes".to_owned());
-            let said = set.options.get(name).map(str::to_owned);
-            said.or_else(flag).or_else(|| default(set, name))
+            let value = set.options.get(name).map(str::to_owned);
+            value.or_else(flag).or_else(|| default_option(set, name))
         };
-        changes.extend(value(name, said(first).as_deref(), said(second).as_deref()));
+        changes.extend(value_change(
+            name,
+            option_value(first).as_deref(),
+            option_value(second).as_deref(),
+        ));
     }
     let ordered = first.kind.starts_with("list:");
     changes.extend(lists::compare(
-        &items(first, ordered),
-        &items(second, ordered),
+        &entry_items(first, ordered),
+        &entry_items(second, ordered),
     ));
     changes
 }
 
 /// Returns the value that `ipset` prints for an option that was not given (ipset 7.17).
-fn default(set: &Set, name: &str) -> Option<String> {
+fn default_option(set: &SavedSet, name: &str) -> Option<String> {
     let hash = set.kind.starts_with("hash:");
     let value = match name {
         "family" => "inet",
@@ -80,20 +86,23 @@ fn default(set: &Set, name: &str) -> Option<String> {
     hash.then(|| value.to_owned())
 }
 
-fn items(set: &Set, ordered: bool) -> Vec<Item> {
-    let mut items: Vec<Item> = set
+fn entry_items(set: &SavedSet, ordered: bool) -> Vec<ListItem> {
+    let mut items: Vec<ListItem> = set
         .entries
         .iter()
-        .map(|(entry, carried)| {
-            let times_out = if carried.options.has("timeout") {
+        .map(|(entry, details)| {
+            let times_out = if details.options.has("timeout") {
                 " timeout"
             } else {
                 ""
             };
-            Item {
-                key: format!("{entry} {}{times_out}", carried.options.canonical(&COUNTED)),
-                written: written(entry, carried),
-                line: carried.line,
+            ListItem {
+                key: format!(
+                    "{entry} {}{times_out}",
+                    details.options.canonical(&VOLATILE_OPTIONS)
+                ),
+                source_text: render_entry(entry, details),
+                line: details.line,
             }
         })
         .collect();
@@ -103,8 +112,8 @@ fn items(set: &Set, ordered: bool) -> Vec<Item> {
     items
 }
 
-fn written(entry: &str, carried: &Entry) -> String {
-    format!("{entry} {}", carried.options.canonical(&COUNTED))
+fn render_entry(entry: &str, details: &EntryOptions) -> String {
+    format!("{entry} {}", details.options.canonical(&VOLATILE_OPTIONS))
         .trim_end()
         .to_owned()
 }

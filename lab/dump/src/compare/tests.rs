@@ -6,19 +6,19 @@ use super::compare;
 /// Returns the number of differences between two files with the same name.
 fn differences(name: &str, first: &str, second: &str) -> usize {
     let read = |text: &str| {
-        let read = NodeDump::read(vec![File {
+        let read = NodeDump::parse(vec![File {
             name: name.to_owned(),
-            format: super::Format::of_name(name),
+            format: super::Format::from_file_name(name),
             text: text.to_owned(),
         }]);
-        assert!(read.is_whole(), "{text}: {:?}", read.diagnostics);
+        assert!(read.has_no_errors(), "{text}: {:?}", read.diagnostics);
         read.dump
     };
     compare(&read(first), &read(second)).len()
 }
 
 #[test]
-fn noise_is_no_difference() {
+fn compare_insignificant_changes_are_ignored() {
     for (name, first, second) in [
         (
             "ip-route",
@@ -61,11 +61,11 @@ fn noise_is_no_difference() {
 }
 
 #[test]
-fn what_ways_mean_is_a_difference() {
-    let address = |what: &str| format!("2: eth0: <UP> mtu 1500\n{what}");
+fn compare_routes_and_links_reports_differences() {
+    let address = |suffix: &str| format!("2: eth0: <UP> mtu 1500\n{suffix}");
     let two =
         address("    inet 10.0.0.1/24 scope global eth0\n    inet 10.1.0.1/24 scope global eth0\n");
-    differ(&[
+    assert_differences(&[
         (
             "ip-route",
             "default via 10.0.0.1 dev eth0",
@@ -138,10 +138,10 @@ fn what_ways_mean_is_a_difference() {
 }
 
 #[test]
-fn what_sets_and_servers_mean_is_a_difference() {
-    let server = |what: &str| format!("-A -t 10.0.0.1:80 -s rr{what}\n");
-    let set = |what: &str| format!("create A hash:net family inet timeout 0 comment\n{what}");
-    differ(&[
+fn compare_sets_and_servers_reports_differences() {
+    let server = |suffix: &str| format!("-A -t 10.0.0.1:80 -s rr{suffix}\n");
+    let set = |entries: &str| format!("create A hash:net family inet timeout 0 comment\n{entries}");
+    assert_differences(&[
         (
             "ipset-save",
             &set("add A 10.0.0.0/8"),
@@ -204,7 +204,7 @@ fn what_sets_and_servers_mean_is_a_difference() {
 }
 
 /// Asserts the number of differences between two texts, in either order.
-fn differ(cases: &[(&str, &str, &str, usize)]) {
+fn assert_differences(cases: &[(&str, &str, &str, usize)]) {
     for (name, first, second, count) in cases {
         assert_eq!(
             differences(name, first, second),

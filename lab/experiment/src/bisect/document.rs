@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::narrow::Like;
+use super::narrow::TrialClass;
 use super::pair::Difference;
-use super::symptom::Level;
-use crate::verify::Times;
+use super::symptom::OutcomeDetail;
+use crate::verify::OutcomeCount;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/bisection/v1";
@@ -23,11 +23,11 @@ pub struct Bisection {
     pub bad: String,
     /// Case and node that the dumps replace; absent if the sides are cases.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub over: Option<Over>,
+    pub over: Option<BaseCase>,
     /// Kernel release.
     pub kernel: String,
     /// Probe result that separates good from bad.
-    pub symptom: Shown,
+    pub symptom: SymptomReport,
     /// Number of differences. Differences that depend on each other count as one.
     pub differences: usize,
     /// Minimal set of differences that turns good into bad. Each entry is one difference with all
@@ -39,7 +39,7 @@ pub struct Bisection {
     /// Lab fields and objects that each cause part of the found differences alone. Absent if the
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub said_by: Vec<SaidBy>,
+    pub said_by: Vec<DeclaredBy>,
     /// All trials in the order in which they ended, including those of both sides and the
     /// verification.
     pub trials: Vec<Trial>,
@@ -52,17 +52,17 @@ pub struct Bisection {
 /// Lab or object with fields that differ between good and bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SaidBy {
+pub struct DeclaredBy {
     /// `Lab`, or an object: `Service/default/web`.
     pub document: String,
     /// Fields that differ.
-    pub fields: Vec<SaidField>,
+    pub fields: Vec<DeclaredField>,
 }
 
 /// Field that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SaidField {
+pub struct DeclaredField {
     /// Path of the field: `spec.externalTrafficPolicy`; empty for a whole object.
     pub path: String,
     /// Value in good; absent if good lacks the field.
@@ -76,7 +76,7 @@ pub struct SaidField {
 /// Node of a case that the dumps replace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Over {
+pub struct BaseCase {
     /// Case name: `LAB/CASE`.
     pub case: String,
     /// Node name.
@@ -86,7 +86,7 @@ pub struct Over {
 /// Probe result that separates good from bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub struct SymptomReport {
     /// Probe name.
     pub probe: String,
     /// Name of the source.
@@ -94,11 +94,11 @@ pub struct Shown {
     /// Target address, with port if the protocol has ports.
     pub to: String,
     /// Part of the outcome that separates good from bad.
-    pub by: Level,
+    pub by: OutcomeDetail,
     /// Outcomes in good.
-    pub good: Vec<Times>,
+    pub good: Vec<OutcomeCount>,
     /// Outcomes in bad.
-    pub bad: Vec<Times>,
+    pub bad: Vec<OutcomeCount>,
     /// Names of other probes whose outcomes differ between good and bad.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
@@ -113,11 +113,11 @@ pub struct Trial {
     /// Number of differences that were as in bad.
     pub as_bad: usize,
     /// Origin of the trial's lab.
-    pub reached: Reached,
+    pub reached: LabOrigin,
     /// Outcomes of the probe.
-    pub seen: Vec<Times>,
+    pub seen: Vec<OutcomeCount>,
     /// Side that the outcomes match.
-    pub like: Like,
+    pub like: TrialClass,
     /// Error with which the kernel refused the lab; absent if the lab was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -138,7 +138,7 @@ pub enum Purpose {
 /// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Reached {
+pub enum LabOrigin {
     /// The lab was built.
     Built,
     /// The running lab was changed.

@@ -12,12 +12,12 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 pub struct Slot<T> {
     /// The item of the good list if both have it.
     pub item: T,
-    pub from: From,
+    pub from: SlotOrigin,
 }
 
 /// Lists that have an item, and the difference that decides whether it is included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum SlotOrigin {
     /// Both lists: always included.
     Both,
     /// Only the good list: included unless this difference is selected.
@@ -36,9 +36,9 @@ pub struct Merged<T> {
     pub differences: Vec<(Option<usize>, Option<usize>)>,
 }
 
-impl From {
+impl SlotOrigin {
     /// Whether the item is included if `with` selects the differences.
-    pub fn is_there(self, with: impl Fn(usize) -> bool) -> bool {
+    pub fn is_included(self, with: impl Fn(usize) -> bool) -> bool {
         match self {
             Self::Both => true,
             Self::Good(difference) => !with(difference),
@@ -59,7 +59,7 @@ impl From {
 ///
 /// Items with equal meaning are common to both lists. Of the others, two items with equal name form
 /// one difference, whether the item moved or changed. Differences are numbered from `first`.
-pub fn ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
+pub fn merge_ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     good: &[T],
     bad: &[T],
     meaning: impl Fn(&T) -> M,
@@ -68,35 +68,36 @@ pub fn ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
 ) -> Merged<T> {
     // Comparing numbers is faster than comparing meanings.
     let mut numbers: HashMap<M, usize> = HashMap::new();
-    let mut number = |all: &[T]| -> Vec<usize> {
-        all.iter()
+    let mut number = |items: &[T]| -> Vec<usize> {
+        items
+            .iter()
             .map(|item| {
                 let next = numbers.len();
                 *numbers.entry(meaning(item)).or_insert(next)
             })
             .collect()
     };
-    let (one, other) = (number(good), number(bad));
+    let (good_numbers, bad_numbers) = (number(good), number(bad));
     let mut parts = Vec::new();
-    let (mut at, mut there) = (0, 0);
-    for step in capture_diff_slices(Algorithm::Myers, &one, &other) {
-        let (goes, comes) = (step.old_range().len(), step.new_range().len());
+    let (mut good_index, mut bad_index) = (0, 0);
+    for step in capture_diff_slices(Algorithm::Myers, &good_numbers, &bad_numbers) {
+        let (removed, added) = (step.old_range().len(), step.new_range().len());
         let same = matches!(step, DiffOp::Equal { .. });
-        for place in at..at + goes {
-            parts.push((Some(place), same.then(|| there + place - at)));
+        for place in good_index..good_index + removed {
+            parts.push((Some(place), same.then(|| bad_index + place - good_index)));
         }
         if !same {
-            parts.extend((there..there + comes).map(|place| (None, Some(place))));
+            parts.extend((bad_index..bad_index + added).map(|place| (None, Some(place))));
         }
-        at += goes;
-        there += comes;
+        good_index += removed;
+        bad_index += added;
     }
     merge(good, bad, parts, name, first)
 }
 
 /// Merges lists whose order does not matter and whose items have unique names. Two items with equal
 /// name and different meaning form one difference.
-pub fn keyed<T: Clone, M: Eq + Hash, N: Eq + Hash>(
+pub fn merge_keyed<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     good: &[T],
     bad: &[T],
     meaning: impl Fn(&T) -> M,
@@ -106,28 +107,28 @@ pub fn keyed<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     let places: HashMap<N, usize> = bad
         .iter()
         .enumerate()
-        .map(|(at, item)| (name(item), at))
+        .map(|(index, item)| (name(item), index))
         .collect();
     let mut taken = vec![false; bad.len()];
     let mut parts = Vec::new();
-    for (at, item) in good.iter().enumerate() {
-        let other = places
+    for (good_index, item) in good.iter().enumerate() {
+        let bad_match = places
             .get(&name(item))
             .copied()
-            .filter(|there| !taken[*there]);
-        let Some(there) = other else {
-            parts.push((Some(at), None));
+            .filter(|index| !taken[*index]);
+        let Some(bad_index) = bad_match else {
+            parts.push((Some(good_index), None));
             continue;
         };
-        taken[there] = true;
-        if meaning(item) == meaning(&bad[there]) {
-            parts.push((Some(at), Some(there)));
+        taken[bad_index] = true;
+        if meaning(item) == meaning(&bad[bad_index]) {
+            parts.push((Some(good_index), Some(bad_index)));
         } else {
-            parts.extend([(Some(at), None), (None, Some(there))]);
+            parts.extend([(Some(good_index), None), (None, Some(bad_index))]);
         }
     }
     let left = taken.iter().enumerate().filter(|(_, taken)| !**taken);
-    parts.extend(left.map(|(there, _)| (None, Some(there))));
+    parts.extend(left.map(|(index, _)| (None, Some(index))));
     merge(good, bad, parts, name, first)
 }
 
@@ -140,43 +141,46 @@ fn merge<T: Clone, N: Eq + Hash>(
     name: impl Fn(&T) -> N,
     first: usize,
 ) -> Merged<T> {
-    let mut goes: HashMap<N, Vec<usize>> = HashMap::new();
-    for (at, there) in parts.iter().rev() {
-        if let (Some(at), None) = (at, there) {
-            goes.entry(name(&good[*at])).or_default().push(*at);
+    let mut removed: HashMap<N, Vec<usize>> = HashMap::new();
+    for (good_index, bad_index) in parts.iter().rev() {
+        if let (Some(good_index), None) = (good_index, bad_index) {
+            removed
+                .entry(name(&good[*good_index]))
+                .or_default()
+                .push(*good_index);
         }
     }
     let mut differences = Vec::new();
-    let mut of_good: HashMap<usize, usize> = HashMap::new();
-    let mut of_bad: HashMap<usize, usize> = HashMap::new();
-    for (at, there) in &parts {
+    let mut good_differences: HashMap<usize, usize> = HashMap::new();
+    let mut bad_differences: HashMap<usize, usize> = HashMap::new();
+    for (good_index, bad_index) in &parts {
         let difference = first + differences.len();
-        match (at, there) {
-            (None, Some(there)) => {
-                let partner = goes.get_mut(&name(&bad[*there])).and_then(Vec::pop);
-                let known = partner.and_then(|partner| of_good.get(&partner).copied());
+        match (good_index, bad_index) {
+            (None, Some(bad_index)) => {
+                let partner = removed.get_mut(&name(&bad[*bad_index])).and_then(Vec::pop);
+                let known = partner.and_then(|partner| good_differences.get(&partner).copied());
                 if let Some(known) = known {
                     // The removed item comes first, and already has the difference.
-                    of_bad.insert(*there, known);
-                    differences[known - first] = (partner, Some(*there));
+                    bad_differences.insert(*bad_index, known);
+                    differences[known - first] = (partner, Some(*bad_index));
                 } else {
-                    of_bad.insert(*there, difference);
-                    of_good.extend(partner.map(|partner| (partner, difference)));
-                    differences.push((partner, Some(*there)));
+                    bad_differences.insert(*bad_index, difference);
+                    good_differences.extend(partner.map(|partner| (partner, difference)));
+                    differences.push((partner, Some(*bad_index)));
                 }
             }
-            (Some(at), None) if !of_good.contains_key(at) => {
-                of_good.insert(*at, difference);
-                differences.push((Some(*at), None));
+            (Some(good_index), None) if !good_differences.contains_key(good_index) => {
+                good_differences.insert(*good_index, difference);
+                differences.push((Some(*good_index), None));
             }
             _ => {}
         }
     }
     let slots = parts.into_iter().filter_map(|part| {
         let (item, from) = match part {
-            (Some(at), Some(_)) => (&good[at], From::Both),
-            (Some(at), None) => (&good[at], From::Good(of_good[&at])),
-            (None, Some(there)) => (&bad[there], From::Bad(of_bad[&there])),
+            (Some(at), Some(_)) => (&good[at], SlotOrigin::Both),
+            (Some(at), None) => (&good[at], SlotOrigin::Good(good_differences[&at])),
+            (None, Some(there)) => (&bad[there], SlotOrigin::Bad(bad_differences[&there])),
             (None, None) => return None,
         };
         Some(Slot {
@@ -192,12 +196,12 @@ fn merge<T: Clone, N: Eq + Hash>(
 
 impl<T> Merged<T> {
     /// Returns the items that are included if `with` selects the differences.
-    pub fn with(&self, with: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
-        let there = self
+    pub fn selected(&self, with: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
+        let included = self
             .slots
             .iter()
-            .filter(move |slot| slot.from.is_there(&with));
-        there.map(|slot| &slot.item)
+            .filter(move |slot| slot.from.is_included(&with));
+        included.map(|slot| &slot.item)
     }
 }
 
@@ -215,10 +219,10 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn none_is_good_and_all_is_bad(good in list(), bad in list()) {
-            let merged = ordered(&good, &bad, |item| *item, |item| item.0, 7);
-            let none: Vec<_> = merged.with(|_| false).copied().collect();
-            let all: Vec<_> = merged.with(|_| true).copied().collect();
+        fn merge_ordered_empty_is_good_full_is_bad(good in list(), bad in list()) {
+            let merged = merge_ordered(&good, &bad, |item| *item, |item| item.0, 7);
+            let none: Vec<_> = merged.selected(|_| false).copied().collect();
+            let all: Vec<_> = merged.selected(|_| true).copied().collect();
             prop_assert_eq!(none, good.clone());
             prop_assert_eq!(all, bad.clone());
             let numbers: std::collections::BTreeSet<usize> =
@@ -229,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_a_name_of_its_own_is_there_once(good in list(), bad in list(), chosen in any::<u64>()) {
+        fn merge_keyed_any_selection_has_unique_names(good in list(), bad in list(), chosen in any::<u64>()) {
             let own = |mut all: Vec<(u8, u8)>| {
                 all.sort_unstable();
                 all.dedup_by_key(|item| item.0);
@@ -237,9 +241,9 @@ mod tests {
             };
             let (good, mut bad) = (own(good), own(bad));
             bad.reverse();
-            let merged = keyed(&good, &bad, |item| *item, |item| item.0, 0);
+            let merged = merge_keyed(&good, &bad, |item| *item, |item| item.0, 0);
             let with = |chosen: u64| -> Vec<(u8, u8)> {
-                let mut there: Vec<_> = merged.with(|at| chosen >> at & 1 == 1).copied().collect();
+                let mut there: Vec<_> = merged.selected(|at| chosen >> at & 1 == 1).copied().collect();
                 there.sort_unstable();
                 there
             };
@@ -254,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_one_difference() {
-        let merged = ordered(
+    fn merge_ordered_moved_item_is_one_difference() {
+        let merged = merge_ordered(
             &["a", "b", "c"],
             &["b", "c", "a"],
             |item| *item,

@@ -12,7 +12,7 @@ mod pair;
 mod symptom;
 
 pub use document::{Bisection, SCHEMA};
-pub use narrow::{Chosen, Known, Like, Narrowed, Wanted, narrow};
-pub use over::{OverError, is_whole, over};
+pub use narrow::{Culprits, DifferenceMask, NextTrial, TrialCache, TrialClass, narrow};
+pub use over::{OverlayError, is_whole, overlay_dump};
 pub use pair::{Difference, Kind, Pair, PairError};
-pub use symptom::{Alike, Level, Symptom};
+pub use symptom::{Indistinguishable, OutcomeDetail, Symptom};

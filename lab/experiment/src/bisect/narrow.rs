@@ -27,12 +27,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Selection of differences: `true` at the index of a difference means as in bad.
-pub type Chosen = Vec<bool>;
+pub type DifferenceMask = Vec<bool>;
 
 /// Side that a trial matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Like {
+pub enum TrialClass {
     /// Matches good.
     Good,
     /// Matches bad.
@@ -43,37 +43,37 @@ pub enum Like {
 
 /// Differences that narrowing found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Narrowed {
+pub struct Culprits {
     /// Minimal set of differences that turns good into bad, by index.
     pub breaks: Vec<usize>,
     /// Minimal set of differences that must be as in good for bad to become good, by index.
-    pub cures: Vec<usize>,
+    pub fixes: Vec<usize>,
 }
 
 /// Effect of the wanted set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sought {
+enum Effect {
     /// The set turns good into bad.
     Breaks,
     /// Leaving out the set turns bad into good.
-    Cures,
+    Fixes,
 }
 
 /// Results of earlier trials.
-pub type Known = HashMap<Chosen, Like>;
+pub type TrialCache = HashMap<DifferenceMask, TrialClass>;
 
 /// Trial that is needed before narrowing can continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct NextTrial {
     /// Differences of the trial.
-    pub chosen: Chosen,
+    pub mask: DifferenceMask,
     /// Set that turns good into bad, or `None` if it was not found yet.
     pub breaks: Option<Vec<usize>>,
 }
 
-struct Trials<'k> {
-    all: usize,
-    known: &'k Known,
+struct TrialResults<'k> {
+    count: usize,
+    cache: &'k TrialCache,
 }
 
 /// Finds the decisive ones of `all` differences from the results of trials.
@@ -84,67 +84,67 @@ struct Trials<'k> {
 /// # Errors
 ///
 /// Returns the next trial if the known results are not sufficient.
-pub fn narrow(all: usize, known: &Known) -> Result<Narrowed, Wanted> {
-    let trials = Trials { all, known };
+pub fn narrow(all: usize, cache: &TrialCache) -> Result<Culprits, NextTrial> {
+    let trials = TrialResults { count: all, cache };
     let everything: Vec<usize> = (0..all).collect();
     let breaks = trials
-        .minimal(Sought::Breaks, everything.clone())
-        .map_err(|chosen| Wanted {
-            chosen,
+        .find_minimal(Effect::Breaks, everything.clone())
+        .map_err(|chosen| NextTrial {
+            mask: chosen,
             breaks: None,
         })?;
     // The set that breaks good usually also fixes bad.
-    let cures = trials
-        .shows(Sought::Cures, &breaks)
+    let fixes = trials
+        .has_effect(Effect::Fixes, &breaks)
         .map(|cures| if cures { breaks.clone() } else { everything })
-        .and_then(|pool| trials.minimal(Sought::Cures, pool));
-    match cures {
-        Ok(cures) => Ok(Narrowed { breaks, cures }),
-        Err(chosen) => Err(Wanted {
-            chosen,
+        .and_then(|pool| trials.find_minimal(Effect::Fixes, pool));
+    match fixes {
+        Ok(fixes) => Ok(Culprits { breaks, fixes }),
+        Err(chosen) => Err(NextTrial {
+            mask: chosen,
             breaks: Some(breaks),
         }),
     }
 }
 
-impl Trials<'_> {
+impl TrialResults<'_> {
     /// Whether a set has the effect. The error is the trial that is needed to decide.
-    fn shows(&self, sought: Sought, set: &[usize]) -> Result<bool, Chosen> {
-        let (there, wanted) = match sought {
-            Sought::Breaks => (true, Like::Bad),
-            Sought::Cures => (false, Like::Good),
+    fn has_effect(&self, effect: Effect, set: &[usize]) -> Result<bool, DifferenceMask> {
+        let (included, expected) = match effect {
+            Effect::Breaks => (true, TrialClass::Bad),
+            Effect::Fixes => (false, TrialClass::Good),
         };
-        let mut chosen = vec![!there; self.all];
-        for at in set {
-            chosen[*at] = there;
+        let mut mask = vec![!included; self.count];
+        for index in set {
+            mask[*index] = included;
         }
-        let like = if chosen.iter().all(|there| *there) {
-            Like::Bad
-        } else if !chosen.iter().any(|there| *there) {
-            Like::Good
+        let like = if mask.iter().all(|is_bad| *is_bad) {
+            TrialClass::Bad
+        } else if !mask.iter().any(|is_bad| *is_bad) {
+            TrialClass::Good
         } else {
-            match self.known.get(&chosen) {
-                Some(known) => *known,
-                None => return Err(chosen),
+            match self.cache.get(&mask) {
+                Some(class) => *class,
+                None => return Err(mask),
             }
         };
-        Ok(like == wanted)
+        Ok(like == expected)
     }
 
     /// Finds a minimal subset of `pool` with the effect.
-    fn minimal(&self, sought: Sought, pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
-        let mut found = self.some(sought, pool)?;
+    fn find_minimal(&self, sought: Effect, pool: Vec<usize>) -> Result<Vec<usize>, DifferenceMask> {
+        let mut found = self.find_any(sought, pool)?;
         // If differences counteract each other, one that was found later can make an earlier one
         // unnecessary.
-        let mut at = 0;
-        while found.len() > 1 && at < found.len() {
+        let mut index = 0;
+        while found.len() > 1 && index < found.len() {
             let mut fewer = found.clone();
-            fewer.remove(at);
-            if self.shows(sought, &fewer)? {
-                found = self.some(sought, fewer)?;
-                at = 0;
+            fewer.remove(index);
+            if self.has_effect(sought, &fewer)? {
+                found = self.find_any(sought, fewer)?;
+                index = 0;
             } else {
-                at += 1;
+                index += 1;
             }
         }
         Ok(found)
@@ -152,16 +152,16 @@ impl Trials<'_> {
 
     /// Finds a subset of `pool` with the effect. The subset is minimal if no differences counteract
     /// each other.
-    fn some(&self, sought: Sought, mut pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
+    fn find_any(&self, sought: Effect, mut pool: Vec<usize>) -> Result<Vec<usize>, DifferenceMask> {
         let mut found = Vec::new();
-        while !self.shows(sought, &found)? {
+        while !self.has_effect(sought, &found)? {
             // With `found`, the first `low` of the pool lack the effect, and the first `high` have
             // it.
             let (mut low, mut high) = (0, pool.len());
             while high - low > 1 {
                 let middle = low.midpoint(high);
                 let set = [&found, &pool[..middle]].concat();
-                if self.shows(sought, &set)? {
+                if self.has_effect(sought, &set)? {
                     high = middle;
                 } else {
                     low = middle;
@@ -186,67 +186,78 @@ mod tests {
     use super::*;
 
     /// Returns the result of narrowing and the number of trials, if `like` decides each trial.
-    fn found(all: usize, mut like: impl FnMut(&Chosen) -> Like) -> (Narrowed, usize) {
-        let mut known = Known::new();
+    fn narrow_fully(
+        count: usize,
+        mut like: impl FnMut(&DifferenceMask) -> TrialClass,
+    ) -> (Culprits, usize) {
+        let mut cache = TrialCache::new();
         loop {
-            match narrow(all, &known) {
-                Ok(narrowed) => return (narrowed, known.len()),
-                Err(Wanted { chosen, breaks }) => {
+            match narrow(count, &cache) {
+                Ok(narrowed) => return (narrowed, cache.len()),
+                Err(NextTrial {
+                    mask: chosen,
+                    breaks,
+                }) => {
                     if let Some(breaks) = breaks {
-                        let with: Chosen = (0..all).map(|at| breaks.contains(&at)).collect();
-                        assert_eq!(like(&with), Like::Bad);
+                        let broken: DifferenceMask =
+                            (0..count).map(|index| breaks.contains(&index)).collect();
+                        assert_eq!(like(&broken), TrialClass::Bad);
                     }
                     let like = like(&chosen);
-                    assert_eq!(known.insert(chosen, like), None, "asked again");
+                    assert_eq!(cache.insert(chosen, like), None, "asked again");
                 }
             }
         }
     }
 
-    fn bad_if(bad: bool) -> Like {
-        if bad { Like::Bad } else { Like::Good }
+    fn bad_if(bad: bool) -> TrialClass {
+        if bad {
+            TrialClass::Bad
+        } else {
+            TrialClass::Good
+        }
     }
 
     #[test]
-    fn one_of_many_takes_few_trials() {
-        for all in [1, 2, 3, 7, 1000] {
-            for culprit in [0, all / 3, all / 2, all - 1] {
-                let (narrowed, trials) = found(all, |chosen| bad_if(chosen[culprit]));
+    fn narrow_single_culprit_needs_few_trials() {
+        for count in [1, 2, 3, 7, 1000] {
+            for culprit in [0, count / 3, count / 2, count - 1] {
+                let (narrowed, trials) = narrow_fully(count, |chosen| bad_if(chosen[culprit]));
                 assert_eq!(narrowed.breaks, [culprit]);
-                assert_eq!(narrowed.cures, [culprit]);
-                let log = usize::try_from(all.next_power_of_two().ilog2()).unwrap();
-                assert!(trials <= log + 2, "{trials} trials for one of {all}");
+                assert_eq!(narrowed.fixes, [culprit]);
+                let log = usize::try_from(count.next_power_of_two().ilog2()).unwrap();
+                assert!(trials <= log + 2, "{trials} trials for one of {count}");
             }
         }
     }
 
     #[test]
-    fn two_that_act_together_are_both_found_and_either_cures() {
-        let (narrowed, trials) = found(1000, |chosen| bad_if(chosen[17] && chosen[801]));
+    fn narrow_joint_culprits_both_break_either_fixes() {
+        let (narrowed, trials) = narrow_fully(1000, |chosen| bad_if(chosen[17] && chosen[801]));
         assert_eq!(narrowed.breaks, [17, 801]);
-        assert!(narrowed.cures == [17] || narrowed.cures == [801]);
+        assert!(narrowed.fixes == [17] || narrowed.fixes == [801]);
         assert!(trials <= 30, "{trials}");
     }
 
     #[test]
-    fn two_causes_are_both_to_be_cured() {
-        let (narrowed, _) = found(1000, |chosen| bad_if(chosen[17] || chosen[801]));
+    fn narrow_independent_culprits_must_both_be_fixed() {
+        let (narrowed, _) = narrow_fully(1000, |chosen| bad_if(chosen[17] || chosen[801]));
         assert_eq!(narrowed.breaks, [17]);
-        assert_eq!(narrowed.cures, [17, 801]);
+        assert_eq!(narrowed.fixes, [17, 801]);
     }
 
     #[test]
-    fn what_cannot_be_tried_shows_nothing() {
+    fn narrow_refused_trials_are_ignored() {
         // The kernel refuses labs in which exactly one of the two is missing.
-        let (narrowed, _) = found(64, |chosen| {
+        let (narrowed, _) = narrow_fully(64, |chosen| {
             if chosen[3] == chosen[40] {
                 bad_if(chosen[40])
             } else {
-                Like::Neither
+                TrialClass::Neither
             }
         });
         assert_eq!(narrowed.breaks, [3, 40]);
-        assert_eq!(narrowed.cures, [3, 40]);
+        assert_eq!(narrowed.fixes, [3, 40]);
     }
 
     proptest! {
@@ -254,7 +265,7 @@ mod tests {
 
         /// For any interaction of differences, the result has the effect and is minimal.
         #[test]
-        fn what_is_found_is_minimal(
+        fn narrow_result_is_minimal(
             all in 1_usize..24,
             clauses in prop::collection::vec(
                 (prop::collection::btree_set(0_usize..24, 1..4), prop::collection::btree_set(0_usize..24, 0..3)),
@@ -262,7 +273,7 @@ mod tests {
             ),
         ) {
             // Bad with all of a clause's first set and none of its second, or with all differences.
-            let like = |chosen: &Chosen| {
+            let like = |chosen: &DifferenceMask| {
                 let there = |at: &usize| chosen[at % all];
                 bad_if(
                     chosen.iter().all(|there| *there)
@@ -271,20 +282,20 @@ mod tests {
                         }),
                 )
             };
-            let (narrowed, _) = found(all, like);
-            let with = |set: &[usize]| -> Chosen { (0..all).map(|at| set.contains(&at)).collect() };
-            let but = |set: &[usize]| -> Chosen { (0..all).map(|at| !set.contains(&at)).collect() };
-            prop_assert_eq!(like(&with(&narrowed.breaks)), Like::Bad);
-            prop_assert_eq!(like(&but(&narrowed.cures)), Like::Good);
+            let (narrowed, _) = narrow_fully(all, like);
+            let with = |set: &[usize]| -> DifferenceMask { (0..all).map(|at| set.contains(&at)).collect() };
+            let but = |set: &[usize]| -> DifferenceMask { (0..all).map(|at| !set.contains(&at)).collect() };
+            prop_assert_eq!(like(&with(&narrowed.breaks)), TrialClass::Bad);
+            prop_assert_eq!(like(&but(&narrowed.fixes)), TrialClass::Good);
             for (at, _) in narrowed.breaks.iter().enumerate() {
                 let mut fewer = narrowed.breaks.clone();
                 fewer.remove(at);
-                prop_assert_eq!(like(&with(&fewer)), Like::Good);
+                prop_assert_eq!(like(&with(&fewer)), TrialClass::Good);
             }
-            for (at, _) in narrowed.cures.iter().enumerate() {
-                let mut fewer = narrowed.cures.clone();
+            for (at, _) in narrowed.fixes.iter().enumerate() {
+                let mut fewer = narrowed.fixes.clone();
                 fewer.remove(at);
-                prop_assert_eq!(like(&but(&fewer)), Like::Bad);
+                prop_assert_eq!(like(&but(&fewer)), TrialClass::Bad);
             }
         }
     }

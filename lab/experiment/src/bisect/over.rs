@@ -10,12 +10,12 @@ use thiserror::Error;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Iptables, Namespace, Plan};
 use svclab_planner::delta::{rules, sets};
-use svclab_planner::replay::{Account, graft};
-use svclab_ruleset::iptables::Dump;
+use svclab_planner::replay::{Account, replace_node};
+use svclab_ruleset::iptables::IptablesRules;
 
 /// Reason why a dump cannot be overlaid on a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum OverError {
+pub enum OverlayError {
     /// The case has no such node.
     #[error("{case} has no node `{node}`; it has {there}")]
     NoNode {
@@ -30,7 +30,7 @@ pub enum OverError {
     #[error(
         "{name} holds nothing of a node; collect it with scripts/collect-node, or give what iptables-save prints, and with it in a directory what ipset save prints"
     )]
-    Nothing {
+    Empty {
         /// Dump name.
         name: String,
     },
@@ -38,7 +38,7 @@ pub enum OverError {
     #[error(
         "{name}: `{rule}` names the set {set}, which neither the dump nor {case} has on {node}; put what `ipset save` prints beside the rules, as ipset-save in one directory"
     )]
-    NoSet {
+    UnknownSet {
         /// Dump name.
         name: String,
         /// Case name: `LAB/CASE`.
@@ -54,7 +54,7 @@ pub enum OverError {
     #[error(
         "{name}: `{rule}` leads to the chain {chain} of {table}, which is not there; declare it with `:{chain} - [0:0]`"
     )]
-    NoChain {
+    UnknownChain {
         /// Dump name.
         name: String,
         /// Table name.
@@ -72,36 +72,40 @@ pub enum OverError {
 /// # Errors
 ///
 /// See [`OverError`].
-pub fn over(
+pub fn overlay_dump(
     plan: &Plan,
     node: &str,
     name: &str,
     dump: &NodeDump,
-) -> Result<(Plan, Account), OverError> {
+) -> Result<(Plan, Account), OverlayError> {
     let mut plan = plan.clone();
     let case = plan.case.clone();
-    let there: Vec<String> = plan.namespaces.iter().map(|own| own.name.clone()).collect();
+    let node_names: Vec<String> = plan
+        .namespaces
+        .iter()
+        .map(|namespace| namespace.name.clone())
+        .collect();
     let Some(before) = plan.namespace(node).cloned() else {
-        return Err(OverError::NoNode {
+        return Err(OverlayError::NoNode {
             case,
             node: node.to_owned(),
-            there: there.join(", "),
+            there: node_names.join(", "),
         });
     };
     if dump.formats().next().is_none() {
-        return Err(OverError::Nothing {
+        return Err(OverlayError::Empty {
             name: name.to_owned(),
         });
     }
-    let account = graft(&mut plan, node, dump);
+    let account = replace_node(&mut plan, node, dump);
     if is_whole(dump) {
         return Ok((plan, account));
     }
     if let Some(namespace) = plan.namespaces.iter_mut().find(|own| own.name == node) {
-        with_the_lab_s(namespace, &before, dump);
+        add_lab_state(namespace, &before, dump);
         let known = sets::read(&namespace.ipset).unwrap_or_default();
         for rules in dump.rules.values() {
-            check(name, &case, node, rules, &|set| known.contains_key(set))?;
+            check_references(name, &case, node, rules, &|set| known.contains_key(set))?;
         }
     }
     Ok((plan, account))
@@ -114,12 +118,12 @@ pub fn is_whole(dump: &NodeDump) -> bool {
 }
 
 /// Adds the lab's tables and sets that the dump does not contain.
-fn with_the_lab_s(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump) {
+fn add_lab_state(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump) {
     if let (Some(own), Some(planned)) = (&mut namespace.iptables, &before.iptables) {
         let both = |text: fn(&mut Iptables) -> &mut String, own: &mut Iptables| {
             let planned = text(&mut planned.clone()).clone();
             let own = text(own);
-            *own = with_tables(own, &planned);
+            *own = append_missing_tables(own, &planned);
         };
         both(|rules| &mut rules.v4, own);
         both(|rules| &mut rules.v6, own);
@@ -135,11 +139,11 @@ fn with_the_lab_s(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump
 }
 
 /// Appends the tables of `other` that `own` lacks to the script `own`.
-fn with_tables(own: &str, other: &str) -> String {
+fn append_missing_tables(own: &str, other: &str) -> String {
     let mut text = own.to_owned();
-    let there = rules::read(own);
+    let own_tables = rules::read(own);
     for (name, table) in rules::read(other) {
-        if !there.iter().any(|(own, _)| *own == name) {
+        if !own_tables.iter().any(|(own_name, _)| *own_name == name) {
             let lines: Vec<&str> = table.lines().collect();
             let _ = writeln!(text, "*{name}\n{}\nCOMMIT", lines.join("\n"));
         }
@@ -148,23 +152,23 @@ fn with_tables(own: &str, other: &str) -> String {
 }
 
 /// Checks that the chains and sets that the rules refer to exist.
-fn check(
+fn check_references(
     name: &str,
     case: &str,
     node: &str,
-    dump: &Dump,
+    dump: &IptablesRules,
     known: &impl Fn(&str) -> bool,
-) -> Result<(), OverError> {
+) -> Result<(), OverlayError> {
     for table in &dump.tables {
         for chain in &table.chains {
             for rule in &chain.rules {
-                let told = || format!("-A {} {}", chain.name, rule.written().trim());
+                let rule_text = || format!("-A {} {}", chain.name, rule.source_text().trim());
                 if let Some((set, _)) = rule.sets().into_iter().find(|(set, _)| !known(set)) {
-                    return Err(OverError::NoSet {
+                    return Err(OverlayError::UnknownSet {
                         name: name.to_owned(),
                         case: case.to_owned(),
                         node: node.to_owned(),
-                        rule: told(),
+                        rule: rule_text(),
                         set: set.into_owned(),
                     });
                 }
@@ -172,11 +176,16 @@ fn check(
                 let is_chain = ["KUBE-", "cali-", "FLANNEL-", "CNI-"]
                     .iter()
                     .any(|begins| target.starts_with(begins));
-                if is_chain && !table.chains.iter().any(|own| own.name == target) {
-                    return Err(OverError::NoChain {
+                if is_chain
+                    && !table
+                        .chains
+                        .iter()
+                        .any(|candidate| candidate.name == target)
+                {
+                    return Err(OverlayError::UnknownChain {
                         name: name.to_owned(),
                         table: table.table.to_string(),
-                        rule: told(),
+                        rule: rule_text(),
                         chain: target.into_owned(),
                     });
                 }
@@ -190,7 +199,7 @@ fn check(
 mod tests {
     use super::*;
     use svclab_model::plan::Backend;
-    use svclab_ruleset::tool::{Backing, Ip};
+    use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
     fn lab() -> Plan {
         Plan {
@@ -211,36 +220,39 @@ mod tests {
 
     fn dump(rules: &str) -> NodeDump {
         let mut dump = NodeDump::default();
-        let key = (Ip::V4, Backing::Default);
-        dump.rules.insert(key, Dump::parse(rules).unwrap());
+        let key = (IpFamily::V4, DumpedBackend::Default);
+        dump.rules.insert(key, IptablesRules::parse(rules).unwrap());
         dump
     }
 
     #[test]
-    fn a_table_of_the_dump_stands_in_place_of_the_lab_s() {
+    fn overlay_dumped_table_replaces_lab_table() {
         let nat = dump(
             "*nat\n:OUTPUT ACCEPT [0:0]\n:NEW - [0:0]\n[1:2] -A OUTPUT -m set --match-set A dst -j NEW\nCOMMIT\n",
         );
-        let (plan, _) = over(&lab(), "node-1", "DUMP", &nat).unwrap();
+        let (plan, _) = overlay_dump(&lab(), "node-1", "DUMP", &nat).unwrap();
         let rules = plan.namespaces[0].iptables.clone().unwrap();
         assert_eq!(rules.backend, Backend::Legacy);
         insta::assert_snapshot!(rules.v4);
     }
 
     #[test]
-    fn what_cannot_be_laid_over_a_lab_is_told() {
-        let told =
-            |node: &str, dump: &NodeDump| over(&lab(), node, "DUMP", dump).unwrap_err().to_string();
+    fn overlay_invalid_dump_returns_error() {
+        let error_text = |node: &str, dump: &NodeDump| {
+            overlay_dump(&lab(), node, "DUMP", dump)
+                .unwrap_err()
+                .to_string()
+        };
         let set = dump(
             "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set B dst -j ACCEPT\nCOMMIT\n",
         );
         let chain = dump("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n");
-        let all = [
-            told("node-2", &chain),
-            told("node-1", &NodeDump::default()),
-            told("node-1", &set),
-            told("node-1", &chain),
+        let errors = [
+            error_text("node-2", &chain),
+            error_text("node-1", &NodeDump::default()),
+            error_text("node-1", &set),
+            error_text("node-1", &chain),
         ];
-        insta::assert_snapshot!(all.join("\n"));
+        insta::assert_snapshot!(errors.join("\n"));
     }
 }

@@ -14,23 +14,23 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::narrow::Like;
-use crate::verify::{Outcome, Tally};
+use super::narrow::TrialClass;
+use crate::verify::{ConnectionOutcome, Tally};
 use svclab_model::evidence::Verdict;
 
 /// Probability that any of the bounds estimated for good and bad is wrong.
-const BOUNDS: f64 = 2e-4;
+const BOUNDS_ERROR_PROBABILITY: f64 = 2e-4;
 
 /// Probability that any trial is classified wrongly.
-const TRIALS: f64 = 8e-4;
+const TRIALS_ERROR_PROBABILITY: f64 = 8e-4;
 
 /// Maximum number of connections per trial.
-pub const MOST: u32 = 512;
+pub const MAX_CONNECTIONS: u32 = 512;
 
 /// Part of an outcome that separates good from bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Level {
+pub enum OutcomeDetail {
     /// Verdict only.
     Verdict,
     /// Verdict and endpoint that answered.
@@ -45,37 +45,37 @@ pub struct Symptom {
     /// Probe name.
     pub probe: String,
     /// Part of the outcomes that counts.
-    pub level: Level,
+    pub level: OutcomeDetail,
     /// Outcomes, reduced to `level`, that are more frequent in bad.
-    pub outcomes: BTreeSet<Outcome>,
+    pub outcomes: BTreeSet<ConnectionOutcome>,
     /// Outcomes of good, reduced to `level`, that are not more frequent in bad.
-    pub well: BTreeSet<Outcome>,
+    pub good_outcomes: BTreeSet<ConnectionOutcome>,
     /// Number of connections per trial.
     pub connections: u32,
     /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad.
     pub from: u32,
     /// Probability that one trial is classified wrongly.
-    pub mistaken: f64,
+    pub error_probability: f64,
     /// Whether the outcomes occurred in no connection of good and in all connections of bad.
-    pub certain: bool,
+    pub is_deterministic: bool,
 }
 
 /// Reason why good and bad cannot be separated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Alike {
+pub enum Indistinguishable {
     /// No outcome is more frequent in bad.
     #[error("good and bad behave alike")]
     Same,
     /// They differ only by chance, or too little to be separated by [`MOST`] connections.
     #[error("good and bad cannot be told apart by {0} connections")]
-    Faint(u32),
+    TooSimilar(u32),
 }
 
-impl Level {
+impl OutcomeDetail {
     /// Reduces an outcome to the part that counts.
     #[must_use]
-    pub fn of(self, outcome: &Outcome) -> Outcome {
-        Outcome {
+    pub fn of(self, outcome: &ConnectionOutcome) -> ConnectionOutcome {
+        ConnectionOutcome {
             verdict: outcome.verdict,
             endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
             source: outcome.source.clone().filter(|_| self == Self::Source),
@@ -94,105 +94,115 @@ impl Symptom {
     /// # Errors
     ///
     /// Returns [`Alike`] if no level separates good from bad.
-    pub fn of(
+    pub fn from_tallies(
         probe: &str,
         good: &Tally,
         bad: &Tally,
         differences: usize,
         last: bool,
-    ) -> Result<Self, Alike> {
+    ) -> Result<Self, Indistinguishable> {
         let mut faint = None;
-        for level in [Level::Verdict, Level::Endpoint, Level::Source] {
-            match Self::at(level, probe, good, bad, differences) {
+        for level in [
+            OutcomeDetail::Verdict,
+            OutcomeDetail::Endpoint,
+            OutcomeDetail::Source,
+        ] {
+            match Self::from_tallies_at(level, probe, good, bad, differences) {
                 Ok(symptom) => return Ok(symptom),
-                Err(Alike::Same) => {}
+                Err(Indistinguishable::Same) => {}
                 Err(more) if last => faint = Some(more),
                 Err(more) => return Err(more),
             }
         }
-        Err(faint.unwrap_or(Alike::Same))
+        Err(faint.unwrap_or(Indistinguishable::Same))
     }
 
-    fn at(
-        level: Level,
+    fn from_tallies_at(
+        level: OutcomeDetail,
         probe: &str,
         good: &Tally,
         bad: &Tally,
         differences: usize,
-    ) -> Result<Self, Alike> {
-        let outcomes: BTreeSet<Outcome> = good
+    ) -> Result<Self, Indistinguishable> {
+        let outcomes: BTreeSet<ConnectionOutcome> = good
             .iter()
             .chain(bad.iter())
             .map(|(outcome, _)| level.of(outcome))
             .collect();
-        let of = |tally: &Tally, outcome: &Outcome| -> u64 {
-            let own = tally.iter().filter(|(seen, _)| level.of(seen) == *outcome);
-            own.map(|(_, count)| count).sum()
+        let count_of = |tally: &Tally, outcome: &ConnectionOutcome| -> u64 {
+            let matching = tally.iter().filter(|(seen, _)| level.of(seen) == *outcome);
+            matching.map(|(_, count)| count).sum()
         };
-        let (all_good, all_bad) = (good.all(), bad.all());
-        if all_good == 0 || all_bad == 0 {
-            return Err(Alike::Same);
+        let (good_total, bad_total) = (good.all(), bad.all());
+        if good_total == 0 || bad_total == 0 {
+            return Err(Indistinguishable::Same);
         }
-        let (mut symptom, mut well): (BTreeSet<Outcome>, BTreeSet<Outcome>) = outcomes
-            .into_iter()
-            .partition(|outcome| of(bad, outcome) * all_good > of(good, outcome) * all_bad);
+        let (mut symptom, mut good_outcomes): (
+            BTreeSet<ConnectionOutcome>,
+            BTreeSet<ConnectionOutcome>,
+        ) = outcomes.into_iter().partition(|outcome| {
+            count_of(bad, outcome) * good_total > count_of(good, outcome) * bad_total
+        });
         if symptom.is_empty() {
-            return Err(Alike::Same);
+            return Err(Indistinguishable::Same);
         }
         // Timeout and unreachable are equivalent: whether the kernel reports an unresolved
         // neighbour before the probe ends depends on the kernel.
-        let unanswered = [Verdict::Timeout, Verdict::Unreachable].map(Outcome::of);
-        let any = |all: &BTreeSet<Outcome>| unanswered.iter().any(|outcome| all.contains(outcome));
-        if any(&symptom) && !any(&well) {
+        let unanswered =
+            [Verdict::Timeout, Verdict::Unreachable].map(ConnectionOutcome::from_verdict);
+        let has_unanswered = |set: &BTreeSet<ConnectionOutcome>| {
+            unanswered.iter().any(|outcome| set.contains(outcome))
+        };
+        if has_unanswered(&symptom) && !has_unanswered(&good_outcomes) {
             symptom.extend(unanswered);
-        } else if any(&well) && !any(&symptom) {
-            well.extend(unanswered);
+        } else if has_unanswered(&good_outcomes) && !has_unanswered(&symptom) {
+            good_outcomes.extend(unanswered);
         }
         let count = |tally| {
             symptom
                 .iter()
-                .map(|outcome| of(tally, outcome))
+                .map(|outcome| count_of(tally, outcome))
                 .sum::<u64>()
         };
         let (in_good, in_bad) = (count(good), count(bad));
         // Good and bad each have two bounds.
-        let wrong = BOUNDS / 4.0;
-        let (never, always) = (in_good == 0, in_bad == all_bad);
-        let most_good = upper(in_good, all_good, wrong);
-        let least_bad = 1.0 - upper(all_bad - in_bad, all_bad, wrong);
-        let mistaken = TRIALS / trials(differences);
-        let (connections, from) =
-            apart(most_good, least_bad, mistaken).ok_or(Alike::Faint(MOST))?;
+        let wrong = BOUNDS_ERROR_PROBABILITY / 4.0;
+        let (never, always) = (in_good == 0, in_bad == bad_total);
+        let most_good = upper_bound(in_good, good_total, wrong);
+        let least_bad = 1.0 - upper_bound(bad_total - in_bad, bad_total, wrong);
+        let error_probability = TRIALS_ERROR_PROBABILITY / planned_trials(differences);
+        let (connections, threshold) = separating_sample(most_good, least_bad, error_probability)
+            .ok_or(Indistinguishable::TooSimilar(MAX_CONNECTIONS))?;
         Ok(Self {
             probe: probe.to_owned(),
             level,
             outcomes: symptom,
-            well,
+            good_outcomes,
             connections,
-            from,
-            mistaken,
-            certain: never && always,
+            from: threshold,
+            error_probability,
+            is_deterministic: never && always,
         })
     }
 
     /// Classifies a trial by its tally.
     #[must_use]
-    pub fn like(&self, tally: &Tally) -> Like {
+    pub fn classify(&self, tally: &Tally) -> TrialClass {
         let shown = self.count(tally);
         // Outcomes that occurred neither in good nor in bad prove nothing.
-        let strange = tally
+        let unknown = tally
             .iter()
             .map(|(outcome, count)| (self.level.of(outcome), count))
             .filter(|(outcome, _)| {
-                !self.outcomes.contains(outcome) && !self.well.contains(outcome)
+                !self.outcomes.contains(outcome) && !self.good_outcomes.contains(outcome)
             });
-        let strange: u64 = strange.map(|(_, count)| count).sum();
+        let unknown: u64 = unknown.map(|(_, count)| count).sum();
         if shown >= u64::from(self.from) {
-            Like::Bad
-        } else if shown + strange < u64::from(self.from) {
-            Like::Good
+            TrialClass::Bad
+        } else if shown + unknown < u64::from(self.from) {
+            TrialClass::Good
         } else {
-            Like::Neither
+            TrialClass::Neither
         }
     }
 
@@ -209,34 +219,35 @@ impl Symptom {
     #[must_use]
     pub fn wrong(&self, trials: usize) -> f64 {
         let trials = f64::from(u32::try_from(trials).unwrap_or(u32::MAX));
-        BOUNDS + trials * self.mistaken
+        BOUNDS_ERROR_PROBABILITY + trials * self.error_probability
     }
 }
 
 /// Returns the number of trials that the error probability is divided by: those needed to find
 /// three differences that act together.
-fn trials(differences: usize) -> f64 {
+fn planned_trials(differences: usize) -> f64 {
     f64::from(3 * (differences.max(1).ilog2() + 3) + 8)
 }
 
 /// Returns the smallest number of connections, and the minimum number of those with the symptom
 /// that makes a trial bad. With these numbers, the probability of confusing the sides is at most
 /// `mistaken`. Returns `None` if [`MOST`] connections are too few.
-fn apart(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
+fn separating_sample(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
     if good >= bad {
         return None;
     }
-    (1..=MOST).find_map(|connections| {
+    (1..=MAX_CONNECTIONS).find_map(|connections| {
         // The smallest threshold that good reaches only with the probability `mistaken`.
-        let from =
-            (1..=connections).find(|from| 1.0 - below(*from, connections, good) <= mistaken)?;
-        (below(from, connections, bad) <= mistaken).then_some((connections, from))
+        let threshold = (1..=connections)
+            .find(|from| 1.0 - probability_below(*from, connections, good) <= mistaken)?;
+        (probability_below(threshold, connections, bad) <= mistaken)
+            .then_some((connections, threshold))
     })
 }
 
 /// Returns the probability that fewer than `from` of `all` connections show the symptom, if each
 /// shows it with the probability `chance`.
-fn below(from: u32, all: u32, chance: f64) -> f64 {
+fn probability_below(from: u32, all: u32, chance: f64) -> f64 {
     if chance <= 0.0 {
         return 1.0;
     }
@@ -255,7 +266,7 @@ fn below(from: u32, all: u32, chance: f64) -> f64 {
 
 /// Returns the largest chance per connection for which `shown` or fewer of `all` connections occur
 /// with a probability of at least `wrong`.
-fn upper(shown: u64, all: u64, wrong: f64) -> f64 {
+fn upper_bound(shown: u64, all: u64, wrong: f64) -> f64 {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     if shown >= all {
         return 1.0;
@@ -263,7 +274,7 @@ fn upper(shown: u64, all: u64, wrong: f64) -> f64 {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     for _ in 0..60 {
         let middle = low.midpoint(high);
-        if below(small(shown) + 1, small(all), middle) > wrong {
+        if probability_below(small(shown) + 1, small(all), middle) > wrong {
             low = middle;
         } else {
             high = middle;
@@ -279,75 +290,102 @@ mod tests {
     fn tally(connected: u32, timeout: u32) -> Tally {
         let mut tally = Tally::default();
         for (verdict, count) in [(Verdict::Connected, connected), (Verdict::Timeout, timeout)] {
-            (0..count).for_each(|_| tally.count(Outcome::of(verdict)));
+            (0..count).for_each(|_| tally.count(ConnectionOutcome::from_verdict(verdict)));
         }
         tally
     }
 
-    fn of(good: &Tally, bad: &Tally) -> Result<Symptom, Alike> {
-        Symptom::of("call", good, bad, 1000, true)
+    fn find_symptom(good: &Tally, bad: &Tally) -> Result<Symptom, Indistinguishable> {
+        Symptom::from_tallies("call", good, bad, 1000, true)
     }
 
     #[test]
-    fn what_always_shows_takes_few_connections() {
-        let symptom = of(&tally(64, 0), &tally(0, 64)).unwrap();
-        assert!(symptom.certain && symptom.connections <= 32, "{symptom:?}");
-        let all = symptom.connections;
-        assert_eq!(symptom.like(&tally(all, 0)), Like::Good);
-        assert_eq!(symptom.like(&tally(0, all)), Like::Bad);
+    fn symptom_deterministic_needs_few_connections() {
+        let symptom = find_symptom(&tally(64, 0), &tally(0, 64)).unwrap();
+        assert!(
+            symptom.is_deterministic && symptom.connections <= 32,
+            "{symptom:?}"
+        );
+        let count = symptom.connections;
+        assert_eq!(symptom.classify(&tally(count, 0)), TrialClass::Good);
+        assert_eq!(symptom.classify(&tally(0, count)), TrialClass::Bad);
         // Unreachable is equivalent to timeout. Any other verdict matches neither side.
         let ended = |verdict| {
             let mut tally = Tally::default();
-            (0..all).for_each(|_| tally.count(Outcome::of(verdict)));
+            (0..count).for_each(|_| tally.count(ConnectionOutcome::from_verdict(verdict)));
             tally
         };
-        assert_eq!(symptom.like(&ended(Verdict::Unreachable)), Like::Bad);
-        assert_eq!(symptom.like(&ended(Verdict::Refused)), Like::Neither);
+        assert_eq!(
+            symptom.classify(&ended(Verdict::Unreachable)),
+            TrialClass::Bad
+        );
+        assert_eq!(
+            symptom.classify(&ended(Verdict::Refused)),
+            TrialClass::Neither
+        );
         // The equivalence also holds if good is the side without answers.
-        let blocked = of(&tally(0, 64), &tally(64, 0)).unwrap();
-        assert_eq!(blocked.like(&ended(Verdict::Unreachable)), Like::Good);
-        assert!(blocked.well.contains(&Outcome::of(Verdict::Unreachable)));
+        let blocked = find_symptom(&tally(0, 64), &tally(64, 0)).unwrap();
+        assert_eq!(
+            blocked.classify(&ended(Verdict::Unreachable)),
+            TrialClass::Good
+        );
+        assert!(
+            blocked
+                .good_outcomes
+                .contains(&ConnectionOutcome::from_verdict(Verdict::Unreachable))
+        );
         // A single connection lost on a busy machine proves nothing.
-        assert_eq!(symptom.like(&tally(all - 1, 1)), Like::Good);
+        assert_eq!(symptom.classify(&tally(count - 1, 1)), TrialClass::Good);
         assert!(symptom.wrong(20) <= 1e-3);
     }
 
     #[test]
-    fn what_shows_by_chance_takes_as_many_as_tell_it_apart() {
+    fn symptom_random_sample_separates_sides() {
         for (good, bad) in [
             ((256, 0), (128, 128)),
             ((128, 128), (0, 256)),
             ((400, 112), (112, 400)),
         ] {
-            let symptom = of(&tally(good.0, good.1), &tally(bad.0, bad.1)).unwrap();
-            assert!(!symptom.certain && symptom.from > 1);
+            let symptom = find_symptom(&tally(good.0, good.1), &tally(bad.0, bad.1)).unwrap();
+            assert!(!symptom.is_deterministic && symptom.from > 1);
             let chance = |(connected, timeout): (u32, u32)| {
                 f64::from(timeout) / f64::from(connected + timeout)
             };
-            let (from, all) = (symptom.from, symptom.connections);
-            assert!(1.0 - below(from, all, chance(good)) <= symptom.mistaken);
-            assert!(below(from, all, chance(bad)) <= symptom.mistaken);
+            let (threshold, connections) = (symptom.from, symptom.connections);
+            assert!(
+                1.0 - probability_below(threshold, connections, chance(good))
+                    <= symptom.error_probability
+            );
+            assert!(
+                probability_below(threshold, connections, chance(bad)) <= symptom.error_probability
+            );
         }
         // 8 connections are too few to separate the sides.
-        assert_eq!(of(&tally(4, 4), &tally(0, 8)), Err(Alike::Faint(MOST)));
-    }
-
-    #[test]
-    fn what_is_alike_is_no_symptom() {
-        assert_eq!(of(&tally(32, 0), &tally(32, 0)), Err(Alike::Same));
         assert_eq!(
-            of(&tally(260, 252), &tally(252, 260)),
-            Err(Alike::Faint(MOST))
+            find_symptom(&tally(4, 4), &tally(0, 8)),
+            Err(Indistinguishable::TooSimilar(MAX_CONNECTIONS))
         );
     }
 
     #[test]
-    fn tails_are_those_of_the_binomial_distribution() {
-        assert!((below(1, 2, 0.5) - 0.25).abs() < 1e-12);
-        assert!((below(2, 3, 0.5) - 0.5).abs() < 1e-12);
+    fn symptom_similar_tallies_return_error() {
+        assert_eq!(
+            find_symptom(&tally(32, 0), &tally(32, 0)),
+            Err(Indistinguishable::Same)
+        );
+        assert_eq!(
+            find_symptom(&tally(260, 252), &tally(252, 260)),
+            Err(Indistinguishable::TooSimilar(MAX_CONNECTIONS))
+        );
+    }
+
+    #[test]
+    fn probability_below_matches_binomial_tails() {
+        assert!((probability_below(1, 2, 0.5) - 0.25).abs() < 1e-12);
+        assert!((probability_below(2, 3, 0.5) - 0.5).abs() < 1e-12);
         // With 0 of 29, the chance is at most about 10 % at a probability of 1 in 20 (rule of
         // three).
-        let bound = upper(0, 29, 0.05);
+        let bound = upper_bound(0, 29, 0.05);
         assert!((bound - (1.0 - 0.05_f64.powf(1.0 / 29.0))).abs() < 1e-9);
     }
 }

@@ -27,17 +27,17 @@ impl Threshold {
     /// Returns the threshold for each look at one of `flows` flows.
     #[must_use]
     pub fn for_flows(flows: usize) -> Self {
-        Self::of(FALSE_ALARM / 2.0, flows * LOOKS.len())
+        Self::divide(FALSE_ALARM / 2.0, flows * LOOKS.len())
     }
 
     /// Returns the threshold for each of `services` services, whose shares are compared once.
     #[must_use]
     pub fn for_shares(services: usize) -> Self {
-        Self::of(FALSE_ALARM / 2.0, services)
+        Self::divide(FALSE_ALARM / 2.0, services)
     }
 
     /// Divides `false_alarm`, the probability that any of `tests` tests gives a false alarm.
-    pub(super) fn of(false_alarm: f64, tests: usize) -> Self {
+    pub(super) fn divide(false_alarm: f64, tests: usize) -> Self {
         Self(false_alarm / float(tests.max(1)))
     }
 
@@ -54,19 +54,19 @@ impl Threshold {
 ///
 /// The draws have to be independent of each other. If they are less random, as in a round robin,
 /// the counts vary less and the true probability is lower.
-pub fn p_value<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> f64 {
-    let kinds: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
+pub fn p_value<K: Ord>(left: &BTreeMap<K, u64>, right: &BTreeMap<K, u64>) -> f64 {
+    let kinds: BTreeSet<&K> = left.keys().chain(right.keys()).collect();
     let tests = match kinds.len() {
         2 => 1.0,
         kinds => float(kinds),
     };
-    let (all, all_other) = (one.values().sum::<u64>(), other.values().sum::<u64>());
+    let (total, other_total) = (left.values().sum::<u64>(), right.values().sum::<u64>());
     kinds
         .into_iter()
         .map(|kind| {
-            let count = |of: &BTreeMap<K, u64>| of.get(kind).copied().unwrap_or(0);
-            let (shown, shown_other) = (count(one), count(other));
-            let table = [shown, all - shown, shown_other, all_other - shown_other];
+            let count = |counts: &BTreeMap<K, u64>| counts.get(kind).copied().unwrap_or(0);
+            let (shown, shown_other) = (count(left), count(right));
+            let table = [shown, total - shown, shown_other, other_total - shown_other];
             (exact(table) * tests).min(1.0)
         })
         .fold(1.0, f64::min)

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::met::OnlyMet;
-use super::tally::Outcome;
+use super::met::OneSidedMatches;
+use super::tally::ConnectionOutcome;
 use svclab_diagnostic::exit_code;
 use svclab_dump::Difference;
 use svclab_model::evidence::Refused;
@@ -20,15 +20,15 @@ pub struct Verification {
     /// Always `svclab/verification/v1`.
     pub schema: String,
     /// Reference side.
-    pub against: Ran,
+    pub against: SideInfo,
     /// New side, which is compared with the reference.
-    pub new: Ran,
+    pub new: SideInfo,
     /// Number of compared cases.
     pub cases: usize,
     /// Number of compared flows: probes of these cases and of their compared steps.
     pub flows: usize,
     /// Flows whose outcomes differ.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<ChangedFlow>,
     /// Services whose endpoints get different shares of the draws, over all flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<SharesDiffer>,
@@ -50,7 +50,7 @@ pub struct Verification {
 /// Program or rules of one side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Ran {
+pub struct SideInfo {
     /// Path of the program; absent for generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
@@ -148,16 +148,16 @@ pub struct Moved {
 /// Flow whose outcomes differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct ChangedFlow {
     /// Flow.
     #[serde(flatten)]
-    pub flow: Flow,
+    pub flow: FlowId,
     /// Outcomes on the reference side.
-    pub against: Vec<Times>,
+    pub against: Vec<OutcomeCount>,
     /// Outcomes on the new side.
-    pub new: Vec<Times>,
+    pub new: Vec<OutcomeCount>,
     /// Rules that matched packets of only one side; empty if rule matches could not be recorded.
-    pub met: OnlyMet,
+    pub met: OneSidedMatches,
     /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
     pub chance_in_billion: u64,
 }
@@ -165,7 +165,7 @@ pub struct Changed {
 /// Probe of a case, before its steps or in one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Flow {
+pub struct FlowId {
     /// Case name: `LAB/CASE`.
     pub case: String,
     /// Release of the kernel that ran the case.
@@ -185,10 +185,10 @@ pub struct Flow {
 /// Outcome with the number of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Times {
+pub struct OutcomeCount {
     /// Outcome of the connections.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ConnectionOutcome,
     /// Number of connections.
     pub connections: u64,
 }
@@ -287,11 +287,11 @@ impl Verification {
         if self.interrupted {
             return exit_code::INTERRUPTED;
         }
-        let troubles = self.failed.iter().map(|failed| failed.error.trouble);
-        match troubles.max() {
+        let kinds = self.failed.iter().map(|failed| failed.error.trouble);
+        match kinds.max() {
             Some(trouble) => trouble.exit_code(),
             None if !self.changed.is_empty() || !self.shares.is_empty() => exit_code::FAILED,
-            None if self.cases == 0 => exit_code::NOTHING,
+            None if self.cases == 0 => exit_code::NOTHING_SELECTED,
             None => exit_code::SUCCESS,
         }
     }
@@ -300,10 +300,10 @@ impl Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_runner::results::Trouble;
+    use svclab_runner::results::ErrorKind;
 
-    fn nothing() -> Verification {
-        let ran = || Ran {
+    fn empty_verification() -> Verification {
+        let ran = || SideInfo {
             program: None,
             version: "v1.30".to_owned(),
             sync: None,
@@ -327,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn exit_code_is_that_of_the_worst() {
-        let mut verification = nothing();
-        assert_eq!(verification.exit_code(), exit_code::NOTHING);
+    fn exit_code_follows_most_severe_error() {
+        let mut verification = empty_verification();
+        assert_eq!(verification.exit_code(), exit_code::NOTHING_SELECTED);
         verification.cases = 3;
         assert_eq!(verification.exit_code(), exit_code::SUCCESS);
         verification.shares.push(SharesDiffer {
@@ -345,11 +345,11 @@ mod tests {
         assert_eq!(verification.exit_code(), exit_code::FAILED);
         // Errors have priority over differences. The order of the errors does not matter.
         for (trouble, code) in [
-            (Trouble::Machine, exit_code::MACHINE),
-            (Trouble::Input, exit_code::MACHINE),
-            (Trouble::Lost, exit_code::LOST),
-            (Trouble::Bug, exit_code::BUG),
-            (Trouble::Machine, exit_code::BUG),
+            (ErrorKind::Machine, exit_code::HOST_UNABLE),
+            (ErrorKind::Input, exit_code::HOST_UNABLE),
+            (ErrorKind::Lost, exit_code::AGENT_LOST),
+            (ErrorKind::Bug, exit_code::BUG),
+            (ErrorKind::Machine, exit_code::BUG),
         ] {
             verification.failed.push(Failed {
                 case: "lab".to_owned(),

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chance::{Threshold, p_value};
-use super::tally::{Outcome, Tally};
+use super::tally::{ConnectionOutcome, Tally};
 
 /// P-value from which on a flow whose outcomes differ is not tried again. It limits the cost of a
 /// comparison and does not affect the probability of a false alarm.
-const LIKELY: f64 = 0.2;
+const SAME_P_VALUE: f64 = 0.2;
 
 /// P-value for a flow drawn by connection that has the same outcomes on both sides. Wrong shares
 /// are found by service, over all its flows.
-const UNLIKELY: f64 = 1e-3;
+const SAME_OUTCOMES_P_VALUE: f64 = 1e-3;
 
 /// Number of runs that a difference needs if several endpoints may answer and each run has only one
 /// outcome. In one run, a dependence of connections that the lab does not show would look the same.
-const CONFIRMING: usize = 4;
+const MIN_CONFIRMING_RUNS: usize = 4;
 
 /// Unit of independent draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum DrawUnit {
     /// Each connection.
     Connection,
     /// Each run of the case. Its connections depend on each other, because a client stays with its
@@ -27,9 +27,9 @@ pub enum Unit {
     Run,
 }
 
-impl Unit {
+impl DrawUnit {
     /// Number of draws from which on [`LIKELY`] decides.
-    const fn few(self) -> u64 {
+    const fn min_draws(self) -> u64 {
         match self {
             Self::Connection => 256,
             Self::Run => 8,
@@ -51,7 +51,7 @@ pub enum Likeness {
 /// Outcomes of one flow in each run of its case, on both sides.
 #[derive(Debug, Clone)]
 pub struct Draws {
-    unit: Unit,
+    unit: DrawUnit,
     /// Whether more than one endpoint may answer.
     has_choice: bool,
     /// Tallies of the reference side and the new side, by run.
@@ -61,7 +61,7 @@ pub struct Draws {
 impl Draws {
     /// Creates draws without a run.
     #[must_use]
-    pub const fn new(unit: Unit, has_choice: bool) -> Self {
+    pub const fn new(unit: DrawUnit, has_choice: bool) -> Self {
         Self {
             unit,
             has_choice,
@@ -76,39 +76,39 @@ impl Draws {
 
     /// Returns the unit of independent draws.
     #[must_use]
-    pub const fn unit(&self) -> Unit {
+    pub const fn unit(&self) -> DrawUnit {
         self.unit
     }
 
     /// Returns the tally of all connections of each side.
     #[must_use]
     pub fn connections(&self) -> [Tally; 2] {
-        let mut all = [Tally::default(), Tally::default()];
+        let mut totals = [Tally::default(), Tally::default()];
         for run in &self.runs {
-            for (all, own) in all.iter_mut().zip(run) {
-                all.add(own);
+            for (total, tally) in totals.iter_mut().zip(run) {
+                total.add(tally);
             }
         }
-        all
+        totals
     }
 
     /// Compares both sides.
     #[must_use]
     pub fn likeness(&self, threshold: Threshold) -> Likeness {
         let (p_value, is_alike) = match self.unit {
-            Unit::Connection => {
-                let [one, other] = self.connections();
-                compare(one.counts(), other.counts())
+            DrawUnit::Connection => {
+                let [against, new] = self.connections();
+                compare(against.counts(), new.counts())
             }
-            Unit::Run => self.compare_runs(),
+            DrawUnit::Run => self.compare_runs(),
         };
         let likely = match self.unit {
-            Unit::Connection if is_alike => UNLIKELY,
-            _ => LIKELY,
+            DrawUnit::Connection if is_alike => SAME_OUTCOMES_P_VALUE,
+            _ => SAME_P_VALUE,
         };
         if threshold.is_below(p_value) && self.is_confirmed() {
             Likeness::Changed(p_value)
-        } else if p_value >= likely && (is_alike || self.len() >= self.unit.few()) {
+        } else if p_value >= likely && (is_alike || self.len() >= self.unit.min_draws()) {
             Likeness::Same
         } else {
             Likeness::Unsure
@@ -119,9 +119,9 @@ impl Draws {
     /// connection did. Also compares whether a run had several outcomes, as without session
     /// affinity.
     fn compare_runs(&self) -> (f64, bool) {
-        let [one, other] = self.connections();
-        let outcomes: BTreeSet<&Outcome> =
-            one.counts().keys().chain(other.counts().keys()).collect();
+        let [against, new] = self.connections();
+        let outcomes: BTreeSet<&ConnectionOutcome> =
+            against.counts().keys().chain(new.counts().keys()).collect();
         let is_mixed = |tally: &Tally| tally.counts().len() > 1;
         let mut tests = vec![self.compare_runs_by(is_mixed)];
         for outcome in outcomes {
@@ -129,17 +129,17 @@ impl Draws {
             tests.push(self.compare_runs_by(|tally| tally.first() == Some(outcome)));
         }
         let mixed = [0, 1].map(|side| self.runs.iter().any(|run| is_mixed(&run[side])));
-        let is_alike = one.counts().keys().eq(other.counts().keys()) && mixed[0] == mixed[1];
+        let is_alike = against.counts().keys().eq(new.counts().keys()) && mixed[0] == mixed[1];
         let least = tests.iter().copied().fold(1.0, f64::min);
-        let all = u32::try_from(tests.len()).unwrap_or(u32::MAX);
-        ((least * f64::from(all)).min(1.0), is_alike)
+        let test_count = u32::try_from(tests.len()).unwrap_or(u32::MAX);
+        ((least * f64::from(test_count)).min(1.0), is_alike)
     }
 
-    fn compare_runs_by(&self, is_so: impl Fn(&Tally) -> bool) -> f64 {
+    fn compare_runs_by(&self, has_property: impl Fn(&Tally) -> bool) -> f64 {
         let counts = [0, 1].map(|side| {
             let mut counts: BTreeMap<bool, u64> = BTreeMap::new();
             for run in &self.runs {
-                *counts.entry(is_so(&run[side])).or_default() += 1;
+                *counts.entry(has_property(&run[side])).or_default() += 1;
             }
             counts
         });
@@ -149,11 +149,11 @@ impl Draws {
     /// Number of draws on the side that has fewer.
     fn len(&self) -> u64 {
         match self.unit {
-            Unit::Connection => {
-                let [one, other] = self.connections();
-                one.all().min(other.all())
+            DrawUnit::Connection => {
+                let [against, new] = self.connections();
+                against.all().min(new.all())
             }
-            Unit::Run => u64::try_from(self.runs.len()).unwrap_or(u64::MAX),
+            DrawUnit::Run => u64::try_from(self.runs.len()).unwrap_or(u64::MAX),
         }
     }
 
@@ -161,21 +161,21 @@ impl Draws {
     /// several runs. Always true if only one endpoint may answer.
     fn is_confirmed(&self) -> bool {
         let mut tallies = self.runs.iter().flatten();
-        self.unit == Unit::Run
+        self.unit == DrawUnit::Run
             || !self.has_choice
-            || self.runs.len() >= CONFIRMING
+            || self.runs.len() >= MIN_CONFIRMING_RUNS
             || tallies.any(|tally| tally.counts().len() > 1)
     }
 }
 
 /// Returns the p-value of two samples, and whether both have the same kinds of outcomes.
-fn compare<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> (f64, bool) {
-    (p_value(one, other), one.keys().eq(other.keys()))
+fn compare<K: Ord>(left: &BTreeMap<K, u64>, right: &BTreeMap<K, u64>) -> (f64, bool) {
+    (p_value(left, right), left.keys().eq(right.keys()))
 }
 
 /// Counts connections by the endpoint that they reached; `None` for those that reached none.
 #[must_use]
-pub fn by_endpoint(counts: &BTreeMap<Outcome, u64>) -> BTreeMap<Option<String>, u64> {
+pub fn by_endpoint(counts: &BTreeMap<ConnectionOutcome, u64>) -> BTreeMap<Option<String>, u64> {
     let mut endpoints = BTreeMap::new();
     for (outcome, count) in counts {
         *endpoints.entry(outcome.endpoint.clone()).or_default() += count;

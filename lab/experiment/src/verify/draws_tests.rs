@@ -18,10 +18,10 @@ fn compare_flow(
             break;
         }
         let runs = match draws.unit() {
-            Unit::Connection => 1,
-            Unit::Run => looks[1] - looks[0],
+            DrawUnit::Connection => 1,
+            DrawUnit::Run => looks[1] - looks[0],
         };
-        if draws.unit() == Unit::Connection {
+        if draws.unit() == DrawUnit::Connection {
             connections = (connections * 4).min(4096);
         }
         for _ in 0..runs {
@@ -46,13 +46,13 @@ fn alarms(
 }
 
 /// Returns the threshold of a verification that gives a false alarm in 1 of 20.
-fn low(flows: usize) -> Threshold {
-    Threshold::of(0.05, flows * LOOKS.len())
+fn low_threshold(flows: usize) -> Threshold {
+    Threshold::divide(0.05, flows * LOOKS.len())
 }
 
 /// Whether the number of alarms is below the 0.9999 quantile for a rate of 1 in 20.
-fn is_rare(alarms: u32, of: u32) -> bool {
-    let expected = 0.05 * f64::from(of);
+fn is_rare(alarms: u32, total: u32) -> bool {
+    let expected = 0.05 * f64::from(total);
     f64::from(alarms) < expected + 3.8 * (expected * 0.95).sqrt()
 }
 
@@ -63,8 +63,8 @@ proptest! {
     fn equal_sides_alarm_no_more_often_than_stated(seed: u64, endpoints in 2..5_u32) {
         let mut random = Random(seed);
         let shares = probabilities(endpoints, 0);
-        let new = || Draws::new(Unit::Connection, true);
-        let alarms = alarms(16, 2_000, 3, low(3), new, |connections| {
+        let new = || Draws::new(DrawUnit::Connection, true);
+        let alarms = alarms(16, 2_000, 3, low_threshold(3), new, |connections| {
             [random.run(connections, &shares), random.run(connections, &shares)]
         });
         prop_assert!(is_rare(alarms, 2_000), "{alarms}");
@@ -75,13 +75,13 @@ proptest! {
         let mut random = Random(seed);
         let shares = probabilities(endpoints, 0);
         let both = |random: &mut Random| {
-            [random.staying(16, &shares), random.staying(16, &shares)]
+            [random.run_with_affinity(16, &shares), random.run_with_affinity(16, &shares)]
         };
-        let by_run = alarms(16, 2_000, 3, low(3), || Draws::new(Unit::Run, true), |_| both(&mut random));
+        let by_run = alarms(16, 2_000, 3, low_threshold(3), || Draws::new(DrawUnit::Run, true), |_| both(&mut random));
         prop_assert!(is_rare(by_run, 2_000), "{by_run}");
         // If connections of one client counted as draws, most verifications would alarm.
-        let new = || Draws::new(Unit::Connection, false);
-        let by_connection = alarms(16, 200, 3, low(3), new, |_| both(&mut random));
+        let new = || Draws::new(DrawUnit::Connection, false);
+        let by_connection = alarms(16, 200, 3, low_threshold(3), new, |_| both(&mut random));
         prop_assert!(by_connection > 100, "{by_connection}");
     }
 
@@ -91,14 +91,14 @@ proptest! {
         let mut random = Random(seed);
         let shares = probabilities(endpoints, 0);
         let threshold = Threshold::for_flows(1_000);
-        let new = || Draws::new(Unit::Connection, true);
+        let new = || Draws::new(DrawUnit::Connection, true);
         let found = alarms(16, 1_000, 1, threshold, new, |connections| {
             [random.run(connections, &shares), random.run(connections, &shares)]
         });
         prop_assert_eq!(found, 0);
-        let new = || Draws::new(Unit::Run, true);
+        let new = || Draws::new(DrawUnit::Run, true);
         let found = alarms(16, 1_000, 1, threshold, new, |_| {
-            [random.staying(16, &shares), random.staying(16, &shares)]
+            [random.run_with_affinity(16, &shares), random.run_with_affinity(16, &shares)]
         });
         prop_assert_eq!(found, 0);
     }
@@ -107,9 +107,9 @@ proptest! {
     fn lost_affinity_is_always_found(seed: u64, endpoints in 2..5_u32) {
         let mut random = Random(seed);
         let shares = probabilities(endpoints, 0);
-        let new = || Draws::new(Unit::Run, true);
+        let new = || Draws::new(DrawUnit::Run, true);
         let found = alarms(16, 200, 1, Threshold::for_flows(1_000), new, |_| {
-            [random.staying(16, &shares), random.run(16, &shares)]
+            [random.run_with_affinity(16, &shares), random.run(16, &shares)]
         });
         prop_assert_eq!(found, 200);
     }
@@ -118,7 +118,7 @@ proptest! {
     fn missing_endpoint_is_always_found(seed: u64, endpoints in 2..5_u32) {
         let mut random = Random(seed);
         let (all, fewer) = (probabilities(endpoints + 1, 0), probabilities(endpoints, 0));
-        let new = || Draws::new(Unit::Connection, true);
+        let new = || Draws::new(DrawUnit::Connection, true);
         let found = alarms(128, 100, 1, Threshold::for_flows(1_000), new, |connections| {
             [random.run(connections, &all), random.run(connections, &fewer)]
         });
@@ -136,8 +136,8 @@ fn round_robin_with_another_phase_is_alike() {
             };
             let changed = compare_flow(
                 16,
-                Draws::new(Unit::Connection, true),
-                low(1),
+                Draws::new(DrawUnit::Connection, true),
+                low_threshold(1),
                 |connections| [run(connections + 1, 0), run(connections + 1, phase)],
             );
             assert!(!changed, "{endpoints} {phase}");
@@ -151,9 +151,9 @@ fn difference_in_every_connection_is_found() {
     let both = |connections| [always(0, connections), always(1, connections)];
     let threshold = Threshold::for_flows(1_000);
     for (unit, has_choice) in [
-        (Unit::Connection, false),
-        (Unit::Connection, true),
-        (Unit::Run, true),
+        (DrawUnit::Connection, false),
+        (DrawUnit::Connection, true),
+        (DrawUnit::Run, true),
     ] {
         assert!(
             compare_flow(16, Draws::new(unit, has_choice), threshold, both),
@@ -163,14 +163,14 @@ fn difference_in_every_connection_is_found() {
 }
 
 #[test]
-fn difference_of_one_run_is_not_confirmed_where_there_is_a_choice() {
+fn difference_of_single_run_with_choice_is_not_confirmed() {
     let threshold = Threshold::for_flows(1);
     let both = || [tally([0; 64]), tally([1; 64])];
-    let mut known = Draws::new(Unit::Connection, false);
+    let mut known = Draws::new(DrawUnit::Connection, false);
     known.add(both());
     assert!(matches!(known.likeness(threshold), Likeness::Changed(_)));
-    let mut chosen = Draws::new(Unit::Connection, true);
-    for _ in 1..CONFIRMING {
+    let mut chosen = Draws::new(DrawUnit::Connection, true);
+    for _ in 1..MIN_CONFIRMING_RUNS {
         chosen.add(both());
         assert_eq!(chosen.likeness(threshold), Likeness::Unsure);
     }
@@ -181,7 +181,7 @@ fn difference_of_one_run_is_not_confirmed_where_there_is_a_choice() {
 #[test]
 fn step_with_another_result_once_is_no_difference() {
     let changed = || tally((0..16).map(|_| 1));
-    let mut draws = Draws::new(Unit::Run, true);
+    let mut draws = Draws::new(DrawUnit::Run, true);
     draws.add([tally((0..16).map(|at| at % 2)), changed()]);
     assert_eq!(draws.likeness(Threshold::for_flows(1)), Likeness::Unsure);
     for _ in 1..8 {

@@ -16,11 +16,11 @@ mod texts;
 
 pub use chance::{FALSE_ALARM, LOOKS, Threshold};
 pub use document::{
-    Changed, Failed, Flow, Moved, Moving, NotCompared, Ran, RulesDiffer, SCHEMA, Share,
-    SharesDiffer, SideOf, Sync, Times, Verification,
+    ChangedFlow, Failed, FlowId, Moved, Moving, NotCompared, OutcomeCount, RulesDiffer, SCHEMA,
+    Share, SharesDiffer, SideInfo, SideOf, Sync, Verification,
 };
-pub use draws::{Draws, Likeness, Unit};
-pub use met::{OnlyMet, only_met};
-pub use shares::{Pool, Spread};
-pub use tally::{Outcome, Tally, tallies};
-pub use texts::{differing_rules, since};
+pub use draws::{DrawUnit, Draws, Likeness};
+pub use met::{OneSidedMatches, compare_matches};
+pub use shares::{ShareGroup, SharePool};
+pub use tally::{ConnectionOutcome, Tally, tallies};
+pub use texts::{differing_rules, new_differences};

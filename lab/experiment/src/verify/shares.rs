@@ -9,7 +9,7 @@ use super::tally::Tally;
 
 /// Key of the flows that the same rules distribute over the same endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spread {
+pub struct ShareGroup {
     /// Service and port: `service/default/web:80`.
     pub service: String,
     /// Modes of the kube-proxies, comma-separated.
@@ -24,11 +24,11 @@ pub struct Spread {
 /// Draws of all flows with the same [`Spread`]. Each flow has the same number of draws on both
 /// sides, so that the test stays valid if the shares of flows differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pool {
+pub struct SharePool {
     draws: [BTreeMap<Option<String>, u64>; 2],
 }
 
-impl Pool {
+impl SharePool {
     /// Adds draws of a flow.
     pub fn add(&mut self, tallies: &[Tally; 2]) {
         for (draws, tally) in self.draws.iter_mut().zip(tallies) {
@@ -55,8 +55,8 @@ impl Pool {
     /// the threshold.
     #[must_use]
     pub fn difference(&self, threshold: Threshold) -> Option<f64> {
-        let [one, other] = &self.draws;
-        let p_value = p_value(one, other);
+        let [against, new] = &self.draws;
+        let p_value = p_value(against, new);
         threshold.is_below(p_value).then_some(p_value)
     }
 }

@@ -3,9 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::verify::simulated::{Random, probabilities};
 
-fn pool(random: &mut Random, draws: u64, against: &[f64], new: &[f64]) -> Pool {
+fn pool(random: &mut Random, draws: u64, against: &[f64], new: &[f64]) -> SharePool {
     let draws = u32::try_from(draws).unwrap();
-    let mut pool = Pool::default();
+    let mut pool = SharePool::default();
     pool.add(&[random.run(draws, against), random.run(draws, new)]);
     pool
 }
@@ -19,7 +19,7 @@ proptest! {
         let mut random = Random(seed);
         let threshold = Threshold::for_shares(100);
         let (right, wrong) = (probabilities(endpoints, 0), probabilities(endpoints, 1));
-        let size = Pool::default().lacking(endpoints as usize, threshold);
+        let size = SharePool::default().lacking(endpoints as usize, threshold);
         for _ in 0..25 {
             let found = pool(&mut random, size, &right, &wrong);
             prop_assert_eq!(found.lacking(endpoints as usize, threshold), 0);
@@ -33,7 +33,7 @@ proptest! {
     fn equal_shares_alarm_no_more_often_than_stated(seed: u64, endpoints in 2..5_u32) {
         let mut random = Random(seed);
         let shares = probabilities(endpoints, 0);
-        let threshold = Threshold::of(0.05, 1);
+        let threshold = Threshold::divide(0.05, 1);
         let alarms = (0..1_000)
             .filter(|_| pool(&mut random, 300, &shares, &shares).difference(threshold).is_some());
         prop_assert!(alarms.count() < 50 + 27);
@@ -43,9 +43,9 @@ proptest! {
     #[test]
     fn unlike_flows_alarm_no_more_often_than_stated(seed: u64) {
         let mut random = Random(seed);
-        let threshold = Threshold::of(0.05, 1);
+        let threshold = Threshold::divide(0.05, 1);
         let alarms = (0..1_000).filter(|_| {
-            let mut pool = Pool::default();
+            let mut pool = SharePool::default();
             for shares in [[0.5], [0.9], [0.0], [0.2]] {
                 pool.add(&[random.run(50, &shares), random.run(50, &shares)]);
             }

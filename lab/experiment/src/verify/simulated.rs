@@ -1,6 +1,6 @@
 //! Simulates flows of a known distribution, for tests.
 
-use crate::verify::{Outcome, Tally};
+use crate::verify::{ConnectionOutcome, Tally};
 use svclab_model::evidence::Verdict;
 
 /// Random number generator (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators,
@@ -32,7 +32,7 @@ impl Random {
     }
 
     /// Simulates a run in which all connections have the same endpoint.
-    pub fn staying(&mut self, connections: u32, probabilities: &[f64]) -> Tally {
+    pub fn run_with_affinity(&mut self, connections: u32, probabilities: &[f64]) -> Tally {
         let endpoint = self.choose(probabilities);
         tally((0..connections).map(|_| endpoint))
     }
@@ -52,9 +52,9 @@ pub fn probabilities(endpoints: u32, more: u32) -> Vec<f64> {
 pub fn tally(endpoints: impl IntoIterator<Item = usize>) -> Tally {
     let mut tally = Tally::default();
     for endpoint in endpoints {
-        tally.count(Outcome {
+        tally.count(ConnectionOutcome {
             endpoint: Some(format!("pod/default/web-{endpoint}")),
-            ..Outcome::of(Verdict::Connected)
+            ..ConnectionOutcome::from_verdict(Verdict::Connected)
         });
     }
     tally

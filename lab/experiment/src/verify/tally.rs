@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_judge::Book;
+use svclab_judge::AddressBook;
 use svclab_model::evidence::{Attempt, Evidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
 
@@ -16,7 +16,7 @@ use svclab_model::plan::{Plan, Probe};
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
+pub struct ConnectionOutcome {
     /// Verdict.
     pub verdict: Verdict,
     /// Endpoint that answered; absent if none did.
@@ -31,10 +31,10 @@ pub struct Outcome {
     pub at_first: Option<String>,
 }
 
-impl Outcome {
+impl ConnectionOutcome {
     /// Creates an outcome from a verdict alone.
     #[must_use]
-    pub const fn of(verdict: Verdict) -> Self {
+    pub const fn from_verdict(verdict: Verdict) -> Self {
         Self {
             verdict,
             endpoint: None,
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ConnectionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.verdict)?;
         if let Some(endpoint) = &self.endpoint {
@@ -63,13 +63,13 @@ impl fmt::Display for Outcome {
 /// Number of connections by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
-    counts: BTreeMap<Outcome, u64>,
-    first: Option<Outcome>,
+    counts: BTreeMap<ConnectionOutcome, u64>,
+    first: Option<ConnectionOutcome>,
 }
 
 impl Tally {
     /// Counts one connection.
-    pub fn count(&mut self, outcome: Outcome) {
+    pub fn count(&mut self, outcome: ConnectionOutcome) {
         self.first.get_or_insert_with(|| outcome.clone());
         *self.counts.entry(outcome).or_default() += 1;
     }
@@ -86,13 +86,13 @@ impl Tally {
 
     /// Returns the outcome of the connection that was counted first, or `None` without connections.
     #[must_use]
-    pub const fn first(&self) -> Option<&Outcome> {
+    pub const fn first(&self) -> Option<&ConnectionOutcome> {
         self.first.as_ref()
     }
 
     /// Returns the number of connections by outcome.
     #[must_use]
-    pub const fn counts(&self) -> &BTreeMap<Outcome, u64> {
+    pub const fn counts(&self) -> &BTreeMap<ConnectionOutcome, u64> {
         &self.counts
     }
 
@@ -104,18 +104,18 @@ impl Tally {
 
     /// Returns the number of connections with an outcome.
     #[must_use]
-    pub fn of(&self, outcome: &Outcome) -> u64 {
+    pub fn of(&self, outcome: &ConnectionOutcome) -> u64 {
         self.counts.get(outcome).copied().unwrap_or(0)
     }
 
     /// Iterates over the outcomes with their numbers of connections.
-    pub fn iter(&self) -> impl Iterator<Item = (&Outcome, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ConnectionOutcome, u64)> {
         self.counts.iter().map(|(outcome, count)| (outcome, *count))
     }
 }
 
-impl Extend<(Outcome, u64)> for Tally {
-    fn extend<T: IntoIterator<Item = (Outcome, u64)>>(&mut self, counts: T) {
+impl Extend<(ConnectionOutcome, u64)> for Tally {
+    fn extend<T: IntoIterator<Item = (ConnectionOutcome, u64)>>(&mut self, counts: T) {
         for (outcome, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             self.first.get_or_insert_with(|| outcome.clone());
             *self.counts.entry(outcome).or_default() += count;
@@ -126,37 +126,41 @@ impl Extend<(Outcome, u64)> for Tally {
 /// Counts the outcomes of each probe of a case: probes before the steps, then those of each step
 /// and those open across it. `books` contains the address books before the steps and after each.
 #[must_use]
-pub fn tallies(plan: &Plan, evidence: &Evidence, books: &[Book<'_>]) -> IndexMap<String, Tally> {
-    let later = evidence.steps.iter().map(|step| &*step.evidence);
+pub fn tallies(
+    plan: &Plan,
+    evidence: &Evidence,
+    books: &[AddressBook<'_>],
+) -> IndexMap<String, Tally> {
+    let step_evidence = evidence.steps.iter().map(|step| &*step.evidence);
     let seen: Vec<&[Attempt]> = std::iter::once(evidence)
-        .chain(later)
+        .chain(step_evidence)
         .map(|seen| seen.attempts.as_slice())
         .collect();
-    let attempts = |at: usize| seen.get(at).copied().unwrap_or_default();
+    let attempts = |stage: usize| seen.get(stage).copied().unwrap_or_default();
     let mut all = IndexMap::new();
-    let mut tell = |probes: &[Probe], spoken: &[Attempt], opened: &[Attempt], book| {
+    let mut add_tallies = |probes: &[Probe], current: &[Attempt], opened: &[Attempt], book| {
         for probe in probes {
-            let tally = tally(&probe.name, spoken, opened, book);
+            let tally = tally(&probe.name, current, opened, book);
             all.insert(probe.name.clone(), tally);
         }
     };
-    for (at, book) in books.iter().enumerate() {
-        let Some(made) = at.checked_sub(1) else {
-            tell(&plan.probes, attempts(at), &[], book);
+    for (stage, book) in books.iter().enumerate() {
+        let Some(step_index) = stage.checked_sub(1) else {
+            add_tallies(&plan.probes, attempts(stage), &[], book);
             continue;
         };
-        let Some(step) = plan.steps.get(made) else {
+        let Some(step) = plan.steps.get(step_index) else {
             break;
         };
-        tell(&step.probes, attempts(at), &[], book);
-        tell(&step.open, attempts(at), attempts(made), book);
+        add_tallies(&step.probes, attempts(stage), &[], book);
+        add_tallies(&step.open, attempts(stage), attempts(step_index), book);
     }
     all
 }
 
 /// Counts the outcomes of one probe's connections. `opened` contains the attempts before the step,
 /// for connections that were open across it.
-fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &Book<'_>) -> Tally {
+fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &AddressBook<'_>) -> Tally {
     let first: HashMap<u32, &Attempt> = opened
         .iter()
         .filter(|attempt| attempt.probe == probe)
@@ -167,7 +171,7 @@ fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &Book<'_>)
         let source = attempt.seen_source.map(|source| book.name(source.ip()));
         let first = first.get(&attempt.number);
         let at_first = first.and_then(|first| first.endpoint.clone());
-        tally.count(Outcome {
+        tally.count(ConnectionOutcome {
             verdict: attempt.verdict,
             source,
             at_first: at_first.filter(|name| attempt.endpoint.as_ref() != Some(name)),
@@ -219,7 +223,7 @@ mod tests {
     }
 
     /// Returns a cluster in which no address has a name.
-    fn nobody() -> Cluster {
+    fn nameless_cluster() -> Cluster {
         Cluster {
             nodes: Vec::new(),
             pods: Vec::new(),
@@ -243,7 +247,7 @@ mod tests {
         }
     }
 
-    fn told(tally: &Tally) -> Vec<String> {
+    fn render(tally: &Tally) -> Vec<String> {
         tally
             .iter()
             .map(|(outcome, count)| format!("{count} {outcome}"))
@@ -253,7 +257,7 @@ mod tests {
     /// The opening of a connection before a step is not counted separately. Its outcome includes
     /// the endpoint that answered then.
     #[test]
-    fn what_is_open_across_a_step_is_told_with_it() {
+    fn tallies_open_probe_has_initial_endpoint() {
         use Verdict::{Answered, Connected, Silent};
         let plan = Plan {
             probes: vec![probe("call")],
@@ -288,22 +292,22 @@ mod tests {
             }],
             ..Evidence::default()
         };
-        let cluster = nobody();
-        let book = Book::new(&cluster, &plan);
-        let all = tallies(&plan, &evidence, &[book, book]);
-        let all: Vec<(&str, Vec<String>)> = all
+        let cluster = nameless_cluster();
+        let book = AddressBook::new(&cluster, &plan);
+        let counts = tallies(&plan, &evidence, &[book, book]);
+        let rendered: Vec<(&str, Vec<String>)> = counts
             .iter()
-            .map(|(probe, tally)| (probe.as_str(), told(tally)))
+            .map(|(probe, tally)| (probe.as_str(), render(tally)))
             .collect();
-        let words = |all: &[&str]| all.iter().map(|&word| word.to_owned()).collect();
+        let strings = |all: &[&str]| all.iter().map(|&word| word.to_owned()).collect();
         assert_eq!(
-            all,
+            rendered,
             [
-                ("call", words(&["1 connected to a"])),
-                ("callLeft", words(&["1 connected to b"])),
+                ("call", strings(&["1 connected to a"])),
+                ("callLeft", strings(&["1 connected to b"])),
                 (
                     "stay",
-                    words(&[
+                    strings(&[
                         "1 answered to b",
                         "1 answered to b (at first a)",
                         "1 silent (at first a)"

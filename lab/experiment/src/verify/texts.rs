@@ -16,10 +16,10 @@ pub fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Di
 
 /// Returns the differences of `now` that are not in `before`, regardless of their line numbers.
 #[must_use]
-pub fn since(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
-    let known: BTreeSet<String> = before.iter().map(ToString::to_string).collect();
+pub fn new_differences(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
+    let earlier: BTreeSet<String> = before.iter().map(ToString::to_string).collect();
     let mut now = now;
-    now.retain(|difference| !known.contains(&difference.to_string()));
+    now.retain(|difference| !earlier.contains(&difference.to_string()));
     now
 }
 
@@ -27,21 +27,21 @@ fn dump(node: &str, evidence: &Evidence) -> NodeDump {
     let files = read_back(evidence, node);
     let files = files.into_iter().map(|(name, text)| File {
         name: name.to_owned(),
-        format: Format::of_name(name),
+        format: Format::from_file_name(name),
         text,
     });
-    NodeDump::read(files.collect()).dump
+    NodeDump::parse(files.collect()).dump
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_dump::{Change, Place, Side};
+    use svclab_dump::{DumpChange, DumpLocation, Side};
 
     fn only(item: &str, line: u32) -> Difference {
         Difference {
-            place: Place::Sysctls,
-            change: Change::Item {
+            place: DumpLocation::Sysctls,
+            change: DumpChange::Item {
                 only: Side::First,
                 item: item.to_owned(),
                 line,
@@ -51,9 +51,9 @@ mod tests {
     }
 
     #[test]
-    fn what_differed_before_is_not_told_again() {
-        let came = since(&[only("a", 3)], vec![only("a", 5), only("b", 6)]);
-        assert_eq!(came, [only("b", 6)]);
-        assert_eq!(since(&[only("a", 3)], Vec::new()), []);
+    fn new_differences_excludes_earlier_ones() {
+        let found = new_differences(&[only("a", 3)], vec![only("a", 5), only("b", 6)]);
+        assert_eq!(found, [only("b", 6)]);
+        assert_eq!(new_differences(&[only("a", 3)], Vec::new()), []);
     }
 }

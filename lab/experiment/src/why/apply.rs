@@ -1,53 +1,55 @@
 //! Applies a change to a case or to a plan.
 
-use super::change::{Change, PolicyField, Unchangeable};
+use super::change::{ChangeError, PolicyField, ProposedChange};
 use super::edit;
 use svclab_model::plan::Plan;
 use svclab_rules::kube_proxy::{Cidrs, KubeProxy};
 use svclab_scenario::Case;
 use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 
-impl Change {
+impl ProposedChange {
     /// Applies the change to a case, if the change concerns the lab document. Returns whether it
     /// does.
     ///
     /// # Errors
     ///
     /// Returns an error if nothing would change, or if the object to change does not exist.
-    pub fn in_case(&self, case: &mut Case) -> Result<bool, Unchangeable> {
+    pub fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
             Self::Policy { service, field } => {
                 let objects = std::sync::Arc::make_mut(&mut case.objects);
                 let mut services = objects.services.iter_mut();
                 let found = services
                     .find(|each| format!("{}/{}", each.namespace, each.name) == *service)
-                    .ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                    .ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
                 let spec = std::sync::Arc::make_mut(&mut found.value).spec.as_mut();
                 let policy = spec.map(|spec| match field {
                     PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
                     PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
                 });
-                let policy = policy.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let policy = policy.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
                 set(policy, Some("Cluster".to_owned()))?;
             }
             Self::ClusterCidr { networks } => {
                 let networks: Cidrs = networks
                     .parse()
-                    .map_err(|_| Unchangeable::Absent(networks.clone()))?;
-                of_proxies(case, |proxy| {
+                    .map_err(|_| ChangeError::Missing(networks.clone()))?;
+                change_proxies(case, |proxy| {
                     set(&mut proxy.cluster_cidr, Some(networks.clone()))
                 })?;
             }
-            Self::MasqueradeAll => of_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?,
+            Self::MasqueradeAll => {
+                change_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?
+            }
             Self::ForeignSources => {
                 set(
-                    &mut spec_of(case).fabric.foreign_sources,
+                    &mut spec_mut(case).fabric.foreign_sources,
                     ForeignSources::Pass,
                 )?;
             }
             Self::ByHand { node } => {
-                let nodes = &mut spec_of(case).nodes;
-                let node = nodes.get_mut(node).ok_or(Unchangeable::Already)?;
+                let nodes = &mut spec_mut(case).nodes;
+                let node = nodes.get_mut(node).ok_or(ChangeError::NoEffect)?;
                 set(&mut node.by_hand, ByHand::default())?;
             }
             Self::OwnSource { .. }
@@ -55,14 +57,14 @@ impl Change {
             | Self::HealthCheck { .. }
             | Self::SecurityGroup { .. }
             | Self::AnotherBackend { .. }
-            | Self::Backend { .. } => self.of_balancer(case)?,
+            | Self::Backend { .. } => self.apply_to_balancer(case)?,
             Self::Masqueraded { network } => {
-                let agent = spec_of(case).ip_masq_agent.as_mut();
-                let agent = agent.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let agent = spec_mut(case).ip_masq_agent.as_mut();
+                let agent = agent.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
                 let before = agent.non_masquerade_cidrs.len();
                 agent.non_masquerade_cidrs.retain(|own| own != network);
                 if agent.non_masquerade_cidrs.len() == before {
-                    return Err(Unchangeable::Already);
+                    return Err(ChangeError::NoEffect);
                 }
             }
             Self::Sysctl { .. }
@@ -79,34 +81,34 @@ impl Change {
     }
 
     /// Applies a change of a load balancer; ignores all others.
-    fn of_balancer(&self, case: &mut Case) -> Result<(), Unchangeable> {
+    fn apply_to_balancer(&self, case: &mut Case) -> Result<(), ChangeError> {
         match self {
             Self::OwnSource { balancer } => {
-                of_balancer(case, balancer, |balancer| {
+                change_balancer(case, balancer, |balancer| {
                     set(&mut balancer.keep_source, false)
                 })?;
             }
             Self::SkipOwnSource { balancer } => {
-                of_balancer(case, balancer, |balancer| {
+                change_balancer(case, balancer, |balancer| {
                     set(&mut balancer.skip_own_source, true)
                 })?;
             }
-            Self::HealthCheck { balancer } => of_balancer(case, balancer, |balancer| {
+            Self::HealthCheck { balancer } => change_balancer(case, balancer, |balancer| {
                 if balancer.health_check.is_some() {
-                    return Err(Unchangeable::Already);
+                    return Err(ChangeError::NoEffect);
                 }
                 set(&mut balancer.health_check, Some(HealthCheck::default()))
             })?,
             Self::SecurityGroup { balancer } => {
-                of_balancer(case, balancer, |balancer| {
+                change_balancer(case, balancer, |balancer| {
                     set(&mut balancer.security_group, None)
                 })?;
             }
             Self::AnotherBackend { balancer, node } => {
-                of_balancer(case, balancer, |balancer| {
-                    let mut backends = balancer.backends.clone().ok_or(Unchangeable::Already)?;
+                change_balancer(case, balancer, |balancer| {
+                    let mut backends = balancer.backends.clone().ok_or(ChangeError::NoEffect)?;
                     if backends.contains(node) {
-                        return Err(Unchangeable::Already);
+                        return Err(ChangeError::NoEffect);
                     }
                     backends.push(node.clone());
                     set(&mut balancer.backends, Some(backends))
@@ -119,7 +121,7 @@ impl Change {
                     .iter()
                     .map(|node| node.name.clone())
                     .collect();
-                of_balancer(case, balancer, |balancer| {
+                change_balancer(case, balancer, |balancer| {
                     let backends = balancer.backends.clone().unwrap_or(nodes);
                     let left: Vec<String> = backends
                         .iter()
@@ -127,7 +129,7 @@ impl Change {
                         .cloned()
                         .collect();
                     if left.len() == backends.len() || left.is_empty() {
-                        return Err(Unchangeable::Already);
+                        return Err(ChangeError::NoEffect);
                     }
                     set(&mut balancer.backends, Some(left))
                 })?;
@@ -142,18 +144,18 @@ impl Change {
     /// # Errors
     ///
     /// Returns an error if nothing would change, or if the object to change does not exist.
-    pub fn in_plan(&self, plan: &mut Plan) -> Result<(), Unchangeable> {
+    pub fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
         match self {
             Self::Sysctl {
                 namespaces,
                 keys,
                 value,
             } => {
-                let mut changed = Err(Unchangeable::Already);
+                let mut changed = Err(ChangeError::NoEffect);
                 for namespace in namespaces {
-                    let own = edit::namespace(plan, namespace)?;
+                    let target = edit::namespace(plan, namespace)?;
                     for key in keys {
-                        changed = changed.or(edit::set(own, key, value));
+                        changed = changed.or(edit::set_sysctl(target, key, value));
                     }
                 }
                 changed
@@ -168,7 +170,7 @@ impl Change {
                 ..
             } => {
                 let namespace = edit::namespace(plan, namespace)?;
-                edit::without_rule(
+                edit::delete_rule(
                     namespace,
                     *backend,
                     *v6,
@@ -180,13 +182,13 @@ impl Change {
                 namespace,
                 set,
                 entry,
-            } => edit::without_entry(edit::namespace(plan, namespace)?, set, entry),
+            } => edit::delete_set_entry(edit::namespace(plan, namespace)?, set, entry),
             Self::Element {
                 namespace,
                 table,
                 set,
                 key,
-            } => edit::without_element(edit::namespace(plan, namespace)?, table, set, key),
+            } => edit::delete_nft_element(edit::namespace(plan, namespace)?, table, set, key),
             Self::NativeRule {
                 namespace,
                 table,
@@ -195,22 +197,24 @@ impl Change {
                 ..
             } => {
                 let namespace = edit::namespace(plan, namespace)?;
-                edit::without_native_rule(namespace, table, chain, *number)
+                edit::delete_nft_rule(namespace, table, chain, *number)
             }
             Self::Route { namespace, route } => {
-                let own = edit::namespace(plan, namespace)?;
-                gone(&mut own.routes, route).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+                let target = edit::namespace(plan, namespace)?;
+                remove_item(&mut target.routes, route)
+                    .ok_or_else(|| ChangeError::Missing(namespace.clone()))
             }
             Self::RoutingRule { namespace, rule } => {
-                let own = edit::namespace(plan, namespace)?;
-                gone(&mut own.policy, rule).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+                let target = edit::namespace(plan, namespace)?;
+                remove_item(&mut target.policy, rule)
+                    .ok_or_else(|| ChangeError::Missing(namespace.clone()))
             }
             Self::NewRoute { namespace, route } => {
-                let own = edit::namespace(plan, namespace)?;
-                if own.routes.contains(route) {
-                    return Err(Unchangeable::Already);
+                let target = edit::namespace(plan, namespace)?;
+                if target.routes.contains(route) {
+                    return Err(ChangeError::NoEffect);
                 }
-                own.routes.push((**route).clone());
+                target.routes.push((**route).clone());
                 Ok(())
             }
             _ => Ok(()),
@@ -219,46 +223,52 @@ impl Change {
 }
 
 /// Removes an item from a list. Returns `None` if the list does not contain the item.
-fn gone<T: PartialEq>(all: &mut Vec<T>, one: &T) -> Option<()> {
-    let at = all.iter().position(|own| own == one)?;
-    all.remove(at);
+fn remove_item<T: PartialEq>(items: &mut Vec<T>, item: &T) -> Option<()> {
+    let index = items.iter().position(|candidate| candidate == item)?;
+    items.remove(index);
     Some(())
 }
 
-fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), Unchangeable> {
+fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), ChangeError> {
     if *old == new {
-        return Err(Unchangeable::Already);
+        return Err(ChangeError::NoEffect);
     }
     *old = new;
     Ok(())
 }
 
-fn spec_of(case: &mut Case) -> &mut LabSpec {
+fn spec_mut(case: &mut Case) -> &mut LabSpec {
     std::sync::Arc::make_mut(&mut case.spec)
 }
 
 /// Changes the kube-proxy of all nodes and the kube-proxies of single nodes.
-fn of_proxies(
+fn change_proxies(
     case: &mut Case,
-    change: impl Fn(&mut KubeProxy) -> Result<(), Unchangeable>,
-) -> Result<(), Unchangeable> {
-    let spec = spec_of(case);
-    let own = spec
+    change: impl Fn(&mut KubeProxy) -> Result<(), ChangeError>,
+) -> Result<(), ChangeError> {
+    let spec = spec_mut(case);
+    let node_proxies = spec
         .nodes
         .values_mut()
         .filter_map(|node| node.kube_proxy.as_mut());
-    let all: Vec<_> = spec.kube_proxy.iter_mut().chain(own).map(change).collect();
+    let results: Vec<_> = spec
+        .kube_proxy
+        .iter_mut()
+        .chain(node_proxies)
+        .map(change)
+        .collect();
     // The change is valid if at least one kube-proxy can be changed.
-    all.into_iter()
+    results
+        .into_iter()
         .find(Result::is_ok)
-        .unwrap_or(Err(Unchangeable::Already))
+        .unwrap_or(Err(ChangeError::NoEffect))
 }
 
-fn of_balancer(
+fn change_balancer(
     case: &mut Case,
     name: &str,
-    change: impl FnOnce(&mut svclab_scenario::lab::LoadBalancerSpec) -> Result<(), Unchangeable>,
-) -> Result<(), Unchangeable> {
-    let balancer = spec_of(case).load_balancers.get_mut(name);
-    change(balancer.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?)
+    change: impl FnOnce(&mut svclab_scenario::lab::LoadBalancerSpec) -> Result<(), ChangeError>,
+) -> Result<(), ChangeError> {
+    let balancer = spec_mut(case).load_balancers.get_mut(name);
+    change(balancer.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?)
 }

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::change::{Change, PolicyField, networks};
-use super::ways::ways;
-use svclab_journey::journey::{End, Flight, Hop, Journey, Setting, Step};
+use super::change::{PolicyField, ProposedChange, covering_networks};
+use super::ways::route_changes;
+use svclab_journey::journey::{End, Hop, Journey, PacketPath, Step, SysctlValue};
 use svclab_model::plan::Plan;
 use svclab_planner::build::SOURCE_CHECK;
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
@@ -20,21 +20,26 @@ use svclab_scenario::Case;
 /// Returns the changes that are worth trying for a case with these failing connections, without
 /// duplicates. Configuration of an operator comes before rules that components generate.
 #[must_use]
-pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey]) -> Vec<Change> {
-    let mut found = Found::default();
+pub fn candidates(
+    case: &Case,
+    cluster: &Cluster,
+    plan: &Plan,
+    wrong: &[&Journey],
+) -> Vec<ProposedChange> {
+    let mut candidates = Candidates::default();
     for journey in wrong {
         for flight in &journey.flights {
-            found.flight(flight);
+            candidates.add_packet_path(flight);
         }
     }
-    let met: BTreeSet<IpAddr> = wrong
+    let addresses: BTreeSet<IpAddr> = wrong
         .iter()
         .flat_map(|journey| &journey.flights)
         .flat_map(|flight| &flight.hops)
         .flat_map(|hop| [hop.before, hop.after])
         .flat_map(|flow| [flow.source.ip(), flow.destination.ip()])
         .collect();
-    let on_the_way: BTreeSet<&str> = wrong
+    let path_namespaces: BTreeSet<&str> = wrong
         .iter()
         .flat_map(|journey| &journey.flights)
         .flat_map(|flight| &flight.hops)
@@ -42,36 +47,38 @@ pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey
         .collect();
     for journey in wrong {
         for flight in &journey.flights {
-            found.all.extend(ways(plan, cluster, flight));
+            candidates
+                .changes
+                .extend(route_changes(plan, cluster, flight));
         }
     }
-    found.masqueraded(case, wrong);
-    found.policies(case);
-    found.proxies(case, cluster);
-    found.by_hand(case, &on_the_way);
-    found.balancers(case, cluster, &met);
-    found.everywhere(plan);
-    let mut all: Vec<Change> = Vec::new();
-    for change in found.all {
-        if !all.contains(&change) {
-            all.push(change);
+    candidates.add_masqueraded(case, wrong);
+    candidates.add_policies(case);
+    candidates.add_proxy_flags(case, cluster);
+    candidates.add_manual_changes(case, &path_namespaces);
+    candidates.add_balancers(case, cluster, &addresses);
+    candidates.add_sysctls_of_all_nodes(plan);
+    let mut changes: Vec<ProposedChange> = Vec::new();
+    for change in candidates.changes {
+        if !changes.contains(&change) {
+            changes.push(change);
         }
     }
-    all.sort_by_key(Change::level);
-    all
+    changes.sort_by_key(ProposedChange::origin);
+    changes
 }
 
 #[derive(Default)]
-struct Found {
-    all: Vec<Change>,
+struct Candidates {
+    changes: Vec<ProposedChange>,
 }
 
-impl Found {
-    fn flight(&mut self, flight: &Flight) {
+impl Candidates {
+    fn add_packet_path(&mut self, flight: &PacketPath) {
         for hop in &flight.hops {
-            let decided = hop.met.iter().filter(|step| is_let_off(step));
-            for step in decided {
-                self.rule(hop, step);
+            let early_returns = hop.met.iter().filter(|step| is_early_return(step));
+            for step in early_returns {
+                self.add_rule(hop, step);
             }
         }
         let Some(last) = flight.hops.last() else {
@@ -80,7 +87,7 @@ impl Found {
         match &flight.end {
             End::ByRule => {
                 if let Some(step) = last.met.last() {
-                    self.rule(last, step);
+                    self.add_rule(last, step);
                 }
                 // An earlier rule marked the packet for the drop.
                 let marking = last
@@ -88,43 +95,43 @@ impl Found {
                     .windows(2)
                     .filter(|pair| pair[0].mark != pair[1].mark);
                 for pair in marking {
-                    self.rule(last, &pair[0]);
+                    self.add_rule(last, &pair[0]);
                     let chain = &pair[0].chain;
                     let jump = |step: &&Step| step.target.as_ref() == Some(chain);
                     if let Some(step) = last.met.iter().rev().find(jump) {
-                        self.rule(last, step);
+                        self.add_rule(last, step);
                     }
                 }
             }
-            End::Dropped { settings, .. } | End::Counted { settings, .. } => {
-                self.settings(last, settings);
+            End::Dropped { settings, .. } | End::CountedDrop { settings, .. } => {
+                self.add_sysctls(last, settings);
             }
             _ => {}
         }
     }
 
     /// Adds a rule and the set entries by which the rule matched.
-    fn rule(&mut self, hop: &Hop, step: &Step) {
+    fn add_rule(&mut self, hop: &Hop, step: &Step) {
         // An operator cannot edit the rules of the network between nodes.
         if hop.namespace == FABRIC || hop.namespace == INTERNET {
             if step.chain.starts_with(SOURCE_CHECK) {
-                self.all.push(Change::ForeignSources);
+                self.changes.push(ProposedChange::ForeignSources);
             }
             return;
         }
         let namespace = || hop.namespace.clone();
-        let native = step.table.split_once(' ').is_some();
+        let is_nftables = step.table.split_once(' ').is_some();
         for entry in &step.entries {
             if let Some((set, entry)) = entry.split_once(' ') {
-                self.all.push(if native {
-                    Change::Element {
+                self.changes.push(if is_nftables {
+                    ProposedChange::Element {
                         namespace: namespace(),
                         table: step.table.clone(),
                         set: set.to_owned(),
                         key: entry.to_owned(),
                     }
                 } else {
-                    Change::Entry {
+                    ProposedChange::Entry {
                         namespace: namespace(),
                         set: set.to_owned(),
                         entry: entry.to_owned(),
@@ -135,8 +142,8 @@ impl Found {
         let (Some(number), Some(rule)) = (step.number, &step.rule) else {
             return;
         };
-        if native {
-            self.all.push(Change::NativeRule {
+        if is_nftables {
+            self.changes.push(ProposedChange::NativeRule {
                 namespace: namespace(),
                 table: step.table.clone(),
                 chain: step.chain.clone(),
@@ -145,7 +152,7 @@ impl Found {
             });
             return;
         }
-        self.all.push(Change::Rule {
+        self.changes.push(ProposedChange::Rule {
             namespace: namespace(),
             backend: step.by,
             v6: step.flow.source.is_ipv6(),
@@ -157,7 +164,7 @@ impl Found {
     }
 
     /// Adds the sysctls that decided about a packet.
-    fn settings(&mut self, hop: &Hop, settings: &[Setting]) {
+    fn add_sysctls(&mut self, hop: &Hop, settings: &[SysctlValue]) {
         let Some(first) = settings.first() else {
             return;
         };
@@ -166,7 +173,7 @@ impl Found {
         } else {
             "1"
         };
-        self.all.push(Change::Sysctl {
+        self.changes.push(ProposedChange::Sysctl {
             namespaces: vec![hop.namespace.clone()],
             keys: settings
                 .iter()
@@ -177,7 +184,7 @@ impl Found {
     }
 
     /// Adds services whose traffic policy excludes endpoints.
-    fn policies(&mut self, case: &Case) {
+    fn add_policies(&mut self, case: &Case) {
         for service in &case.objects.services {
             let named = format!("{}/{}", service.namespace, service.name);
             let Some(spec) = &service.value.spec else {
@@ -195,7 +202,7 @@ impl Found {
                 ),
             ] {
                 if local(policy) {
-                    self.all.push(Change::Policy {
+                    self.changes.push(ProposedChange::Policy {
                         service: named.clone(),
                         field,
                     });
@@ -205,10 +212,10 @@ impl Found {
     }
 
     /// Adds the kube-proxy flags that decide what is masqueraded.
-    fn proxies(&mut self, case: &Case, cluster: &Cluster) {
+    fn add_proxy_flags(&mut self, case: &Case, cluster: &Cluster) {
         let spec = &case.spec;
-        let of_nodes = spec.nodes.values();
-        let of_nodes = of_nodes.filter_map(|node| node.kube_proxy.as_ref());
+        let node_proxies = spec.nodes.values();
+        let of_nodes = node_proxies.filter_map(|node| node.kube_proxy.as_ref());
         let proxies = spec.kube_proxy.iter().chain(of_nodes);
         if proxies.clone().next().is_none() {
             return;
@@ -219,33 +226,35 @@ impl Found {
             .calico
             .iter()
             .flat_map(|calico| calico.pools.iter().copied());
-        let handed: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
-        let told = case
+        let assigned: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
+        let node_specs = case
             .objects
             .nodes
             .iter()
             .filter_map(|node| node.value.spec.as_ref());
-        let said = told.flat_map(|spec| {
+        let node_cidrs = node_specs.flat_map(|spec| {
             let several = spec.pod_cidrs.iter().flatten();
             several
                 .chain(&spec.pod_cidr)
                 .filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
         });
-        let all: Vec<IpNetwork> = if handed.is_empty() {
-            said.collect()
+        let pod_networks: Vec<IpNetwork> = if assigned.is_empty() {
+            node_cidrs.collect()
         } else {
-            handed
+            assigned
         };
-        if let Some(networks) = networks(all.iter().copied())
-            && !proxies.clone().all(|proxy| knows(proxy, &all, cluster))
+        if let Some(networks) = covering_networks(pod_networks.iter().copied())
+            && !proxies
+                .clone()
+                .all(|proxy| has_pod_cidrs(proxy, &pod_networks, cluster))
         {
-            self.all.push(Change::ClusterCidr { networks });
+            self.changes.push(ProposedChange::ClusterCidr { networks });
         }
-        self.all.push(Change::MasqueradeAll);
+        self.changes.push(ProposedChange::MasqueradeAll);
     }
 
     /// Adds the destinations of these packets that ip-masq-agent does not masquerade.
-    fn masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
+    fn add_masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
         let Some(agent) = &case.spec.ip_masq_agent else {
             return;
         };
@@ -253,59 +262,61 @@ impl Found {
         let steps = flights
             .flat_map(|flight| &flight.hops)
             .flat_map(|hop| &hop.met);
-        for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_let_off(step)) {
+        for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_early_return(step))
+        {
             let IpAddr::V4(to) = step.flow.destination.ip() else {
                 continue;
             };
             let kept = agent.non_masquerade_cidrs.iter();
             let kept = kept.filter(|network| network.contains(to));
-            self.all
-                .extend(kept.map(|network| Change::Masqueraded { network: *network }));
+            self.changes
+                .extend(kept.map(|network| ProposedChange::Masqueraded { network: *network }));
         }
     }
 
-    fn by_hand(&mut self, case: &Case, on_the_way: &BTreeSet<&str>) {
+    fn add_manual_changes(&mut self, case: &Case, on_the_way: &BTreeSet<&str>) {
         for (name, node) in &case.spec.nodes {
             let untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
             if !untouched && on_the_way.contains(name.as_str()) {
-                self.all.push(Change::ByHand { node: name.clone() });
+                self.changes
+                    .push(ProposedChange::ByHand { node: name.clone() });
             }
         }
     }
 
     /// Adds load balancers that packets were sent to.
-    fn balancers(&mut self, case: &Case, cluster: &Cluster, met: &BTreeSet<IpAddr>) {
+    fn add_balancers(&mut self, case: &Case, cluster: &Cluster, met: &BTreeSet<IpAddr>) {
         for (name, spec) in &case.spec.load_balancers {
-            let of = |balancer: &&svclab_planner::cluster::Balancer| balancer.name == *name;
-            let own = cluster.balancers.iter().find(of);
-            if !own.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {
+            let has_name = |balancer: &&svclab_planner::cluster::Balancer| balancer.name == *name;
+            let found = cluster.balancers.iter().find(has_name);
+            if !found.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {
                 continue;
             }
             let balancer = || name.clone();
-            self.all.extend([
-                Change::OwnSource {
+            self.changes.extend([
+                ProposedChange::OwnSource {
                     balancer: balancer(),
                 },
-                Change::SkipOwnSource {
+                ProposedChange::SkipOwnSource {
                     balancer: balancer(),
                 },
-                Change::HealthCheck {
+                ProposedChange::HealthCheck {
                     balancer: balancer(),
                 },
             ]);
             if spec.security_group.is_some() {
-                self.all.push(Change::SecurityGroup {
+                self.changes.push(ProposedChange::SecurityGroup {
                     balancer: balancer(),
                 });
             }
             let backends = spec.backends.as_ref();
             for node in case.objects.nodes.iter().map(|node| &node.name) {
-                let is_one = backends.is_none_or(|backends| backends.contains(node));
+                let is_backend = backends.is_none_or(|backends| backends.contains(node));
                 let (balancer, node) = (balancer(), node.clone());
-                self.all.push(if is_one {
-                    Change::Backend { balancer, node }
+                self.changes.push(if is_backend {
+                    ProposedChange::Backend { balancer, node }
                 } else {
-                    Change::AnotherBackend { balancer, node }
+                    ProposedChange::AnotherBackend { balancer, node }
                 });
             }
         }
@@ -313,10 +324,10 @@ impl Found {
 
     /// Adds a sysctl of one node for all nodes where it differs: request and reply may pass
     /// different nodes.
-    fn everywhere(&mut self, plan: &Plan) {
-        let mut wider = Vec::new();
-        for change in &self.all {
-            let Change::Sysctl {
+    fn add_sysctls_of_all_nodes(&mut self, plan: &Plan) {
+        let mut wider_changes = Vec::new();
+        for change in &self.changes {
+            let ProposedChange::Sysctl {
                 namespaces,
                 keys,
                 value,
@@ -324,54 +335,55 @@ impl Found {
             else {
                 continue;
             };
-            let all: Vec<String> = keys
+            let global_keys: Vec<String> = keys
                 .iter()
                 .filter(|key| key.contains(".conf.all."))
                 .cloned()
                 .collect();
-            let holds = |name: &str| -> bool {
-                let own = plan.namespace(name);
-                own.is_some_and(|own| {
+            let differs = |name: &str| -> bool {
+                let namespace = plan.namespace(name);
+                namespace.is_some_and(|own| {
                     let mut known = own.sysctls.iter();
-                    known.any(|known| all.contains(&known.key) && known.value != *value)
+                    known.any(|known| global_keys.contains(&known.key) && known.value != *value)
                 })
             };
-            let those: Vec<String> = plan
+            let affected: Vec<String> = plan
                 .namespaces
                 .iter()
                 .map(|namespace| namespace.name.clone())
-                .filter(|name| holds(name))
+                .filter(|name| differs(name))
                 .collect();
-            if !all.is_empty() && those != *namespaces && those.len() > 1 {
-                wider.push(Change::Sysctl {
-                    namespaces: those,
-                    keys: all,
+            if !global_keys.is_empty() && affected != *namespaces && affected.len() > 1 {
+                wider_changes.push(ProposedChange::Sysctl {
+                    namespaces: affected,
+                    keys: global_keys,
                     value: value.clone(),
                 });
             }
         }
-        self.all.extend(wider);
+        self.changes.extend(wider_changes);
     }
 }
 
 /// Whether the cluster CIDRs of a kube-proxy include the pod networks and no node address.
-fn knows(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
+fn has_pod_cidrs(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
     let Some(cidrs) = &proxy.cluster_cidr else {
         return false;
     };
-    let is_known = |ip: IpAddr| {
-        let known = cidrs.of(Family::of(ip));
+    let containing_cidr = |ip: IpAddr| {
+        let known = cidrs.of(Family::from_ip(ip));
         known.filter(|known| known.contains(ip))
     };
     let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
-    let knows =
-        |pods: &IpNetwork| is_known(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix());
-    pods.iter().all(knows) && !nodes.any(|node| is_known(node.ip()).is_some())
+    let includes = |pods: &IpNetwork| {
+        containing_cidr(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix())
+    };
+    pods.iter().all(includes) && !nodes.any(|node| containing_cidr(node.ip()).is_some())
 }
 
 /// Whether a rule ended the evaluation of a chain before other rules, as in a return before
 /// masquerading. Excludes rules that only check for a mark.
-fn is_let_off(step: &Step) -> bool {
+fn is_early_return(step: &Step) -> bool {
     let Some(rule) = &step.rule else {
         return false;
     };

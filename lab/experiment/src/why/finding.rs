@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Level};
+use super::{Origin, ProposedChange};
 use crate::bisect::Difference;
 
 /// Name and version of the JSON format.
@@ -21,7 +21,7 @@ pub struct Document {
 impl Document {
     /// Creates the document from the results of cases.
     #[must_use]
-    pub fn of(cases: Vec<Finding>) -> Self {
+    pub fn new(cases: Vec<Finding>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             cases,
@@ -38,13 +38,13 @@ pub struct Finding {
     /// Release of the kernel that ran the case.
     pub kernel: String,
     /// Probes with failing connections; empty if there are none.
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<FailingProbe>,
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unasked: Vec<String>,
     /// All changes that were tried, with their results.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedChanges>,
     /// Number of times that probes were run.
     pub runs: u32,
 }
@@ -52,7 +52,7 @@ pub struct Finding {
 /// Probe with failing connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Wrong {
+pub struct FailingProbe {
     /// Probe name.
     pub probe: String,
     /// Step after which the probe runs; absent for probes before the first step.
@@ -65,14 +65,14 @@ pub struct Wrong {
     /// Sentences that explain one failing connection, as `svclab explain` prints them.
     pub told: Vec<String>,
     /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
-    pub cures: Vec<Cure>,
+    pub cures: Vec<Fix>,
 }
 
 /// Changes that together are a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Cure {
+pub struct Fix {
     /// Changes to make.
-    pub changes: Vec<Told>,
+    pub changes: Vec<DescribedChange>,
     /// If the change rewrites many rules, the differences that are necessary: after the change
     /// (`good`) and before (`bad`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -81,20 +81,20 @@ pub struct Cure {
 
 /// Change with its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Told {
+pub struct DescribedChange {
     /// Action of an operator that makes the change.
     pub words: String,
     /// Whether an operator configured the changed object or a component generated it.
-    pub level: Level,
+    pub level: Origin,
     /// Change as data.
-    pub change: Change,
+    pub change: ProposedChange,
 }
 
-impl From<&Change> for Told {
-    fn from(change: &Change) -> Self {
+impl From<&ProposedChange> for DescribedChange {
+    fn from(change: &ProposedChange) -> Self {
         Self {
             words: change.to_string(),
-            level: change.level(),
+            level: change.origin(),
             change: change.clone(),
         }
     }
@@ -102,21 +102,21 @@ impl From<&Change> for Told {
 
 /// Changes that were tried together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Tried {
+pub struct TriedChanges {
     /// Changes that were tried.
-    pub changes: Vec<Told>,
+    pub changes: Vec<DescribedChange>,
     /// Result of the changes.
-    pub came: Came,
+    pub came: ChangeResult,
 }
 
 /// Result of changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "to", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Came {
+pub enum ChangeResult {
     /// The probes ran.
     Ran {
         /// Results of the probes that had failing connections before.
-        probes: Vec<Fared>,
+        probes: Vec<ProbeCount>,
         /// Names of probes that got worse.
         worse: Vec<String>,
     },
@@ -129,7 +129,7 @@ pub enum Came {
 
 /// Connection counts of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Fared {
+pub struct ProbeCount {
     /// Probe name.
     pub probe: String,
     /// Number of successful connections. If the probe ran several times, the minimum.
@@ -138,15 +138,15 @@ pub struct Fared {
     pub of: u32,
 }
 
-impl Came {
+impl ChangeResult {
     /// Whether all connections of a probe succeeded and no probe got worse.
     #[must_use]
-    pub fn cures(&self, probe: &str) -> bool {
+    pub fn is_fix_for(&self, probe: &str) -> bool {
         let Self::Ran { probes, worse } = self else {
             return false;
         };
-        let whole = |fared: &Fared| fared.probe == probe && fared.connected == fared.of;
-        worse.is_empty() && probes.iter().any(whole)
+        let succeeded = |fared: &ProbeCount| fared.probe == probe && fared.connected == fared.of;
+        worse.is_empty() && probes.iter().any(succeeded)
     }
 }
 

@@ -13,5 +13,8 @@ mod ways;
 mod words;
 
 pub use candidates::candidates;
-pub use change::{Change, Level, PolicyField, Unchangeable};
-pub use finding::{Came, Cure, Document, Fared, Finding, SCHEMA, Told, Tried, Wrong};
+pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
+pub use finding::{
+    ChangeResult, DescribedChange, Document, FailingProbe, Finding, Fix, ProbeCount, SCHEMA,
+    TriedChanges,
+};

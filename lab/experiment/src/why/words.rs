@@ -2,17 +2,17 @@
 
 use std::fmt::{self, Write as _};
 
-use super::change::{Change, PolicyField};
+use super::change::{PolicyField, ProposedChange};
 use svclab_model::plan::Route;
 
 /// Renders a route in the format of `ip route`.
-fn words(route: &Route) -> String {
-    let mut told = if route.kind.is_unicast() {
+fn render_route(route: &Route) -> String {
+    let mut text = if route.kind.is_unicast() {
         String::new()
     } else {
-        format!("{} ", route.kind.word())
+        format!("{} ", route.kind.name())
     };
-    let _ = write!(told, "{}/{}", route.to.network(), route.to.prefix());
+    let _ = write!(text, "{}/{}", route.to.network(), route.to.prefix());
     let dev = Some(&route.dev).filter(|dev| !dev.is_empty());
     let parts = [
         ("via", route.via.map(|via| via.to_string())),
@@ -22,10 +22,10 @@ fn words(route: &Route) -> String {
     ];
     for (word, value) in parts {
         if let Some(value) = value {
-            let _ = write!(told, " {word} {value}");
+            let _ = write!(text, " {word} {value}");
         }
     }
-    told
+    text
 }
 
 impl fmt::Display for PolicyField {
@@ -37,7 +37,7 @@ impl fmt::Display for PolicyField {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ProposedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy { service, field } => {
@@ -67,7 +67,7 @@ impl fmt::Display for Change {
             | Self::HealthCheck { .. }
             | Self::SecurityGroup { .. }
             | Self::AnotherBackend { .. }
-            | Self::Backend { .. } => of_balancer(self, f),
+            | Self::Backend { .. } => describe_balancer_change(self, f),
             Self::Sysctl {
                 namespaces,
                 keys,
@@ -107,10 +107,10 @@ impl fmt::Display for Change {
                 "take {network} out of ip-masq-agent's nonMasqueradeCIDRs"
             ),
             Self::Route { namespace, route } => {
-                write!(f, "delete the route {} on {namespace}", words(route))
+                write!(f, "delete the route {} on {namespace}", render_route(route))
             }
             Self::NewRoute { namespace, route } => {
-                write!(f, "add the route {} on {namespace}", words(route))
+                write!(f, "add the route {} on {namespace}", render_route(route))
             }
             Self::RoutingRule { namespace, rule } => {
                 write!(f, "delete the routing rule {rule} on {namespace}")
@@ -126,37 +126,37 @@ impl fmt::Display for Change {
 }
 
 /// Describes a change of a load balancer.
-fn of_balancer(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match change {
-        Change::OwnSource { balancer } => {
+        ProposedChange::OwnSource { balancer } => {
             write!(
                 f,
                 "let the load balancer {balancer} forward from its own address"
             )
         }
-        Change::SkipOwnSource { balancer } => write!(
+        ProposedChange::SkipOwnSource { balancer } => write!(
             f,
             "let the load balancer {balancer} leave out the backend that a packet came from"
         ),
-        Change::HealthCheck { balancer } => {
+        ProposedChange::HealthCheck { balancer } => {
             write!(
                 f,
                 "let the load balancer {balancer} check its backends' health"
             )
         }
-        Change::SecurityGroup { balancer } => {
+        ProposedChange::SecurityGroup { balancer } => {
             write!(
                 f,
                 "let all pass the security group of the load balancer {balancer}"
             )
         }
-        Change::AnotherBackend { balancer, node } => {
+        ProposedChange::AnotherBackend { balancer, node } => {
             write!(
                 f,
                 "make {node} a backend of the load balancer {balancer}, too"
             )
         }
-        Change::Backend { balancer, node } => {
+        ProposedChange::Backend { balancer, node } => {
             write!(f, "take {node} out of the load balancer {balancer}")
         }
         _ => Ok(()),

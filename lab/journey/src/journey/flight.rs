@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::sighting::{Identity, Sighting};
+use super::sighting::{PacketId, Sighting};
 use crate::packet::Payload;
-use svclab_model::evidence::Flow;
+use svclab_model::evidence::AddressPair;
 use svclab_model::evidence::PacketKind;
 
 /// Kind of a packet.
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(super) fn of(payload: Payload) -> Self {
+    pub(super) fn from_payload(payload: Payload) -> Self {
         [
             (PacketKind::Rst, Self::Rst),
             (PacketKind::SynAck, Self::SynAck),
@@ -49,13 +49,13 @@ impl Kind {
             (PacketKind::Unreachable, Self::Unreachable),
         ]
         .into_iter()
-        .find(|(kind, _)| payload.is(*kind))
+        .find(|(kind, _)| payload.has_kind(*kind))
         .map_or(Self::Other, |(_, kind)| kind)
     }
 
     /// Returns the usual name of the kind, such as `SYN-ACK`.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Syn => "SYN",
             Self::SynAck => "SYN-ACK",
@@ -73,43 +73,43 @@ impl Kind {
 
 /// All sightings of one packet, in order of time and grouped by hop.
 #[derive(Debug)]
-pub struct Track<'s, 'e> {
-    pub identity: Identity,
+pub struct PacketTrack<'s, 'e> {
+    pub identity: PacketId,
     /// Sightings per hop. A new hop begins in another namespace, or when the packet enters the same
     /// namespace again.
-    pub stays: Vec<Vec<&'s Sighting<'e>>>,
+    pub hops: Vec<Vec<&'s Sighting<'e>>>,
 }
 
-impl<'s, 'e> Track<'s, 'e> {
+impl<'s, 'e> PacketTrack<'s, 'e> {
     /// Returns the first sighting of the packet.
     pub fn first(&self) -> &'s Sighting<'e> {
-        self.stays[0][0]
+        self.hops[0][0]
     }
 
     pub fn sightings(&self) -> impl Iterator<Item = &'s Sighting<'e>> {
-        self.stays.iter().flatten().copied()
+        self.hops.iter().flatten().copied()
     }
 }
 
 /// Namespace, interface, whether the packet was sent there, whether it was encapsulated, and its
 /// addresses there. The addresses are included because a rewritten packet may cross the same
 /// interface again.
-type Place<'e> = (&'e str, &'e str, bool, bool, Flow);
+type SightingKey<'e> = (&'e str, &'e str, bool, bool, AddressPair);
 
 /// Time, in nanoseconds, for which identical packets are assumed to be seen in the order in which
 /// they were sent, because queues keep the order. A packet not seen for longer was lost, and the
 /// next identical packet is a retransmission: no TCP retransmits sooner (Linux v6.12,
 /// `include/net/tcp.h`, `TCP_RTO_MIN`, 200 ms).
-const IN_ORDER: u64 = 150_000_000;
+const MAX_REORDER_NS: u64 = 150_000_000;
 
 /// Groups sightings, which must be in order of time, into tracks in the order of sending.
 ///
 /// A packet seen again at the same place with the same addresses is another packet: an exact
 /// retransmission, or a packet in a routing loop.
-pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
-    let mut tracks: Vec<Track<'s, 'e>> = Vec::new();
+pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<PacketTrack<'s, 'e>> {
+    let mut tracks: Vec<PacketTrack<'s, 'e>> = Vec::new();
     // Per packet identity: the identical packets, each with the places where it was seen.
-    let mut open: HashMap<Identity, Vec<(usize, HashSet<Place<'_>>)>> = HashMap::new();
+    let mut open: HashMap<PacketId, Vec<(usize, HashSet<SightingKey<'_>>)>> = HashMap::new();
     for sighting in sightings {
         let place = (
             sighting.namespace,
@@ -118,25 +118,28 @@ pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
             sighting.wrapped,
             sighting.flow,
         );
-        let alike = open.entry(sighting.identity).or_default();
-        let newest = alike.len().saturating_sub(1);
+        let identical = open.entry(sighting.identity).or_default();
+        let newest = identical.len().saturating_sub(1);
         let recent = |track: usize| {
-            let last = tracks[track].stays.last().and_then(|stay| stay.last());
-            last.is_some_and(|last| last.time + IN_ORDER >= sighting.time)
+            let last = tracks[track].hops.last().and_then(|stay| stay.last());
+            last.is_some_and(|last| last.time + MAX_REORDER_NS >= sighting.time)
         };
-        let on = alike.iter_mut().enumerate().find(|(at, (track, places))| {
-            !places.contains(&place) && (*at == newest || recent(*track))
-        });
-        let Some((_, (at, places))) = on else {
-            alike.push((tracks.len(), HashSet::from([place])));
-            tracks.push(Track {
+        let on = identical
+            .iter_mut()
+            .enumerate()
+            .find(|(index, (track, places))| {
+                !places.contains(&place) && (*index == newest || recent(*track))
+            });
+        let Some((_, (track_index, places))) = on else {
+            identical.push((tracks.len(), HashSet::from([place])));
+            tracks.push(PacketTrack {
                 identity: sighting.identity,
-                stays: vec![vec![sighting]],
+                hops: vec![vec![sighting]],
             });
             continue;
         };
         places.insert(place);
-        let stays = &mut tracks[*at].stays;
+        let stays = &mut tracks[*track_index].hops;
         let last = stays.last().and_then(|stay| stay.last());
         let stays_on = last.is_some_and(|last| {
             last.namespace == sighting.namespace && (sighting.out || !last.out)
@@ -156,7 +159,12 @@ mod tests {
     use svclab_model::plan::Plan;
 
     /// Returns the same RST at an interface, a number of milliseconds after the start.
-    fn seen(namespace: &str, interface: &str, direction: Direction, at: u64) -> Packet {
+    fn reset_sighting(
+        namespace: &str,
+        interface: &str,
+        direction: Direction,
+        time_ms: u64,
+    ) -> Packet {
         let mut bytes = vec![0; 12];
         bytes.extend([0x08, 0x00]);
         bytes.extend([0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
@@ -164,7 +172,7 @@ mod tests {
         bytes.extend([0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x04, 0, 0]);
         bytes.extend([0; 4]);
         Packet {
-            time: at * 1_000_000,
+            time: time_ms * 1_000_000,
             namespace: namespace.to_owned(),
             interface: interface.to_owned(),
             direction,
@@ -174,41 +182,41 @@ mod tests {
     }
 
     /// Returns for each packet the number of sightings and the time of the last, in milliseconds.
-    fn followed(packets: &[Packet]) -> Vec<(usize, u64)> {
+    fn track_summaries(packets: &[Packet]) -> Vec<(usize, u64)> {
         let plan = Plan::default();
         let sightings = super::super::sighting::all(packets, &plan);
         let tracks = tracks(&sightings);
-        let one = |track: &Track<'_, '_>| {
+        let summarize = |track: &PacketTrack<'_, '_>| {
             let last = track.sightings().last().expect("it was seen");
             (track.sightings().count(), last.time / 1_000_000)
         };
-        tracks.iter().map(one).collect()
+        tracks.iter().map(summarize).collect()
     }
 
     #[test]
-    fn packets_that_are_alike_keep_their_order() {
+    fn tracks_identical_packets_keep_order() {
         let (on, off) = (Direction::Out, Direction::In);
         let packets = [
-            seen("a", "eth0", on, 0),
-            seen("a", "eth0", on, 1),
-            seen("b", "a", off, 50),
-            seen("b", "c", on, 51),
-            seen("b", "a", off, 60),
-            seen("c", "eth0", off, 70),
-            seen("b", "c", on, 80),
-            seen("c", "eth0", off, 90),
+            reset_sighting("a", "eth0", on, 0),
+            reset_sighting("a", "eth0", on, 1),
+            reset_sighting("b", "a", off, 50),
+            reset_sighting("b", "c", on, 51),
+            reset_sighting("b", "a", off, 60),
+            reset_sighting("c", "eth0", off, 70),
+            reset_sighting("b", "c", on, 80),
+            reset_sighting("c", "eth0", off, 90),
         ];
-        assert_eq!(followed(&packets), [(4, 70), (4, 90)]);
+        assert_eq!(track_summaries(&packets), [(4, 70), (4, 90)]);
     }
 
     #[test]
-    fn what_was_lost_long_ago_is_not_seen_again() {
+    fn tracks_lost_packet_later_copy_is_retransmission() {
         let (on, off) = (Direction::Out, Direction::In);
         let packets = [
-            seen("a", "eth0", on, 0),
-            seen("a", "eth0", on, 200),
-            seen("b", "a", off, 201),
+            reset_sighting("a", "eth0", on, 0),
+            reset_sighting("a", "eth0", on, 200),
+            reset_sighting("b", "a", off, 201),
         ];
-        assert_eq!(followed(&packets), [(1, 0), (2, 201)]);
+        assert_eq!(track_summaries(&packets), [(1, 0), (2, 201)]);
     }
 }

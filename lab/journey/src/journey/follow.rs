@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::flight::{Kind, Track, tracks};
-use super::hop::{Visits, hop};
-use super::rules::RuleBook;
-use super::settings::deciding;
-use super::sighting::{self, Identity, Sighting};
-use super::{End, Flight, Hop, Journey, Seen, Step};
+use super::flight::{Kind, PacketTrack, tracks};
+use super::hop::{MatchIndex, build_hop};
+use super::rules::RuleIndex;
+use super::settings::controlling_sysctls;
+use super::sighting::{self, PacketId, Sighting};
+use super::{Crossing, End, Hop, Journey, PacketPath, Step};
 use crate::packet::Frame;
-use svclab_model::evidence::{Attempt, Dropped, Drops, Evidence, Flow};
+use svclab_model::evidence::{AddressPair, Attempt, DropEvidence, DroppedPacket, Evidence};
 use svclab_model::plan::{Plan, Probe, Protocol};
 
 /// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
 /// received packet.
-const LOSSES: [&str; 5] = [
+const LOSS_COUNTERS: [&str; 5] = [
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
     "IpInAddrErrors",
@@ -25,23 +25,27 @@ const LOSSES: [&str; 5] = [
 
 /// Counter of ICMP errors about connections that the kernel does not have (Linux v6.12,
 /// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
-const IGNORED: &str = "IcmpInErrors";
+const IGNORED_ERROR_COUNTER: &str = "IcmpInErrors";
 
 /// Follows every packet that belongs to an attempt of a probe. The evidence must come from a plan
 /// with captures and traces in every namespace.
 #[must_use]
 pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
-    let book = RuleBook::of(evidence);
+    let rule_index = RuleIndex::from_evidence(evidence);
     let sightings = sighting::all(&evidence.packets, plan);
-    let mut visits = Visits::of(evidence, &book);
-    let mut all: Vec<Flown<'_>> = tracks(&sightings)
+    let mut visits = MatchIndex::from_evidence(evidence, &rule_index);
+    let mut packets: Vec<FollowedPacket<'_>> = tracks(&sightings)
         .iter()
-        .filter_map(|track| Flown::of(evidence, track, &mut visits))
+        .filter_map(|track| FollowedPacket::from_track(evidence, track, &mut visits))
         .collect();
-    all.extend(visits.rest().filter_map(|(namespace, identity, visit)| {
-        Flown::unseen(evidence, namespace, identity, visit)
-    }));
-    let ends = Ends::of(plan, evidence, &all);
+    packets.extend(
+        visits
+            .into_remaining()
+            .filter_map(|(namespace, identity, visit)| {
+                FollowedPacket::from_matches(evidence, namespace, identity, visit)
+            }),
+    );
+    let ends = PathEnds::new(plan, evidence, &packets);
     evidence
         .attempts
         .iter()
@@ -50,32 +54,32 @@ pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
                 .probes
                 .iter()
                 .find(|probe| probe.name == attempt.probe)?;
-            Some(journey(probe, attempt, &all, &ends))
+            Some(build_journey(probe, attempt, &packets, &ends))
         })
         .collect()
 }
 
 /// A packet and its hops, not yet assigned to an attempt.
-struct Flown<'s> {
-    identity: Identity,
+struct FollowedPacket<'s> {
+    identity: PacketId,
     time: u64,
     kind: Kind,
     code: Option<u8>,
-    quoted: Option<Flow>,
+    quoted: Option<AddressPair>,
     hops: Vec<Hop>,
     /// Last sighting; `None` if no interface carried the packet.
     last: Option<&'s Sighting<'s>>,
 }
 
-impl<'s> Flown<'s> {
-    fn of<'e: 's>(
+impl<'s> FollowedPacket<'s> {
+    fn from_track<'e: 's>(
         evidence: &'e Evidence,
-        track: &Track<'s, 'e>,
-        visits: &mut Visits<'e>,
+        track: &PacketTrack<'s, 'e>,
+        visits: &mut MatchIndex<'e>,
     ) -> Option<Self> {
         let first = track.first();
         let hops = track
-            .stays
+            .hops
             .iter()
             .map(|stay| {
                 let first = stay.first()?;
@@ -83,14 +87,14 @@ impl<'s> Flown<'s> {
                 // If the packet was encapsulated throughout the hop, the rules matched the outer
                 // packet.
                 let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
-                let met = visits.take(namespace, carrier.unwrap_or(track.identity));
-                hop(evidence, namespace, stay, met)
+                let matches = visits.take_hop(namespace, carrier.unwrap_or(track.identity));
+                build_hop(evidence, namespace, stay, matches)
             })
             .collect::<Option<Vec<_>>>()?;
         Some(Self {
             identity: track.identity,
             time: first.time,
-            kind: Kind::of(first.identity.payload()),
+            kind: Kind::from_payload(first.identity.payload()),
             code: first.frame.code,
             quoted: first.quoted,
             hops,
@@ -99,111 +103,119 @@ impl<'s> Flown<'s> {
     }
 
     /// Builds a packet that no interface carried: it ended in the namespace that sent it.
-    fn unseen(
+    fn from_matches(
         evidence: &Evidence,
         namespace: &str,
-        identity: Identity,
-        met: Vec<Step>,
+        identity: PacketId,
+        matches: Vec<Step>,
     ) -> Option<Self> {
         Some(Self {
             identity,
             time: 0,
-            kind: Kind::of(identity.payload()),
+            kind: Kind::from_payload(identity.payload()),
             code: None,
             quoted: None,
-            hops: vec![hop(evidence, namespace, &[], met)?],
+            hops: vec![build_hop(evidence, namespace, &[], matches)?],
             last: None,
         })
     }
 
-    fn before(&self) -> Flow {
+    fn before(&self) -> AddressPair {
         self.hops[0].before
     }
 
-    fn flows(&self) -> impl Iterator<Item = Flow> {
+    fn flows(&self) -> impl Iterator<Item = AddressPair> {
         self.hops.iter().flat_map(|hop| [hop.before, hop.after])
     }
 }
 
 /// Ends of all packets.
-struct Ends {
+struct PathEnds {
     /// End of each packet, by its index among all packets.
-    by_flight: Vec<End>,
+    by_packet: Vec<End>,
     /// Drop reason of the kernel for each rejected packet, by the same index.
     reasons: Vec<Option<String>>,
 }
 
-impl Ends {
-    fn of(plan: &Plan, evidence: &Evidence, all: &[Flown<'_>]) -> Self {
-        let drops = drops(evidence);
-        let mut by_flight: Vec<Option<End>> = all
+impl PathEnds {
+    fn new(plan: &Plan, evidence: &Evidence, packets: &[FollowedPacket<'_>]) -> Self {
+        let drops = index_drops(evidence);
+        let mut by_flight: Vec<Option<End>> = packets
             .iter()
             .map(|flown| {
-                known(evidence, &drops, flown, all).or_else(|| waiting(plan, evidence, flown))
+                observed_end(evidence, &drops, flown, packets)
+                    .or_else(|| unresolved_neighbour_end(plan, evidence, flown))
             })
             .collect();
         // The other packets have no end of their own; a counter of the namespace may explain them.
-        let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
-        for (flown, end) in all.iter().zip(&by_flight) {
+        let mut lost_packets: BTreeMap<&str, u64> = BTreeMap::new();
+        for (flown, end) in packets.iter().zip(&by_flight) {
             if end.is_none()
                 && flown.last.is_some()
                 && flown.kind != Kind::Other
                 && let Some(hop) = flown.hops.last()
             {
-                *lost.entry(&hop.namespace).or_default() += 1;
+                *lost_packets.entry(&hop.namespace).or_default() += 1;
             }
         }
-        for (flown, end) in all.iter().zip(&mut by_flight) {
+        for (flown, end) in packets.iter().zip(&mut by_flight) {
             let Some(hop) = flown.hops.last() else {
                 continue;
             };
             if end.is_some() {
                 continue;
             }
-            let of_errors = (flown.kind == Kind::Unreachable).then_some(&IGNORED);
-            let grown = of_errors.into_iter().chain(&LOSSES).find_map(|counter| {
-                let by = *evidence.counters.get(&hop.namespace)?.get(*counter)?;
-                Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
-            });
-            *end = Some(match grown {
-                Some((counter, by)) => End::Counted {
+            let error_counter = (flown.kind == Kind::Unreachable).then_some(&IGNORED_ERROR_COUNTER);
+            let increase = error_counter
+                .into_iter()
+                .chain(&LOSS_COUNTERS)
+                .find_map(|counter| {
+                    let by = *evidence.counters.get(&hop.namespace)?.get(*counter)?;
+                    Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
+                });
+            *end = Some(match increase {
+                Some((counter, by)) => End::CountedDrop {
                     counter: counter.to_owned(),
                     by,
-                    lost: lost.get(hop.namespace.as_str()).copied().unwrap_or(0),
-                    settings: deciding(evidence, hop, counter),
+                    lost: lost_packets
+                        .get(hop.namespace.as_str())
+                        .copied()
+                        .unwrap_or(0),
+                    settings: controlling_sysctls(evidence, hop, counter),
                 },
                 None => End::Unknown,
             });
         }
-        let reason = |(flown, end): (&Flown<'_>, &Option<End>)| match (end, flown.hops.last()) {
-            (Some(End::Answered(_)), Some(hop)) => {
-                Some(drop_of(&drops, flown, hop)?.reason.clone())
-            }
-            _ => None,
-        };
+        let reason =
+            |(flown, end): (&FollowedPacket<'_>, &Option<End>)| match (end, flown.hops.last()) {
+                (Some(End::Answered(_)), Some(hop)) => {
+                    Some(find_drop(&drops, flown, hop)?.reason.clone())
+                }
+                _ => None,
+            };
         Self {
-            reasons: all.iter().zip(&by_flight).map(reason).collect(),
-            by_flight: by_flight.into_iter().flatten().collect(),
+            reasons: packets.iter().zip(&by_flight).map(reason).collect(),
+            by_packet: by_flight.into_iter().flatten().collect(),
         }
     }
 }
 
 /// Returns the end of a packet as far as the packets, drops and rules show it.
-fn known(
+fn observed_end(
     evidence: &Evidence,
-    drops: &DropsBy<'_>,
-    flown: &Flown<'_>,
-    all: &[Flown<'_>],
+    drops: &DropsByPacket<'_>,
+    flown: &FollowedPacket<'_>,
+    packets: &[FollowedPacket<'_>],
 ) -> Option<End> {
     let hop = flown.hops.last()?;
     if hop.met.last().is_some_and(|step| step.dropped) {
         return Some(End::ByRule);
     }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(dropped(evidence, drops, flown, hop).unwrap_or(End::Gone));
+        return Some(drop_end(evidence, drops, flown, hop).unwrap_or(End::NotReceived));
     }
     // A host that received the packet sends to its sender.
-    let answers: Vec<usize> = all
+    let answers: Vec<usize> = packets
         .iter()
         .enumerate()
         .filter(|(_, other)| {
@@ -215,19 +227,19 @@ fn known(
                     // rewritten in this namespace.
                     || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
         })
-        .map(|(at, _)| at)
+        .map(|(index, _)| index)
         .collect();
     // Replies after a retransmission belong to the retransmission.
-    let again = all
+    let retransmitted_at = packets
         .iter()
-        .filter(|other| other.time > flown.time && repeats(other, flown))
+        .filter(|other| other.time > flown.time && is_retransmission(other, flown))
         .map(|other| other.time)
         .min();
-    let refused = |at: &usize| {
-        matches!(all[*at].kind, Kind::Rst | Kind::Unreachable)
-            && again.is_none_or(|again| all[*at].time < again)
+    let is_rejection = |index: &usize| {
+        matches!(packets[*index].kind, Kind::Rst | Kind::Unreachable)
+            && retransmitted_at.is_none_or(|again| packets[*index].time < again)
     };
-    let refusals: Vec<usize> = answers.iter().copied().filter(refused).collect();
+    let refusals: Vec<usize> = answers.iter().copied().filter(is_rejection).collect();
     if flown.kind != Kind::Rst && !refusals.is_empty() {
         return Some(End::Answered(refusals));
     }
@@ -244,29 +256,33 @@ fn known(
     // An ICMP error quotes the packet as it was where the error was created. The quote is rewritten
     // together with the error on its way back, except by the last rewrite.
     let quoted = flown.last.and_then(|last| last.quoted);
-    let wanted = quoted.unwrap_or(hop.after.reversed());
-    let is_asked = || {
-        all.iter().any(|other| {
+    let expected = quoted.unwrap_or(hop.after.reversed());
+    let is_expected = || {
+        packets.iter().any(|other| {
             let out = &other.hops[0];
             out.namespace == hop.namespace
-                && (out.before == wanted || quoted.is_some() && out.after == wanted)
+                && (out.before == expected || quoted.is_some() && out.after == expected)
         })
     };
-    let arrives = ends_there && is_asked();
+    let arrives = ends_there && is_expected();
     // The kernel reports a reset or an error as dropped after processing it.
-    let understood = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
-        && drop_of(drops, flown, hop).is_none_or(|drop| !is_on_the_way(&drop.reason));
-    if understood && arrives {
+    let is_processed = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
+        && find_drop(drops, flown, hop).is_none_or(|drop| !is_transit_reason(&drop.reason));
+    if is_processed && arrives {
         return Some(End::Delivered);
     }
     let reached = !answers.is_empty() || arrives;
-    dropped(evidence, drops, flown, hop)
-        .filter(|end| !(reached && is_put_away(end)))
+    drop_end(evidence, drops, flown, hop)
+        .filter(|end| !(reached && is_routine_discard(end)))
         .or_else(|| reached.then_some(End::Delivered))
 }
 
 /// Returns the end of a packet that waits for neighbour resolution.
-fn waiting(plan: &Plan, evidence: &Evidence, flown: &Flown<'_>) -> Option<End> {
+fn unresolved_neighbour_end(
+    plan: &Plan,
+    evidence: &Evidence,
+    flown: &FollowedPacket<'_>,
+) -> Option<End> {
     let hop = flown.hops.last()?;
     let unresolved = evidence.unresolved.get(&hop.namespace)?;
     let to = hop.after.destination.ip();
@@ -285,7 +301,7 @@ fn waiting(plan: &Plan, evidence: &Evidence, flown: &Flown<'_>) -> Option<End> {
 /// Whether the kernel discarded a packet that needed no further processing. Examples are a FIN
 /// after the last FIN (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or unread data when a
 /// socket closes.
-fn is_put_away(end: &End) -> bool {
+fn is_routine_discard(end: &End) -> bool {
     matches!(
         end,
         End::Dropped { reason, .. }
@@ -294,81 +310,107 @@ fn is_put_away(end: &End) -> bool {
 }
 
 /// Whether one of two packets is a retransmission of the other.
-fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
-    one.identity.repeated() == other.identity.repeated()
-        && one.before() == other.before()
-        && one.kind == other.kind
+fn is_retransmission(first: &FollowedPacket<'_>, second: &FollowedPacket<'_>) -> bool {
+    first.identity.without_identification() == second.identity.without_identification()
+        && first.before() == second.before()
+        && first.kind == second.kind
 }
 
 /// Reported drops by namespace and packet, in order of time.
-type DropsBy<'e> = HashMap<(&'e str, Identity), Vec<&'e Dropped>>;
+type DropsByPacket<'e> = HashMap<(&'e str, PacketId), Vec<&'e DroppedPacket>>;
 
-fn drops(evidence: &Evidence) -> DropsBy<'_> {
-    let mut by = DropsBy::new();
-    if let Drops::Watched { dropped, .. } = &evidence.drops {
+fn index_drops(evidence: &Evidence) -> DropsByPacket<'_> {
+    let mut index = DropsByPacket::new();
+    if let DropEvidence::Watched { dropped, .. } = &evidence.drops {
         for drop in dropped {
-            let Some(frame) = Frame::of_ip(&drop.packet) else {
+            let Some(frame) = Frame::from_ip(&drop.packet) else {
                 continue;
             };
             let frame = frame.inner.clone().map_or(frame, |inner| *inner);
-            let packet = Identity::of(&frame).beginning();
-            by.entry((drop.namespace.as_str(), packet))
+            let packet = PacketId::from_frame(&frame).without_data();
+            index
+                .entry((drop.namespace.as_str(), packet))
                 .or_default()
                 .push(drop);
         }
     }
-    by
+    index
 }
 
 /// Returns the end of a packet that the kernel reported as dropped.
-fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
-    let drop = drop_of(drops, flown, hop)?;
+fn drop_end(
+    evidence: &Evidence,
+    drops: &DropsByPacket<'_>,
+    flown: &FollowedPacket<'_>,
+    hop: &Hop,
+) -> Option<End> {
+    let drop = find_drop(drops, flown, hop)?;
     Some(End::Dropped {
         reason: drop.reason.clone(),
         place: drop.place.clone(),
-        settings: deciding(evidence, hop, &drop.reason),
+        settings: controlling_sysctls(evidence, hop, &drop.reason),
     })
 }
 
 /// Whether the kernel gives this reason for packets that it has not processed yet (Linux v6.12,
 /// `include/net/dropreason-core.h`).
-fn is_on_the_way(reason: &str) -> bool {
-    let before = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
-    before.iter().any(|before| reason.starts_with(before))
+fn is_transit_reason(reason: &str) -> bool {
+    let transit_prefixes = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
+    transit_prefixes
+        .iter()
+        .any(|before| reason.starts_with(before))
 }
 
-fn drop_of<'e>(drops: &DropsBy<'e>, flown: &Flown<'_>, hop: &'e Hop) -> Option<&'e Dropped> {
-    let packet = flown.identity.beginning();
+fn find_drop<'e>(
+    drops: &DropsByPacket<'e>,
+    flown: &FollowedPacket<'_>,
+    hop: &'e Hop,
+) -> Option<&'e DroppedPacket> {
+    let packet = flown.identity.without_data();
     let mut drops = drops.get(&(hop.namespace.as_str(), packet))?.iter();
     drops.find(|drop| drop.time >= flown.time).copied()
 }
 
 /// Builds the journey of one attempt from its packets.
-fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> Journey {
-    let called = attempt.local.map(|local| {
+fn build_journey(
+    probe: &Probe,
+    attempt: &Attempt,
+    packets: &[FollowedPacket<'_>],
+    ends: &PathEnds,
+) -> Journey {
+    let addresses = attempt.local.map(|local| {
         let mut destination = probe.to.socket();
         if probe.protocol == Protocol::Ping {
             destination.set_port(local.port());
         }
-        Flow {
+        AddressPair {
             source: local,
             destination,
         }
     });
-    let mine = called.map_or_else(Vec::new, |called| belonging(called, &probe.from, all));
-    let place = |at: usize| mine.iter().position(|(own, _)| *own == at);
-    let mut flights: Vec<Flight> = Vec::with_capacity(mine.len());
-    for (at, outward) in &mine {
-        let flown = &all[*at];
+    let own_packets = addresses.map_or_else(Vec::new, |called| {
+        packets_of_attempt(called, &probe.from, packets)
+    });
+    let path_index = |index: usize| {
+        own_packets
+            .iter()
+            .position(|(packet_index, _)| *packet_index == index)
+    };
+    let mut flights: Vec<PacketPath> = Vec::with_capacity(own_packets.len());
+    for (index, outward) in &own_packets {
+        let flown = &packets[*index];
         let repeats = flights.iter().enumerate().find_map(|(earlier, flight)| {
-            let (other, _) = mine[earlier];
-            repeats(flown, &all[other]).then_some(flight.repeats.unwrap_or(earlier))
+            let (earlier_packet, _) = own_packets[earlier];
+            is_retransmission(flown, &packets[earlier_packet])
+                .then_some(flight.repeats.unwrap_or(earlier))
         });
-        let end = match &ends.by_flight[*at] {
-            End::Answered(by) => End::Answered(by.iter().filter_map(|at| place(*at)).collect()),
+        let end = match &ends.by_packet[*index] {
+            End::Answered(by) => {
+                End::Answered(by.iter().filter_map(|at| path_index(*at)).collect())
+            }
             other => other.clone(),
         };
-        flights.push(Flight {
+        flights.push(PacketPath {
             kind: flown.kind,
             time: flown.time,
             repeats,
@@ -376,7 +418,7 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
             hops: flown.hops.clone(),
             end,
             code: flown.code,
-            reason: ends.reasons[*at].clone(),
+            reason: ends.reasons[*index].clone(),
         });
     }
     Journey {
@@ -384,7 +426,7 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
         number: attempt.number,
         verdict: attempt.verdict,
         error: attempt.error.clone(),
-        called,
+        called: addresses,
         from: probe.from.clone(),
         flights,
     }
@@ -393,20 +435,24 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
 /// Returns the indices of the packets of an attempt, each with whether it travels in request
 /// direction. These are packets sent with the addresses of the attempt, their rewritten forms, the
 /// replies to them, and so on until no packet is added.
-fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> {
-    let mut outward = HashSet::from([called]);
-    let mut inward = HashSet::from([called.reversed()]);
-    let mut mine: BTreeMap<usize, bool> = BTreeMap::new();
+fn packets_of_attempt(
+    addresses: AddressPair,
+    from: &str,
+    packets: &[FollowedPacket<'_>],
+) -> Vec<(usize, bool)> {
+    let mut outward = HashSet::from([addresses]);
+    let mut inward = HashSet::from([addresses.reversed()]);
+    let mut found: BTreeMap<usize, bool> = BTreeMap::new();
     loop {
-        let known = mine.len();
-        for (at, flown) in all.iter().enumerate() {
-            if mine.contains_key(&at) {
+        let count_before = found.len();
+        for (index, flown) in packets.iter().enumerate() {
+            if found.contains_key(&index) {
                 continue;
             }
             let before = flown.before();
             // Another host may use the same addresses and ports.
-            let starts = before != called || flown.hops[0].namespace == from;
-            let goes = if outward.contains(&before) && starts {
+            let starts = before != addresses || flown.hops[0].namespace == from;
+            let is_request = if outward.contains(&before) && starts {
                 true
             } else if inward.contains(&before) {
                 false
@@ -417,10 +463,10 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
                     _ => continue,
                 }
             };
-            mine.insert(at, goes);
+            found.insert(index, is_request);
             if flown.quoted.is_none() {
                 for flow in flown.flows() {
-                    let (to, back) = if goes {
+                    let (to, back) = if is_request {
                         (&mut outward, &mut inward)
                     } else {
                         (&mut inward, &mut outward)
@@ -430,8 +476,8 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
                 }
             }
         }
-        if mine.len() == known {
-            return mine.into_iter().collect();
+        if found.len() == count_before {
+            return found.into_iter().collect();
         }
     }
 }
@@ -440,7 +486,7 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
 /// bridge and not its port, the tunnel and not the interface below. `None` if the packet was sent
 /// in this namespace.
 #[must_use]
-pub fn came_by(hop: &Hop) -> Option<&Seen> {
-    let came = hop.seen.iter().take_while(|seen| !seen.out);
-    came.last()
+pub fn ingress_interface(hop: &Hop) -> Option<&Crossing> {
+    let received = hop.seen.iter().take_while(|seen| !seen.out);
+    received.last()
 }

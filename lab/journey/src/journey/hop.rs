@@ -4,54 +4,57 @@
 use std::collections::HashMap;
 
 use super::native;
-use super::rules::RuleBook;
-use super::sighting::{Identity, Sighting, flow};
-use super::visit::{Streams, Visit};
-use super::{Hop, Rewritten, Seen, Step};
+use super::rules::RuleIndex;
+use super::sighting::{PacketId, Sighting, flow};
+use super::visit::{HopMatches, PacketMatches};
+use super::{Crossing, Hop, Rewrite, Step};
 use crate::packet::{Frame, Payload};
-use svclab_model::evidence::{Evidence, Flow, Met};
+use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
 
 /// Targets that rewrite the addresses of a packet.
-const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
+const REWRITE_TARGETS: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
 
 /// Rule matches in each namespace, by packet and hop.
-pub struct Visits<'e> {
-    by_packet: HashMap<(&'e str, Identity), Streams>,
+pub struct MatchIndex<'e> {
+    by_packet: HashMap<(&'e str, PacketId), PacketMatches>,
 }
 
-impl<'e> Visits<'e> {
+impl<'e> MatchIndex<'e> {
     /// Groups the rule matches of the evidence by namespace and packet.
-    pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
-        let mut by_packet: HashMap<(&str, Identity), Streams> = HashMap::new();
+    pub fn from_evidence(evidence: &'e Evidence, rule_index: &RuleIndex<'_>) -> Self {
+        let mut by_packet: HashMap<(&str, PacketId), PacketMatches> = HashMap::new();
         // A trace reports the whole packet once, and after that only what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
-        for met in &evidence.met {
-            let Some(frame) = told(met, &mut passes) else {
+        for event in &evidence.met {
+            let Some(frame) = event_packet(event, &mut passes) else {
                 continue;
             };
-            let key = (met.namespace.as_str(), Identity::of(&frame).beginning());
-            let step = book.step(met, flow(&frame), frame.payload);
-            let stage = book.stage(met);
-            by_packet.entry(key).or_default().add(met, stage, step);
+            let key = (
+                event.namespace.as_str(),
+                PacketId::from_frame(&frame).without_data(),
+            );
+            let step = rule_index.step(event, flow(&frame), frame.payload);
+            let stage = rule_index.stage(event);
+            by_packet.entry(key).or_default().add(event, stage, step);
         }
         Self { by_packet }
     }
 
     /// Removes and returns the matches of the packet's next hop in the namespace.
-    pub fn take(&mut self, namespace: &'e str, packet: Identity) -> Visit {
+    pub fn take_hop(&mut self, namespace: &'e str, packet: PacketId) -> HopMatches {
         self.by_packet
-            .get_mut(&(namespace, packet.beginning()))
-            .and_then(Streams::take)
+            .get_mut(&(namespace, packet.without_data()))
+            .and_then(PacketMatches::take_hop)
             .unwrap_or_default()
     }
 
     /// Returns the remaining matches: those of packets that no interface carried.
-    pub fn rest(self) -> impl Iterator<Item = (&'e str, Identity, Visit)> {
+    pub fn into_remaining(self) -> impl Iterator<Item = (&'e str, PacketId, HopMatches)> {
         self.by_packet
             .into_iter()
             .flat_map(|((namespace, packet), mut streams)| {
-                std::iter::from_fn(move || streams.take()).map(move |visit| {
-                    let visit: Visit = visit;
+                std::iter::from_fn(move || streams.take_hop()).map(move |visit| {
+                    let visit: HopMatches = visit;
                     (namespace, packet, visit)
                 })
             })
@@ -59,59 +62,62 @@ impl<'e> Visits<'e> {
 }
 
 /// Returns the packet of a trace event.
-fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option<Frame> {
-    let key = (met.namespace.as_str(), met.pass);
-    if let Some(frame) = met.packet.as_deref().and_then(Frame::of_ip) {
-        passes.insert(key, frame.clone());
+fn event_packet<'e>(
+    event: &'e TraceEvent,
+    packets: &mut HashMap<(&'e str, u32), Frame>,
+) -> Option<Frame> {
+    let key = (event.namespace.as_str(), event.pass);
+    if let Some(frame) = event.packet.as_deref().and_then(Frame::from_ip) {
+        packets.insert(key, frame.clone());
         return Some(frame);
     }
-    passes.get(&key).cloned()
+    packets.get(&key).cloned()
 }
 
 /// Builds the hop of a packet from its sightings and rule matches in a namespace.
-pub fn hop(
+pub fn build_hop(
     evidence: &Evidence,
     namespace: &str,
-    stay: &[&Sighting<'_>],
-    mut met: Visit,
+    sightings: &[&Sighting<'_>],
+    mut matches: HopMatches,
 ) -> Option<Hop> {
-    let (first, last) = (stay.first(), stay.last());
-    let came = first.is_some_and(|first| !first.out);
-    let before = match (first, met.first()) {
-        (Some(first), _) if came => first.flow,
+    let (first, last) = (sightings.first(), sightings.last());
+    let is_received = first.is_some_and(|first| !first.out);
+    let before = match (first, matches.first()) {
+        (Some(first), _) if is_received => first.flow,
         // A packet sent here was rewritten before any interface carried it. Later packets of a
         // connection were rewritten before any rule matched.
         (_, step) => {
-            let left = last.filter(|last| last.out).map(|last| last.flow);
+            let sent = last.filter(|last| last.out).map(|last| last.flow);
             let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
-            let set_out = left.and_then(|left| set_out(evidence, namespace, left, reply));
-            set_out.or(step.map(|step| step.flow)).or(left)?
+            let set_out = sent.and_then(|left| sent_addresses(evidence, namespace, left, reply));
+            set_out.or(step.map(|step| step.flow)).or(sent)?
         }
     };
-    let after = match (last, met.last()) {
+    let after = match (last, matches.last()) {
         // Rules that matched the outer packet of a tunnel report other addresses.
         (Some(last), _) if last.out || last.wrapped => last.flow,
         (_, Some(step)) => step.flow,
         (Some(last), None) => last.flow,
         (None, None) => before,
     };
-    let delivered = last.is_none_or(|last| !last.out) && !met.iter().any(|step| step.dropped);
-    let after = match remembered(evidence, namespace, before) {
+    let delivered = last.is_none_or(|last| !last.out) && !matches.iter().any(|step| step.dropped);
+    let after = match conntrack_addresses(evidence, namespace, before) {
         // On delivery to a socket, conntrack also rewrites the packet after the last rule.
-        Some(other) if delivered => other,
+        Some(conntrack_flow) if delivered => conntrack_flow,
         _ => after,
     };
     // A rule with a random map reports no entry; the rewritten destination shows which was chosen.
-    for step in met.iter_mut().filter(|step| step.entries.is_empty()) {
+    for step in matches.iter_mut().filter(|step| step.entries.is_empty()) {
         let rule = step.rule.as_deref().filter(|rule| rule.contains(" map {"));
-        let drawn = rule.and_then(|rule| native::drawn(rule, after.destination));
-        step.entries.extend(drawn);
+        let entry = rule.and_then(|rule| native::drawn(rule, after.destination));
+        step.entries.extend(entry);
     }
     Some(Hop {
         namespace: namespace.to_owned(),
-        seen: stay
+        seen: sightings
             .iter()
-            .map(|sighting| Seen {
+            .map(|sighting| Crossing {
                 interface: sighting.interface.to_owned(),
                 out: sighting.out,
                 wrapped: sighting.wrapped,
@@ -120,25 +126,26 @@ pub fn hop(
             .collect(),
         before,
         after,
-        rewritten: (before != after).then(|| rewritten(evidence, namespace, before, after, &met)),
-        met,
+        rewritten: (before != after)
+            .then(|| find_rewrite(evidence, namespace, before, after, &matches)),
+        met: matches,
     })
 }
 
 /// Returns what rewrote the addresses of a packet.
-fn rewritten(
+fn find_rewrite(
     evidence: &Evidence,
     namespace: &str,
-    before: Flow,
-    after: Flow,
-    met: &[Step],
-) -> Rewritten {
-    let rules: Vec<usize> = met
+    before: AddressPair,
+    after: AddressPair,
+    matches: &[Step],
+) -> Rewrite {
+    let rules: Vec<usize> = matches
         .iter()
         .enumerate()
         .filter(|(_, step)| {
             let target = step.target.as_deref();
-            target.is_some_and(|target| REWRITES.contains(&target))
+            target.is_some_and(|target| REWRITE_TARGETS.contains(&target))
         })
         .map(|(at, _)| at)
         .collect();
@@ -149,50 +156,60 @@ fn rewritten(
             && entry.real == after.destination
     });
     if let Some(entry) = balanced.filter(|_| before.destination != after.destination) {
-        return Rewritten::ByIpvs {
+        return Rewrite::ByIpvs {
             server: entry.server,
             real: entry.real,
             rules,
         };
     }
     if !rules.is_empty() {
-        return Rewritten::ByRules(rules);
+        return Rewrite::ByRules(rules);
     }
-    if remembered(evidence, namespace, before).is_some() {
-        return Rewritten::AsRemembered;
+    if conntrack_addresses(evidence, namespace, before).is_some() {
+        return Rewrite::Conntrack;
     }
-    let answered = evidence.balanced.iter().any(|entry| {
+    let is_ipvs_reply = evidence.balanced.iter().any(|entry| {
         entry.namespace == namespace
             && entry.real == before.source
             && entry.server == after.source
             && entry.client == after.destination
     });
-    if answered {
-        Rewritten::AsRemembered
+    if is_ipvs_reply {
+        Rewrite::Conntrack
     } else {
-        Rewritten::Unknown
+        Rewrite::Unknown
     }
 }
 
 /// Returns the addresses of a sent packet before conntrack rewrote it on its way out of the
 /// namespace. Rules see only the first packet of a connection before the rewrite.
-fn set_out(evidence: &Evidence, namespace: &str, left: Flow, reply: bool) -> Option<Flow> {
-    let mut own = evidence
+fn sent_addresses(
+    evidence: &Evidence,
+    namespace: &str,
+    sent: AddressPair,
+    reply: bool,
+) -> Option<AddressPair> {
+    let mut connections = evidence
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace);
     if reply {
-        return own
-            .find(|connection| connection.original.reversed() == left)
+        return connections
+            .find(|connection| connection.original.reversed() == sent)
             .map(|connection| connection.reply);
     }
-    own.find(|connection| connection.reply.reversed() == left)
+    connections
+        .find(|connection| connection.reply.reversed() == sent)
         .map(|connection| connection.original)
 }
 
 /// Returns the addresses that conntrack gives to a packet of a tracked connection. `None` if the
 /// packet belongs to no entry or is not rewritten.
-fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow> {
+fn conntrack_addresses(
+    evidence: &Evidence,
+    namespace: &str,
+    before: AddressPair,
+) -> Option<AddressPair> {
     evidence
         .connections
         .iter()
@@ -208,5 +225,5 @@ fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow
                 None
             }
         })
-        .filter(|other| *other != before)
+        .filter(|addresses| *addresses != before)
 }

@@ -16,9 +16,9 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 pub use flight::Kind;
-pub use follow::{came_by, journeys};
+pub use follow::{ingress_interface, journeys};
 
-use svclab_model::evidence::{self, Flow};
+use svclab_model::evidence::{self, AddressPair};
 use svclab_model::plan::Backend;
 
 /// An attempt of a probe and all packets that belong to it.
@@ -36,17 +36,17 @@ pub struct Journey {
     pub error: Option<String>,
     /// Addresses of the connection in the source's own socket; absent if the socket never had an
     /// address.
-    pub called: Option<Flow>,
+    pub called: Option<AddressPair>,
     /// Namespace of the source.
     pub from: String,
     /// Packets of the attempt, in the order in which they were sent.
-    pub flights: Vec<Flight>,
+    pub flights: Vec<PacketPath>,
 }
 
 /// Packet path: one packet from its sender to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Flight {
+pub struct PacketPath {
     /// Kind of the packet.
     pub kind: Kind,
     /// Time of sending, in nanoseconds since the Unix epoch.
@@ -76,14 +76,14 @@ pub struct Hop {
     pub namespace: String,
     /// Interfaces that the packet crossed, in order: first those that received it, then those that
     /// sent it.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Crossing>,
     /// Addresses as received, or as sent if the packet was sent here.
-    pub before: Flow,
+    pub before: AddressPair,
     /// Addresses as sent on, or at the end of the packet.
-    pub after: Flow,
+    pub after: AddressPair,
     /// Cause of an address rewrite; absent if they were not rewritten.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rewritten: Option<Rewritten>,
+    pub rewritten: Option<Rewrite>,
     /// Rules that the packet matched, in order.
     pub met: Vec<Step>,
 }
@@ -91,7 +91,7 @@ pub struct Hop {
 /// Crossing of an interface by a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Seen {
+pub struct Crossing {
     /// Name of the interface.
     pub interface: String,
     /// Whether the packet was sent through the interface; otherwise it was received.
@@ -106,7 +106,7 @@ pub struct Seen {
 /// Cause of an address rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Rewritten {
+pub enum Rewrite {
     /// Rules, as indices into [`Hop::met`].
     ByRules(Vec<usize>),
     /// IPVS, possibly together with rules.
@@ -119,7 +119,7 @@ pub enum Rewritten {
         rules: Vec<usize>,
     },
     /// The conntrack entry of the connection, which an earlier packet created.
-    AsRemembered,
+    Conntrack,
     /// The cause is unknown.
     Unknown,
 }
@@ -153,7 +153,7 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     /// Addresses of the packet at the match.
-    pub flow: Flow,
+    pub flow: AddressPair,
     /// Mark of the packet at the match.
     pub mark: u32,
     /// Whether the rule ended the packet.
@@ -179,11 +179,11 @@ pub enum End {
         place: Option<String>,
         /// Sysctls that control this drop, with their values at that time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        settings: Vec<Setting>,
+        settings: Vec<SysctlValue>,
     },
     /// Counted drop: the kernel reported no reason, but a counter of the namespace grew while
     /// packets were lost there.
-    Counted {
+    CountedDrop {
         /// Name of the counter, such as `TcpExtIPReversePathFilter`.
         counter: String,
         /// Increase of the counter.
@@ -192,10 +192,10 @@ pub enum End {
         lost: u64,
         /// Sysctls that control this drop, with their values at that time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        settings: Vec<Setting>,
+        settings: Vec<SysctlValue>,
     },
     /// Sent through an interface, but not received in any namespace.
-    Gone,
+    NotReceived,
     /// Still queued when recording ended: this neighbour, the destination or its gateway, had not
     /// resolved to a hardware address.
     Waiting(IpAddr),
@@ -205,7 +205,7 @@ pub enum End {
 
 /// A sysctl of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Setting {
+pub struct SysctlValue {
     /// Name of the sysctl, such as `net.ipv4.conf.eth0.rp_filter`.
     pub name: String,
     /// Value of the sysctl.
@@ -213,6 +213,6 @@ pub struct Setting {
 }
 
 /// Returns a socket address; port 0 if the frame has no ports.
-fn socket(address: IpAddr, port: Option<u16>) -> SocketAddr {
+fn socket_address(address: IpAddr, port: Option<u16>) -> SocketAddr {
     SocketAddr::new(address, port.unwrap_or(0))
 }

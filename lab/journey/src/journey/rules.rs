@@ -4,33 +4,33 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::Step;
-use super::native::{self, Listing, Packet};
+use super::native::{self, NftTables, Packet};
 use crate::packet::Payload;
 use svclab_model::evidence::met::{At, Verdict};
-use svclab_model::evidence::{Evidence, Flow, Met};
+use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::iptables::{Dump, Rule};
+use svclab_ruleset::iptables::{IptablesRules, Rule};
 use svclab_ruleset::text::Text;
 
 /// Index of the rules and sets of all namespaces, as read back from the kernel.
-pub struct RuleBook<'e> {
-    rules: HashMap<(&'e str, Backend, u8), Dump>,
+pub struct RuleIndex<'e> {
+    rules: HashMap<(&'e str, Backend, u8), IptablesRules>,
     /// Native nftables rules by namespace.
-    native: HashMap<&'e str, Listing>,
+    native: HashMap<&'e str, NftTables>,
     /// Type of each set, such as `hash:ip,port`, by namespace and name.
     sets: HashMap<&'e str, BTreeMap<String, String>>,
 }
 
-impl<'e> RuleBook<'e> {
+impl<'e> RuleIndex<'e> {
     /// Indexes the rules of the evidence. A dump that cannot be parsed is left out.
-    pub fn of(evidence: &'e Evidence) -> Self {
+    pub fn from_evidence(evidence: &'e Evidence) -> Self {
         let rules = evidence
             .rules
             .iter()
             .filter_map(|saved| {
                 let key = (saved.namespace.as_str(), saved.backend, saved.ip);
-                Some((key, Dump::parse(&saved.text).ok()?))
+                Some((key, IptablesRules::parse(&saved.text).ok()?))
             })
             .collect();
         let sets = evidence
@@ -51,7 +51,7 @@ impl<'e> RuleBook<'e> {
         let native = evidence
             .nft
             .iter()
-            .map(|(namespace, text)| (namespace.as_str(), Listing::read(text)))
+            .map(|(namespace, text)| (namespace.as_str(), NftTables::parse(text)))
             .collect();
         Self {
             rules,
@@ -62,75 +62,77 @@ impl<'e> RuleBook<'e> {
 
     /// Builds the rule match of a trace event. `flow` and `payload` are those of the packet at that
     /// moment.
-    pub fn step(&self, met: &Met, flow: Flow, payload: Payload) -> Step {
-        let (number, end) = match met.at {
+    pub fn step(&self, event: &TraceEvent, flow: AddressPair, payload: Payload) -> Step {
+        let (number, chain_end) = match event.at {
             At::Rule(number) => (Some(number), None),
             At::Return => (None, Some("return")),
             At::Policy => (None, Some("policy")),
         };
-        let rule = number.and_then(|number| self.rule(met, number));
-        if rule.is_none() && self.is_native(met) {
-            return self.native_step(met, number, end, Packet { flow, payload });
+        let rule = number.and_then(|number| self.rule(event, number));
+        if rule.is_none() && self.is_native(event) {
+            return self.native_rule_match(event, number, chain_end, Packet { flow, payload });
         }
-        let target = match (rule, end) {
+        let target = match (rule, chain_end) {
             (_, Some(end)) => Some(end.to_owned()),
             (Some(rule), None) => rule.target().map(std::borrow::Cow::into_owned),
             (None, None) => None,
         };
-        let by_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
+        let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
-            by: met.by,
-            table: met.table.clone(),
-            chain: met.chain.clone(),
+            by: event.by,
+            table: event.table.clone(),
+            chain: event.chain.clone(),
             number,
-            rule: rule.map(|rule| rule.written().trim().to_owned()),
+            rule: rule.map(|rule| rule.source_text().trim().to_owned()),
             entries: rule
-                .map(|rule| self.entries(&met.namespace, rule, flow, payload))
+                .map(|rule| self.entries(&event.namespace, rule, flow, payload))
                 .unwrap_or_default(),
             service: None,
             flow,
-            mark: met.mark,
-            dropped: met.verdict == Some(Verdict::Drop) || by_target || self.drops(met),
+            mark: event.mark,
+            dropped: event.verdict == Some(Verdict::Drop)
+                || is_drop_target
+                || self.is_drop_policy(event),
             target,
         }
     }
 
     /// Builds the rule match of a trace event in a native nftables table.
-    fn native_step(
+    fn native_rule_match(
         &self,
-        met: &Met,
+        event: &TraceEvent,
         number: Option<u32>,
         end: Option<&str>,
         packet: Packet,
     ) -> Step {
-        let family = native::family(met).unwrap_or_default();
-        let listing = self.native.get(met.namespace.as_str());
-        let chain = listing.and_then(|listing| listing.chain(met));
-        let table = listing.and_then(|listing| listing.table(met));
+        let family = native::family(event).unwrap_or_default();
+        let listing = self.native.get(event.namespace.as_str());
+        let chain = listing.and_then(|listing| listing.chain(event));
+        let table = listing.and_then(|listing| listing.table(event));
         let rule = number.and_then(|number| native::rule(chain?, number));
         let target = end
             .map(str::to_owned)
-            .or_else(|| native::target(rule, met.verdict.as_ref()));
+            .or_else(|| native::target(rule, event.verdict.as_ref()));
         let entries = match (table, rule) {
             (Some(table), Some(rule)) => {
-                native::entries(table, &rule.text, &packet, met.verdict.as_ref())
+                native::matching_entries(table, &rule.text, &packet, event.verdict.as_ref())
             }
             _ => Vec::new(),
         };
-        let service =
-            table.and_then(|table| native::service(table, &met.chain, target.as_deref(), &entries));
-        let by_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
+        let service = table
+            .and_then(|table| native::service(table, &event.chain, target.as_deref(), &entries));
+        let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
-            by: met.by,
-            table: format!("{family} {}", met.table),
-            chain: met.chain.clone(),
+            by: event.by,
+            table: format!("{family} {}", event.table),
+            chain: event.chain.clone(),
             number,
             rule: rule.map(ToString::to_string),
             entries,
             service,
             flow: packet.flow,
-            mark: met.mark,
-            dropped: met.verdict == Some(Verdict::Drop) || by_target,
+            mark: event.mark,
+            dropped: event.verdict == Some(Verdict::Drop) || is_drop_target,
             target,
         }
     }
@@ -138,12 +140,12 @@ impl<'e> RuleBook<'e> {
     /// Returns the stage of a packet in a namespace, from 0 (ingress) to 3 (egress), if the chain
     /// belongs to a hook; `None` for other chains. IPVS sends packets from the input hook on
     /// through the output hook.
-    pub fn stage(&self, met: &Met) -> Option<u8> {
-        let hook = if self.is_native(met) {
-            let chain = self.native.get(met.namespace.as_str())?.chain(met)?;
+    pub fn stage(&self, event: &TraceEvent) -> Option<u8> {
+        let hook = if self.is_native(event) {
+            let chain = self.native.get(event.namespace.as_str())?.chain(event)?;
             chain.hook.as_ref()?.hook.as_str()
         } else {
-            met.chain.as_str()
+            event.chain.as_str()
         };
         match hook {
             "ingress" | "prerouting" | "PREROUTING" => Some(0),
@@ -155,57 +157,67 @@ impl<'e> RuleBook<'e> {
     }
 
     /// Whether the table of a trace event is a native nftables table.
-    fn is_native(&self, met: &Met) -> bool {
-        if met.by == Backend::Legacy {
+    fn is_native(&self, event: &TraceEvent) -> bool {
+        if event.by == Backend::Legacy {
             return false;
         }
-        let Some(table) = Table::from_name(&met.table).filter(|_| !met.inet) else {
+        let Some(table) = Table::from_name(&event.table).filter(|_| !event.inet) else {
             return true;
         };
-        let key = (met.namespace.as_str(), met.by, met.ip);
+        let key = (event.namespace.as_str(), event.by, event.ip);
         let dump = self.rules.get(&key);
-        let known = dump.is_some_and(|dump| dump.chain(table, &met.chain).is_some());
-        let listing = self.native.get(met.namespace.as_str());
-        !known && listing.is_some_and(|listing| listing.chain(met).is_some())
+        let is_iptables_chain = dump.is_some_and(|dump| dump.chain(table, &event.chain).is_some());
+        let listing = self.native.get(event.namespace.as_str());
+        !is_iptables_chain && listing.is_some_and(|listing| listing.chain(event).is_some())
     }
 
-    fn rule<'s>(&'s self, met: &'s Met, number: u32) -> Option<&'s Rule> {
-        if met.inet {
+    fn rule<'s>(&'s self, event: &'s TraceEvent, number: u32) -> Option<&'s Rule> {
+        if event.inet {
             return None;
         }
-        let dump = self.rules.get(&(met.namespace.as_str(), met.by, met.ip))?;
-        let chain = dump.chain(Table::from_name(&met.table)?, &met.chain)?;
-        let at = usize::try_from(number).ok()?.checked_sub(1)?;
-        chain.rules.get(at)
+        let dump = self
+            .rules
+            .get(&(event.namespace.as_str(), event.by, event.ip))?;
+        let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        chain.rules.get(index)
     }
 
     /// Whether the trace event is the end of a chain with policy DROP.
-    fn drops(&self, met: &Met) -> bool {
+    fn is_drop_policy(&self, event: &TraceEvent) -> bool {
         let policy = || {
-            let dump = self.rules.get(&(met.namespace.as_str(), met.by, met.ip))?;
-            let chain = dump.chain(Table::from_name(&met.table)?, &met.chain)?;
+            let dump = self
+                .rules
+                .get(&(event.namespace.as_str(), event.by, event.ip))?;
+            let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
             chain.policy.as_deref()
         };
-        met.at == At::Policy && met.verdict.is_none() && policy() == Some("DROP")
+        event.at == At::Policy && event.verdict.is_none() && policy() == Some("DROP")
     }
 
     /// Returns, for each set that a rule looks up, the entry that matches the packet.
-    fn entries(&self, namespace: &str, rule: &Rule, flow: Flow, payload: Payload) -> Vec<String> {
-        let parts = rule.parts();
-        let asked = parts
+    fn entries(
+        &self,
+        namespace: &str,
+        rule: &Rule,
+        flow: AddressPair,
+        payload: Payload,
+    ) -> Vec<String> {
+        let rule_parts = rule.parts();
+        let set_options = rule_parts
             .matches
             .iter()
             .filter(|module| module.name == "set")
-            .flat_map(|module| &module.choices)
-            .filter(|choice| choice.name == "--match-set" && !choice.negated);
+            .flat_map(|module| &module.options)
+            .filter(|choice| choice.name == "--match-set" && !choice.is_negated);
         let sets = self.sets.get(namespace);
-        asked
+        set_options
             .filter_map(|choice| {
                 let [set, directions] = choice.values.as_slice() else {
                     return None;
                 };
                 let kind = sets?.get(set.as_ref())?;
-                let entry = entry(kind, directions, flow, payload)?;
+                let entry = entry_key(kind, directions, flow, payload)?;
                 Some(format!("{set} {entry}"))
             })
             .collect()
@@ -214,7 +226,7 @@ impl<'e> RuleBook<'e> {
 
 /// Returns the key by which a set of type `kind` looks up a packet with `directions` (`dst,dst`),
 /// in the format of entries in `ipset save`.
-fn entry(kind: &str, directions: &str, flow: Flow, payload: Payload) -> Option<String> {
+fn entry_key(kind: &str, directions: &str, flow: AddressPair, payload: Payload) -> Option<String> {
     let protocol = match payload {
         Payload::Tcp(_) => "tcp",
         Payload::Udp => "udp",
@@ -222,7 +234,7 @@ fn entry(kind: &str, directions: &str, flow: Flow, payload: Payload) -> Option<S
     };
     let (_, parts) = kind.split_once(':')?;
     // A port is prefixed with its protocol only next to an address.
-    let alone = parts == "port";
+    let port_only = parts == "port";
     let part = |(part, direction): (&str, &str)| {
         let end: SocketAddr = match direction {
             "dst" => flow.destination,
@@ -232,7 +244,7 @@ fn entry(kind: &str, directions: &str, flow: Flow, payload: Payload) -> Option<S
         let address: IpAddr = end.ip();
         Some(match part {
             "ip" | "net" => address.to_string(),
-            "port" if alone => end.port().to_string(),
+            "port" if port_only => end.port().to_string(),
             "port" => format!("{protocol}:{}", end.port()),
             _ => return None,
         })
@@ -250,21 +262,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_written_as_the_set_prints_it() {
-        let flow = Flow {
+    fn entry_key_directions_returns_ipset_format() {
+        let flow = AddressPair {
             source: "10.0.1.5:41000".parse().unwrap(),
             destination: "172.18.1.1:443".parse().unwrap(),
         };
-        let of = |kind, directions| entry(kind, directions, flow, Payload::Tcp(2));
+        let key = |kind, directions| entry_key(kind, directions, flow, Payload::Tcp(2));
         assert_eq!(
-            of("hash:ip,port", "dst,dst").as_deref(),
+            key("hash:ip,port", "dst,dst").as_deref(),
             Some("172.18.1.1,tcp:443")
         );
-        assert_eq!(of("bitmap:port", "dst").as_deref(), Some("443"));
+        assert_eq!(key("bitmap:port", "dst").as_deref(), Some("443"));
         assert_eq!(
-            of("hash:ip,port,ip", "dst,dst,src").as_deref(),
+            key("hash:ip,port,ip", "dst,dst,src").as_deref(),
             Some("172.18.1.1,tcp:443,10.0.1.5")
         );
-        assert_eq!(of("hash:mac", "src"), None);
+        assert_eq!(key("hash:mac", "src"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Finds the sysctls that control whether a packet is accepted or forwarded.
 
-use super::{Hop, Setting, came_by};
+use super::{Hop, SysctlValue, ingress_interface};
 use svclab_model::evidence::Evidence;
 
 /// Returns the sysctls that control a drop reason or a drop counter, as they were for the ingress
@@ -9,12 +9,12 @@ use svclab_model::evidence::Evidence;
 /// For the reverse path filter, the stricter of the values of the interface and of `all` applies
 /// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`). An interface that does not
 /// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`).
-pub fn deciding(evidence: &Evidence, hop: &Hop, word: &str) -> Vec<Setting> {
-    let Some(came) = came_by(hop) else {
+pub fn controlling_sysctls(evidence: &Evidence, hop: &Hop, cause: &str) -> Vec<SysctlValue> {
+    let Some(ingress) = ingress_interface(hop) else {
         return Vec::new();
     };
-    let interface = came.interface.replace('.', "/");
-    let (setting, of, decides): (_, &[&str], fn(&str) -> bool) = match word {
+    let interface = ingress.interface.replace('.', "/");
+    let (setting, interfaces, decides): (_, &[&str], fn(&str) -> bool) = match cause {
         "IP_RPFILTER" | "TcpExtIPReversePathFilter" => {
             ("rp_filter", &["all", &interface], |value| value != "0")
         }
@@ -23,12 +23,13 @@ pub fn deciding(evidence: &Evidence, hop: &Hop, word: &str) -> Vec<Setting> {
         }
         _ => return Vec::new(),
     };
-    let held = evidence.settings.get(&hop.namespace);
-    of.iter()
-        .filter_map(|of| {
-            let name = format!("net.ipv4.conf.{of}.{setting}");
-            let value = held?.get(&name).filter(|value| decides(value))?;
-            Some(Setting {
+    let sysctls = evidence.settings.get(&hop.namespace);
+    interfaces
+        .iter()
+        .filter_map(|interface_name| {
+            let name = format!("net.ipv4.conf.{interface_name}.{setting}");
+            let value = sysctls?.get(&name).filter(|value| decides(value))?;
+            Some(SysctlValue {
                 value: value.clone(),
                 name,
             })

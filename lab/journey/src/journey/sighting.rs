@@ -2,30 +2,30 @@
 
 use std::collections::HashMap;
 
-use super::socket;
-use crate::packet::{Frame, Marks, Payload};
-use svclab_model::evidence::{Direction, Flow, Packet};
+use super::socket_address;
+use crate::packet::{Frame, InvariantFields, Payload};
+use svclab_model::evidence::{AddressPair, Direction, Packet};
 use svclab_model::plan::{LinkKind, Mac, Plan};
 
 /// Properties that identify a packet and stay the same wherever it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct PacketId {
     payload: Payload,
-    marks: Marks,
+    fields: InvariantFields,
 }
 
-impl Identity {
-    pub fn of(frame: &Frame) -> Self {
-        let mut marks = frame.marks;
+impl PacketId {
+    pub fn from_frame(frame: &Frame) -> Self {
+        let mut fields = frame.invariant_fields;
         if let Some(quoted) = &frame.quoted {
             // An ICMP error is identified by the packet it quotes. Addresses in the quote are
             // rewritten together with its own.
-            marks.segment = quoted.marks.segment;
-            marks.echo = quoted.marks.echo;
+            fields.segment = quoted.invariant_fields.segment;
+            fields.echo = quoted.invariant_fields.echo;
         }
         Self {
             payload: frame.payload,
-            marks,
+            fields,
         }
     }
 
@@ -34,15 +34,15 @@ impl Identity {
     }
 
     /// Returns the identity without the part that needs more than the beginning of the packet.
-    pub fn beginning(mut self) -> Self {
-        self.marks.data = None;
+    pub fn without_data(mut self) -> Self {
+        self.fields.data = None;
         self
     }
 
     /// Returns the identity that retransmissions share, without the IP identification that the
     /// sender increments.
-    pub fn repeated(mut self) -> Self {
-        self.marks.identification = 0;
+    pub fn without_identification(mut self) -> Self {
+        self.fields.identification = 0;
         self
     }
 }
@@ -56,31 +56,31 @@ pub struct Sighting<'e> {
     pub out: bool,
     /// Whether the packet was encapsulated by a tunnel.
     pub wrapped: bool,
-    pub flow: Flow,
+    pub flow: AddressPair,
     /// Addresses of the packet that an ICMP error quotes.
-    pub quoted: Option<Flow>,
-    pub identity: Identity,
+    pub quoted: Option<AddressPair>,
+    pub identity: PacketId,
     /// Identity of the tunnel packet that encapsulates this packet.
-    pub outer: Option<Identity>,
+    pub outer: Option<PacketId>,
     pub frame: Frame,
     /// Index of the packet in the evidence.
     pub packet: usize,
 }
 
 /// Returns the addresses of a frame. The identifier of an ICMP echo replaces the ports.
-pub fn flow(frame: &Frame) -> Flow {
+pub fn flow(frame: &Frame) -> AddressPair {
     let echo = frame.identifier.map(|identifier| (identifier, identifier));
     let ports = frame.ports.or(echo);
-    Flow {
-        source: socket(frame.source, ports.map(|ports| ports.0)),
-        destination: socket(frame.destination, ports.map(|ports| ports.1)),
+    AddressPair {
+        source: socket_address(frame.source, ports.map(|ports| ports.0)),
+        destination: socket_address(frame.destination, ports.map(|ports| ports.1)),
     }
 }
 
 /// Parses all IP packets of the evidence, except those that a bridge flooded to interfaces with
 /// another hardware address.
 pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
-    let own: HashMap<(&str, &str), Mac> = plan
+    let own_addresses: HashMap<(&str, &str), Mac> = plan
         .namespaces
         .iter()
         .flat_map(|namespace| {
@@ -91,9 +91,13 @@ pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
             ends.map(|link| ((namespace.name.as_str(), link.name.as_str()), link.mac))
         })
         .collect();
-    let meant = |packet: &Packet| {
+    let is_addressed = |packet: &Packet| {
         let place = (packet.namespace.as_str(), packet.interface.as_str());
-        match (packet.direction, own.get(&place), packet.bytes.get(..6)) {
+        match (
+            packet.direction,
+            own_addresses.get(&place),
+            packet.bytes.get(..6),
+        ) {
             (Direction::In, Some(own), Some(to)) => to[0] & 1 == 1 || to == own.0,
             _ => true,
         }
@@ -101,11 +105,11 @@ pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
     packets
         .iter()
         .enumerate()
-        .filter(|(_, packet)| meant(packet))
-        .filter_map(|(at, packet)| {
-            let outer = Frame::read(&packet.bytes)?;
+        .filter(|(_, packet)| is_addressed(packet))
+        .filter_map(|(index, packet)| {
+            let outer = Frame::from_ethernet(&packet.bytes)?;
             let wrapped = outer.inner.is_some();
-            let carrier = wrapped.then(|| Identity::of(&outer));
+            let carrier = wrapped.then(|| PacketId::from_frame(&outer));
             let frame = outer.inner.clone().map_or(outer, |inner| *inner);
             Some(Sighting {
                 time: packet.time,
@@ -115,10 +119,10 @@ pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
                 wrapped,
                 flow: flow(&frame),
                 quoted: frame.quoted.as_deref().map(flow),
-                identity: Identity::of(&frame),
+                identity: PacketId::from_frame(&frame),
                 outer: carrier,
                 frame,
-                packet: at,
+                packet: index,
             })
         })
         .collect()

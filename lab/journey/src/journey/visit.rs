@@ -8,46 +8,46 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::Step;
-use svclab_model::evidence::Met;
+use svclab_model::evidence::TraceEvent;
 use svclab_model::evidence::met::At;
 use svclab_model::plan::Backend;
 
 /// Rule matches of one hop.
-pub type Visit = Vec<Step>;
+pub type HopMatches = Vec<Step>;
 
 /// Rule matches of a packet in a namespace, by backend.
 #[derive(Debug, Default)]
-pub struct Streams {
-    nft: Stream,
-    legacy: Stream,
+pub struct PacketMatches {
+    nft: BackendMatches,
+    legacy: BackendMatches,
 }
 
 /// Rule matches reported by one backend.
 #[derive(Debug, Default)]
-struct Stream {
+struct BackendMatches {
     /// Matches per hop, each with the stage of the packet.
-    visits: VecDeque<Vec<(u8, Step)>>,
+    hops: VecDeque<Vec<(u8, Step)>>,
     /// Stage of the last match.
     stage: u8,
     /// Last rule number in each hook chain of the current hop, by table.
-    numbers: HashMap<(bool, String, String), u32>,
+    last_numbers: HashMap<(bool, String, String), u32>,
 }
 
-impl Streams {
+impl PacketMatches {
     /// Adds a rule match, later than all others of its backend. `stage` is the stage of the packet
     /// if the chain belongs to a hook.
-    pub fn add(&mut self, met: &Met, stage: Option<u8>, step: Step) {
-        match met.by {
-            Backend::Nft => self.nft.add(met, stage, step),
-            Backend::Legacy => self.legacy.add(met, stage, step),
+    pub fn add(&mut self, event: &TraceEvent, stage: Option<u8>, step: Step) {
+        match event.by {
+            Backend::Nft => self.nft.add(event, stage, step),
+            Backend::Legacy => self.legacy.add(event, stage, step),
         }
     }
 
     /// Removes and returns the first hop, with the matches of both backends sorted by stage. The
     /// backend that dropped the packet comes last.
-    pub fn take(&mut self) -> Option<Visit> {
-        let of_both = [self.nft.visits.pop_front(), self.legacy.visits.pop_front()];
-        let mut of_both: Vec<_> = of_both.into_iter().flatten().collect();
+    pub fn take_hop(&mut self) -> Option<HopMatches> {
+        let hops = [self.nft.hops.pop_front(), self.legacy.hops.pop_front()];
+        let mut of_both: Vec<_> = hops.into_iter().flatten().collect();
         if of_both.is_empty() {
             return None;
         }
@@ -58,34 +58,34 @@ impl Streams {
     }
 }
 
-impl Stream {
-    fn add(&mut self, met: &Met, begun: Option<u8>, step: Step) {
-        let stage = begun.unwrap_or(self.stage);
-        let again = begun.is_some() && self.was_at(met);
-        if self.visits.is_empty() || stage < self.stage || again {
-            self.visits.push_back(Vec::new());
-            self.numbers.clear();
-            if begun.is_some() {
-                self.was_at(met);
+impl BackendMatches {
+    fn add(&mut self, event: &TraceEvent, hook_stage: Option<u8>, step: Step) {
+        let stage = hook_stage.unwrap_or(self.stage);
+        let is_repeated = hook_stage.is_some() && self.record_hook_position(event);
+        if self.hops.is_empty() || stage < self.stage || is_repeated {
+            self.hops.push_back(Vec::new());
+            self.last_numbers.clear();
+            if hook_stage.is_some() {
+                self.record_hook_position(event);
             }
         }
         self.stage = stage;
-        if let Some(visit) = self.visits.back_mut() {
+        if let Some(visit) = self.hops.back_mut() {
             visit.push((stage, step));
         }
     }
 
     /// Whether this hook chain has already been passed to this rule number in the current hop. A
     /// packet passes each hook chain once.
-    fn was_at(&mut self, met: &Met) -> bool {
-        let number = match met.at {
+    fn record_hook_position(&mut self, event: &TraceEvent) -> bool {
+        let number = match event.at {
             // The rule number is unknown.
             At::Rule(0) => return false,
             At::Rule(number) => number,
             At::Return | At::Policy => u32::MAX,
         };
-        let chain = (met.inet, met.table.clone(), met.chain.clone());
-        let before = self.numbers.insert(chain, number);
+        let chain = (event.inet, event.table.clone(), event.chain.clone());
+        let before = self.last_numbers.insert(chain, number);
         before.is_some_and(|before| number <= before)
     }
 }
@@ -94,8 +94,8 @@ impl Stream {
 mod tests {
     use super::*;
 
-    fn met(by: Backend, table: &str, chain: &str, at: At) -> (Met, Step) {
-        let met = Met {
+    fn trace_event(by: Backend, table: &str, chain: &str, position: At) -> (TraceEvent, Step) {
+        let event = TraceEvent {
             namespace: "node-1".to_owned(),
             by,
             pass: 0,
@@ -107,14 +107,14 @@ mod tests {
             table: table.to_owned(),
             inet: false,
             chain: chain.to_owned(),
-            at,
+            at: position,
             verdict: None,
         };
         let step = Step {
             by,
             table: table.to_owned(),
             chain: chain.to_owned(),
-            number: match at {
+            number: match position {
                 At::Rule(number) => Some(number),
                 _ => None,
             },
@@ -122,28 +122,28 @@ mod tests {
             target: None,
             entries: Vec::new(),
             service: None,
-            flow: svclab_model::evidence::Flow {
+            flow: svclab_model::evidence::AddressPair {
                 source: "10.0.0.1:1".parse().unwrap(),
                 destination: "10.0.0.2:2".parse().unwrap(),
             },
             mark: 0,
             dropped: table == "filter" && chain == "DROPS",
         };
-        (met, step)
+        (event, step)
     }
 
-    fn visits(all: &[(Backend, &str, &str, At)]) -> Vec<String> {
-        let mut streams = Streams::default();
-        for (by, table, chain, at) in all {
-            let (met, step) = met(*by, table, chain, *at);
+    fn hop_texts(events: &[(Backend, &str, &str, At)]) -> Vec<String> {
+        let mut streams = PacketMatches::default();
+        for (by, table, chain, position) in events {
+            let (event, step) = trace_event(*by, table, chain, *position);
             let stage = match *chain {
                 "PREROUTING" => Some(0),
                 "FORWARD" => Some(1),
                 _ => None,
             };
-            streams.add(&met, stage, step);
+            streams.add(&event, stage, step);
         }
-        let visits = std::iter::from_fn(|| streams.take());
+        let visits = std::iter::from_fn(|| streams.take_hop());
         visits
             .map(|visit| {
                 let steps = visit.iter().map(|step| {
@@ -156,16 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_meets_the_same_again() {
+    fn take_hop_retransmission_gives_new_hop() {
         use Backend::Nft;
-        let one = [
+        let events = [
             (Nft, "filter", "FORWARD", At::Rule(2)),
             (Nft, "filter", "DROPS", At::Rule(1)),
         ];
-        let told = "filter FORWARD 2, filter DROPS 1";
-        assert_eq!(visits(&[one, one, one].concat()), [told; 3]);
+        let expected = "filter FORWARD 2, filter DROPS 1";
+        assert_eq!(hop_texts(&[events, events, events].concat()), [expected; 3]);
         // Several tables at one hook, and a return to the chain that jumped.
-        let one = [
+        let events = [
             (Nft, "raw", "PREROUTING", At::Policy),
             (Nft, "nat", "PREROUTING", At::Rule(1)),
             (Nft, "nat", "KUBE-SERVICES", At::Rule(4)),
@@ -173,14 +173,14 @@ mod tests {
             (Nft, "nat", "PREROUTING", At::Policy),
             (Nft, "filter", "FORWARD", At::Policy),
         ];
-        assert_eq!(visits(&one).len(), 1);
-        assert_eq!(visits(&[one, one].concat()).len(), 2);
+        assert_eq!(hop_texts(&events).len(), 1);
+        assert_eq!(hop_texts(&[events, events].concat()).len(), 2);
     }
 
     #[test]
-    fn steps_of_both_filters_are_told_hook_by_hook() {
+    fn take_hop_both_backends_sorted_by_stage() {
         use Backend::{Legacy, Nft};
-        let told = visits(&[
+        let hops = hop_texts(&[
             (Nft, "nat", "PREROUTING", At::Policy),
             (Nft, "filter", "FORWARD", At::Rule(1)),
             (Nft, "filter", "DROPS", At::Rule(1)),
@@ -188,7 +188,7 @@ mod tests {
             (Legacy, "filter", "FORWARD", At::Policy),
         ]);
         assert_eq!(
-            told,
+            hops,
             [
                 "raw PREROUTING end, nat PREROUTING end, filter FORWARD end, filter FORWARD 1, \
               filter DROPS 1"

@@ -5,12 +5,12 @@
 
 use std::collections::HashSet;
 
-use super::Known;
-use svclab_ruleset::nft::{self, Word, words};
+use super::ConntrackState;
+use svclab_ruleset::nft::{self, Token, tokenize};
 use svclab_ruleset::nft::{Chain, Rule, Set, Table};
 
 /// Words of matches on the packet, interface, address or connection, and their separators.
-const STEADY: [&str; 45] = [
+const DETERMINISTIC_MATCH_WORDS: [&str; 45] = [
     "ip",
     "ip6",
     "saddr",
@@ -60,44 +60,44 @@ const STEADY: [&str; 45] = [
 
 /// Words of statements that always do the same to identical packets. The arguments of `dnat` and
 /// `reject` are checked separately.
-const STEADILY: [&str; 11] = [
+const DETERMINISTIC_STATEMENT_WORDS: [&str; 11] = [
     "accept", "drop", "return", "jump", "goto", "vmap", "counter", "set", "to", "reject",
     "continue",
 ];
 
 /// Tables of one namespace that parse without error.
 #[derive(Debug, Default)]
-pub struct Tables(Vec<Table>);
+pub struct NftTables(Vec<Table>);
 
 /// A chain with its table.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'t> {
+pub struct NftChainRef<'t> {
     pub table: &'t Table,
     pub chain: &'t Chain,
 }
 
-impl Tables {
+impl NftTables {
     /// Parses the output of `nft list ruleset`. A table with anything unparsable is left out.
-    pub fn read(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let tables = nft::tables(text).filter_map(|(_, text)| nft::parse(text).ok());
         Self(tables.flat_map(|ruleset| ruleset.tables).collect())
     }
 
     /// Returns a chain of a table that is named by family and name, such as `ip kube-proxy`.
-    pub fn chain(&self, table: &str, chain: &str) -> Option<Place<'_>> {
+    pub fn chain(&self, table: &str, chain: &str) -> Option<NftChainRef<'_>> {
         let (family, name) = table.split_once(' ')?;
-        let mut all = self.0.iter();
+        let mut tables = self.0.iter();
         let table =
-            all.find(|table| (table.family.as_str(), table.name.as_str()) == (family, name))?;
+            tables.find(|table| (table.family.as_str(), table.name.as_str()) == (family, name))?;
         let chain = table.chain(chain)?;
-        Some(Place { table, chain })
+        Some(NftChainRef { table, chain })
     }
 }
 
-impl Place<'_> {
+impl NftChainRef<'_> {
     /// Whether the kernel evaluates this chain only for the first packet of a connection (type
     /// `nat`). `None` if the chain has no hook.
-    pub fn is_of_nat(&self) -> Option<bool> {
+    pub fn is_nat_chain(&self) -> Option<bool> {
         Some(self.chain.hook.as_ref()?.kind == "nat")
     }
 
@@ -107,53 +107,57 @@ impl Place<'_> {
     /// # Errors
     ///
     /// Fails with the part of the rule that may give another result.
-    pub fn steady(&self, rule: &Rule, known: Known) -> Result<(), String> {
-        let words = words(&rule.text).map_err(|_| format!("`{rule}` cannot be read"))?;
-        for (at, word) in words.iter().enumerate() {
-            let before = at.checked_sub(1).and_then(|at| words.get(at));
-            let asks = before.is_some_and(|before| before.is("ct"));
+    pub fn check_rule(&self, rule: &Rule, state: ConntrackState) -> Result<(), String> {
+        let words = tokenize(&rule.text).map_err(|_| format!("`{rule}` cannot be read"))?;
+        for (index, word) in words.iter().enumerate() {
+            let before = index.checked_sub(1).and_then(|at| words.get(at));
+            let is_ct_key = before.is_some_and(|before| before.is_unquoted("ct"));
             // The kernel sets the connection status only after it has evaluated the rules for the
             // first packet.
-            let is_the_same = match word.text {
-                _ if !asks => self.is_steady(word, before),
+            let is_deterministic = match word.text {
+                _ if !is_ct_key => self.is_deterministic_word(word, before),
                 "state" => true,
-                "status" => known == Known::No,
+                "status" => state == ConntrackState::NoEntry,
                 _ => false,
             };
-            if !is_the_same {
+            if !is_deterministic {
                 return Err(format!("`{}` may say something else", word.text));
             }
         }
-        let asks = words.iter().any(|word| word.is("ct"));
-        if known == Known::Answered && asks && !self.only_ends(rule, &mut HashSet::new()) {
+        let matches_conntrack = words.iter().any(|word| word.is_unquoted("ct"));
+        if state == ConntrackState::Replied
+            && matches_conntrack
+            && !self.can_only_end(rule, &mut HashSet::new())
+        {
             return Err("a rule asks whether it was answered".to_owned());
         }
         Ok(())
     }
 
-    fn is_steady(&self, word: &Word<'_>, before: Option<&Word<'_>>) -> bool {
-        let is_name = before.is_some_and(|before| before.is("jump") || before.is("goto"));
-        let is_interface = word.quoted
+    fn is_deterministic_word(&self, word: &Token<'_>, before: Option<&Token<'_>>) -> bool {
+        let is_chain_name =
+            before.is_some_and(|before| before.is_unquoted("jump") || before.is_unquoted("goto"));
+        let is_interface = word.is_quoted
             && before.is_some_and(|before| {
                 let words = ["iif", "iifname", "oif", "oifname", "!=", "{", ","];
-                words.iter().any(|known| before.is(known))
+                words.iter().any(|known| before.is_unquoted(known))
             });
-        if is_name || is_interface {
+        if is_chain_name || is_interface {
             return true;
         }
-        if let Some(set) = word.text.strip_prefix('@').filter(|_| !word.quoted) {
+        if let Some(set) = word.text.strip_prefix('@').filter(|_| !word.is_quoted) {
             return self.table.set(set).is_some_and(is_fixed);
         }
-        !word.quoted && (is_value(word.text) || is_known(word.text))
+        !word.is_quoted && (is_value(word.text) || is_deterministic_keyword(word.text))
     }
 
     /// Whether a matching rule only drops the packet or continues, so that a packet that passed
     /// would also pass without the rule.
-    fn only_ends<'s>(&'s self, rule: &'s Rule, seen: &mut HashSet<&'s str>) -> bool {
-        let Ok(words) = words(&rule.text) else {
+    fn can_only_end<'s>(&'s self, rule: &'s Rule, checked_chains: &mut HashSet<&'s str>) -> bool {
+        let Ok(words) = tokenize(&rule.text) else {
             return false;
         };
-        let does_more = |word: &Word<'_>| {
+        let has_other_effect = |word: &Token<'_>| {
             let more = [
                 "accept",
                 "dnat",
@@ -163,18 +167,19 @@ impl Place<'_> {
                 "set",
                 "continue",
             ];
-            more.iter().any(|known| word.is(known))
+            more.iter().any(|known| word.is_unquoted(known))
         };
-        let mut led: Vec<&str> = Vec::new();
-        for (at, word) in words.iter().enumerate() {
-            let before = at.checked_sub(1).and_then(|at| words.get(at));
+        let mut chains: Vec<&str> = Vec::new();
+        for (index, word) in words.iter().enumerate() {
+            let before = index.checked_sub(1).and_then(|at| words.get(at));
             // `ct status dnat` is a match.
-            let asks = before.is_some_and(|before| before.is("status"));
-            if !asks && does_more(word) {
+            let is_status_match = before.is_some_and(|before| before.is_unquoted("status"));
+            if !is_status_match && has_other_effect(word) {
                 return false;
             }
-            if before.is_some_and(|before| before.is("jump") || before.is("goto")) {
-                led.push(word.text);
+            if before.is_some_and(|before| before.is_unquoted("jump") || before.is_unquoted("goto"))
+            {
+                chains.push(word.text);
             }
             if let Some(set) = word.text.strip_prefix('@') {
                 let Some(set) = self.table.set(set) else {
@@ -186,26 +191,29 @@ impl Place<'_> {
                     .filter_map(|entry| entry.value.as_deref())
                 {
                     match value.split_once(' ') {
-                        Some(("jump" | "goto", chain)) => led.push(chain),
+                        Some(("jump" | "goto", chain)) => chains.push(chain),
                         None if ["drop", "return"].contains(&value) => {}
                         _ => return false,
                     }
                 }
             }
         }
-        led.into_iter().all(|name| {
+        chains.into_iter().all(|name| {
             let Some(chain) = self.table.chains.iter().find(|chain| chain.name == name) else {
                 return false;
             };
             // A chain that was already checked is skipped.
-            !seen.insert(chain.name.as_str())
-                || chain.rules.iter().all(|rule| self.only_ends(rule, seen))
+            !checked_chains.insert(chain.name.as_str())
+                || chain
+                    .rules
+                    .iter()
+                    .all(|rule| self.can_only_end(rule, checked_chains))
         })
     }
 }
 
-fn is_known(word: &str) -> bool {
-    STEADY.contains(&word) || STEADILY.contains(&word)
+fn is_deterministic_keyword(word: &str) -> bool {
+    DETERMINISTIC_MATCH_WORDS.contains(&word) || DETERMINISTIC_STATEMENT_WORDS.contains(&word)
 }
 
 /// Whether only the owner of a set adds elements to it.
@@ -227,11 +235,11 @@ fn is_value(word: &str) -> bool {
 
 /// Whether the destination of a rule leaves no choice: `dnat` to one address.
 pub fn has_one_destination(rule: &Rule) -> bool {
-    let Ok(words) = words(&rule.text) else {
+    let Ok(words) = tokenize(&rule.text) else {
         return false;
     };
-    let to = words.iter().position(|word| word.is("to"));
-    match to.map(|at| &words[at + 1..]) {
+    let to_index = words.iter().position(|word| word.is_unquoted("to"));
+    match to_index.map(|at| &words[at + 1..]) {
         None => !rule.text.contains("dnat to"),
         Some([to]) => !to.text.contains('-'),
         Some(_) => false,
@@ -285,17 +293,17 @@ table ip kube-proxy {
 }
 ";
 
-    fn tables() -> Tables {
-        let tables = Tables::read(TEXT);
+    fn parse_tables() -> NftTables {
+        let tables = NftTables::parse(TEXT);
         assert_eq!(tables.0.len(), 1);
         tables
     }
 
     #[test]
-    fn only_what_is_known_to_be_the_same_every_time_is() {
-        let tables = tables();
-        let place = tables.chain("ip kube-proxy", "a").unwrap();
-        for (rule, is) in [
+    fn check_rule_unlisted_word_fails() {
+        let tables = parse_tables();
+        let chain = tables.chain("ip kube-proxy", "a").unwrap();
+        for (rule, expected) in [
             ("jump check", true),
             ("ct state new jump numgen", true),
             ("ip daddr . meta l4proto . th dport vmap @none", true),
@@ -330,45 +338,49 @@ table ip kube-proxy {
             ("queue to 3", false),
             ("ip daddr 10.0.0.1 counter packets 3 bytes 180 drop", true),
         ] {
-            let found = place.steady(&Rule::new(rule), Known::No);
-            assert_eq!(found.is_ok(), is, "{rule}: {found:?}");
+            let result = chain.check_rule(&Rule::new(rule), ConntrackState::NoEntry);
+            assert_eq!(result.is_ok(), expected, "{rule}: {result:?}");
         }
     }
 
     #[test]
-    fn who_asks_for_an_answer_says_the_same_where_it_only_ends_packets() {
-        let tables = tables();
-        let place = tables.chain("ip kube-proxy", "a").unwrap();
-        let answered = |rule: &str| place.steady(&Rule::new(rule), Known::Answered).is_ok();
-        assert!(answered("ct state new jump check"));
-        assert!(answered("ct state invalid drop"));
-        assert!(answered("jump marks"));
-        assert!(!answered("ct state new jump marks"));
-        assert!(!answered(
+    fn check_rule_replied_state_match_must_only_end_packet() {
+        let tables = parse_tables();
+        let chain = tables.chain("ip kube-proxy", "a").unwrap();
+        let is_deterministic = |rule: &str| {
+            chain
+                .check_rule(&Rule::new(rule), ConntrackState::Replied)
+                .is_ok()
+        };
+        assert!(is_deterministic("ct state new jump check"));
+        assert!(is_deterministic("ct state invalid drop"));
+        assert!(is_deterministic("jump marks"));
+        assert!(!is_deterministic("ct state new jump marks"));
+        assert!(!is_deterministic(
             "ct state new ip daddr . meta l4proto . th dport vmap @all"
         ));
-        assert!(!answered("ct state established accept"));
-        assert!(!answered("ct state new jump nowhere"));
-        assert!(!answered("ct status dnat drop"));
+        assert!(!is_deterministic("ct state established accept"));
+        assert!(!is_deterministic("ct state new jump nowhere"));
+        assert!(!is_deterministic("ct status dnat drop"));
     }
 
     #[test]
-    fn one_address_leaves_nothing_to_choose() {
-        let one = |rule: &str| has_one_destination(&Rule::new(rule));
-        assert!(one("meta l4proto tcp dnat to 10.244.1.5:8080"));
-        assert!(one("drop"));
-        assert!(!one("dnat to 10.0.0.1-10.0.0.9"));
-        assert!(!one(
+    fn has_one_destination_range_or_map_is_false() {
+        let has_one = |rule: &str| has_one_destination(&Rule::new(rule));
+        assert!(has_one("meta l4proto tcp dnat to 10.244.1.5:8080"));
+        assert!(has_one("drop"));
+        assert!(!has_one("dnat to 10.0.0.1-10.0.0.9"));
+        assert!(!has_one(
             "dnat ip to numgen random mod 1 map { 0 : 10.0.0.1 . 80 }"
         ));
     }
 
     #[test]
-    fn a_chain_is_of_nat_or_not() {
-        let tables = tables();
-        let of = |chain| tables.chain("ip kube-proxy", chain).unwrap().is_of_nat();
-        assert_eq!(of("a"), Some(true));
-        assert_eq!(of("check"), None);
+    fn is_nat_chain_hook_type_decides() {
+        let tables = parse_tables();
+        let is_nat = |chain| tables.chain("ip kube-proxy", chain).unwrap().is_nat_chain();
+        assert_eq!(is_nat("a"), Some(true));
+        assert_eq!(is_nat("check"), None);
         assert!(tables.chain("ip6 kube-proxy", "a").is_none());
     }
 }

@@ -52,7 +52,7 @@ impl Verdict {
 
     /// Returns the verdict as labs and reports write it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Connected => "connected",
             Self::Answered => "answered",
@@ -67,7 +67,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 

@@ -20,14 +20,14 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     schemars::JsonSchema,
 )]
-pub struct Flow {
+pub struct AddressPair {
     /// Source address and port.
     pub source: SocketAddr,
     /// Destination address and port.
     pub destination: SocketAddr,
 }
 
-impl Flow {
+impl AddressPair {
     /// Returns the same addresses in reply direction.
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -38,7 +38,7 @@ impl Flow {
     }
 }
 
-impl fmt::Display for Flow {
+impl fmt::Display for AddressPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} > {}", bare(self.source), bare(self.destination))
     }
@@ -55,15 +55,15 @@ pub fn bare(address: SocketAddr) -> String {
 
 /// Conntrack entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Connection {
+pub struct ConntrackEntry {
     /// Namespace whose conntrack holds the entry.
     pub namespace: String,
     /// IP protocol number: 6 is TCP.
     pub protocol: u8,
     /// Addresses of the first packet, before NAT.
-    pub original: Flow,
+    pub original: AddressPair,
     /// Addresses that a reply must have to belong to the entry.
-    pub reply: Flow,
+    pub reply: AddressPair,
     /// Packet mark stored in the entry (connmark).
     #[serde(default)]
     pub mark: u32,
@@ -81,7 +81,7 @@ pub struct Connection {
 
 /// IPVS connection, which maps a client to a real server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Balanced {
+pub struct IpvsConnection {
     /// Namespace whose IPVS holds the connection.
     pub namespace: String,
     /// IP protocol number: 6 is TCP.

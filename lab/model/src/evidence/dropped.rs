@@ -6,7 +6,7 @@ use super::bytes;
 
 /// Packet that the kernel reported as dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Dropped {
+pub struct DroppedPacket {
     /// Nanoseconds since the epoch, as in [`super::Packet`].
     pub time: u64,
     /// Namespace that dropped the packet.
@@ -28,7 +28,7 @@ pub struct Dropped {
 /// Dropped packets, or the reason for the lack of data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Drops {
+pub enum DropEvidence {
     /// Dropped packets were not requested.
     #[default]
     Unwatched,
@@ -39,11 +39,11 @@ pub enum Drops {
         /// Number of drops that were not recorded because the buffer was full.
         lost: u64,
         /// Recorded drops, in chronological order.
-        dropped: Vec<Dropped>,
+        dropped: Vec<DroppedPacket>,
     },
 }
 
-impl Drops {
+impl DropEvidence {
     /// Returns the number of drops that are known to be missing.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
@@ -58,7 +58,7 @@ impl Drops {
     #[must_use]
     pub fn unknown(&self) -> Option<&str> {
         match self {
-            Self::Uncertain(why) => Some(why),
+            Self::Uncertain(reason) => Some(reason),
             Self::Unwatched | Self::Watched { .. } => None,
         }
     }
@@ -69,10 +69,10 @@ impl Drops {
     pub fn split_off(&mut self, time: u64) -> Self {
         match self {
             Self::Watched { lost, dropped } => {
-                let at = dropped.partition_point(|one| one.time < time);
+                let index = dropped.partition_point(|packet| packet.time < time);
                 Self::Watched {
                     lost: *lost,
-                    dropped: dropped.split_off(at),
+                    dropped: dropped.split_off(index),
                 }
             }
             Self::Unwatched => Self::Unwatched,
@@ -87,13 +87,13 @@ impl Drops {
                 Self::Watched { lost, dropped },
                 Self::Watched {
                     lost: lost_by_now,
-                    dropped: more,
+                    dropped: later_drops,
                 },
             ) => {
                 *lost = lost_by_now;
-                dropped.extend(more);
+                dropped.extend(later_drops);
             }
-            (own, later) => *own = later,
+            (current, later) => *current = later,
         }
     }
 }

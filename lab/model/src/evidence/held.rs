@@ -7,7 +7,7 @@ use crate::plan::VirtualServer;
 
 /// State read back from a namespace. Parts that were not requested are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Held {
+pub struct KernelState {
     /// Output of `ipset save`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sets: String,
@@ -19,12 +19,12 @@ pub struct Held {
     pub ipvs: Vec<VirtualServer>,
     /// Interfaces, read through netlink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<HeldLink>,
+    pub links: Vec<LinkState>,
 }
 
 /// Interface read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct HeldLink {
+pub struct LinkState {
     /// Interface name.
     pub name: String,
     /// Interface flags (`IFF_UP` and others, Linux v6.12 `include/uapi/linux/if.h`).

@@ -7,11 +7,11 @@ use super::bytes;
 use crate::plan::Backend;
 
 /// Maximum number of trace events in the evidence of one stage of a case.
-pub const MAX_MET: usize = 200_000;
+pub const MAX_TRACE_EVENTS: usize = 200_000;
 
 /// Trace event: a packet matched a rule or reached the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Met {
+pub struct TraceEvent {
     /// Namespace of the event. Events of one namespace and one [`Met::by`] are in chronological
     /// order.
     pub namespace: String,

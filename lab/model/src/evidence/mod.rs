@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
-pub use connection::{Balanced, Connection, Flow, bare};
-pub use dropped::{Dropped, Drops};
-pub use held::{Held, HeldLink};
-pub use met::Met;
+pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, bare};
+pub use dropped::{DropEvidence, DroppedPacket};
+pub use held::{KernelState, LinkState};
+pub use met::TraceEvent;
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
 pub use refused::Refused;
@@ -42,20 +42,20 @@ pub struct Evidence {
     pub packets_left_out: u64,
     /// Trace events of netfilter in all traced namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub met: Vec<Met>,
+    pub met: Vec<TraceEvent>,
     /// Number of trace events that were not recorded, for the same reasons as packets.
     #[serde(default)]
     pub met_left_out: u64,
     /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted
     /// before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConntrackEntry>,
     /// IPVS connections of traced namespaces at the end of the probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub balanced: Vec<Balanced>,
+    pub balanced: Vec<IpvsConnection>,
     /// Packets dropped in traced namespaces.
     #[serde(default)]
-    pub drops: Drops,
+    pub drops: DropEvidence,
     /// Increase of each kernel counter, by namespace. Unchanged counters are omitted.
     #[serde(deserialize_with = "names::nested")]
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
@@ -92,7 +92,7 @@ pub struct Evidence {
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::flat"
     )]
-    pub held: BTreeMap<String, Held>,
+    pub held: BTreeMap<String, KernelState>,
     /// Time from the start of a kube-proxy until all its rules existed, by node, in milliseconds.
     #[serde(
         default,
@@ -114,11 +114,11 @@ pub struct Evidence {
     pub refused: Vec<Refused>,
     /// Number of further rejected requests that were not recorded, because there were too many
     /// different ones.
-    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_left_out: u64,
     /// Time for which svclab could not run while probes ran, in milliseconds. Delays below 100 ms
     /// are omitted.
-    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    #[serde(default, skip_serializing_if = "is_none_missed")]
     pub late_ms: u64,
     /// Evidence after each step of the lab. All other fields hold the evidence before the first
     /// step.
@@ -128,7 +128,7 @@ pub struct Evidence {
 
 /// Whether nothing is missing. Used as a serde predicate.
 #[must_use]
-pub fn is_none_left_out(number: &u64) -> bool {
+pub fn is_none_missed(number: &u64) -> bool {
     *number == 0
 }
 
@@ -141,12 +141,12 @@ impl Evidence {
 
     /// Stores the dropped packets of the whole run. Each packet goes to the stage to which its time
     /// belongs: before the steps, or after one of them.
-    pub fn tell_drops(&mut self, drops: Drops) {
-        let mut rest = drops;
+    pub fn assign_drops(&mut self, drops: DropEvidence) {
+        let mut remaining = drops;
         for step in self.steps.iter_mut().rev() {
-            step.evidence.drops = rest.split_off(step.changed);
+            step.evidence.drops = remaining.split_off(step.changed);
         }
-        self.drops = rest;
+        self.drops = remaining;
     }
 }
 
@@ -165,7 +165,7 @@ pub struct SavedRules {
 
 /// Kernel and programs that the agent found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Surroundings {
+pub struct Environment {
     /// Kernel release of the agent's machine, as printed by `uname -r`.
     pub kernel: String,
     /// Version output of each program, by program name. Absent programs are omitted.

@@ -12,15 +12,15 @@ use serde::{Deserialize, Deserializer};
 
 thread_local! {
     /// Number of further entries that deserialization accepts. `None` is unlimited.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    static REMAINING_ENTRIES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Runs a deserialization whose maps may have at most `entries` entries in total.
 #[cfg(any(test, feature = "framing"))]
-pub fn within<T>(entries: usize, read: impl FnOnce() -> T) -> T {
-    LEFT.set(Some(entries));
-    let read = read();
-    LEFT.set(None);
+pub fn with_max_entries<T>(max_entries: usize, deserialize: impl FnOnce() -> T) -> T {
+    REMAINING_ENTRIES.set(Some(max_entries));
+    let read = deserialize();
+    REMAINING_ENTRIES.set(None);
     read
 }
 
@@ -69,9 +69,9 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut read = BTreeMap::new();
         while let Some((name, value)) = map.next_entry()? {
-            if let Some(left) = LEFT.get() {
+            if let Some(left) = REMAINING_ENTRIES.get() {
                 let left = left.checked_sub(1);
-                LEFT.set(Some(
+                REMAINING_ENTRIES.set(Some(
                     left.ok_or_else(|| A::Error::custom("too many names"))?,
                 ));
             }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Deserialize)]
-    struct Read {
+    struct TestMaps {
         #[serde(deserialize_with = "flat")]
         flat: BTreeMap<String, u64>,
         #[serde(deserialize_with = "nested")]
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn maps_with_too_many_entries_are_refused() {
+    fn with_max_entries_exceeded_returns_error() {
         let text = r#"{"flat":{"a":1},"nested":{"b":{"c":2,"d":3},"e":{}}}"#;
-        let read = || serde_json::from_str::<Read>(text);
+        let read = || serde_json::from_str::<TestMaps>(text);
         for entries in 0..5 {
-            let refused = within(entries, read).unwrap_err().to_string();
-            assert!(refused.starts_with("too many names"), "{refused}");
+            let error = with_max_entries(entries, read).unwrap_err().to_string();
+            assert!(error.starts_with("too many names"), "{error}");
         }
-        let whole = within(5, read).unwrap();
+        let whole = with_max_entries(5, read).unwrap();
         assert_eq!(whole.flat["a"], 1);
         assert_eq!(whole.nested["b"]["d"], 3);
         // Without `within`, the number of entries is unlimited.

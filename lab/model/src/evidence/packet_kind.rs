@@ -29,7 +29,7 @@ pub enum PacketKind {
 
 impl PacketKind {
     /// All kinds, with the names that labs use.
-    pub const WORDS: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 10] = [
         ("SYN", Self::Syn),
         ("SYN-ACK", Self::SynAck),
         ("ACK", Self::Ack),
@@ -53,7 +53,7 @@ impl PacketKind {
 
     /// Whether packets of this kind offer a maximum segment size.
     #[must_use]
-    pub const fn offers_size(self) -> bool {
+    pub const fn has_mss_option(self) -> bool {
         matches!(self, Self::Syn | Self::SynAck)
     }
 
@@ -66,7 +66,7 @@ impl PacketKind {
 
 impl fmt::Display for PacketKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = Self::WORDS.iter().find(|(_, kind)| kind == self);
-        f.write_str(word.map_or("ANY", |(word, _)| word))
+        let entry = Self::NAMES.iter().find(|(_, kind)| kind == self);
+        f.write_str(entry.map_or("ANY", |(word, _)| word))
     }
 }

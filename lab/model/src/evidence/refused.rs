@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Query parameters that vary between otherwise equal requests of a client. The timeouts are
 /// random, and the version is that of the latest object (kubernetes at 000c6651b281,
 /// `staging/src/k8s.io/client-go/tools/cache/reflector.go`, `minWatchTimeout`).
-const VARIES: [&str; 3] = ["timeout", "timeoutSeconds", "resourceVersion"];
+const VARYING_PARAMETERS: [&str; 3] = ["timeout", "timeoutSeconds", "resourceVersion"];
 
 /// Request that an API server rejected, with the number of times. The requests of a node come from
 /// kube-proxy and from programs that a user runs there.
@@ -28,13 +28,13 @@ pub struct Refused {
 impl Refused {
     /// Whether `other` is the same request with the same status. The nodes may differ.
     #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
-        self.status == other.status && is_same(&self.request, &other.request)
+    pub fn is_same_rejection(&self, other: &Self) -> bool {
+        self.status == other.status && is_same_request(&self.request, &other.request)
     }
 
     /// Formats the number of times: `once`, `3 times`.
     #[must_use]
-    pub fn how_often(&self) -> String {
+    pub fn describe_count(&self) -> String {
         match self.times {
             1 => "once".to_owned(),
             times => format!("{times} times"),
@@ -43,12 +43,13 @@ impl Refused {
 }
 
 /// Adds requests from another period. The result lists each request of a node once.
-pub fn add(all: &mut Vec<Refused>, more: &[Refused]) {
-    for refused in more {
-        let mut known = all.iter_mut();
-        match known.find(|known| known.node == refused.node && known.is_like(refused)) {
-            Some(known) => known.times = known.times.saturating_add(refused.times),
-            None => all.push(refused.clone()),
+pub fn add(merged: &mut Vec<Refused>, additional: &[Refused]) {
+    for refused in additional {
+        let mut existing = merged.iter_mut();
+        match existing.find(|known| known.node == refused.node && known.is_same_rejection(refused))
+        {
+            Some(existing) => existing.times = existing.times.saturating_add(refused.times),
+            None => merged.push(refused.clone()),
         }
     }
 }
@@ -61,16 +62,16 @@ impl fmt::Display for Refused {
 }
 
 /// Whether two requests are equal apart from varying query parameters.
-fn is_same(one: &str, other: &str) -> bool {
-    let [one, other] = [one, other].map(|request| {
+fn is_same_request(left: &str, right: &str) -> bool {
+    let [left, right] = [left, right].map(|request| {
         let (path, query) = request.split_once('?').unwrap_or((request, ""));
-        let lasting = query.split('&').filter(|pair| {
+        let stable_parameters = query.split('&').filter(|pair| {
             let name = pair.split('=').next();
-            name.is_some_and(|name| !name.is_empty() && !VARIES.contains(&name))
+            name.is_some_and(|name| !name.is_empty() && !VARYING_PARAMETERS.contains(&name))
         });
-        (path, lasting)
+        (path, stable_parameters)
     });
-    one.0 == other.0 && one.1.eq(other.1)
+    left.0 == right.0 && left.1.eq(right.1)
 }
 
 #[cfg(test)]
@@ -78,23 +79,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_the_same_for_another_time() {
+    fn is_same_request_ignores_timeout_and_version() {
         let first = "GET /apis/a/v1/b?allowWatchBookmarks=true&resourceVersion=106&timeout=6m22s&timeoutSeconds=382&watch=true";
         let later = "GET /apis/a/v1/b?allowWatchBookmarks=true&resourceVersion=110&timeout=9m1s&timeoutSeconds=541&watch=true";
-        assert!(is_same(first, later));
-        assert!(is_same("GET /a", "GET /a?resourceVersion=0"));
+        assert!(is_same_request(first, later));
+        assert!(is_same_request("GET /a", "GET /a?resourceVersion=0"));
         for other in [
             "GET /apis/a/v1/c?allowWatchBookmarks=true&watch=true",
             "GET /apis/a/v1/b?allowWatchBookmarks=true",
             "POST /apis/a/v1/b?allowWatchBookmarks=true&watch=true",
             "GET /apis/a/v1/b",
         ] {
-            assert!(!is_same(first, other), "{other}");
+            assert!(!is_same_request(first, other), "{other}");
         }
     }
 
     #[test]
-    fn what_was_refused_otherwise_is_another() {
+    fn merge_counts_equal_rejections_by_node() {
         let refused = Refused {
             node: "node-1".to_owned(),
             request: "GET /api/v1/pods?timeout=1s".to_owned(),
@@ -108,8 +109,8 @@ mod tests {
             times: 1,
             ..refused.clone()
         };
-        assert!(refused.is_like(&elsewhere));
-        assert!(!refused.is_like(&Refused {
+        assert!(refused.is_same_rejection(&elsewhere));
+        assert!(!refused.is_same_rejection(&Refused {
             status: 400,
             ..elsewhere.clone()
         }));
@@ -117,15 +118,15 @@ mod tests {
             refused.to_string(),
             "GET /api/v1/pods?timeout=1s: 404, /api/v1/pods is not served"
         );
-        let mut all = Vec::new();
-        add(&mut all, &[refused.clone(), elsewhere.clone()]);
-        add(&mut all, std::slice::from_ref(&elsewhere));
-        let told: Vec<(&str, u64)> = all
+        let mut merged = Vec::new();
+        add(&mut merged, &[refused.clone(), elsewhere.clone()]);
+        add(&mut merged, std::slice::from_ref(&elsewhere));
+        let counts: Vec<(&str, u64)> = merged
             .iter()
-            .map(|one| (one.node.as_str(), one.times))
+            .map(|request| (request.node.as_str(), request.times))
             .collect();
-        assert_eq!(told, [("node-1", 2), ("node-2", 2)]);
-        assert_eq!(refused.how_often(), "2 times");
-        assert_eq!(elsewhere.how_often(), "once");
+        assert_eq!(counts, [("node-1", 2), ("node-2", 2)]);
+        assert_eq!(refused.describe_count(), "2 times");
+        assert_eq!(elsewhere.describe_count(), "once");
     }
 }

@@ -23,7 +23,7 @@ pub struct StepEvidence {
     /// Time for which processes of the machine, including svclab, waited for a CPU, in
     /// milliseconds. The period lasts from the change to the end of the probes after it. Delays
     /// below 100 ms are omitted.
-    #[serde(default, skip_serializing_if = "super::is_none_left_out")]
+    #[serde(default, skip_serializing_if = "super::is_none_missed")]
     pub late_ms: u64,
     /// Packets captured while a real kube-proxy was updating its rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

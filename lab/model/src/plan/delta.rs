@@ -15,7 +15,7 @@ use super::{
 pub struct Delta {
     /// Changed namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub namespaces: Vec<Change>,
+    pub namespaces: Vec<NamespaceDelta>,
     /// Servers to stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<Server>,
@@ -36,7 +36,7 @@ pub struct Delta {
 
 /// Changes in one namespace, in the order in which the agent applies them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Change {
+pub struct NamespaceDelta {
     /// Namespace name.
     pub namespace: String,
     /// Sysctls to write, in this order.
@@ -46,17 +46,17 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkChange>,
     /// Routes to remove and to add.
-    #[serde(default, skip_serializing_if = "Swap::is_empty")]
-    pub routes: Swap<Route>,
+    #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
+    pub routes: AddRemove<Route>,
     /// Static neighbours to remove and to add.
-    #[serde(default, skip_serializing_if = "Swap::is_empty")]
-    pub neighbours: Swap<Neighbour>,
+    #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
+    pub neighbours: AddRemove<Neighbour>,
     /// Forwarding entries of vxlan devices to remove and to add.
-    #[serde(default, skip_serializing_if = "Swap::is_empty")]
-    pub forwarding: Swap<Forwarding>,
+    #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
+    pub forwarding: AddRemove<Forwarding>,
     /// Virtual servers to remove and to add, with all their real servers.
-    #[serde(default, skip_serializing_if = "Swap::is_empty")]
-    pub ipvs: Swap<VirtualServer>,
+    #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
+    pub ipvs: AddRemove<VirtualServer>,
     /// Names of nfacct objects to create before the rules change. Objects that no rule uses any
     /// longer have no effect and remain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,8 +94,8 @@ pub struct LinkChange {
     /// Interface name.
     pub name: String,
     /// Addresses to remove, then addresses to add, in this order.
-    #[serde(default, skip_serializing_if = "Swap::is_empty")]
-    pub addresses: Swap<IpNetwork>,
+    #[serde(default, skip_serializing_if = "AddRemove::is_empty")]
+    pub addresses: AddRemove<IpNetwork>,
     /// Whether the interface is up after the change. `None` keeps its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
@@ -106,7 +106,7 @@ pub struct LinkChange {
 
 /// Items to remove, then items to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Swap<T> {
+pub struct AddRemove<T> {
     /// Items to remove first.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<T>,
@@ -136,7 +136,7 @@ pub struct TablesChange {
     pub come: String,
 }
 
-impl<T> Default for Swap<T> {
+impl<T> Default for AddRemove<T> {
     fn default() -> Self {
         Self {
             remove: Vec::new(),
@@ -145,7 +145,7 @@ impl<T> Default for Swap<T> {
     }
 }
 
-impl<T> Swap<T> {
+impl<T> AddRemove<T> {
     /// Whether there is nothing to remove or add.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -164,9 +164,11 @@ impl Delta {
 impl TablesChange {
     /// Returns the ruleset text after this change to the tables in `there`.
     #[must_use]
-    pub fn applied(&self, there: &str) -> String {
-        let stay = tables(there).filter(|(name, _)| !self.go.iter().any(|gone| gone == name));
-        stay.map(|(_, text)| text)
+    pub fn apply_to(&self, tables_text: &str) -> String {
+        let remaining =
+            tables(tables_text).filter(|(name, _)| !self.go.iter().any(|removed| removed == name));
+        remaining
+            .map(|(_, text)| text)
             .chain([self.come.as_str()])
             .collect()
     }

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Connection;
+use crate::evidence::ConntrackEntry;
 
 /// IP protocol number of UDP.
 const UDP: u8 = 17;
 
 /// Filter for UDP conntrack entries to delete. An entry must match all fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Forget {
+pub struct ConntrackFilter {
     /// Whether the filter matches IPv6 entries. Otherwise, it matches IPv4 entries.
     pub v6: bool,
     /// Original destination address of the flow, before DNAT. `None` matches any address.
@@ -22,52 +22,52 @@ pub struct Forget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Required source of the replies.
-    #[serde(default, skip_serializing_if = "AnsweredBy::is_anyone")]
-    pub by: AnsweredBy,
+    #[serde(default, skip_serializing_if = "ReplySource::is_anyone")]
+    pub by: ReplySource,
 }
 
 /// Condition on the source address of a flow's replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum AnsweredBy {
+pub enum ReplySource {
     /// Any reply source matches.
     #[default]
-    Anyone,
+    Any,
     /// The flow was rewritten to this address.
-    One(IpAddr),
+    Address(IpAddr),
     /// The reply source is none of these addresses.
-    NoneOf(Vec<IpAddr>),
+    NotAddresses(Vec<IpAddr>),
     /// The reply source is none of these addresses with ports.
-    NoPortOf(Vec<SocketAddr>),
+    NotSockets(Vec<SocketAddr>),
 }
 
-impl AnsweredBy {
+impl ReplySource {
     fn is_anyone(&self) -> bool {
-        *self == Self::Anyone
+        *self == Self::Any
     }
 }
 
-impl Forget {
+impl ConntrackFilter {
     /// Whether the filter matches a conntrack entry.
     #[must_use]
-    pub fn takes(&self, entry: &Connection) -> bool {
+    pub fn matches(&self, entry: &ConntrackEntry) -> bool {
         let (to, from) = (entry.original.destination, entry.reply.source);
         entry.protocol == UDP
             && to.is_ipv6() == self.v6
             && self.destination.is_none_or(|wanted| wanted == to.ip())
             && self.port.is_none_or(|wanted| wanted == to.port())
             && match &self.by {
-                AnsweredBy::Anyone => true,
-                AnsweredBy::One(one) => from.ip() == *one && from.ip() != to.ip(),
-                AnsweredBy::NoneOf(some) => !some.contains(&from.ip()),
-                AnsweredBy::NoPortOf(some) => !some.contains(&from),
+                ReplySource::Any => true,
+                ReplySource::Address(address) => from.ip() == *address && from.ip() != to.ip(),
+                ReplySource::NotAddresses(addresses) => !addresses.contains(&from.ip()),
+                ReplySource::NotSockets(sockets) => !sockets.contains(&from),
             }
     }
 }
 
 /// Formats the filter as `conntrack -D` arguments, with a remark for conditions that `conntrack`
 /// cannot express.
-impl fmt::Display for Forget {
+impl fmt::Display for ConntrackFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("conntrack -D -p udp")?;
         if self.v6 {
@@ -79,16 +79,16 @@ impl fmt::Display for Forget {
         if let Some(port) = self.port {
             write!(f, " --orig-port-dst {port}")?;
         }
-        let listed = |all: Vec<String>| all.join(", ");
+        let listed = |items: Vec<String>| items.join(", ");
         match &self.by {
-            AnsweredBy::Anyone => Ok(()),
-            AnsweredBy::One(one) => write!(f, " --dst-nat {one}"),
-            AnsweredBy::NoneOf(some) => write!(
+            ReplySource::Any => Ok(()),
+            ReplySource::Address(one) => write!(f, " --dst-nat {one}"),
+            ReplySource::NotAddresses(some) => write!(
                 f,
                 ", unless answered by {}",
                 listed(some.iter().map(ToString::to_string).collect())
             ),
-            AnsweredBy::NoPortOf(some) => write!(
+            ReplySource::NotSockets(some) => write!(
                 f,
                 ", unless answered by {}",
                 listed(some.iter().map(ToString::to_string).collect())
@@ -100,18 +100,18 @@ impl fmt::Display for Forget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Flow;
+    use crate::evidence::AddressPair;
 
-    fn entry(protocol: u8, to: &str, answered_by: &str) -> Connection {
+    fn entry(protocol: u8, to: &str, answered_by: &str) -> ConntrackEntry {
         let client: SocketAddr = "10.244.1.5:4000".parse().unwrap();
-        Connection {
+        ConntrackEntry {
             namespace: "node-1".to_owned(),
             protocol,
-            original: Flow {
+            original: AddressPair {
                 source: client,
                 destination: to.parse().unwrap(),
             },
-            reply: Flow {
+            reply: AddressPair {
                 source: answered_by.parse().unwrap(),
                 destination: client,
             },
@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    fn forget(by: AnsweredBy) -> Forget {
-        Forget {
+    fn filter(by: ReplySource) -> ConntrackFilter {
+        ConntrackFilter {
             v6: false,
             destination: Some("10.96.0.10".parse().unwrap()),
             port: None,
@@ -132,52 +132,56 @@ mod tests {
     }
 
     #[test]
-    fn only_flows_of_udp_to_that_address_are_forgotten() {
-        let all = forget(AnsweredBy::Anyone);
+    fn filter_by_destination_matches_only_udp_flows_to_it() {
+        let any_reply = filter(ReplySource::Any);
         let to = "10.96.0.10:53";
-        assert!(all.takes(&entry(17, to, "10.244.2.7:53")));
-        assert!(!all.takes(&entry(6, to, "10.244.2.7:53")));
-        assert!(!all.takes(&entry(17, "10.96.0.11:53", "10.244.2.7:53")));
-        let of_a_port = Forget {
+        assert!(any_reply.matches(&entry(17, to, "10.244.2.7:53")));
+        assert!(!any_reply.matches(&entry(6, to, "10.244.2.7:53")));
+        assert!(!any_reply.matches(&entry(17, "10.96.0.11:53", "10.244.2.7:53")));
+        let other_port = ConntrackFilter {
             port: Some(54),
-            ..all
+            ..any_reply
         };
-        assert!(!of_a_port.takes(&entry(17, to, "10.244.2.7:53")));
+        assert!(!other_port.matches(&entry(17, to, "10.244.2.7:53")));
     }
 
     #[test]
-    fn who_answers_decides() {
+    fn filter_by_reply_source_matches_only_that_source() {
         let to = "10.96.0.10:53";
         let (old, new) = (
             entry(17, to, "10.244.2.7:53"),
             entry(17, to, "10.244.2.8:53"),
         );
-        let one = forget(AnsweredBy::One("10.244.2.7".parse().unwrap()));
-        assert!(one.takes(&old) && !one.takes(&new));
+        let rewritten_to = filter(ReplySource::Address("10.244.2.7".parse().unwrap()));
+        assert!(rewritten_to.matches(&old) && !rewritten_to.matches(&new));
         // `--dst-nat` does not match a flow without DNAT.
-        let own = forget(AnsweredBy::One("10.96.0.10".parse().unwrap()));
-        assert!(!own.takes(&entry(17, to, to)));
-        let others = forget(AnsweredBy::NoneOf(vec!["10.244.2.8".parse().unwrap()]));
-        assert!(others.takes(&old) && !others.takes(&new));
-        let ports = forget(AnsweredBy::NoPortOf(vec!["10.244.2.8:54".parse().unwrap()]));
-        assert!(ports.takes(&new));
+        let without_dnat = filter(ReplySource::Address("10.96.0.10".parse().unwrap()));
+        assert!(!without_dnat.matches(&entry(17, to, to)));
+        let not_address = filter(ReplySource::NotAddresses(vec![
+            "10.244.2.8".parse().unwrap(),
+        ]));
+        assert!(not_address.matches(&old) && !not_address.matches(&new));
+        let not_socket = filter(ReplySource::NotSockets(vec![
+            "10.244.2.8:54".parse().unwrap(),
+        ]));
+        assert!(not_socket.matches(&new));
     }
 
     #[test]
-    fn it_is_told_as_a_command() {
-        let told = forget(AnsweredBy::One("10.244.2.7".parse().unwrap())).to_string();
+    fn filter_display_renders_conntrack_command() {
+        let command = filter(ReplySource::Address("10.244.2.7".parse().unwrap())).to_string();
         assert_eq!(
-            told,
+            command,
             "conntrack -D -p udp --orig-dst 10.96.0.10 --dst-nat 10.244.2.7"
         );
-        let told = Forget {
+        let filter = ConntrackFilter {
             v6: true,
             destination: None,
             port: Some(30053),
-            by: AnsweredBy::NoPortOf(vec!["[fd00::8]:53".parse().unwrap()]),
+            by: ReplySource::NotSockets(vec!["[fd00::8]:53".parse().unwrap()]),
         };
         assert_eq!(
-            told.to_string(),
+            filter.to_string(),
             "conntrack -D -p udp -f ipv6 --orig-port-dst 30053, unless answered by [fd00::8]:53"
         );
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::ipvs::Virtual;
+use svclab_ruleset::ipvs::VirtualServerKey;
 
 /// Periodic check of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,18 +18,18 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
     /// Request to send.
-    pub question: Question,
+    pub question: HealthRequest,
     /// Interval between two checks. The timeout of a check is five times this interval.
     pub every: Duration,
     /// Real servers that get no new connections while the backend is unhealthy.
-    pub guards: Vec<Guarded>,
+    pub guards: Vec<GuardedServer>,
 }
 
 /// Real server of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guarded {
+pub struct GuardedServer {
     /// Virtual server that the real server belongs to.
-    pub takes: Virtual,
+    pub takes: VirtualServerKey,
     /// Address of the real server.
     pub to: SocketAddr,
 }
@@ -37,7 +37,7 @@ pub struct Guarded {
 /// Request of a health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "asks")]
-pub enum Question {
+pub enum HealthRequest {
     /// Checks that the backend accepts a TCP connection.
     Connect,
     /// Checks that the backend answers `GET PATH` with status 200.

@@ -37,7 +37,7 @@ pub struct Link {
 impl Link {
     /// Whether the interface is a veth whose peer is in the namespace `name`.
     #[must_use]
-    pub fn leads_to(&self, name: &str) -> bool {
+    pub fn is_veth_to(&self, name: &str) -> bool {
         matches!(&self.kind, LinkKind::Veth { namespace, .. } if namespace == name)
     }
 }
@@ -78,7 +78,7 @@ impl Mac {
     /// Derives a link-layer address from the names of a namespace and an interface. The address is
     /// the same in every run, locally administered, and unicast.
     #[must_use]
-    pub fn of(namespace: &str, link: &str) -> Self {
+    pub fn from_names(namespace: &str, link: &str) -> Self {
         let digest = Sha256::digest(format!("{namespace}\0{link}"));
         let mut mac = [0x0a, 0x58, 0, 0, 0, 0];
         mac[2..].copy_from_slice(&digest[..4]);
@@ -88,8 +88,8 @@ impl Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            let colon = if at > 0 { ":" } else { "" };
+        for (index, byte) in self.0.iter().enumerate() {
+            let colon = if index > 0 { ":" } else { "" };
             write!(f, "{colon}{byte:02x}")?;
         }
         Ok(())
@@ -99,13 +99,13 @@ impl fmt::Display for Mac {
 /// Error for a text that is not six hexadecimal bytes between colons.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a link-layer address: six hexadecimal bytes between colons")]
-pub struct BadMac(String);
+pub struct ParseMacError(String);
 
 impl FromStr for Mac {
-    type Err = BadMac;
+    type Err = ParseMacError;
 
-    fn from_str(text: &str) -> Result<Self, BadMac> {
-        let bad = || BadMac(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ParseMacError> {
+        let bad = || ParseMacError(text.to_owned());
         let mut mac = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut mac {
@@ -140,16 +140,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mac_is_stable_local_and_unicast() {
-        let mac = Mac::of("node-1", "eth0");
-        assert_eq!(mac, Mac::of("node-1", "eth0"));
-        assert_ne!(mac, Mac::of("node-1", "eth1"));
+    fn mac_from_names_is_stable_local_and_unicast() {
+        let mac = Mac::from_names("node-1", "eth0");
+        assert_eq!(mac, Mac::from_names("node-1", "eth0"));
+        assert_ne!(mac, Mac::from_names("node-1", "eth1"));
         assert_eq!(mac.0[0] & 0b11, 0b10);
     }
 
     #[test]
-    fn a_mac_reads_what_it_prints() {
-        let mac = Mac::of("pod/default/client", "eth0");
+    fn mac_parse_reverses_display() {
+        let mac = Mac::from_names("pod/default/client", "eth0");
         assert_eq!(mac.to_string().parse::<Mac>().unwrap(), mac);
         for bad in [
             "",

@@ -20,15 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use delta::Delta;
-pub use forget::{AnsweredBy, Forget};
+pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
 pub use link::{Link, LinkKind, Mac};
-pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
-pub use real_proxy::{API, Heard, Mode, NFTABLES_TABLE, RealProxy};
-pub use routing::{Lookup, PolicyRule, Route, RouteKind, Spread, Way};
-pub use step::{Step, Told, probes_by_stage};
+pub use probe::{Count, MaxWait, Probe, Protocol, Server, ServerKind, Target};
+pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
+pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
+pub use step::{ApiUpdate, Step, probes_by_stage};
 pub use svclab_ruleset::ipvs::VirtualServer;
-pub use typed::{CommandLimits, Typed};
+pub use typed::{CommandLimits, NodeCommand};
 
 /// Network of a cluster for one kernel, and the probes to run in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Commands to run on nodes after all rules have been written, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub typed: Vec<Typed>,
+    pub typed: Vec<NodeCommand>,
     /// Evidence to record while probes run.
     pub watch: Watch,
 }
@@ -75,14 +75,14 @@ pub struct Namespace {
     pub routes: Vec<Route>,
     /// Multipath routes, added after the other routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spread: Vec<Spread>,
+    pub spread: Vec<MultipathRoute>,
     /// Networks of interface addresses for which the agent removes the route that the kernel added,
     /// with the interface of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<(IpNetwork, String)>,
     /// Routing rules in addition to the three default rules of the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policy: Vec<PolicyRule>,
+    pub policy: Vec<RoutingRule>,
     /// Static neighbours, so that no verdict depends on ARP.
     pub neighbours: Vec<Neighbour>,
     /// Forwarding entries of vxlan devices.
@@ -129,7 +129,7 @@ pub enum Backend {
 impl Backend {
     /// Returns the part of the program name: `nft` or `legacy`.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Nft => "nft",
             Self::Legacy => "legacy",
@@ -257,8 +257,8 @@ impl Plan {
     #[must_use]
     pub fn step_of(&self, probe: &str) -> Option<usize> {
         self.steps.iter().position(|step| {
-            let mut own = step.probes.iter().chain(&step.open);
-            own.any(|own| own.name == probe)
+            let mut probes = step.probes.iter().chain(&step.open);
+            probes.any(|own| own.name == probe)
         })
     }
 }

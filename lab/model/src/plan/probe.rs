@@ -31,7 +31,7 @@ pub struct Server {
 #[serde(rename_all = "camelCase")]
 pub enum ServerKind {
     /// Replies with its name and the peer address that it sees.
-    Answers,
+    Identify,
     /// Listens but never accepts. kube-proxy up to 1.23 did this on node ports, so that no other
     /// program could use them.
     Holds,
@@ -44,7 +44,7 @@ pub enum ServerKind {
     },
     /// Connects to a backend for each client, in turn, and to the next backend if one does not
     /// answer. This is a layer 7 load balancer.
-    Forwards {
+    L7Proxy {
         /// Addresses of the backends.
         backends: Vec<SocketAddr>,
         /// Time to wait for a backend before trying the next.
@@ -102,14 +102,14 @@ impl TryFrom<Protocol> for Transport {
 
 /// Default maximum time that probes wait for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct MaxWait {
     /// Maximum time to wait.
     pub longest: Duration,
     /// Whether to stop earlier, once the evidence proves that no answer can arrive.
     pub settle: bool,
 }
 
-impl Patience {
+impl MaxWait {
     /// Waits for at most two retransmissions of a TCP segment, and less if the evidence proves that
     /// no answer can arrive.
     pub const SETTLED: Self = Self {
@@ -119,22 +119,22 @@ impl Patience {
 
     /// Creates a maximum time without early end.
     #[must_use]
-    pub const fn of(longest: Duration) -> Self {
+    pub const fn fixed(limit: Duration) -> Self {
         Self {
-            longest,
+            longest: limit,
             settle: false,
         }
     }
 }
 
-impl From<Duration> for Patience {
-    fn from(longest: Duration) -> Self {
-        Self::of(longest)
+impl From<Duration> for MaxWait {
+    fn from(limit: Duration) -> Self {
+        Self::fixed(limit)
     }
 }
 
 /// Formats the value as `settled` or as a duration.
-impl fmt::Display for Patience {
+impl fmt::Display for MaxWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.settle {
             return f.write_str("settled");

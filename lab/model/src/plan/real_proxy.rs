@@ -11,7 +11,8 @@ use super::Backend;
 
 /// Address of the API server that a node's kube-proxy connects to. The address is on the node
 /// itself, so that API traffic uses no network.
-pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 16443);
+pub const API_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 16443);
 
 /// Proxy mode of kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -57,14 +58,14 @@ pub struct RealProxy {
     /// Backend of the `iptables` programs that kube-proxy finds.
     pub backend: Backend,
     /// Minimum number of objects kube-proxy must receive before its rules count as complete.
-    pub hears: Heard,
+    pub hears: SyncTarget,
     /// Timeout for writing the rules.
     pub within: Duration,
 }
 
 /// Number of objects that a kube-proxy receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Heard {
+pub struct SyncTarget {
     /// Number of services.
     pub services: u64,
     /// Number of endpoint slices, or of `Endpoints` objects.

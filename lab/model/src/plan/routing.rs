@@ -34,11 +34,11 @@ pub struct Route {
 
 /// Multipath route. Each connection uses one of the next hops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct MultipathRoute {
     /// Destination network.
     pub to: IpNetwork,
     /// Next hops, of the same address family as `to`.
-    pub ways: Vec<Way>,
+    pub ways: Vec<NextHop>,
     /// Preferred source address, see [`Route::source`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
@@ -52,7 +52,7 @@ pub struct Spread {
 
 /// Next hop of a multipath route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct NextHop {
     /// Address of the next hop. `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
     /// Name of the interface.
@@ -65,7 +65,7 @@ pub struct Way {
 }
 
 /// Formats the route as arguments of `ip route add`.
-impl std::fmt::Display for Spread {
+impl std::fmt::Display for MultipathRoute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.to)?;
         if let Some(table) = self.table {
@@ -77,13 +77,13 @@ impl std::fmt::Display for Spread {
         if let Some(source) = self.source {
             write!(f, " src {source}")?;
         }
-        for way in &self.ways {
+        for hop in &self.ways {
             f.write_str(" nexthop")?;
-            if let Some(via) = way.via {
+            if let Some(via) = hop.via {
                 write!(f, " via {via}")?;
             }
-            write!(f, " dev {} weight {}", way.dev, way.weight)?;
-            if way.onlink {
+            write!(f, " dev {} weight {}", hop.dev, hop.weight)?;
+            if hop.onlink {
                 f.write_str(" onlink")?;
             }
         }
@@ -113,7 +113,7 @@ pub enum RouteKind {
 impl RouteKind {
     /// Returns the route type as `ip` writes it.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Unicast => "unicast",
             Self::Local => "local",
@@ -135,7 +135,7 @@ impl RouteKind {
 impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.kind.is_unicast() {
-            write!(f, "{} ", self.kind.word())?;
+            write!(f, "{} ", self.kind.name())?;
         }
         write!(f, "{}", self.to)?;
         if let Some(via) = self.via {
@@ -162,7 +162,7 @@ impl std::fmt::Display for Route {
 
 /// Routing rule, which selects the routing table for packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyRule {
+pub struct RoutingRule {
     /// Priority. The kernel evaluates rules with low numbers first.
     pub priority: u32,
     /// Whether the rule is an IPv6 rule.
@@ -190,13 +190,13 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
     /// Action on matching packets.
-    pub then: Lookup,
+    pub then: RoutingAction,
 }
 
 /// Action of a routing rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Lookup {
+pub enum RoutingAction {
     /// Looks the route up in the table with this number.
     Table(u32),
     /// Drops the packets silently.
@@ -208,7 +208,7 @@ pub enum Lookup {
 }
 
 /// Formats the rule as arguments of `ip rule add`.
-impl std::fmt::Display for PolicyRule {
+impl std::fmt::Display for RoutingRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "priority {}", self.priority)?;
         if self.not {
@@ -231,10 +231,10 @@ impl std::fmt::Display for PolicyRule {
             write!(f, " oif {dev}")?;
         }
         match self.then {
-            Lookup::Table(table) => write!(f, " lookup {table}")?,
-            Lookup::Blackhole => f.write_str(" blackhole")?,
-            Lookup::Unreachable => f.write_str(" unreachable")?,
-            Lookup::Prohibit => f.write_str(" prohibit")?,
+            RoutingAction::Table(table) => write!(f, " lookup {table}")?,
+            RoutingAction::Blackhole => f.write_str(" blackhole")?,
+            RoutingAction::Unreachable => f.write_str(" unreachable")?,
+            RoutingAction::Prohibit => f.write_str(" prohibit")?,
         }
         if let Some(length) = self.suppress {
             write!(f, " suppress_prefixlength {length}")?;

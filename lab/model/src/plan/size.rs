@@ -1,53 +1,53 @@
 //! Estimates the memory that a plan uses in the kernel.
 
-use super::delta::Change;
+use super::delta::NamespaceDelta;
 use super::{Namespace, Plan};
 
 /// Memory of a namespace, in KiB. Measured were 250 to 385 KiB of slabs and per-CPU memory (Linux
 /// 6.18, `canal-stale-rule` and `six-namespaces`, 120 to 180 namespaces each).
-const NAMESPACE: u64 = 512;
+const NAMESPACE_KIB: u64 = 512;
 
 /// Ratio of the memory of rules to the size of their text. An iptables rule with a comment uses
 /// some 500 bytes in the kernel and some 130 bytes of text. During loading, the rule exists twice,
 /// in the kernel and in the program that loads it.
-const RULES: u64 = 16;
+const RULES_PER_TEXT: u64 = 16;
 
 /// Memory of a real kube-proxy, in KiB. Measured were 36 MiB for version 1.20.2.
-const PROXY: u64 = 64 << 10;
+const KUBE_PROXY_KIB: u64 = 64 << 10;
 
 impl Plan {
     /// Returns an estimate of the memory that the running lab uses, in KiB. The estimate is rather
     /// too high.
     #[must_use]
-    pub fn memory(&self) -> u64 {
-        let namespaces: u64 = self.namespaces.iter().map(Namespace::memory).sum();
+    pub fn memory_kib(&self) -> u64 {
+        let namespaces: u64 = self.namespaces.iter().map(Namespace::memory_kib).sum();
         let later = self.steps.iter().flat_map(|step| &step.delta.namespaces);
-        let changed: u64 = later.map(Change::memory).sum();
+        let changed: u64 = later.map(NamespaceDelta::memory_kib).sum();
         let namespaces = namespaces.saturating_add(changed);
         let proxies = u64::try_from(self.proxies.len()).unwrap_or(u64::MAX);
-        namespaces.saturating_add(proxies.saturating_mul(PROXY))
+        namespaces.saturating_add(proxies.saturating_mul(KUBE_PROXY_KIB))
     }
 }
 
 impl Namespace {
-    fn memory(&self) -> u64 {
-        let both = self.iptables.iter().chain(&self.beside);
-        let rules: usize = both.map(|rules| rules.v4.len() + rules.v6.len()).sum();
+    fn memory_kib(&self) -> u64 {
+        let backends = self.iptables.iter().chain(&self.beside);
+        let rules: usize = backends.map(|rules| rules.v4.len() + rules.v6.len()).sum();
         let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
-        NAMESPACE + text.saturating_mul(RULES) / 1024
+        NAMESPACE_KIB + text.saturating_mul(RULES_PER_TEXT) / 1024
     }
 }
 
-impl Change {
-    fn memory(&self) -> u64 {
+impl NamespaceDelta {
+    fn memory_kib(&self) -> u64 {
         let sets = self.sets.as_ref().map_or(0, |sets| sets.before.len());
-        let both = self.iptables.iter().chain(&self.beside);
-        let rules: usize = both
+        let backends = self.iptables.iter().chain(&self.beside);
+        let rules: usize = backends
             .map(|rules| rules.batches.v4.len() + rules.batches.v6.len())
             .sum();
         let tables = self.nft.as_ref().map_or(0, |tables| tables.come.len());
         let text = u64::try_from(sets + rules + tables).unwrap_or(u64::MAX);
-        text.saturating_mul(RULES) / 1024
+        text.saturating_mul(RULES_PER_TEXT) / 1024
     }
 }
 
@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_and_rules_count() {
+    fn plan_memory_counts_namespaces_and_rules() {
         let mut plan = Plan::default();
-        assert_eq!(plan.memory(), 0);
+        assert_eq!(plan.memory_kib(), 0);
         plan.namespaces = vec![Namespace::default(); 2];
-        assert_eq!(plan.memory(), 1024);
+        assert_eq!(plan.memory_kib(), 1024);
         plan.namespaces[0].ipset = "-".repeat(64 << 10);
-        assert_eq!(plan.memory(), 2048);
+        assert_eq!(plan.memory_kib(), 2048);
     }
 }

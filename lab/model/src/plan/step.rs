@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::real_proxy::Heard;
-use super::{Delta, Forget, Probe};
+use super::real_proxy::SyncTarget;
+use super::{ConntrackFilter, Delta, Probe};
 
 /// Step of a plan. The agent opens connections, changes the lab and waits for all kube-proxies.
 /// Then it runs the probes and sends data on the open connections again.
@@ -21,10 +21,10 @@ pub struct Step {
     pub delta: Delta,
     /// Conntrack entries to delete, by namespace, for kube-proxies with generated rules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub forget: BTreeMap<String, BTreeSet<Forget>>,
+    pub forget: BTreeMap<String, BTreeSet<ConntrackFilter>>,
     /// New API objects for real kube-proxies. `None` if the objects stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<Told>,
+    pub told: Option<ApiUpdate>,
     /// Probes to run after the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
@@ -38,22 +38,22 @@ pub fn probes_by_stage<'p>(
     steps: &'p [Step],
 ) -> impl Iterator<Item = impl Iterator<Item = &'p Probe>> {
     (0..=steps.len()).map(move |stage| {
-        let (tried, held) = match stage.checked_sub(1) {
+        let (started, still_open) = match stage.checked_sub(1) {
             None => (probes, &[][..]),
-            Some(made) => (&*steps[made].probes, &*steps[made].open),
+            Some(previous) => (&*steps[previous].probes, &*steps[previous].open),
         };
         let opened = steps.get(stage).map_or(&[][..], |next| &next.open);
-        tried.iter().chain(held).chain(opened)
+        started.iter().chain(still_open).chain(opened)
     })
 }
 
 /// Update of the API objects for real kube-proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Told {
+pub struct ApiUpdate {
     /// Complete list of objects after the step.
     pub objects: Vec<serde_json::Value>,
     /// Minimum number of changes that each kube-proxy receives, by its namespace.
-    pub hears: BTreeMap<String, Heard>,
+    pub hears: BTreeMap<String, SyncTarget>,
     /// Namespace of a kube-proxy that calls `conntrack` to delete entries. `None` if no kube-proxy
     /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Command to run in a namespace, after all rules have been loaded and each kube-proxy has written
 /// its rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Typed {
+pub struct NodeCommand {
     /// Namespace to run the command in.
     pub namespace: String,
     /// Program name, followed by its arguments.
@@ -51,7 +51,7 @@ impl Default for CommandLimits {
 }
 
 /// Formats the command as a shell command line, without its input.
-impl fmt::Display for Typed {
+impl fmt::Display for NodeCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.command.iter().map(String::as_str);
         match shlex::try_join(words) {
@@ -67,15 +67,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_reads_as_it_was_typed() {
+    fn node_command_display_renders_shell_line() {
         let line = "iptables -t nat -I X -m comment --comment 'a b'";
-        let typed = Typed {
+        let command = NodeCommand {
             namespace: "node-1".to_owned(),
             command: shlex::split(line).unwrap(),
             input: String::new(),
             limits: CommandLimits::default(),
         };
-        assert_eq!(typed.command.len(), 9);
-        assert_eq!(typed.to_string(), line);
+        assert_eq!(command.command.len(), 9);
+        assert_eq!(command.to_string(), line);
     }
 }

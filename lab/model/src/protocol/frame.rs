@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use tokio_util::codec::LengthDelimitedCodec;
 
-use super::{Event, Finished, LabId};
+use super::{Event, LabId, ProgramOutput};
 use crate::evidence::{Evidence, names};
 
 /// Maximum size of a request, in bytes. A plan with thousands of services fits. The huge length
 /// that a torn stream yields does not.
-pub const LARGEST: usize = 256 << 20;
+pub const MAX_REQUEST: usize = 256 << 20;
 
 /// Maximum size of an event, in bytes. The evidence of a case holds at most 50,000 packets and
 /// 200,000 trace events.
@@ -20,19 +20,19 @@ const MAX_REPORT: usize = 8 << 20;
 /// Maximum size of a stream event, in bytes. The event holds one chunk of at most
 /// [`super::stream::CHUNK`] bytes and its metadata. A byte written as a JSON number is up to 4
 /// characters long.
-const MAX_PIECE: usize = 1 << 20;
+const MAX_STREAM_EVENT: usize = 1 << 20;
 
 /// Maximum size of any other event, in bytes.
-const MAX_NOTE: usize = 64 << 10;
+const MAX_OTHER_EVENT: usize = 64 << 10;
 
 /// Maximum number of counters, settings and namespaces that evidence names.
 const MAX_NAMES: usize = 1 << 20;
 
 /// Returns the codec of requests: a big-endian 32-bit length precedes each message.
 #[must_use]
-pub fn framing() -> LengthDelimitedCodec {
+pub fn request_framing() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
-        .max_frame_length(LARGEST)
+        .max_frame_length(MAX_REQUEST)
         .new_codec()
 }
 
@@ -49,14 +49,14 @@ impl Event {
     #[must_use]
     pub const fn max_size(&self) -> usize {
         match self {
-            Self::Probed { .. } | Self::Ran { .. } => MAX_EVENT,
+            Self::Probed { .. } | Self::ProgramFinished { .. } => MAX_EVENT,
             Self::Ready { .. }
-            | Self::Unable { .. }
+            | Self::StartFailed { .. }
             | Self::Built { .. }
-            | Self::Looked { .. }
+            | Self::ProgramStatus { .. }
             | Self::Failed { .. } => MAX_REPORT,
-            Self::Heard { .. } => MAX_PIECE,
-            _ => MAX_NOTE,
+            Self::StreamMessage { .. } => MAX_STREAM_EVENT,
+            _ => MAX_OTHER_EVENT,
         }
     }
 }
@@ -65,12 +65,12 @@ impl Event {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The frame exceeds the maximum size of its kind.
-    #[error("an event of {size} bytes, of a kind that has at most {most}")]
-    Size {
+    #[error("an event of {size} bytes, of a kind that has at most {max_size}")]
+    TooLarge {
         /// Size of the frame, in bytes.
         size: usize,
         /// Maximum size of this kind of event, in bytes.
-        most: usize,
+        max_size: usize,
     },
     /// The frame is not a JSON event.
     #[error(transparent)]
@@ -99,24 +99,24 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
     #[derive(Deserialize)]
     struct Ran {
         lab: LabId,
-        finished: Finished,
+        finished: ProgramOutput,
     }
     let size = frame.len();
-    let fits = |most: usize| {
-        (size <= most)
+    let fits = |max_size: usize| {
+        (size <= max_size)
             .then_some(())
-            .ok_or(FrameError::Size { size, most })
+            .ok_or(FrameError::TooLarge { size, max_size })
     };
     let Kind { say } = serde_json::from_slice(frame)?;
     let event = match &*say {
         "probed" => {
             let read = || serde_json::from_slice(frame);
-            let Probed { lab, evidence } = names::within(MAX_NAMES, read)?;
+            let Probed { lab, evidence } = names::with_max_entries(MAX_NAMES, read)?;
             Event::Probed { lab, evidence }
         }
         "ran" => {
             let Ran { lab, finished } = serde_json::from_slice(frame)?;
-            Event::Ran { lab, finished }
+            Event::ProgramFinished { lab, finished }
         }
         _ => {
             fits(MAX_REPORT)?;
@@ -138,17 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn event_of_each_size_is_read_as_it_was_written() {
+    fn read_event_each_size_class_round_trips() {
         let lab = 7;
-        let finished = Finished {
+        let finished = ProgramOutput {
             success: true,
             stdout: "x".repeat(MAX_REPORT),
             stderr: String::new(),
         };
         for event in [
             Event::Alive,
-            Event::Gone { lab },
-            Event::Ran { lab, finished },
+            Event::Removed { lab },
+            Event::ProgramFinished { lab, finished },
             Event::Probed {
                 lab,
                 evidence: Box::default(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_has_at_most_128_mib() {
+    fn event_framing_above_128_mib_is_rejected() {
         let evidence = Box::default();
         let event = Event::Probed { lab: 0, evidence };
         assert_eq!(event.max_size(), 128 << 20);
@@ -171,22 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn event_too_large_for_its_kind_is_refused() {
+    fn read_event_too_large_for_kind_returns_error() {
         let step = |length: usize| {
             let step = "x".repeat(length);
             serde_json::to_vec(&Event::Step { lab: 0, step }).unwrap()
         };
-        let rest = step(0).len();
-        assert!(read_event(&step(MAX_NOTE - rest)).is_ok());
-        let refused = read_event(&step(MAX_NOTE - rest + 1)).unwrap_err();
+        let overhead = step(0).len();
+        assert!(read_event(&step(MAX_OTHER_EVENT - overhead)).is_ok());
+        let error = read_event(&step(MAX_OTHER_EVENT - overhead + 1)).unwrap_err();
         assert_eq!(
-            refused.to_string(),
+            error.to_string(),
             "an event of 65537 bytes, of a kind that has at most 65536"
         );
         // A second tag cannot change the kind that the size check uses.
-        let both = br#"{"say":"probed","lab":0,"say":"gone"}"#;
+        let duplicate_tag = br#"{"say":"probed","lab":0,"say":"gone"}"#;
         assert!(
-            read_event(both)
+            read_event(duplicate_tag)
                 .unwrap_err()
                 .to_string()
                 .contains("duplicate field")

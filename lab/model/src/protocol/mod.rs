@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Evidence, Refused, Surroundings};
+use crate::evidence::{Environment, Evidence, Refused};
 use crate::plan::{Delta, Plan};
 #[cfg(feature = "framing")]
-pub use frame::{event_framing, framing, read_event};
-use stream::{FromStream, Opening, StreamId, ToStream};
+pub use frame::{event_framing, read_event, request_framing};
+use stream::{FromStream, StreamId, StreamRequest, ToStream};
 
 /// Version of the protocol. Both ends must use the same version.
 pub const VERSION: u32 = 5;
@@ -32,7 +32,7 @@ pub type LabId = u32;
 pub enum Request {
     /// Sets the clock and reseeds the random number generator of an agent that may have been
     /// suspended. Sent only to an agent that has a machine to itself. Answered by [`Event::Ready`].
-    Greet {
+    SetClock {
         /// Time since the epoch, with nanosecond precision.
         now: Duration,
         /// Random bytes, different for each agent.
@@ -61,7 +61,7 @@ pub enum Request {
     },
     /// Resets the connection state of a running lab: conntrack entries, affinity and rule counters.
     /// Answered by [`Event::Forgotten`] or [`Event::Failed`].
-    Forget {
+    ResetConnections {
         /// Lab number.
         lab: LabId,
     },
@@ -94,7 +94,7 @@ pub enum Request {
     },
     /// Adds objects to a running API server. An object replaces the object of the same name. Other
     /// objects remain unchanged. Answered by [`Event::Served`] or [`Event::Failed`].
-    Put {
+    UpdateObjects {
         /// Lab number.
         lab: LabId,
         /// Namespace of the lab.
@@ -119,7 +119,7 @@ pub enum Request {
         arguments: Vec<String>,
     },
     /// Queries the status of a started program. Answered by [`Event::Looked`] or [`Event::Failed`].
-    Look {
+    ProgramStatus {
         /// Lab number.
         lab: LabId,
         /// Name of the program from [`Request::Start`].
@@ -141,16 +141,16 @@ pub enum Request {
     },
     /// Opens a stream of a running lab. Answered by [`Event::Heard`] messages, up to
     /// [`FromStream::Ended`] or [`FromStream::Failed`].
-    Open {
+    OpenStream {
         /// Lab number.
         lab: LabId,
         /// Stream number for later messages. The number must be unused.
         stream: StreamId,
         /// Program or capture to attach to.
-        opening: Box<Opening>,
+        opening: Box<StreamRequest>,
     },
     /// Sends a message to a stream. An ended stream ignores the message.
-    Tell {
+    StreamMessage {
         /// Lab number.
         lab: LabId,
         /// Stream number.
@@ -159,7 +159,7 @@ pub enum Request {
         word: ToStream,
     },
     /// Closes a stream. The agent kills the program that runs for the stream.
-    Close {
+    CloseStream {
         /// Lab number.
         lab: LabId,
         /// Stream number.
@@ -178,11 +178,11 @@ impl Request {
     pub const fn is_answered(&self) -> bool {
         !matches!(
             self,
-            Self::Greet { .. }
+            Self::SetClock { .. }
                 | Self::Ping
-                | Self::Open { .. }
-                | Self::Tell { .. }
-                | Self::Close { .. }
+                | Self::OpenStream { .. }
+                | Self::StreamMessage { .. }
+                | Self::CloseStream { .. }
         )
     }
 
@@ -190,20 +190,20 @@ impl Request {
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
         match self {
-            Self::Greet { .. } | Self::Ping => None,
+            Self::SetClock { .. } | Self::Ping => None,
             Self::Build { lab, .. }
             | Self::Change { lab, .. }
-            | Self::Forget { lab }
+            | Self::ResetConnections { lab }
             | Self::Probe { lab }
             | Self::Stop { lab, .. }
             | Self::Serve { lab, .. }
-            | Self::Put { lab, .. }
+            | Self::UpdateObjects { lab, .. }
             | Self::Start { lab, .. }
-            | Self::Look { lab, .. }
+            | Self::ProgramStatus { lab, .. }
             | Self::Run { lab, .. }
-            | Self::Open { lab, .. }
-            | Self::Tell { lab, .. }
-            | Self::Close { lab, .. }
+            | Self::OpenStream { lab, .. }
+            | Self::StreamMessage { lab, .. }
+            | Self::CloseStream { lab, .. }
             | Self::Remove { lab } => Some(*lab),
         }
     }
@@ -218,12 +218,12 @@ pub enum Event {
         /// Protocol version of the agent, see [`VERSION`].
         protocol: u32,
         /// Environment of the agent.
-        surroundings: Surroundings,
+        surroundings: Environment,
     },
     /// Answer to [`Request::Ping`].
     Alive,
     /// The agent could not set up its environment. The agent exits after this event.
-    Unable {
+    StartFailed {
         /// Cause of the failure.
         failure: Failure,
     },
@@ -252,7 +252,7 @@ pub enum Event {
         lab: LabId,
     },
     /// The lab's connection state was reset: conntrack, affinity, rule counters.
-    Forgotten {
+    ConnectionsReset {
         /// Lab number.
         lab: LabId,
     },
@@ -281,29 +281,29 @@ pub enum Event {
         lab: LabId,
     },
     /// Status of a started program, see [`Request::Look`].
-    Looked {
+    ProgramStatus {
         /// Lab number.
         lab: LabId,
         /// Current status and recent output.
         running: Running,
     },
     /// The program run by [`Request::Run`] has ended.
-    Ran {
+    ProgramFinished {
         /// Lab number.
         lab: LabId,
         /// Exit status and output.
-        finished: Finished,
+        finished: ProgramOutput,
     },
     /// A health check found a backend in another state than before, and the balancer has applied
     /// the change. The agent sends this event without a request.
-    Turned {
+    BackendHealthChanged {
         /// Lab number.
         lab: LabId,
         /// Backend and its new state.
-        turn: Turn,
+        turn: BackendHealthChange,
     },
     /// Message from a stream.
-    Heard {
+    StreamMessage {
         /// Lab number.
         lab: LabId,
         /// Stream number.
@@ -312,7 +312,7 @@ pub enum Event {
         word: FromStream,
     },
     /// The lab has been removed completely.
-    Gone {
+    Removed {
         /// Lab number.
         lab: LabId,
     },
@@ -333,7 +333,7 @@ impl Event {
         self.lab().is_some()
             && !matches!(
                 self,
-                Self::Step { .. } | Self::Turned { .. } | Self::Heard { .. }
+                Self::Step { .. } | Self::BackendHealthChanged { .. } | Self::StreamMessage { .. }
             )
     }
 
@@ -341,20 +341,20 @@ impl Event {
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
         match self {
-            Self::Ready { .. } | Self::Alive | Self::Unable { .. } => None,
+            Self::Ready { .. } | Self::Alive | Self::StartFailed { .. } => None,
             Self::Step { lab, .. }
             | Self::Built { lab, .. }
             | Self::Changed { lab }
-            | Self::Forgotten { lab }
+            | Self::ConnectionsReset { lab }
             | Self::Probed { lab, .. }
             | Self::Stopped { lab }
             | Self::Served { lab, .. }
             | Self::Started { lab }
-            | Self::Looked { lab, .. }
-            | Self::Ran { lab, .. }
-            | Self::Turned { lab, .. }
-            | Self::Heard { lab, .. }
-            | Self::Gone { lab }
+            | Self::ProgramStatus { lab, .. }
+            | Self::ProgramFinished { lab, .. }
+            | Self::BackendHealthChanged { lab, .. }
+            | Self::StreamMessage { lab, .. }
+            | Self::Removed { lab }
             | Self::Failed { lab, .. } => Some(*lab),
         }
     }
@@ -362,7 +362,7 @@ impl Event {
 
 /// Result of a program that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finished {
+pub struct ProgramOutput {
     /// Whether the program exited with status 0.
     pub success: bool,
     /// Standard output of the program.
@@ -383,7 +383,7 @@ pub struct Running {
 
 /// Change in the health of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct BackendHealthChange {
     /// Namespace of the balancer that runs the health check.
     pub namespace: String,
     /// Address of the backend.
@@ -395,13 +395,13 @@ pub struct Turn {
 /// Cause of a failure. It selects the advice that the user gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Fault {
+pub enum FailureKind {
     /// No kernel would accept the lab.
     Input,
     /// The host lacks a program, a kernel feature, a privilege, or memory.
     Machine,
     /// The host was too busy for a reliable verdict.
-    Slow,
+    TooBusy,
     /// Bug in svclab.
     Bug,
 }
@@ -411,7 +411,7 @@ pub enum Fault {
 #[error("{message}")]
 pub struct Failure {
     /// Cause of the failure.
-    pub fault: Fault,
+    pub fault: FailureKind,
     /// Description of the attempted action and the error of the kernel or program.
     pub message: String,
     /// Advice for the user, with a command if possible. `None` if there is no advice.
@@ -419,16 +419,16 @@ pub struct Failure {
     pub remedy: Option<String>,
     /// Rejected line of rule text and its namespace. `None` if the failure concerns no rule text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Box<Rejected>>,
+    pub rejected: Option<Box<RejectedInput>>,
 }
 
 impl Failure {
     /// Creates the failure for a host that is too busy for a verdict on `about`.
     #[must_use]
-    pub fn slow(about: &str, why: impl std::fmt::Display) -> Self {
+    pub fn too_busy(subject: &str, cause: impl std::fmt::Display) -> Self {
         Self {
-            fault: Fault::Slow,
-            message: format!("this machine is too busy for a verdict on {about}: {why}"),
+            fault: FailureKind::TooBusy,
+            message: format!("this machine is too busy for a verdict on {subject}: {cause}"),
             remedy: Some(
                 "run fewer cases at once (`--jobs 1`), or end other programs that keep the \
                  processors busy"
@@ -441,7 +441,7 @@ impl Failure {
 
 /// Input that a program or the kernel refused to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rejected {
+pub struct RejectedInput {
     /// Namespace for which the input was loaded.
     pub namespace: String,
     /// Program that rejected the line. If the agent configured the kernel itself, this is the

@@ -14,21 +14,21 @@ use crate::evidence::{Packet, bytes};
 pub type StreamId = u32;
 
 /// Maximum number of unacknowledged messages of one kind.
-pub const WINDOW: usize = 16;
+pub const MAX_UNACKNOWLEDGED: usize = 16;
 
 /// Maximum number of bytes in one message of input or output.
-pub const CHUNK: usize = 32 << 10;
+pub const MAX_CHUNK: usize = 32 << 10;
 
 /// Request to open a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "open")]
-pub enum Opening {
+pub enum StreamRequest {
     /// Program, which the agent starts for the stream.
     Exec(Exec),
     /// Capture of packets, from the time of the request.
     Capture {
         /// Interfaces to capture on.
-        of: Vec<Captured>,
+        of: Vec<CaptureTarget>,
     },
 }
 
@@ -57,12 +57,12 @@ pub struct Terminal {
     /// Terminal type, the value of `TERM`.
     pub kind: String,
     /// Initial size of the terminal.
-    pub size: Size,
+    pub size: TerminalSize,
 }
 
 /// Size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct TerminalSize {
     /// Number of rows.
     pub rows: u16,
     /// Number of columns.
@@ -71,7 +71,7 @@ pub struct Size {
 
 /// Interfaces of one namespace to capture on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Captured {
+pub struct CaptureTarget {
     /// Namespace name.
     pub namespace: String,
     /// Interface name. `None` captures on all interfaces of the namespace.
@@ -82,7 +82,7 @@ pub struct Captured {
 /// Output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Written {
+pub enum OutputStream {
     /// Standard output. On a terminal, standard output and standard error.
     Stdout,
     /// Standard error.
@@ -102,19 +102,19 @@ pub enum ToStream {
     /// End of the program's input. Ends a capture.
     EndOfInput,
     /// Acknowledges one message of output or packets.
-    Took {
+    Ack {
         /// Acknowledged stream. Packets count as [`Written::Stdout`].
-        of: Written,
+        of: OutputStream,
     },
     /// The client no longer reads this output stream.
-    Unread {
+    StopReading {
         /// Output stream of the program.
-        of: Written,
+        of: OutputStream,
     },
     /// New size of the terminal.
     Resize {
         /// Rows and columns.
-        size: Size,
+        size: TerminalSize,
     },
     /// Sends a signal to the process group of the program.
     Signal {
@@ -132,13 +132,13 @@ pub enum FromStream {
     /// Output of the program. Acknowledged by [`ToStream::Took`].
     Output {
         /// Stream that the program wrote to.
-        of: Written,
+        of: OutputStream,
         /// Output bytes, at most [`CHUNK`].
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
     /// Acknowledges one message of input, which the program has read or no longer reads.
-    Fed,
+    InputAck,
     /// Captured packets, approximately in chronological order. Acknowledged by [`ToStream::Took`].
     Packets {
         /// Packets since the previous message.
@@ -176,5 +176,5 @@ pub enum End {
         number: i32,
     },
     /// The client ended the capture.
-    Wish,
+    CaptureEnded,
 }

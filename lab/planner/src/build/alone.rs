@@ -4,9 +4,9 @@
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan, Watch};
 use svclab_rules::kube_proxy::{self, KubeProxy, KubeProxyError, Mode, Objects};
 use svclab_ruleset::ipset::IpsetScript;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
-use super::rules::holder;
+use super::rules::kube_proxy_interface;
 
 /// Returns the plan of what `proxy` generates from `objects`. The plan has one namespace with the
 /// name of the node, and reads back all of its state.
@@ -14,7 +14,7 @@ use super::rules::holder;
 /// # Errors
 ///
 /// See [`KubeProxyError`].
-pub fn kube_proxy_alone(
+pub fn kube_proxy_plan(
     proxy: &KubeProxy,
     objects: &Objects<'_>,
     backend: Backend,
@@ -24,8 +24,8 @@ pub fn kube_proxy_alone(
         ..Namespace::default()
     };
     let mut sets = IpsetScript::new();
-    let mut scripts = [Script::new(), Script::new()];
-    let mut bound = Vec::new();
+    let mut scripts = [IptablesScript::new(), IptablesScript::new()];
+    let mut bound_addresses = Vec::new();
     for family in kube_proxy::families(proxy, objects) {
         if proxy.mode == Mode::Nftables {
             let table = kube_proxy::nftables_rules(proxy, objects, family)?;
@@ -41,7 +41,7 @@ pub fn kube_proxy_alone(
             *script = rules.script;
             sets.append(rules.sets)?;
             node.ipvs.extend(rules.servers);
-            bound.extend(rules.bound);
+            bound_addresses.extend(rules.bound);
         } else {
             let rules = kube_proxy::rules(proxy, objects, family)?;
             *script = rules.script;
@@ -52,7 +52,8 @@ pub fn kube_proxy_alone(
     node.accounting.sort();
     node.accounting.dedup();
     if proxy.mode == Mode::Ipvs {
-        node.links.push(holder(&node.name, &bound));
+        node.links
+            .push(kube_proxy_interface(&node.name, &bound_addresses));
         node.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
     }
     node.ipset = sets.to_string();
@@ -60,14 +61,14 @@ pub fn kube_proxy_alone(
         let [v4, v6] = scripts.map(|script| script.to_string());
         node.iptables = Some(Iptables { backend, v4, v6 });
     }
-    let all = vec![node.name.clone()];
+    let namespaces = vec![node.name.clone()];
     Ok(Plan {
         case: objects.node.to_owned(),
         watch: Watch {
-            rules: all.clone(),
-            sets: all.clone(),
-            ipvs: all.clone(),
-            links: all,
+            rules: namespaces.clone(),
+            sets: namespaces.clone(),
+            ipvs: namespaces.clone(),
+            links: namespaces,
             ..Watch::default()
         },
         namespaces: vec![node],
@@ -77,16 +78,16 @@ pub fn kube_proxy_alone(
 
 /// Declares the chain that kube-proxies up to v1.19 expect from the kubelet: `KUBE-MARK-DROP` in
 /// table nat must exist before their rules are loaded.
-pub fn with_the_kubelets_chain(plan: &mut Plan) {
+pub fn declare_kubelet_chain(plan: &mut Plan) {
     let rules = plan
         .namespaces
         .iter_mut()
         .filter_map(|namespace| namespace.iptables.as_mut());
     for text in rules.flat_map(|rules| [&mut rules.v4, &mut rules.v6]) {
         let declared = format!(":{} ", kube_proxy::chains::MARK_DROP);
-        let named = format!("-j {}\n", kube_proxy::chains::MARK_DROP);
+        let jump = format!("-j {}\n", kube_proxy::chains::MARK_DROP);
         let head = format!("*{}\n", Table::Nat);
-        if text.contains(&named) && !text.contains(&declared) {
+        if text.contains(&jump) && !text.contains(&declared) {
             *text = text.replacen(&head, &format!("{head}{declared}- [0:0]\n"), 1);
         }
     }

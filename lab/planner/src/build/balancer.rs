@@ -11,40 +11,40 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use super::topology::{Port, Topology, everywhere};
+use super::topology::{Port, Topology, default_destination};
 use crate::cluster::{Balancer, BalancerBackend, BalancerPort, Cluster, FABRIC, INTERNET};
-use svclab_model::plan::health::{Guarded, Question};
+use svclab_model::plan::health::{GuardedServer, HealthRequest};
 use svclab_model::plan::{HealthCheck, LinkKind, Protocol, Server, ServerKind, VirtualServer};
-use svclab_ruleset::iptables::script::{Script, Table};
-use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Virtual};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, VirtualServerKey};
 use svclab_scenario::lab::NoBackend;
 
 /// Interface that has the addresses of the balancers.
-const HOLDER: &str = "lb";
+const BALANCER_INTERFACE: &str = "lb";
 
 /// First firewall mark. Each port of each address uses one mark. With `skipOwnSource`, each backend
 /// uses one more, so that its own packets do not return to it.
 const FIRST_MARK: u32 = 100;
 
 /// Default interval of health checks.
-const EVERY: Duration = Duration::from_secs(1);
+const DEFAULT_HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Link between the router and the public router.
-const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-const CABLE: u8 = 30;
+const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const PUBLIC_ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+const LINK_PREFIX: u8 = 30;
 
 /// Rules and virtual servers of the balancers in one namespace.
 #[derive(Debug, Default)]
-pub struct Balancing {
-    pub script: Script,
+pub struct NamespaceBalancers {
+    pub script: IptablesScript,
     pub ipvs: Vec<VirtualServer>,
 }
 
 /// All objects of the balancers of a cluster.
 #[derive(Debug, Default)]
-pub struct Made {
-    pub namespaces: IndexMap<&'static str, Balancing>,
+pub struct BalancerObjects {
+    pub namespaces: IndexMap<&'static str, NamespaceBalancers>,
     /// Health checks of the backends.
     pub health: Vec<HealthCheck>,
     /// Balancers on layer 7.
@@ -52,7 +52,7 @@ pub struct Made {
 }
 
 /// Returns the namespace of a balancer.
-fn place_of(balancer: &Balancer) -> &'static str {
+fn balancer_namespace(balancer: &Balancer) -> &'static str {
     if balancer.spec.public.is_some() {
         INTERNET
     } else {
@@ -61,29 +61,40 @@ fn place_of(balancer: &Balancer) -> &'static str {
 }
 
 /// Adds the addresses of all balancers to the topology, and the router of public balancers.
-pub fn place(topology: &mut Topology, cluster: &Cluster) {
+pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
     if cluster
         .balancers
         .iter()
         .any(|balancer| balancer.spec.public.is_some())
     {
-        let (near, far) = (Port::new(FABRIC, INTERNET), Port::new(INTERNET, FABRIC));
+        let (router_port, public_router_port) =
+            (Port::new(FABRIC, INTERNET), Port::new(INTERNET, FABRIC));
         let address = |ip: Ipv4Addr| {
-            IpNetwork::new(ip.into(), CABLE)
+            IpNetwork::new(ip.into(), LINK_PREFIX)
                 .into_iter()
                 .collect::<Vec<_>>()
         };
-        topology.cable(&near, address(NEAR), &far, address(FAR));
-        topology.segment(vec![near, far]);
-        topology.route(INTERNET, everywhere(NEAR.into()), Some(NEAR.into()), FABRIC);
+        topology.veth_pair(
+            &router_port,
+            address(ROUTER_ADDRESS),
+            &public_router_port,
+            address(PUBLIC_ROUTER_ADDRESS),
+        );
+        topology.segment(vec![router_port, public_router_port]);
+        topology.route(
+            INTERNET,
+            default_destination(ROUTER_ADDRESS.into()),
+            Some(ROUTER_ADDRESS.into()),
+            FABRIC,
+        );
     }
     for place in [FABRIC, INTERNET] {
-        let here = cluster
+        let balancers = cluster
             .balancers
             .iter()
-            .filter(|balancer| place_of(balancer) == place);
+            .filter(|balancer| balancer_namespace(balancer) == place);
         let mut addresses: Vec<IpNetwork> = Vec::new();
-        for address in here
+        for address in balancers
             .flat_map(|balancer| &balancer.addresses)
             .map(|address| IpNetwork::from(*address))
         {
@@ -94,7 +105,11 @@ pub fn place(topology: &mut Topology, cluster: &Cluster) {
         if addresses.is_empty() {
             continue;
         }
-        topology.link(&Port::new(place, HOLDER), LinkKind::Dummy, addresses);
+        topology.link(
+            &Port::new(place, BALANCER_INTERFACE),
+            LinkKind::Dummy,
+            addresses,
+        );
     }
     for balancer in &cluster.balancers {
         let Some(public) = &balancer.spec.public else {
@@ -113,7 +128,7 @@ pub fn place(topology: &mut Topology, cluster: &Cluster) {
                 .iter()
                 .any(|route| route.to == to)
             {
-                topology.route(FABRIC, to, Some(FAR.into()), INTERNET);
+                topology.route(FABRIC, to, Some(PUBLIC_ROUTER_ADDRESS.into()), INTERNET);
             }
         }
     }
@@ -121,11 +136,11 @@ pub fn place(topology: &mut Topology, cluster: &Cluster) {
 
 /// Builds the rules, virtual servers, health checks and layer 7 proxies of all balancers.
 #[must_use]
-pub fn make(cluster: &Cluster) -> Made {
-    let mut made = Made::default();
+pub fn build(cluster: &Cluster) -> BalancerObjects {
+    let mut objects = BalancerObjects::default();
     let mut mark = FIRST_MARK;
     for balancer in &cluster.balancers {
-        let mut guarded: Vec<(BalancerBackend, Guarded)> = Vec::new();
+        let mut guarded: Vec<(BalancerBackend, GuardedServer)> = Vec::new();
         for address in balancer
             .addresses
             .iter()
@@ -133,42 +148,46 @@ pub fn make(cluster: &Cluster) -> Made {
         {
             for port in &balancer.ports {
                 if let Some(retry_after) = balancer.spec.retry_after {
-                    made.servers
-                        .push(proxy(balancer, *address, port, retry_after));
+                    objects
+                        .servers
+                        .push(layer7_server(balancer, *address, port, retry_after));
                     continue;
                 }
                 let services = services(balancer, port, &mut mark);
-                let here = made.namespaces.entry(place_of(balancer)).or_default();
-                for (mark, own, service) in services {
-                    marking(&mut here.script, *address, port, mark, own);
+                let namespace = objects
+                    .namespaces
+                    .entry(balancer_namespace(balancer))
+                    .or_default();
+                for (mark, own_address, service) in services {
+                    add_mark_rule(&mut namespace.script, *address, port, mark, own_address);
                     if !balancer.spec.keep_source {
-                        here.script.table(Table::Nat).command(format!(
+                        namespace.script.table(Table::Nat).command(format!(
                             "-A POSTROUTING -m mark --mark {mark} -j MASQUERADE"
                         ));
                     }
                     for backend in port
                         .backends
                         .iter()
-                        .filter(|backend| Some(backend.to.ip()) != own)
+                        .filter(|backend| Some(backend.to.ip()) != own_address)
                     {
                         guarded.push((
                             *backend,
-                            Guarded {
+                            GuardedServer {
                                 takes: service.takes,
                                 to: backend.to,
                             },
                         ));
                     }
-                    here.ipvs.push(service);
+                    namespace.ipvs.push(service);
                 }
             }
         }
-        unreachable_or_not(&mut made, balancer);
-        security(&mut made, balancer);
-        egress(&mut made, cluster, balancer);
-        made.health.extend(health(balancer, &guarded));
+        add_icmp_policy(&mut objects, balancer);
+        add_security_group(&mut objects, balancer);
+        add_egress_nat(&mut objects, cluster, balancer);
+        objects.health.extend(health_checks(balancer, &guarded));
     }
-    made
+    objects
 }
 
 /// Builds the virtual servers of a port: one for all sources, and with `skipOwnSource` one for each
@@ -184,45 +203,47 @@ fn services(
     }
     owners
         .into_iter()
-        .map(|own| {
-            let this = *mark;
+        .map(|own_address| {
+            let own_mark = *mark;
             *mark += 1;
             let servers = port
                 .backends
                 .iter()
-                .filter(|backend| Some(backend.to.ip()) != own)
+                .filter(|backend| Some(backend.to.ip()) != own_address)
                 .map(|backend| RealServer {
                     to: backend.to,
                     weight: 1,
                     forwarding: Forwarding::Masquerade,
                 })
                 .collect();
-            let takes = Virtual::FwMark {
-                mark: this,
+            let key = VirtualServerKey::FwMark {
+                mark: own_mark,
                 v6: false,
             };
             let service = VirtualServer {
-                takes,
+                takes: key,
                 scheduler: balancer.spec.scheduler.clone(),
                 persistence: None,
                 flags: SchedulerFlags::default(),
                 servers,
             };
-            (this, own, service)
+            (own_mark, own_address, service)
         })
         .collect()
 }
 
 /// Adds the rule that marks the packets of a balancer. The last matching rule sets the mark, so
 /// rules for one source must follow the rule for all sources.
-fn marking(
-    script: &mut Script,
+fn add_mark_rule(
+    script: &mut IptablesScript,
     address: IpAddr,
     port: &BalancerPort,
     mark: u32,
-    own: Option<IpAddr>,
+    own_address: Option<IpAddr>,
 ) {
-    let source = own.map(|own| format!("-s {own} ")).unwrap_or_default();
+    let source = own_address
+        .map(|own| format!("-s {own} "))
+        .unwrap_or_default();
     script.table(Table::Mangle).command(format!(
         "-A PREROUTING {source}-d {address} -p {protocol} --dport {port} -j MARK --set-mark {mark}",
         protocol = port.protocol,
@@ -232,13 +253,13 @@ fn marking(
 
 /// Drops the ICMP errors that IPVS sends without a backend, unless the lab expects them: most
 /// clouds do not reply at all.
-fn unreachable_or_not(made: &mut Made, balancer: &Balancer) {
+fn add_icmp_policy(objects: &mut BalancerObjects, balancer: &Balancer) {
     if balancer.spec.no_backend == NoBackend::Refuse || balancer.spec.retry_after.is_some() {
         return;
     }
-    let filter = made
+    let filter = objects
         .namespaces
-        .entry(place_of(balancer))
+        .entry(balancer_namespace(balancer))
         .or_default()
         .script
         .table(Table::Filter);
@@ -256,14 +277,14 @@ fn unreachable_or_not(made: &mut Made, balancer: &Balancer) {
 /// Adds the security group of a balancer. A security group drops packets that the balancer sends
 /// on, by the source address of the client. A balancer on layer 7 opens its own connections, so its
 /// security group drops packets that the balancer receives.
-fn security(made: &mut Made, balancer: &Balancer) {
+fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
     let Some(group) = &balancer.spec.security_group else {
         return;
     };
     let chain = format!("SG-{}", balancer.name.chars().take(20).collect::<String>());
-    let filter = made
+    let filter = objects
         .namespaces
-        .entry(place_of(balancer))
+        .entry(balancer_namespace(balancer))
         .or_default()
         .script
         .table(Table::Filter);
@@ -280,7 +301,7 @@ fn security(made: &mut Made, balancer: &Balancer) {
     } else {
         "OUTPUT"
     };
-    for (to, protocol) in guarded_by_security(balancer) {
+    for (to, protocol) in protected_addresses(balancer) {
         // IPVS marks what it sends as untracked unless the sysctl `net.ipv4.vs.conntrack` is
         // set (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`, `ip_vs_nat_send_or_cont`).
         filter.command(format!(
@@ -292,11 +313,13 @@ fn security(made: &mut Made, balancer: &Balancer) {
 }
 
 /// Returns the addresses and ports that a security group protects.
-fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
-    let of_port = |port: &BalancerPort| -> Vec<SocketAddr> {
+fn protected_addresses(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
+    let port_addresses = |port: &BalancerPort| -> Vec<SocketAddr> {
         if balancer.spec.retry_after.is_some() {
-            let own = balancer.addresses.iter().filter(|own| own.is_ipv4());
-            own.map(|own| SocketAddr::new(*own, port.port)).collect()
+            let addresses = balancer.addresses.iter().filter(|own| own.is_ipv4());
+            addresses
+                .map(|own| SocketAddr::new(*own, port.port))
+                .collect()
         } else {
             port.backends.iter().map(|backend| backend.to).collect()
         }
@@ -304,7 +327,7 @@ fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
     let ports = balancer.ports.iter();
     ports
         .flat_map(|port| {
-            of_port(port)
+            port_addresses(port)
                 .into_iter()
                 .map(|to| (to, port.protocol.as_str()))
         })
@@ -312,18 +335,18 @@ fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
 }
 
 /// Adds the source NAT of packets that leave the cluster for a public balancer.
-fn egress(made: &mut Made, cluster: &Cluster, balancer: &Balancer) {
+fn add_egress_nat(objects: &mut BalancerObjects, cluster: &Cluster, balancer: &Balancer) {
     let Some(public) = &balancer.spec.public else {
         return;
     };
-    let own = cluster.nodes.iter().flat_map(|node| {
+    let networks = cluster.nodes.iter().flat_map(|node| {
         node.addresses
             .iter()
             .map(|address| IpNetwork::from(address.ip()))
             .chain(node.pod_cidrs.iter().copied())
     });
-    let sources: Vec<IpNetwork> = own.filter(IpNetwork::is_ipv4).collect();
-    let nat = made
+    let sources: Vec<IpNetwork> = networks.filter(IpNetwork::is_ipv4).collect();
+    let nat = objects
         .namespaces
         .entry(FABRIC)
         .or_default()
@@ -343,19 +366,19 @@ fn egress(made: &mut Made, cluster: &Cluster, balancer: &Balancer) {
     }
 }
 
-fn proxy(
+fn layer7_server(
     balancer: &Balancer,
     address: IpAddr,
     port: &BalancerPort,
     retry_after: Duration,
 ) -> Server {
     Server {
-        namespace: place_of(balancer).to_owned(),
+        namespace: balancer_namespace(balancer).to_owned(),
         name: balancer.reference().to_string(),
         address: Some(address),
         protocol: Protocol::Tcp,
         port: port.port,
-        kind: ServerKind::Forwards {
+        kind: ServerKind::L7Proxy {
             backends: port.backends.iter().map(|backend| backend.to).collect(),
             retry_after,
         },
@@ -364,29 +387,32 @@ fn proxy(
 
 /// Builds one health check for each backend. The check uses the node's health check port if the
 /// service has one, otherwise the port of the backend.
-fn health(balancer: &Balancer, guarded: &[(BalancerBackend, Guarded)]) -> Vec<HealthCheck> {
+fn health_checks(
+    balancer: &Balancer,
+    guarded: &[(BalancerBackend, GuardedServer)],
+) -> Vec<HealthCheck> {
     let Some(check) = &balancer.spec.health_check else {
         return Vec::new();
     };
     let mut checks: IndexMap<SocketAddr, HealthCheck> = IndexMap::new();
     for (backend, guards) in guarded {
-        let (asked, question) = match balancer.health_check_node_port {
+        let (address, question) = match balancer.health_check_node_port {
             Some(port) => (
                 SocketAddr::new(backend.to.ip(), port),
-                Question::Get {
+                HealthRequest::Get {
                     path: "/healthz".to_owned(),
                 },
             ),
-            None => (backend.to, Question::Connect),
+            None => (backend.to, HealthRequest::Connect),
         };
         checks
-            .entry(asked)
+            .entry(address)
             .or_insert_with(|| HealthCheck {
-                namespace: place_of(balancer).to_owned(),
-                backend: asked,
+                namespace: balancer_namespace(balancer).to_owned(),
+                backend: address,
                 bind: None,
                 question,
-                every: check.every.unwrap_or(EVERY),
+                every: check.every.unwrap_or(DEFAULT_HEALTH_CHECK_INTERVAL),
                 guards: Vec::new(),
             })
             .guards

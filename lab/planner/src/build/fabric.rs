@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::topology::{Port, Topology, dev_name, everywhere};
+use super::topology::{Port, Topology, default_destination, interface_name};
 use crate::cluster::{Cluster, FABRIC, Member, Subnet};
 use svclab_model::plan::LinkKind;
 
@@ -12,19 +12,19 @@ use svclab_model::plan::LinkKind;
 pub const UPLINK: &str = "eth0";
 
 /// Subnets on one bridge: those that share a member.
-struct Switch<'a> {
+struct BridgedSubnets<'a> {
     subnets: Vec<&'a Subnet>,
     members: Vec<Member>,
 }
 
 /// Adds the fabric to the topology and connects every node and host to it.
-pub fn lay(topology: &mut Topology, cluster: &Cluster) {
+pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
     topology.namespace(FABRIC);
-    for (at, switch) in switches(&cluster.fabric.subnets).iter().enumerate() {
-        connect(topology, cluster, at, switch);
+    for (index, switch) in group_by_bridge(&cluster.fabric.subnets).iter().enumerate() {
+        connect(topology, cluster, index, switch);
     }
     for (to, node) in &cluster.fabric.routes {
-        if let Some((via, dev)) = port_of(topology, cluster, *node, to.is_ipv4()) {
+        if let Some((via, dev)) = find_port(topology, cluster, *node, to.is_ipv4()) {
             topology.route(FABRIC, *to, Some(via), &dev);
         }
     }
@@ -32,7 +32,7 @@ pub fn lay(topology: &mut Topology, cluster: &Cluster) {
 
 /// Returns a node's address and the interface of the fabric that has a network with this address.
 /// `None` if the node has no address of the family, or is not in a subnet of the fabric.
-pub fn port_of(
+pub fn find_port(
     topology: &mut Topology,
     cluster: &Cluster,
     node: usize,
@@ -51,20 +51,20 @@ pub fn port_of(
     Some((address, link.name.clone()))
 }
 
-fn switches(subnets: &[Subnet]) -> Vec<Switch<'_>> {
-    let mut switches: Vec<Switch<'_>> = Vec::new();
+fn group_by_bridge(subnets: &[Subnet]) -> Vec<BridgedSubnets<'_>> {
+    let mut switches: Vec<BridgedSubnets<'_>> = Vec::new();
     for subnet in subnets {
-        let (sharing, apart): (Vec<_>, Vec<_>) = switches.into_iter().partition(|switch| {
+        let (connected, separate): (Vec<_>, Vec<_>) = switches.into_iter().partition(|switch| {
             switch
                 .members
                 .iter()
                 .any(|member| subnet.members.contains(member))
         });
-        let mut joined = Switch {
+        let mut joined = BridgedSubnets {
             subnets: vec![],
             members: vec![],
         };
-        for switch in sharing {
+        for switch in connected {
             joined.subnets.extend(switch.subnets);
             joined.members.extend(switch.members);
         }
@@ -74,23 +74,23 @@ fn switches(subnets: &[Subnet]) -> Vec<Switch<'_>> {
                 joined.members.push(*member);
             }
         }
-        switches = apart;
+        switches = separate;
         switches.push(joined);
     }
     switches
 }
 
-fn connect(topology: &mut Topology, cluster: &Cluster, at: usize, switch: &Switch<'_>) {
+fn connect(topology: &mut Topology, cluster: &Cluster, index: usize, switch: &BridgedSubnets<'_>) {
     let router: Vec<IpNetwork> = switch
         .subnets
         .iter()
         .filter_map(|subnet| IpNetwork::new(subnet.gateway, subnet.network.prefix()).ok())
         .collect();
-    let bridge = (switch.members.len() > 1).then(|| Port::new(FABRIC, format!("br{at}")));
-    let mut heard = Vec::new();
+    let bridge = (switch.members.len() > 1).then(|| Port::new(FABRIC, format!("br{index}")));
+    let mut segment_ports = Vec::new();
     if let Some(bridge) = &bridge {
         topology.link(bridge, LinkKind::Bridge, router.clone());
-        heard.push(bridge.clone());
+        segment_ports.push(bridge.clone());
     }
     for member in &switch.members {
         let (name, addresses) = match member {
@@ -103,21 +103,24 @@ fn connect(topology: &mut Topology, cluster: &Cluster, at: usize, switch: &Switc
                 vec![cluster.hosts[*host].address],
             ),
         };
-        let (outer, inner) = (Port::new(FABRIC, dev_name(name)), Port::new(name, UPLINK));
+        let (outer, inner) = (
+            Port::new(FABRIC, interface_name(name)),
+            Port::new(name, UPLINK),
+        );
         let on_port = if bridge.is_some() {
             vec![]
         } else {
             router.clone()
         };
-        topology.cable(&inner, addresses.clone(), &outer, on_port);
+        topology.veth_pair(&inner, addresses.clone(), &outer, on_port);
         if let Some(bridge) = &bridge {
             if let Some(port) = topology.link_mut(&outer) {
                 port.bridge = Some(bridge.dev.clone());
             }
         } else {
-            heard.push(outer);
+            segment_ports.push(outer);
         }
-        heard.push(inner);
+        segment_ports.push(inner);
         for subnet in switch
             .subnets
             .iter()
@@ -125,11 +128,11 @@ fn connect(topology: &mut Topology, cluster: &Cluster, at: usize, switch: &Switc
         {
             topology.route(
                 name,
-                everywhere(subnet.gateway),
+                default_destination(subnet.gateway),
                 Some(subnet.gateway),
                 UPLINK,
             );
         }
     }
-    topology.segment(heard);
+    topology.segment(segment_ports);
 }

@@ -9,9 +9,9 @@ use ipnetwork::IpNetwork;
 
 use crate::cluster::Cluster;
 use svclab_model::plan::{Namespace, Protocol, Server, ServerKind};
-use svclab_rules::kube_proxy::history::{HOLDS_PORTS, HOLDS_PORTS_EVERYWHERE};
+use svclab_rules::kube_proxy::history::{LISTENS_ON_ALL_ADDRESSES, LISTENS_ON_NODE_PORTS};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
-use svclab_rules::kube_proxy::node_ports::Serving;
+use svclab_rules::kube_proxy::node_ports::NodePortSelection;
 use svclab_rules::kube_proxy::services::{self, ServicePort};
 use svclab_rules::kube_proxy::{Family, KubeProxy};
 
@@ -20,14 +20,14 @@ use svclab_rules::kube_proxy::{Family, KubeProxy};
 /// established and stays silent. If a server in `taken` already uses the port, kube-proxy cannot
 /// open it and skips it. (`syncProxyRules` of `pkg/proxy/iptables/proxier.go` and
 /// `pkg/proxy/ipvs/proxier.go`, v1.9.0 to v1.23.4.)
-pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Vec<Server> {
-    let mut held: Vec<Server> = Vec::new();
+pub fn held_ports(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Vec<Server> {
+    let mut servers: Vec<Server> = Vec::new();
     for node in &cluster.nodes {
-        let holds = |proxy: &&KubeProxy| proxy.version.has(&HOLDS_PORTS);
-        let Some(proxy) = node.generated_proxy().filter(holds) else {
+        let holds_ports = |proxy: &&KubeProxy| proxy.version.has(&LISTENS_ON_NODE_PORTS);
+        let Some(proxy) = node.generated_proxy().filter(holds_ports) else {
             continue;
         };
-        let own: Vec<IpAddr> = namespaces
+        let own_addresses: Vec<IpAddr> = namespaces
             .iter()
             .filter(|namespace| namespace.name == node.name)
             .flat_map(|namespace| &namespace.links)
@@ -35,22 +35,22 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
             .filter(|link| link.name != DUMMY)
             .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
             .collect();
-        let families = [Some(Family::V4), cluster.speaks_v6().then_some(Family::V6)];
+        let families = [Some(Family::V4), cluster.has_ipv6().then_some(Family::V6)];
         for family in families.into_iter().flatten() {
             // Errors were already reported when the rules were built.
             let ports = services::service_ports(&cluster.services, proxy.version, family);
             for (address, port, protocol) in ports
                 .iter()
                 .flatten()
-                .flat_map(|port| of_port(proxy, port, &own, family))
+                .flat_map(|port| held_sockets(proxy, port, &own_addresses, family))
             {
-                let is_there = |server: &Server| {
+                let is_taken = |server: &Server| {
                     server.namespace == node.name
                         && (server.port, server.protocol) == (port, protocol)
-                        && meets(server.address, address)
+                        && conflicts(server.address, address)
                 };
-                if !taken.iter().chain(&held).any(is_there) {
-                    held.push(Server {
+                if !taken.iter().chain(&servers).any(is_taken) {
+                    servers.push(Server {
                         namespace: node.name.clone(),
                         name: format!("kube-proxy of {}", node.name),
                         address: Some(address),
@@ -62,12 +62,12 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
             }
         }
     }
-    held
+    servers
 }
 
 /// Whether a listening socket on one address prevents a listening socket on the other.
-fn meets(there: Option<IpAddr>, address: IpAddr) -> bool {
-    there.is_none_or(|there| {
+fn conflicts(listening: Option<IpAddr>, address: IpAddr) -> bool {
+    listening.is_none_or(|there| {
         there == address
             || (there.is_ipv4() == address.is_ipv4()
                 && (there.is_unspecified() || address.is_unspecified()))
@@ -75,10 +75,10 @@ fn meets(there: Option<IpAddr>, address: IpAddr) -> bool {
 }
 
 /// Returns where one service port is held: address, port, protocol.
-fn of_port(
+fn held_sockets(
     proxy: &KubeProxy,
     service: &ServicePort,
-    own: &[IpAddr],
+    own_addresses: &[IpAddr],
     family: Family,
 ) -> Vec<(IpAddr, u16, Protocol)> {
     let protocol = match service.protocol {
@@ -86,31 +86,34 @@ fn of_port(
         services::Protocol::Udp => Protocol::Udp,
         services::Protocol::Sctp => return Vec::new(),
     };
-    let external = service.external_ips.iter().filter(|ip| own.contains(ip));
-    let mut held: Vec<_> = external.map(|ip| (*ip, service.port, protocol)).collect();
+    let external = service
+        .external_ips
+        .iter()
+        .filter(|ip| own_addresses.contains(ip));
+    let mut sockets: Vec<_> = external.map(|ip| (*ip, service.port, protocol)).collect();
     if let Some(port) = service.node_port {
-        let addresses = node_addresses(proxy, own, family);
-        held.extend(addresses.into_iter().map(|ip| (ip, port, protocol)));
+        let addresses = node_addresses(proxy, own_addresses, family);
+        sockets.extend(addresses.into_iter().map(|ip| (ip, port, protocol)));
     }
-    held
+    sockets
 }
 
 /// Returns the addresses on which node ports are held. The unspecified address covers all
 /// addresses.
-fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAddr> {
-    let serving = Serving::of(proxy, family);
-    if serving == Serving::All || proxy.version.has(&HOLDS_PORTS_EVERYWHERE) {
+fn node_addresses(proxy: &KubeProxy, own_addresses: &[IpAddr], family: Family) -> Vec<IpAddr> {
+    let serving = NodePortSelection::new(proxy, family);
+    if serving == NodePortSelection::All || proxy.version.has(&LISTENS_ON_ALL_ADDRESSES) {
         return vec![family.unspecified()];
     }
     let loopback = match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
         Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
     };
-    let mut addresses: Vec<IpAddr> = own
+    let mut addresses: Vec<IpAddr> = own_addresses
         .iter()
         .chain([&loopback])
         .copied()
-        .filter(|ip| Family::of(*ip) == family)
+        .filter(|ip| Family::from_ip(*ip) == family)
         .filter(|ip| serving.covers(*ip, None))
         .collect();
     addresses.sort_unstable();

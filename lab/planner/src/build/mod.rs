@@ -21,20 +21,20 @@ mod watch;
 use indexmap::IndexMap;
 
 use crate::cluster::{Cluster, Problem};
-use svclab_model::plan::{Patience, Plan, Protocol, Server, ServerKind};
+use svclab_model::plan::{MaxWait, Plan, Protocol, Server, ServerKind};
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::Probe;
 
-pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
-pub use probes::probe_of;
-pub use restarted::{RestartError, restart};
+pub use alone::{declare_kubelet_chain, kube_proxy_plan};
+pub use probes::plan_probe;
+pub use restarted::{RestartError, regenerate_kube_proxy_rules};
 pub use rules::SOURCE_CHECK;
-use stages::Stage;
+use stages::BuildStage;
 use topology::Topology;
 
 /// Input of a plan: the parts of a case.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct PlanInput<'a> {
     /// Name of the case, used in messages.
     pub case: &'a str,
     /// Cluster at stage 0.
@@ -44,16 +44,16 @@ pub struct Order<'a> {
     /// Expectations of the case, which decide what is recorded.
     pub row: &'a Row,
     /// Index of the expectations in the lab's list, from 0.
-    pub row_at: usize,
+    pub row_index: usize,
     /// Maximum wait of probes without their own maximum wait.
-    pub patience: Patience,
+    pub patience: MaxWait,
     /// Steps of the case, in order.
-    pub steps: &'a [After<'a>],
+    pub steps: &'a [StepInput<'a>],
 }
 
 /// A step: the case after it, and its probes.
 #[derive(Debug, Clone, Copy)]
-pub struct After<'a> {
+pub struct StepInput<'a> {
     /// Name of the step.
     pub name: &'a str,
     /// Cluster after the step.
@@ -69,28 +69,28 @@ pub struct After<'a> {
 ///
 /// Returns all problems, each with its location: objects that cannot be built, and steps that
 /// cannot be applied to a running case.
-pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
-    let stages = stages::stages(order)?;
+pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
+    let stages = stages::build_stages(order)?;
     let mut problems: Vec<Problem> = Vec::new();
     let mut plans: Vec<Plan> = Vec::with_capacity(stages.len());
-    for (at, cluster) in stages.iter().enumerate() {
-        let mut own = Vec::new();
-        plans.push(stage(order, cluster, &mut own));
-        for problem in own {
+    for (index, cluster) in stages.iter().enumerate() {
+        let mut stage_problems = Vec::new();
+        plans.push(build_stage(order, cluster, &mut stage_problems));
+        for problem in stage_problems {
             // A problem of the lab occurs again on every node and in every step.
-            if problems.iter().any(|known| problem.is_as(known)) {
+            if problems.iter().any(|known| problem.is_same_error(known)) {
                 continue;
             }
-            problems.push(match at.checked_sub(1) {
+            problems.push(match index.checked_sub(1) {
                 None => problem,
-                Some(step) => problem.after(step),
+                Some(step) => problem.with_step(step),
             });
         }
     }
     if !problems.is_empty() {
         return Err(problems);
     }
-    stages::keep_serving(&stages, &mut plans);
+    stages::keep_undeclared_servers(&stages, &mut plans);
     let steps = steps::steps(order, &stages, &plans, &mut problems);
     let mut after = plans.split_off(1);
     let Some(mut plan) = plans.pop() else {
@@ -98,7 +98,7 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     };
     plan.probes = probes::resolve(
         order,
-        &probes::Group::first(order),
+        &probes::ProbeGroup::at_start(order),
         &plan.namespaces,
         &mut problems,
     );
@@ -106,8 +106,8 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     if !order.steps.is_empty() {
         // The interfaces on which traffic shifts are unknown in advance, so all namespaces are
         // captured.
-        let all = plan.namespaces.iter();
-        plan.watch.packets = all.map(|namespace| namespace.name.clone()).collect();
+        let namespaces = plan.namespaces.iter();
+        plan.watch.packets = namespaces.map(|namespace| namespace.name.clone()).collect();
     }
     plan.steps = steps;
     for (after, step) in after.iter_mut().zip(&plan.steps) {
@@ -122,45 +122,45 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
 }
 
 /// Builds the plan of one stage without its probes.
-fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> Plan {
-    let (cluster, ground) = (stage.cluster, &*stage.ground);
+fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec<Problem>) -> Plan {
+    let (cluster, wired_cluster) = (stage.cluster, &*stage.wired_cluster);
     let mut topology = Topology::default();
-    fabric::lay(&mut topology, ground);
-    node::place(&mut topology, ground);
-    pod::attach(&mut topology, ground);
-    overlay::lay(&mut topology, ground);
-    balancer::place(&mut topology, ground);
-    let balancing = balancer::make(cluster);
+    fabric::add_to_topology(&mut topology, wired_cluster);
+    node::add_to_topology(&mut topology, wired_cluster);
+    pod::add_to_topology(&mut topology, wired_cluster);
+    overlay::add_to_topology(&mut topology, wired_cluster);
+    balancer::add_to_topology(&mut topology, wired_cluster);
+    let balancer_objects = balancer::build(cluster);
     let mut namespaces = topology.finish();
     for namespace in &mut namespaces {
-        if let Some(balancing) = balancing.namespaces.get(namespace.name.as_str()) {
+        if let Some(balancing) = balancer_objects.namespaces.get(namespace.name.as_str()) {
             namespace.ipvs.clone_from(&balancing.ipvs);
         }
     }
-    rules::write(&mut namespaces, cluster, &balancing, problems);
+    rules::build(&mut namespaces, cluster, &balancer_objects, problems);
     for namespace in &mut namespaces {
-        sysctls::set(namespace, ground, problems);
+        sysctls::set_sysctls(namespace, wired_cluster, problems);
     }
-    stages::unplug(stage, &mut namespaces);
+    stages::set_absent_pods_down(stage, &mut namespaces);
     let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
-    let typed = typed::typed(cluster, problems);
-    let mut servers = servers(cluster);
-    servers.extend(balancing.servers);
-    servers.extend(held_ports::held(cluster, &namespaces, &servers));
+    let node_commands = typed::node_commands(cluster, problems);
+    let mut servers = build_servers(cluster);
+    servers.extend(balancer_objects.servers);
+    servers.extend(held_ports::held_ports(cluster, &namespaces, &servers));
     Plan {
         case: order.case.to_owned(),
         namespaces,
         servers,
-        health: balancing.health,
+        health: balancer_objects.health,
         proxies,
         objects,
-        typed,
+        typed: node_commands,
         ..Plan::default()
     }
 }
 
 /// Returns a server for each served port.
-fn servers(cluster: &Cluster) -> Vec<Server> {
+fn build_servers(cluster: &Cluster) -> Vec<Server> {
     cluster
         .serving
         .iter()
@@ -170,15 +170,15 @@ fn servers(cluster: &Cluster) -> Vec<Server> {
             address: None,
             protocol: serving.protocol,
             port: serving.port,
-            kind: ServerKind::Answers,
+            kind: ServerKind::Identify,
         })
-        .chain(health_ports(cluster))
+        .chain(health_servers(cluster))
         .collect()
 }
 
 /// Returns the health check servers of kube-proxies: one on each node for each service with a
 /// health check node port.
-fn health_ports(cluster: &Cluster) -> Vec<Server> {
+fn health_servers(cluster: &Cluster) -> Vec<Server> {
     let mut servers = Vec::new();
     for service in &cluster.services {
         let port = service

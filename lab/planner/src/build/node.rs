@@ -8,12 +8,12 @@ use svclab_model::plan::LinkKind;
 use svclab_rules::docker;
 
 /// Adds Docker's bridge to every node if the lab has Docker.
-pub fn place(topology: &mut Topology, cluster: &Cluster) {
+pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
     let Some(docker) = &cluster.docker else {
         return;
     };
     for node in &cluster.nodes {
-        let at = Port::new(&node.name, docker::BRIDGE);
-        topology.link(&at, LinkKind::Bridge, vec![IpNetwork::V4(docker.bip)]);
+        let port = Port::new(&node.name, docker::BRIDGE);
+        topology.link(&port, LinkKind::Bridge, vec![IpNetwork::V4(docker.bip)]);
     }
 }

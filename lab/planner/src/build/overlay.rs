@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
 
-use super::fabric::{UPLINK, port_of};
+use super::fabric::{UPLINK, find_port};
 use super::topology::{Port, Topology};
 use crate::cluster::{Cluster, FABRIC, Node};
 use svclab_model::plan::{LinkKind, Mac, Route, RouteKind};
@@ -15,11 +15,11 @@ use svclab_scenario::lab::FabricKind;
 const MTU: u32 = 1450;
 
 /// Connects the pod networks of all nodes.
-pub fn lay(topology: &mut Topology, cluster: &Cluster) {
+pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
     if let Some(flannel) = &cluster.flannel {
-        tunnel(topology, cluster, flannel);
+        add_tunnels(topology, cluster, flannel);
     } else {
-        route(topology, cluster);
+        add_routes(topology, cluster);
     }
 }
 
@@ -30,7 +30,7 @@ fn v4_cidr(node: &Node) -> Option<Ipv4Network> {
     })
 }
 
-fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
+fn add_tunnels(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
     let device = format!("flannel.{}", flannel.vni);
     let lease = |node: &Node| {
         let public_ip = node.addresses.iter().find_map(|address| match address {
@@ -40,16 +40,16 @@ fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
         Some(Lease {
             subnet: v4_cidr(node)?,
             public_ip,
-            vtep_mac: Mac::of(&node.name, &device).0,
+            vtep_mac: Mac::from_names(&node.name, &device).0,
         })
     };
     let leases: Vec<Lease> = cluster.nodes.iter().filter_map(lease).collect();
     for node in &cluster.nodes {
-        let Some(own) = lease(node) else {
+        let Some(own_lease) = lease(node) else {
             continue;
         };
-        let side = overlay(flannel, &own, &leases);
-        let at = Port::new(&node.name, &side.device);
+        let side = overlay(flannel, &own_lease, &leases);
+        let port = Port::new(&node.name, &side.device);
         let kind = LinkKind::Vxlan {
             vni: side.vni,
             port: if side.port == 0 { 8472 } else { side.port },
@@ -57,7 +57,7 @@ fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
             local: side.local.into(),
         };
         topology
-            .link(&at, kind, vec![IpNetwork::V4(side.address)])
+            .link(&port, kind, vec![IpNetwork::V4(side.address)])
             .mtu = Some(MTU);
         for peer in &side.peers {
             topology.namespace(&node.name).routes.push(Route {
@@ -70,21 +70,21 @@ fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
                 table: None,
                 metric: None,
             });
-            topology.neighbour(&at, peer.gateway.into(), Mac(peer.mac));
-            topology.forward(&at, Mac(peer.mac), IpAddr::V4(peer.remote));
+            topology.neighbour(&port, peer.gateway.into(), Mac(peer.mac));
+            topology.forward(&port, Mac(peer.mac), IpAddr::V4(peer.remote));
         }
     }
 }
 
 /// Adds routes to the router, as in a cloud. If nodes share a bridge, the nodes get the routes too.
-fn route(topology: &mut Topology, cluster: &Cluster) {
-    for (at, node) in cluster.nodes.iter().enumerate() {
+fn add_routes(topology: &mut Topology, cluster: &Cluster) {
+    for (index, node) in cluster.nodes.iter().enumerate() {
         for cidr in &node.pod_cidrs {
-            if let Some((via, dev)) = port_of(topology, cluster, at, cidr.is_ipv4()) {
+            if let Some((via, dev)) = find_port(topology, cluster, index, cidr.is_ipv4()) {
                 topology.route(FABRIC, *cidr, Some(via), &dev);
                 if cluster.fabric.kind == FabricKind::Switched {
-                    for other in cluster.nodes.iter().filter(|other| other.name != node.name) {
-                        topology.route(&other.name, *cidr, Some(via), UPLINK);
+                    for peer in cluster.nodes.iter().filter(|other| other.name != node.name) {
+                        topology.route(&peer.name, *cidr, Some(via), UPLINK);
                     }
                 }
             }

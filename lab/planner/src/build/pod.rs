@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use sha1::{Digest, Sha1};
 
 use super::fabric::UPLINK;
-use super::topology::{Port, Topology, everywhere};
+use super::topology::{Port, Topology, default_destination};
 use crate::cluster::{Cluster, Node, Pod};
 use svclab_model::plan::{LinkKind, Mac};
 
@@ -27,16 +27,16 @@ const CALICO_MAC: Mac = Mac([0xee; 6]);
 const CALICO_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
 
 /// Connects every pod that does not use the host network.
-pub fn attach(topology: &mut Topology, cluster: &Cluster) {
-    for (at, node) in cluster.nodes.iter().enumerate() {
+pub fn add_to_topology(topology: &mut Topology, cluster: &Cluster) {
+    for (index, node) in cluster.nodes.iter().enumerate() {
         let pods: Vec<&Pod> = cluster
             .pods
             .iter()
-            .filter(|pod| pod.node == at && !pod.host_network)
+            .filter(|pod| pod.node == index && !pod.host_network)
             .collect();
         if cluster.calico.is_some() {
             for pod in pods {
-                route_to(topology, node, pod);
+                connect_by_route(topology, node, pod);
             }
         } else if !node.pod_cidrs.is_empty() {
             let bridge = if cluster.flannel.is_some() {
@@ -44,20 +44,20 @@ pub fn attach(topology: &mut Topology, cluster: &Cluster) {
             } else {
                 KUBENET_BRIDGE
             };
-            plug_in(topology, node, &pods, bridge);
+            connect_to_bridge(topology, node, &pods, bridge);
         }
     }
 }
 
-fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
+fn connect_to_bridge(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
     let routers: Vec<IpNetwork> = node
         .pod_cidrs
         .iter()
-        .filter_map(|cidr| first_of(*cidr))
+        .filter_map(|cidr| first_host(*cidr))
         .collect();
     let bridge = Port::new(&node.name, bridge);
     topology.link(&bridge, LinkKind::Bridge, routers.clone());
-    let mut heard = vec![bridge.clone()];
+    let mut segment_ports = vec![bridge.clone()];
     for pod in pods {
         let inner = Port::new(pod.reference(), UPLINK);
         let outer = Port::new(&node.name, format!("veth{}", &digest(pod)[..8]));
@@ -69,7 +69,7 @@ fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
                 IpNetwork::new(*ip, cidr.prefix()).ok()
             })
             .collect();
-        topology.cable(&inner, addresses, &outer, vec![]);
+        topology.veth_pair(&inner, addresses, &outer, vec![]);
         if let Some(port) = topology.link_mut(&outer) {
             port.bridge = Some(bridge.dev.clone());
             // `hairpinMode` of the bridge plugin: set by flannel's manifest and by default in
@@ -82,27 +82,27 @@ fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
         {
             topology.route(
                 &inner.namespace,
-                everywhere(router.ip()),
+                default_destination(router.ip()),
                 Some(router.ip()),
                 UPLINK,
             );
         }
-        heard.push(inner);
+        segment_ports.push(inner);
     }
-    topology.segment(heard);
+    topology.segment(segment_ports);
 }
 
-fn route_to(topology: &mut Topology, node: &Node, pod: &Pod) {
+fn connect_by_route(topology: &mut Topology, node: &Node, pod: &Pod) {
     let inner = Port::new(pod.reference(), UPLINK);
     // Name as in projectcalico/calico v3.28.0, `libcalico-go/lib/names/workloadendpoint.go`, and
     // `VethNameForWorkload` of the CNI plugin.
     let outer = Port::new(&node.name, format!("cali{}", &digest(pod)[..11]));
     let addresses: Vec<IpNetwork> = pod.ips.iter().map(|ip| IpNetwork::from(*ip)).collect();
-    topology.cable(&inner, addresses, &outer, vec![]);
+    topology.veth_pair(&inner, addresses, &outer, vec![]);
     if let Some(link) = topology.link_mut(&outer) {
         link.mac = CALICO_MAC;
     }
-    let mac = Mac::of(&inner.namespace, &inner.dev);
+    let mac = Mac::from_names(&inner.namespace, &inner.dev);
     for ip in &pod.ips {
         topology.route(&node.name, IpNetwork::from(*ip), None, &outer.dev);
         topology.neighbour(&outer, *ip, mac);
@@ -114,12 +114,17 @@ fn route_to(topology: &mut Topology, node: &Node, pod: &Pod) {
         if gateway.is_ipv4() {
             topology.route(&inner.namespace, IpNetwork::from(gateway), None, UPLINK);
         }
-        topology.route(&inner.namespace, everywhere(gateway), Some(gateway), UPLINK);
+        topology.route(
+            &inner.namespace,
+            default_destination(gateway),
+            Some(gateway),
+            UPLINK,
+        );
     }
 }
 
 /// Returns the first host address of a pod network, which the bridge uses.
-fn first_of(cidr: IpNetwork) -> Option<IpNetwork> {
+fn first_host(cidr: IpNetwork) -> Option<IpNetwork> {
     let first: IpAddr = match cidr {
         IpNetwork::V4(cidr) => cidr.nth(1)?.into(),
         IpNetwork::V6(cidr) => cidr.iter().nth(1)?.into(),
@@ -133,6 +138,6 @@ fn digest(pod: &Pod) -> String {
 
 /// Whether an interface name is that of the node's end of a calico veth pair.
 #[must_use]
-pub fn is_calico(dev: &str) -> bool {
+pub fn is_calico_interface(dev: &str) -> bool {
     dev.starts_with("cali")
 }

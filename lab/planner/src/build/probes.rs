@@ -6,7 +6,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use k8s_openapi::api::core::v1 as core;
 
-use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
+use crate::cluster::{Cluster, NameError, ObjectName, Problem, Reference, place};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Namespace, Probe, Protocol, Target};
 use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
@@ -14,26 +14,26 @@ use svclab_scenario::expectation::ProbeExpectation;
 use svclab_scenario::lab;
 use svclab_scenario::tree::Step;
 
-use super::Order;
+use super::PlanInput;
 
 /// Probes that start together, with the cluster at that stage.
-pub struct Group<'a> {
+pub struct ProbeGroup<'a> {
     cluster: &'a Cluster,
     /// Probes, each with the map that contains it.
-    probes: Vec<(&'a String, &'a lab::Probe, Within<'a>)>,
+    probes: Vec<(&'a String, &'a lab::Probe, ProbeMap<'a>)>,
     /// Index of the step before the probes; `None` for stage 0.
     step: Option<usize>,
 }
 
 /// A map of probes, and the index of its step.
-type Within<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
+type ProbeMap<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
 
-impl<'a> Group<'a> {
+impl<'a> ProbeGroup<'a> {
     /// Returns the probes of stage 0.
-    pub fn first(order: &Order<'a>) -> Self {
+    pub fn at_start(order: &PlanInput<'a>) -> Self {
         Self {
             cluster: order.cluster,
-            probes: Self::all(order)
+            probes: Self::all_probes(order)
                 .filter(|(_, probe, (_, step))| step.is_none() && probe.across.is_none())
                 .collect(),
             step: None,
@@ -41,42 +41,42 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the probes after a step.
-    pub fn after(order: &Order<'a>, at: usize) -> Self {
+    pub fn after_step(order: &PlanInput<'a>, index: usize) -> Self {
         Self {
             cluster: order
                 .steps
-                .get(at)
+                .get(index)
                 .map_or(order.cluster, |step| step.cluster),
-            probes: Self::all(order)
-                .filter(|(_, probe, (_, step))| *step == Some(at) && probe.across.is_none())
+            probes: Self::all_probes(order)
+                .filter(|(_, probe, (_, step))| *step == Some(index) && probe.across.is_none())
                 .collect(),
-            step: Some(at),
+            step: Some(index),
         }
     }
 
     /// Returns the probes whose connections stay open across a step.
-    pub fn across(order: &Order<'a>, at: usize) -> Self {
-        let before = at.checked_sub(1);
-        let name = order.steps.get(at).map(|step| step.name);
+    pub fn across_step(order: &PlanInput<'a>, index: usize) -> Self {
+        let before = index.checked_sub(1);
+        let name = order.steps.get(index).map(|step| step.name);
         Self {
             cluster: before
                 .and_then(|before| order.steps.get(before))
                 .map_or(order.cluster, |step| step.cluster),
-            probes: Self::all(order)
+            probes: Self::all_probes(order)
                 .filter(|(_, probe, _)| probe.across.is_some() && probe.across.as_deref() == name)
                 .collect(),
             step: before,
         }
     }
 
-    fn all(
-        order: &Order<'a>,
-    ) -> impl Iterator<Item = (&'a String, &'a lab::Probe, Within<'a>)> + use<'a> {
-        let of_lab = std::iter::once((order.probes, None));
+    fn all_probes(
+        order: &PlanInput<'a>,
+    ) -> impl Iterator<Item = (&'a String, &'a lab::Probe, ProbeMap<'a>)> + use<'a> {
+        let lab_probes = std::iter::once((order.probes, None));
         let steps = order.steps.iter().enumerate();
-        of_lab
+        lab_probes
             .chain(steps.map(|(at, step)| (step.probes, Some(at))))
-            .flat_map(|within: Within<'a>| {
+            .flat_map(|within: ProbeMap<'a>| {
                 within
                     .0
                     .iter()
@@ -87,15 +87,15 @@ impl<'a> Group<'a> {
 
 /// Resolves all probes of a group, in the order of the lab.
 pub fn resolve(
-    order: &Order<'_>,
-    group: &Group<'_>,
+    order: &PlanInput<'_>,
+    group: &ProbeGroup<'_>,
     namespaces: &[Namespace],
     problems: &mut Vec<Problem>,
 ) -> Vec<Probe> {
     let probes = group.probes.iter();
     probes
         .filter_map(|(name, probe, within)| {
-            match one(order, group, namespaces, (name, probe, *within)) {
+            match resolve_probe(order, group, namespaces, (name, probe, *within)) {
                 Ok(probe) => Some(probe),
                 Err(mut problem) => {
                     problem.step = group.step;
@@ -107,31 +107,33 @@ pub fn resolve(
         .collect()
 }
 
-fn one(
-    order: &Order<'_>,
-    group: &Group<'_>,
+fn resolve_probe(
+    order: &PlanInput<'_>,
+    group: &ProbeGroup<'_>,
     namespaces: &[Namespace],
-    (name, probe, (together, step)): (&String, &lab::Probe, Within<'_>),
+    (name, probe, (siblings, step)): (&String, &lab::Probe, ProbeMap<'_>),
 ) -> Result<Probe, Box<Problem>> {
-    let place = |field: &str| -> Vec<Step> {
+    let field_path = |field: &str| -> Vec<Step> {
         match step {
             None => place!["spec", "probes", name, field].into(),
             Some(at) => place!["spec", "steps", at, "probes", name, field].into(),
         }
     };
-    let at = |(field, error): (&str, NameError)| {
-        Box::new(Problem::at_path(place(field), error.message).help(error.help))
+    let problem_at = |(field, error): (&str, NameError)| {
+        Box::new(Problem::at_path(field_path(field), error.message).with_help(error.help))
     };
     let longest = order.patience.longest;
-    let mut planned = probe_of(group.cluster, namespaces, name, probe, longest).map_err(at)?;
-    planned.settle = order.patience.settle && may_settle(order, name, probe);
+    let mut planned =
+        plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
+    planned.settle = order.patience.settle && can_settle_timeout(order, name, probe);
     if let Some(after) = &probe.after {
-        waits(together, name, after).map_err(|error| at(("after", error)))?;
+        check_after_chain(siblings, name, after).map_err(|error| problem_at(("after", error)))?;
     }
     if let Some(expected) = order.row.expected.probes.get(name)
-        && wants_answer(expected)
+        && requires_reply(expected)
     {
-        somebody_serves(group.cluster, probe, planned.to).map_err(|error| at(("to", error)))?;
+        check_server_exists(group.cluster, probe, planned.to)
+            .map_err(|error| problem_at(("to", error)))?;
     }
     Ok(planned)
 }
@@ -142,16 +144,16 @@ fn one(
 /// # Errors
 ///
 /// Returns the field with an invalid value, and the reason.
-pub fn probe_of(
+pub fn plan_probe(
     cluster: &Cluster,
     namespaces: &[Namespace],
     name: &str,
     probe: &lab::Probe,
-    patience: Duration,
+    default_max_wait: Duration,
 ) -> Result<Probe, (&'static str, NameError)> {
-    let at = |field| move |error| (field, error);
-    let from = cluster.start(&probe.from).map_err(at("from"))?;
-    let own: Vec<IpAddr> = namespaces
+    let at_field = |field| move |error| (field, error);
+    let from = cluster.start(&probe.from).map_err(at_field("from"))?;
+    let own_addresses: Vec<IpAddr> = namespaces
         .iter()
         .filter(|namespace| namespace.name == from)
         .flat_map(|namespace| {
@@ -161,13 +163,13 @@ pub fn probe_of(
                 .flat_map(|link| link.addresses.iter().map(ipnetwork::IpNetwork::ip))
         })
         .collect();
-    let to = target(cluster, &own, probe).map_err(at("to"))?;
+    let to = resolve_target(cluster, &own_addresses, probe).map_err(at_field("to"))?;
     let bind = probe
         .bind
         .as_deref()
-        .map(|bind| bound(cluster, &own, bind, to.address))
+        .map(|bind| resolve_bind(cluster, &own_addresses, bind, to.address))
         .transpose()
-        .map_err(at("bind"))?;
+        .map_err(at_field("bind"))?;
     Ok(Probe {
         name: name.to_owned(),
         from,
@@ -175,14 +177,18 @@ pub fn probe_of(
         protocol: probe.protocol,
         connections: probe.connections,
         bind,
-        patience: probe.max_wait.unwrap_or(patience),
+        patience: probe.max_wait.unwrap_or(default_max_wait),
         settle: false,
         after: probe.after.clone(),
     })
 }
 
 /// Checks that the chain of `after` references ends, and that each refers to an existing probe.
-fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Result<(), NameError> {
+fn check_after_chain(
+    probes: &IndexMap<String, lab::Probe>,
+    name: &str,
+    after: &str,
+) -> Result<(), NameError> {
     let mut next = Some(after);
     for _ in 0..=probes.len() {
         let Some(before) = next else {
@@ -202,13 +208,21 @@ fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Resu
     })
 }
 
-fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {
+fn resolve_target(
+    cluster: &Cluster,
+    own_addresses: &[IpAddr],
+    probe: &lab::Probe,
+) -> Result<Target, NameError> {
     let reference = Reference::parse(&probe.to)?;
     let addresses = cluster.addresses(&reference.name)?;
     // Uses the first address of a family that the source has, otherwise the first address.
     let address = addresses
         .iter()
-        .find(|address| own.iter().any(|mine| mine.is_ipv4() == address.is_ipv4()))
+        .find(|address| {
+            own_addresses
+                .iter()
+                .any(|mine| mine.is_ipv4() == address.is_ipv4())
+        })
         .or(addresses.first())
         .copied()
         .ok_or_else(|| NameError {
@@ -236,7 +250,7 @@ fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Targe
             Err(_) => named_port(cluster, &reference, port)?,
         },
     };
-    if let Some(name) = sctp_only(cluster, address, port) {
+    if let Some(name) = sctp_only_service(cluster, address, port) {
         return Err(error(
             format!("port {port} of {name} is SCTP, which no probe speaks"),
             Some("svclab probes TCP, UDP and ping".to_owned()),
@@ -246,31 +260,31 @@ fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Targe
 }
 
 /// Returns the service at this address and port if all such services use SCTP.
-fn sctp_only(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
+fn sctp_only_service(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
     let has_address = |service: &core::Service| {
-        let own = [
+        let service_ips = [
             cluster_ips(service),
             ingress_ips(service),
             external_ips(service),
         ];
-        own.concat().contains(&address)
+        service_ips.concat().contains(&address)
     };
     let mut nodes = cluster.nodes.iter();
     let is_node = nodes.any(|node| node.addresses.iter().any(|own| own.ip() == address));
-    let is = |number: i32| u16::try_from(number) == Ok(port);
+    let is_port = |number: i32| u16::try_from(number) == Ok(port);
     let mut found = None;
     for service in &cluster.services {
         let ports = service
             .spec
             .iter()
             .flat_map(|spec| spec.ports.iter().flatten());
-        for each in ports {
-            let is_meant =
-                is(each.port) && has_address(service) || is_node && each.node_port.is_some_and(is);
-            if !is_meant {
+        for service_port in ports {
+            let is_target = is_port(service_port.port) && has_address(service)
+                || is_node && service_port.node_port.is_some_and(is_port);
+            if !is_target {
                 continue;
             }
-            if each.protocol.as_deref() != Some("SCTP") {
+            if service_port.protocol.as_deref() != Some("SCTP") {
                 return None;
             }
             let name = service.metadata.name.as_deref().unwrap_or_default();
@@ -301,7 +315,12 @@ fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u1
         })
 }
 
-fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<IpAddr, NameError> {
+fn resolve_bind(
+    cluster: &Cluster,
+    own_addresses: &[IpAddr],
+    bind: &str,
+    to: IpAddr,
+) -> Result<IpAddr, NameError> {
     let reference = Reference::parse(bind)?;
     if let Some(port) = &reference.port {
         return Err(NameError {
@@ -312,12 +331,13 @@ fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<Ip
     let addresses = cluster.addresses(&reference.name)?;
     addresses
         .into_iter()
-        .find(|address| own.contains(address) && address.is_ipv4() == to.is_ipv4())
+        .find(|address| own_addresses.contains(address) && address.is_ipv4() == to.is_ipv4())
         .ok_or_else(|| NameError {
             message: format!("`{bind}` is no address of the caller's"),
             help: Some(format!(
                 "it has {}",
-                own.iter()
+                own_addresses
+                    .iter()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>()
                     .join(", ")
@@ -326,11 +346,11 @@ fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<Ip
 }
 
 /// Whether an expectation requires a reply.
-fn wants_answer(expected: &ProbeExpectation) -> bool {
-    let some =
+fn requires_reply(expected: &ProbeExpectation) -> bool {
+    let is_positive =
         |count: Option<svclab_scenario::count::Count>| count.is_some_and(|count| count.min() > 0);
-    some(expected.connected)
-        || some(expected.answered)
+    is_positive(expected.connected)
+        || is_positive(expected.answered)
         || expected
             .endpoints
             .as_ref()
@@ -340,15 +360,15 @@ fn wants_answer(expected: &ProbeExpectation) -> bool {
 /// Whether a timeout of a probe may be settled before the maximum wait has passed. The lab must
 /// expect a timeout, so that all necessary evidence is recorded, and must not expect
 /// retransmissions.
-fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
+fn can_settle_timeout(order: &PlanInput<'_>, name: &str, probe: &lab::Probe) -> bool {
     let expected = order.row.expected.probes.get(name);
     let timeout = expected.and_then(|expected| expected.timeout);
-    let said = order
+    let claimed = order
         .row
         .claims
         .iter()
         .filter_map(|claim| claim.says.as_ref());
-    let waits = said
+    let expects_retransmissions = claimed
         .chain([&order.row.expected])
         .flat_map(|expected| &expected.wire)
         .any(|wire| wire.resent.is_some());
@@ -360,23 +380,25 @@ fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
     generated
         && probe.max_wait.is_none()
         && probe.across.is_none()
-        && !waits
+        && !expects_retransmissions
         && timeout.is_some_and(|count| count.max() != Some(0))
 }
 
 /// Checks that a server exists for a probe that must receive a reply.
-fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
+fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
     let reference = Reference::parse(&probe.to)?;
     if probe.protocol == Protocol::Ping {
         return Ok(());
     }
     if let Some(service) = cluster.service(&reference.name) {
-        return service_serves(cluster, service, probe, to.port);
+        return check_service_has_endpoints(cluster, service, probe, to.port);
     }
     let netns = match &reference.name {
-        Name::Pod(..) => cluster.start(&reference.name.to_string())?,
+        ObjectName::Pod(..) => cluster.start(&reference.name.to_string())?,
         // A port of a node may be a node port, which rules serve.
-        Name::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => name.clone(),
+        ObjectName::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => {
+            name.clone()
+        }
         _ => return Ok(()),
     };
     let ports: Vec<u16> = cluster
@@ -402,7 +424,7 @@ fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<
     })
 }
 
-fn service_serves(
+fn check_service_has_endpoints(
     cluster: &Cluster,
     service: &k8s_openapi::api::core::v1::Service,
     probe: &lab::Probe,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Problem, place};
-use svclab_apiserver::{Change, Changed, Resource, Store};
-use svclab_model::plan::{API, Heard, RealProxy};
+use svclab_apiserver::{ObjectChange, Resource, Store, StoreEvent};
+use svclab_model::plan::{API_ADDRESS, RealProxy, SyncTarget};
 use svclab_rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use svclab_rules::kube_proxy::{Version, config_file, flags, needs_config_file};
 
 /// Default time limit for the rules of a kube-proxy. Without KVM, a sync in a guest lasts some
 /// seconds.
-const WITHIN: Duration = Duration::from_mins(2);
+const DEFAULT_SYNC_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Returns the real kube-proxies of all nodes, and the objects that their API server serves.
 pub fn real_proxies(
@@ -32,7 +32,7 @@ pub fn real_proxies(
                         place!["spec", "kubeProxy", "args"],
                         "there is no program that could be told so".to_owned(),
                     )
-                    .help("give `binary` its path, or leave `args` out".to_owned()),
+                    .with_help("give `binary` its path, or leave `args` out".to_owned()),
                 );
             }
             if proxy.timeout.is_some() {
@@ -41,7 +41,7 @@ pub fn real_proxies(
                         place!["spec", "kubeProxy", "timeout"],
                         "there is no program that could take so long".to_owned(),
                     )
-                    .help("give `binary` its path, or leave `timeout` out".to_owned()),
+                    .with_help("give `binary` its path, or leave `timeout` out".to_owned()),
                 );
             }
             continue;
@@ -54,7 +54,7 @@ pub fn real_proxies(
                      that sets `masqueradeBit`, and up to v1.30 `masqueradeAll`, of nftables mode"
                         .to_owned(),
                 )
-                .help("leave `args` or those fields out".to_owned()),
+                .with_help("leave `args` or those fields out".to_owned()),
             );
         }
         if !proxy.bind_load_balancer_ips {
@@ -64,45 +64,49 @@ pub fn real_proxies(
                     place!["spec", "kubeProxy", "bindLoadBalancerIPs"],
                     "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
                 )
-                .help("leave it out where `binary` is given: the program knows".to_owned()),
+                .with_help("leave it out where `binary` is given: the program knows".to_owned()),
             );
         }
         proxies.push(RealProxy {
             namespace: node.name.clone(),
             program: program.to_string_lossy().into_owned(),
-            arguments: flags(proxy, &node.name, API),
+            arguments: flags(proxy, &node.name, API_ADDRESS),
             config: config_file(proxy),
             mode: proxy.mode,
             backend: cluster.backend,
-            hears: heard(cluster, proxy.version),
-            within: proxy.timeout.unwrap_or(WITHIN),
+            hears: initial_sync_target(cluster, proxy.version),
+            within: proxy.timeout.unwrap_or(DEFAULT_SYNC_TIMEOUT),
         });
     }
     if proxies.is_empty() {
         return (proxies, Vec::new());
     }
-    let nodes = cluster.nodes.iter().map(|node| value(&node.object));
-    let services = cluster.services.iter().map(value);
-    let slices = cluster.slices.iter().map(value);
-    let service_cidrs = cluster.service_cidrs.iter().map(value);
+    let nodes = cluster.nodes.iter().map(|node| to_json(&node.object));
+    let services = cluster.services.iter().map(to_json);
+    let slices = cluster.slices.iter().map(to_json);
+    let service_cidrs = cluster.service_cidrs.iter().map(to_json);
     let objects = nodes.chain(services).chain(slices).chain(service_cidrs);
     (proxies, objects.collect())
 }
 
 /// Returns, for each node with a real kube-proxy, the minimum number of changes that the kube-proxy
 /// receives when the objects of its API server change.
-pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMap<String, Heard> {
+pub fn sync_targets_of_change(
+    cluster: &Cluster,
+    before: &[Value],
+    after: &[Value],
+) -> BTreeMap<String, SyncTarget> {
     let mut store = Store::new();
     // Objects that the API server rejects are reported when they are loaded.
-    let mut changes: Vec<&Change> = Vec::new();
+    let mut changes: Vec<&StoreEvent> = Vec::new();
     if store.replace(before.to_vec()).is_ok() {
-        let then = store.version();
+        let version_before = store.version();
         let _ = store.replace(after.to_vec());
-        changes.extend(store.since(then).into_iter().flatten());
+        changes.extend(store.changes_since(version_before).into_iter().flatten());
     }
-    let number = |resource: Resource| {
-        let of = changes.iter().filter(|change| change.resource == resource);
-        count(of.filter(|change| is_heard(change)).count())
+    let count_changes = |resource: Resource| {
+        let matching = changes.iter().filter(|change| change.resource == resource);
+        to_u64(matching.filter(|change| is_received_by_all(change)).count())
     };
     let real = cluster.nodes.iter().filter_map(|node| {
         let proxy = node.kube_proxy.as_ref()?;
@@ -112,18 +116,18 @@ pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMa
         } else {
             Resource::EndpointSlices
         };
-        let heard = Heard {
-            services: number(Resource::Services),
-            endpoints: number(endpoints),
+        let target = SyncTarget {
+            services: count_changes(Resource::Services),
+            endpoints: count_changes(endpoints),
         };
-        Some((node.name.clone(), heard))
+        Some((node.name.clone(), target))
     });
     real.collect()
 }
 
 /// Returns the node of a kube-proxy that runs `conntrack` when endpoints change; `None` if there is
 /// none.
-pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
+pub fn node_running_conntrack(cluster: &Cluster) -> Option<String> {
     let mut nodes = cluster.nodes.iter();
     let node = nodes.find(|node| {
         let proxy = node.kube_proxy.as_ref();
@@ -135,29 +139,29 @@ pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
 }
 
 /// Whether every kube-proxy receives a change.
-fn is_heard(change: &Change) -> bool {
-    let watched = |object: &Value| {
-        let labelled = |label: &&str| object["metadata"]["labels"].get(label).is_some();
-        !UNWATCHED.iter().any(labelled) && object["spec"]["clusterIP"] != "None"
+fn is_received_by_all(change: &StoreEvent) -> bool {
+    let is_watched = |object: &Value| {
+        let has_label = |label: &&str| object["metadata"]["labels"].get(label).is_some();
+        !UNWATCHED_LABELS.iter().any(has_label) && object["spec"]["clusterIP"] != "None"
     };
-    match &change.what {
-        Changed::Added(object) | Changed::Deleted(object) => watched(object),
-        Changed::Modified { before, after } => watched(before) && watched(after),
+    match &change.change {
+        ObjectChange::Added(object) | ObjectChange::Deleted(object) => is_watched(object),
+        ObjectChange::Modified { before, after } => is_watched(before) && is_watched(after),
     }
 }
 
 /// Labels of objects that some versions of kube-proxy do not watch.
-const UNWATCHED: [&str; 2] = [
+const UNWATCHED_LABELS: [&str; 2] = [
     "service.kubernetes.io/service-proxy-name",
     "service.kubernetes.io/headless",
 ];
 
 /// Returns the number of objects that every kube-proxy of the version watches: services with an
 /// address and the endpoints of services, except objects with one of these labels.
-fn heard(cluster: &Cluster, version: Version) -> Heard {
+fn initial_sync_target(cluster: &Cluster, version: Version) -> SyncTarget {
     let is_watched = |labels: Option<&BTreeMap<String, String>>| {
-        let labelled = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
-        !UNWATCHED.into_iter().any(labelled)
+        let has_label = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
+        !UNWATCHED_LABELS.into_iter().any(has_label)
     };
     let services = cluster.services.iter().filter(|service| {
         let address = service
@@ -177,17 +181,17 @@ fn heard(cluster: &Cluster, version: Version) -> Heard {
     } else {
         slices.len()
     };
-    Heard {
-        services: count(services.count()),
-        endpoints: count(endpoints),
+    SyncTarget {
+        services: to_u64(services.count()),
+        endpoints: to_u64(endpoints),
     }
 }
 
-fn count(number: usize) -> u64 {
+fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// Converts an object to JSON. Objects parsed from YAML always convert.
-fn value<T: serde::Serialize>(object: &T) -> Value {
+fn to_json<T: serde::Serialize>(object: &T) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 use thiserror::Error;
 
-use super::alone::{kube_proxy_alone, with_the_kubelets_chain};
+use super::alone::{declare_kubelet_chain, kube_proxy_plan};
 use crate::cluster::Cluster;
 use crate::delta::rules::{Table, is_built_in, read};
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
@@ -20,7 +20,7 @@ use svclab_ruleset::nft::Ruleset;
 /// Prefixes of the chains that kube-proxy creates for a service or endpoint. kube-proxy deletes
 /// such a chain without a service or endpoint (Kubernetes v1.30, `pkg/proxy/iptables/proxier.go`,
 /// `isServiceChainName`).
-const OF_SERVICES: [&str; 6] = [
+const SERVICE_CHAIN_PREFIXES: [&str; 6] = [
     "KUBE-SVC-",
     "KUBE-SVL-",
     "KUBE-SEP-",
@@ -54,12 +54,16 @@ pub enum RestartError {
 /// # Errors
 ///
 /// See [`RestartError`].
-pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), RestartError> {
+pub fn regenerate_kube_proxy_rules(
+    plan: &mut Plan,
+    cluster: &Cluster,
+    name: &str,
+) -> Result<(), RestartError> {
     let no_node = || RestartError::NoNode(name.to_owned());
     let node = cluster.nodes.iter().find(|node| node.name == name);
     let node = node.ok_or_else(no_node)?;
-    let own = plan.namespaces.iter_mut().find(|own| own.name == name);
-    let own = own.ok_or_else(no_node)?;
+    let namespace = plan.namespaces.iter_mut().find(|own| own.name == name);
+    let namespace = namespace.ok_or_else(no_node)?;
     let proxy = node
         .generated_proxy()
         .ok_or_else(|| RestartError::NoProxy(name.to_owned()))?;
@@ -69,7 +73,7 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
         .map(|node| node.object.clone())
         .collect();
     // kube-proxy does not hold node ports on the addresses that it binds itself.
-    let links = own.links.iter().filter(|link| link.name != DUMMY);
+    let links = namespace.links.iter().filter(|link| link.name != DUMMY);
     let addresses = links.flat_map(|link| &link.addresses);
     let loopback = [
         IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
@@ -77,7 +81,7 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
     ];
     let loopback = loopback
         .into_iter()
-        .take(1 + usize::from(cluster.speaks_v6()));
+        .take(1 + usize::from(cluster.has_ipv6()));
     let addresses: Vec<IpAddr> = addresses.map(IpNetwork::ip).chain(loopback).collect();
     let objects = Objects {
         node: name,
@@ -87,83 +91,88 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
         service_cidrs: &cluster.service_cidrs,
         interface_addresses: &addresses,
     };
-    let backend = holding(own).map_or(cluster.backend, |rules| rules.backend);
-    let mut written = kube_proxy_alone(proxy, &objects, backend)?;
-    with_the_kubelets_chain(&mut written);
-    let Some(fresh) = written.namespaces.into_iter().next() else {
+    let backend = kube_proxy_backend(namespace).map_or(cluster.backend, |rules| rules.backend);
+    let mut generated = kube_proxy_plan(proxy, &objects, backend)?;
+    declare_kubelet_chain(&mut generated);
+    let Some(generated) = generated.namespaces.into_iter().next() else {
         return Err(no_node());
     };
-    put(own, fresh, proxy.mode, backend)
+    apply_generated(namespace, generated, proxy.mode, backend)
 }
 
 /// Returns the iptables backend that contains the rules of kube-proxy.
-fn holding(own: &Namespace) -> Option<&Iptables> {
-    let mut both = own.iptables.iter().chain(&own.beside);
-    let first = both.clone().next();
-    both.find(|rules| rules.v4.contains("KUBE-") || rules.v6.contains("KUBE-"))
+fn kube_proxy_backend(namespace: &Namespace) -> Option<&Iptables> {
+    let mut backends = namespace.iptables.iter().chain(&namespace.beside);
+    let first = backends.clone().next();
+    backends
+        .find(|rules| rules.v4.contains("KUBE-") || rules.v6.contains("KUBE-"))
         .or(first)
 }
 
-fn put(
-    own: &mut Namespace,
-    fresh: Namespace,
+fn apply_generated(
+    namespace: &mut Namespace,
+    generated: Namespace,
     mode: Mode,
     backend: Backend,
 ) -> Result<(), RestartError> {
-    let unreadable = || RestartError::Unreadable(own.name.clone());
-    let nft: Ruleset = svclab_ruleset::nft::parse(&own.nft).map_err(|_| unreadable())?;
-    if let Some(written) = fresh.iptables {
+    let unreadable = || RestartError::Unreadable(namespace.name.clone());
+    let nft: Ruleset = svclab_ruleset::nft::parse(&namespace.nft).map_err(|_| unreadable())?;
+    if let Some(written) = generated.iptables {
         let opaque = unreadable();
-        let mut both = own.iptables.iter_mut().chain(&mut own.beside);
-        let rules = match both.find(|rules| rules.backend == backend) {
+        let mut backends = namespace.iptables.iter_mut().chain(&mut namespace.beside);
+        let rules = match backends.find(|rules| rules.backend == backend) {
             Some(rules) => rules,
-            None => own.iptables.insert(Iptables {
+            None => namespace.iptables.insert(Iptables {
                 backend,
                 ..Iptables::default()
             }),
         };
-        for (there, written) in [(&mut rules.v4, &written.v4), (&mut rules.v6, &written.v6)] {
+        for (existing, written) in [(&mut rules.v4, &written.v4), (&mut rules.v6, &written.v6)] {
             if !written.is_empty() {
-                *there = with(there, written).ok_or_else(|| opaque.clone())?;
+                *existing = merge_rules(existing, written).ok_or_else(|| opaque.clone())?;
             }
         }
     }
     if mode == Mode::Nftables {
         let mut kept = nft;
         kept.tables.retain(|table| table.name != "kube-proxy");
-        own.nft = format!("{kept}{}", fresh.nft);
+        namespace.nft = format!("{kept}{}", generated.nft);
     }
     if mode == Mode::Ipvs {
-        own.ipvs = fresh.ipvs;
-        for link in fresh.links {
-            match own.links.iter_mut().find(|known| known.name == link.name) {
+        namespace.ipvs = generated.ipvs;
+        for link in generated.links {
+            match namespace
+                .links
+                .iter_mut()
+                .find(|known| known.name == link.name)
+            {
                 Some(known) => known.addresses = link.addresses,
-                None => own.links.push(link),
+                None => namespace.links.push(link),
             }
         }
     }
-    own.ipset = sets(&own.ipset, &fresh.ipset);
-    own.accounting.extend(fresh.accounting);
-    own.accounting.sort();
-    own.accounting.dedup();
+    namespace.ipset = merge_sets(&namespace.ipset, &generated.ipset);
+    namespace.accounting.extend(generated.accounting);
+    namespace.accounting.sort();
+    namespace.accounting.dedup();
     Ok(())
 }
 
 /// Replaces existing sets by generated sets of the same name; other sets stay.
-fn sets(there: &str, fresh: &str) -> String {
+fn merge_sets(existing: &str, generated: &str) -> String {
     let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
-    let names: BTreeSet<String> = fresh.lines().filter_map(name).collect();
-    let kept = there
+    let names: BTreeSet<String> = generated.lines().filter_map(name).collect();
+    let kept = existing
         .lines()
         .filter(|line| name(line).is_none_or(|name| !names.contains(&name)));
     let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
-    kept + fresh
+    kept + generated
 }
 
 /// Replaces kube-proxy's chains in the existing rules. `None` if either set of rules cannot be
 /// interpreted.
-fn with(there: &str, fresh: &str) -> Option<String> {
-    let (there, fresh) = (read(there), read(fresh));
+fn merge_rules(existing: &str, generated: &str) -> Option<String> {
+    let (there, fresh) = (read(existing), read(generated));
     let mut names: Vec<&str> = there.keys().copied().collect();
     names.extend(fresh.keys().filter(|name| !there.contains_key(*name)));
     let empty = Table::default();
@@ -174,44 +183,49 @@ fn with(there: &str, fresh: &str) -> Option<String> {
         if old.opaque || new.opaque {
             return None;
         }
-        table(&mut text, name, old, new);
+        write_merged_table(&mut text, name, old, new);
     }
     Some(text)
 }
 
-fn table(text: &mut String, name: &str, old: &Table<'_>, new: &Table<'_>) {
+fn write_merged_table(text: &mut String, name: &str, old: &Table<'_>, new: &Table<'_>) {
     let mut chains: IndexMap<&str, Vec<String>> = IndexMap::new();
     for (chain, rules) in &old.chains {
-        let stale = OF_SERVICES.iter().any(|begins| chain.starts_with(begins));
-        if !stale {
+        let is_service_chain = SERVICE_CHAIN_PREFIXES
+            .iter()
+            .any(|begins| chain.starts_with(begins));
+        if !is_service_chain {
             chains.insert(chain, rules.clone());
         }
     }
     for (chain, rules) in &new.chains {
         if is_built_in(chain) {
-            let own = chains.entry(chain).or_default();
-            let leads =
+            let merged_rules = chains.entry(chain).or_default();
+            let jumps_to =
                 |rule: &String, to: &str| rule.split(' ').rev().take(1).any(|last| last == to);
             let missing: Vec<&String> = rules
                 .iter()
                 .filter(|rule| {
                     let to = rule.rsplit(' ').next().unwrap_or_default();
-                    !own.iter().any(|known| leads(known, to))
+                    !merged_rules.iter().any(|known| jumps_to(known, to))
                 })
                 .collect();
             // kube-proxy inserts its jumps first.
             let missing: Vec<String> = missing.into_iter().cloned().collect();
-            own.splice(0..0, missing);
+            merged_rules.splice(0..0, missing);
         } else {
             chains.insert(chain, rules.clone());
         }
     }
     // Jumps to removed chains are removed too.
-    let known: BTreeSet<String> = chains.keys().map(|chain| (*chain).to_owned()).collect();
+    let chain_names: BTreeSet<String> = chains.keys().map(|chain| (*chain).to_owned()).collect();
     for rules in chains.values_mut() {
         rules.retain(|rule| {
             let to = rule.rsplit(' ').next().unwrap_or_default();
-            known.contains(to) || !OF_SERVICES.iter().any(|begins| to.starts_with(begins))
+            chain_names.contains(to)
+                || !SERVICE_CHAIN_PREFIXES
+                    .iter()
+                    .any(|begins| to.starts_with(begins))
         });
     }
     let _ = writeln!(text, "*{name}");
@@ -239,27 +253,29 @@ fn table(text: &mut String, name: &str, old: &Table<'_>, new: &Table<'_>) {
 mod tests {
     use super::*;
 
-    const THERE: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING DROP [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-OLD - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:MINE - [0:0]\n-A PREROUTING -j MINE\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.9/32 -j KUBE-SVC-OLD\n-A MINE -j RETURN\n-A MINE -j KUBE-SVC-OLD\nCOMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j NOTRACK\nCOMMIT\n";
-    const FRESH: &str = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-POSTROUTING - [0:0]\n:KUBE-SVC-NEW - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A POSTROUTING -j KUBE-POSTROUTING\n-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-NEW\nCOMMIT\n";
+    const EXISTING: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING DROP [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-OLD - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:MINE - [0:0]\n-A PREROUTING -j MINE\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.9/32 -j KUBE-SVC-OLD\n-A MINE -j RETURN\n-A MINE -j KUBE-SVC-OLD\nCOMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j NOTRACK\nCOMMIT\n";
+    const GENERATED: &str = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-POSTROUTING - [0:0]\n:KUBE-SVC-NEW - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A POSTROUTING -j KUBE-POSTROUTING\n-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-NEW\nCOMMIT\n";
 
     #[test]
-    fn kube_proxy_s_chains_are_written_again_and_others_stay() {
-        insta::assert_snapshot!(with(THERE, FRESH).expect("rules that can be followed"));
+    fn merge_rules_replaces_only_kube_proxy_chains() {
+        insta::assert_snapshot!(
+            merge_rules(EXISTING, GENERATED).expect("rules that can be followed")
+        );
     }
 
     #[test]
-    fn what_was_written_again_is_as_it_was() {
-        let once = with(THERE, FRESH).expect("rules that can be followed");
-        assert_eq!(with(&once, FRESH).as_ref(), Some(&once));
+    fn merge_rules_twice_gives_same_rules() {
+        let once = merge_rules(EXISTING, GENERATED).expect("rules that can be followed");
+        assert_eq!(merge_rules(&once, GENERATED).as_ref(), Some(&once));
     }
 
     #[test]
-    fn sets_of_its_names_are_its_own() {
-        let there =
+    fn merge_sets_replaces_sets_of_same_name() {
+        let existing =
             "create KUBE-A hash:ip\nadd KUBE-A 10.0.0.1\ncreate MINE hash:ip\nadd MINE 10.0.0.2\n";
-        let fresh = "create KUBE-A hash:ip\nadd KUBE-A 10.0.0.3\n";
+        let generated = "create KUBE-A hash:ip\nadd KUBE-A 10.0.0.3\n";
         assert_eq!(
-            sets(there, fresh),
+            merge_sets(existing, generated),
             "create MINE hash:ip\nadd MINE 10.0.0.2\ncreate KUBE-A hash:ip\nadd KUBE-A 10.0.0.3\n"
         );
     }

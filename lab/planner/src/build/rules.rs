@@ -16,21 +16,21 @@ use svclab_rules::kube_proxy::{
 };
 use svclab_rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use svclab_ruleset::ipset::IpsetScript;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::nft::Ruleset;
 use svclab_scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
 
-use super::balancer::Made;
-use super::topology::dev_name;
+use super::balancer::BalancerObjects;
+use super::topology::interface_name;
 
 /// Prefix of the chains in the underlay that check the source addresses of a node's packets.
 pub const SOURCE_CHECK: &str = "SOURCE-";
 
 /// Builds the rules of all nodes and of the fabric.
-pub fn write(
+pub fn build(
     namespaces: &mut [Namespace],
     cluster: &Cluster,
-    balancing: &Made,
+    balancer_objects: &BalancerObjects,
     problems: &mut Vec<Problem>,
 ) {
     let core_nodes: Vec<_> = cluster
@@ -41,14 +41,16 @@ pub fn write(
     for namespace in namespaces {
         if [FABRIC, INTERNET].contains(&namespace.name.as_str()) {
             let (mut v4, v6) = if namespace.name == FABRIC {
-                source_check(cluster)
+                source_check_rules(cluster)
             } else {
                 Default::default()
             };
-            if let Some(here) = balancing.namespaces.get(namespace.name.as_str()) {
-                v4.append(here.script.clone());
+            if let Some(namespace_balancers) =
+                balancer_objects.namespaces.get(namespace.name.as_str())
+            {
+                v4.append(namespace_balancers.script.clone());
             }
-            namespace.iptables = loaded(cluster, &v4, &v6);
+            namespace.iptables = to_iptables(cluster, &v4, &v6);
         } else if let Some(node) = cluster
             .nodes
             .iter()
@@ -61,7 +63,7 @@ pub fn write(
                 .chain([IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)])
                 .chain(
                     cluster
-                        .speaks_v6()
+                        .has_ipv6()
                         .then_some(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)),
                 )
                 .collect();
@@ -73,7 +75,7 @@ pub fn write(
                 service_cidrs: &cluster.service_cidrs,
                 interface_addresses: &interfaces,
             };
-            let mut work = Work {
+            let mut builder = NodeRulesBuilder {
                 cluster,
                 node,
                 objects,
@@ -89,32 +91,34 @@ pub fn write(
                 accounting: BTreeSet::new(),
                 nft: Ruleset::default(),
             };
-            let v4 = work.v4();
-            let v6 = if cluster.speaks_v6() {
-                work.proxy(Family::V6)
+            let v4 = builder.build_v4();
+            let v6 = if cluster.has_ipv6() {
+                builder.build_kube_proxy(Family::V6)
             } else {
-                Script::new()
+                IptablesScript::new()
             };
-            namespace.ipset = work.sets();
-            namespace.accounting = work.accounting.into_iter().map(str::to_owned).collect();
-            namespace.ipvs.append(&mut work.servers);
-            namespace.nft = work.nft.to_string();
+            namespace.ipset = builder.build_sets();
+            namespace.accounting = builder.accounting.into_iter().map(str::to_owned).collect();
+            namespace.ipvs.append(&mut builder.servers);
+            namespace.nft = builder.nft.to_string();
             if let Some(proxy) = node
                 .generated_proxy()
                 .filter(|proxy| proxy.mode == Mode::Ipvs)
             {
-                namespace.links.push(holder(&node.name, &work.bound));
+                namespace
+                    .links
+                    .push(kube_proxy_interface(&node.name, &builder.bound));
                 namespace.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
             }
-            namespace.iptables = loaded(cluster, &v4, &v6);
-            if node.kube_proxy.as_ref().is_some_and(writes_iptables) {
+            namespace.iptables = to_iptables(cluster, &v4, &v6);
+            if node.kube_proxy.as_ref().is_some_and(has_iptables_writer) {
                 let rules = namespace.iptables.get_or_insert_with(|| Iptables {
                     backend: cluster.backend,
                     ..Iptables::default()
                 });
-                with_tables(&mut rules.v4);
-                if cluster.speaks_v6() {
-                    with_tables(&mut rules.v6);
+                declare_tables(&mut rules.v4);
+                if cluster.has_ipv6() {
+                    declare_tables(&mut rules.v6);
                 }
             }
         }
@@ -123,11 +127,11 @@ pub fn write(
 
 /// Returns the dummy interface of kube-proxy. The interface stays down; its addresses still count
 /// as the node's own.
-pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
+pub(super) fn kube_proxy_interface(node: &str, bound: &[IpAddr]) -> Link {
     Link {
         name: kube_proxy::ipvs::DUMMY.to_owned(),
         kind: LinkKind::Dummy,
-        mac: Mac::of(node, kube_proxy::ipvs::DUMMY),
+        mac: Mac::from_names(node, kube_proxy::ipvs::DUMMY),
         addresses: bound
             .iter()
             .map(|address| IpNetwork::from(*address))
@@ -140,12 +144,12 @@ pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
 }
 
 /// Whether a real kube-proxy will write iptables rules.
-fn writes_iptables(proxy: &KubeProxy) -> bool {
+fn has_iptables_writer(proxy: &KubeProxy) -> bool {
     proxy.binary.is_some() && proxy.mode != Mode::Nftables
 }
 
 /// Declares the tables that a kube-proxy writes, so that the plan contains them.
-fn with_tables(text: &mut String) {
+fn declare_tables(text: &mut String) {
     for table in ["nat", "filter"] {
         let begin = format!("*{table}\n");
         if !text.contains(&begin) {
@@ -155,8 +159,8 @@ fn with_tables(text: &mut String) {
     }
 }
 
-fn loaded(cluster: &Cluster, v4: &Script, v6: &Script) -> Option<Iptables> {
-    let text = |script: &Script| {
+fn to_iptables(cluster: &Cluster, v4: &IptablesScript, v6: &IptablesScript) -> Option<Iptables> {
+    let text = |script: &IptablesScript| {
         if script.is_empty() {
             String::new()
         } else {
@@ -171,7 +175,7 @@ fn loaded(cluster: &Cluster, v4: &Script, v6: &Script) -> Option<Iptables> {
 }
 
 /// Builder of the rules of one node.
-struct Work<'a> {
+struct NodeRulesBuilder<'a> {
     cluster: &'a Cluster,
     node: &'a Node,
     objects: Objects<'a>,
@@ -190,54 +194,58 @@ struct Work<'a> {
     nft: Ruleset,
 }
 
-impl Work<'_> {
+impl NodeRulesBuilder<'_> {
     /// Builds all IPv4 rules: leftovers, then Docker, the kubelet, kube-proxy, calico, flannel and
     /// ip-masq-agent in the order in which they start.
-    fn v4(&mut self) -> Script {
-        let mut script = Script::new();
-        let standing = self.left_by_flannel(&mut script);
-        self.left_by_others(&mut script);
+    fn build_v4(&mut self) -> IptablesScript {
+        let mut script = IptablesScript::new();
+        let flannel_state = self.add_flannel_leftovers(&mut script);
+        self.add_leftovers(&mut script);
         if let Some(docker) = &self.cluster.docker {
             script.append(docker::script(docker));
         }
-        script.append(self.proxy(Family::V4));
+        script.append(self.build_kube_proxy(Family::V4));
         if let Some(calico) = &self.cluster.calico {
             match calico::script(calico) {
-                Ok(made) => script.append(made),
-                Err(error) => self.problem("calico", &error.to_string()),
+                Ok(rules) => script.append(rules),
+                Err(error) => self.add_problem("calico", &error.to_string()),
             }
         }
-        self.flannel(&mut script, standing);
+        self.add_flannel(&mut script, flannel_state);
         if let Some(agent) = &self.cluster.ip_masq_agent {
             match ip_masq_agent::script(agent) {
-                Ok(made) => script.append(made),
-                Err(error) => self.problem("ipMasqAgent", &error.to_string()),
+                Ok(rules) => script.append(rules),
+                Err(error) => self.add_problem("ipMasqAgent", &error.to_string()),
             }
         }
-        if self.node.writes_itself() {
+        if self.node.has_real_kube_proxy() {
             // These rules are loaded after those of the real kube-proxy; here they are only
             // checked.
-            self.written(&mut Script::new(), "byHand", &self.node.by_hand.iptables);
+            self.add_lab_rules(
+                &mut IptablesScript::new(),
+                "byHand",
+                &self.node.by_hand.iptables,
+            );
         } else {
-            self.written(&mut script, "byHand", &self.node.by_hand.iptables);
+            self.add_lab_rules(&mut script, "byHand", &self.node.by_hand.iptables);
         }
         script
     }
 
-    fn problem(&mut self, component: &str, message: &str) {
+    fn add_problem(&mut self, component: &str, message: &str) {
         self.problems.push(Problem::in_lab(
             place!["spec", component],
             format!("on node `{}`: {message}", self.node.name),
         ));
     }
 
-    fn left_by_flannel(&mut self, script: &mut Script) -> flannel::Standing {
-        let FlannelLeftover::Of(earlier) = &self.node.leftovers.flannel else {
-            return flannel::Standing::default();
+    fn add_flannel_leftovers(&mut self, script: &mut IptablesScript) -> flannel::NodeState {
+        let FlannelLeftover::Earlier(leftover) = &self.node.leftovers.flannel else {
+            return flannel::NodeState::default();
         };
-        match earlier.left_behind() {
-            Ok((made, standing)) => {
-                script.append(made);
+        match leftover.leftover_state() {
+            Ok((rules, standing)) => {
+                script.append(rules);
                 standing
             }
             Err(error) => {
@@ -245,66 +253,66 @@ impl Work<'_> {
                     place!["spec", "nodes", &self.node.name, "leftovers", "flannel"],
                     error.to_string(),
                 ));
-                flannel::Standing::default()
+                flannel::NodeState::default()
             }
         }
     }
 
-    fn left_by_others(&mut self, script: &mut Script) {
-        self.written(script, "leftovers", &self.node.leftovers.iptables);
+    fn add_leftovers(&mut self, script: &mut IptablesScript) {
+        self.add_lab_rules(script, "leftovers", &self.node.leftovers.iptables);
     }
 
     /// Adds rules from a field of the lab.
-    fn written(&mut self, script: &mut Script, field: &str, lines: &[String]) {
+    fn add_lab_rules(&mut self, script: &mut IptablesScript, field: &str, lines: &[String]) {
         let mut table = None;
-        for (at, line) in lines.iter().enumerate() {
-            if let Err(message) = line_of_save(script, &mut table, line) {
+        for (index, line) in lines.iter().enumerate() {
+            if let Err(message) = add_save_line(script, &mut table, line) {
                 self.problems.push(
-                    Problem::in_lab(place!["spec", "nodes", &self.node.name, field, "iptables", at], message)
-                        .help("write lines as `iptables-save` prints them, `*nat` before those of the nat table".to_owned()),
+                    Problem::in_lab(place!["spec", "nodes", &self.node.name, field, "iptables", index], message)
+                        .with_help("write lines as `iptables-save` prints them, `*nat` before those of the nat table".to_owned()),
                 );
             }
         }
     }
 
     /// Builds the rules of the kubelet and of kube-proxy for one family.
-    fn proxy(&mut self, family: Family) -> Script {
+    fn build_kube_proxy(&mut self, family: Family) -> IptablesScript {
         let Some(proxy) = &self.node.kube_proxy else {
-            return Script::new();
+            return IptablesScript::new();
         };
         let mut script = kubelet::rules(proxy.version, family, kubelet::DROP_BIT);
         if proxy.binary.is_some() || !kube_proxy::families(proxy, &self.objects).contains(&family) {
             return script;
         }
         if proxy.mode == Mode::Nftables {
-            if let Some(bridge) = self.lacking_bridge(proxy) {
+            if let Some(bridge) = self.missing_bridge(proxy) {
                 let version = proxy.version;
                 let message = format!(
                     "node `{}` has no interface `{bridge}`, and nft refuses the rule `iif {bridge} \
                      …` that kube-proxy {version} writes",
                     self.node.name
                 );
-                let known = self.links.iter().map(String::as_str);
-                let help = did_you_mean(bridge, known)
+                let links = self.links.iter().map(String::as_str);
+                let help = did_you_mean(bridge, links)
                     .unwrap_or_else(|| format!("it has {}", self.links.join(", ")));
                 // Reported once for both families.
                 if family == Family::V4 {
                     let place = place!["spec", "kubeProxy", "bridgeInterface"];
                     self.problems
-                        .push(Problem::in_lab(place, message).help(help));
+                        .push(Problem::in_lab(place, message).with_help(help));
                 }
                 return script;
             }
             match kube_proxy::nftables_rules(proxy, &self.objects, family) {
                 Ok(table) => self.nft.tables.push(table),
-                Err(error) => self.problem("kubeProxy", &error.to_string()),
+                Err(error) => self.add_problem("kubeProxy", &error.to_string()),
             }
             return script;
         }
         if proxy.mode == Mode::Ipvs {
             match kube_proxy::ipvs_rules(proxy, &self.objects, family) {
-                Ok(rules) => self.ipvs(&mut script, rules),
-                Err(error) => self.problem("kubeProxy", &error.to_string()),
+                Ok(rules) => self.add_ipvs(&mut script, rules),
+                Err(error) => self.add_problem("kubeProxy", &error.to_string()),
             }
             return script;
         }
@@ -313,31 +321,31 @@ impl Work<'_> {
                 script.append(rules.script);
                 self.accounting.extend(rules.accounting);
             }
-            Err(error) => self.problem("kubeProxy", &error.to_string()),
+            Err(error) => self.add_problem("kubeProxy", &error.to_string()),
         }
         script
     }
 
     /// Returns the pod bridge if kube-proxy's rules refer to it by interface index and the node has
     /// no interface with this name.
-    fn lacking_bridge<'p>(&self, proxy: &'p KubeProxy) -> Option<&'p str> {
-        let by_number = proxy.detect_local_mode == DetectLocalMode::BridgeInterface
+    fn missing_bridge<'p>(&self, proxy: &'p KubeProxy) -> Option<&'p str> {
+        let by_index = proxy.detect_local_mode == DetectLocalMode::BridgeInterface
             && !proxy.version.has(&NFT_INTERFACES_BY_NAME);
-        let bridge = proxy.bridge_interface.as_deref().filter(|_| by_number)?;
+        let bridge = proxy.bridge_interface.as_deref().filter(|_| by_index)?;
         (!self.links.iter().any(|link| link == bridge)).then_some(bridge)
     }
 
     /// Adds the rules, sets, servers and addresses of ipvs mode.
-    fn ipvs(&mut self, script: &mut Script, rules: IpvsRules) {
+    fn add_ipvs(&mut self, script: &mut IptablesScript, rules: IpvsRules) {
         script.append(rules.script);
         if let Err(error) = self.sets.append(rules.sets) {
-            self.problem("kubeProxy", &error.to_string());
+            self.add_problem("kubeProxy", &error.to_string());
         }
         self.servers.extend(rules.servers);
         self.bound.extend(rules.bound);
     }
 
-    fn flannel(&mut self, script: &mut Script, mut standing: flannel::Standing) {
+    fn add_flannel(&mut self, script: &mut IptablesScript, mut state: flannel::NodeState) {
         let Some(config) = &self.cluster.flannel else {
             return;
         };
@@ -346,7 +354,7 @@ impl Work<'_> {
             IpNetwork::V6(_) => None,
         });
         let Some(lease) = lease else {
-            self.problem(
+            self.add_problem(
                 "flannel",
                 "the node has no IPv4 podCIDR, which would be its lease",
             );
@@ -360,8 +368,8 @@ impl Work<'_> {
             ));
             return;
         }
-        standing.chains = chains;
-        match flannel::start(config, lease, &standing) {
+        state.chains = chains;
+        match flannel::start(config, lease, &state) {
             Ok(started) => {
                 script.append(started.script);
                 // Felix checks its jumps periodically and moves them to the top again, whichever
@@ -370,17 +378,17 @@ impl Work<'_> {
                     script.append(calico::refresh(&started.standing.chains));
                 }
             }
-            Err(error) => self.problem("flannel", &error.to_string()),
+            Err(error) => self.add_problem("flannel", &error.to_string()),
         }
     }
 
-    fn sets(&mut self) -> String {
+    fn build_sets(&mut self) -> String {
         if let Some(calico) = &self.cluster.calico {
-            let added = calico::ipsets(calico).map_err(|error| error.to_string());
+            let result = calico::ipsets(calico).map_err(|error| error.to_string());
             let added =
-                added.and_then(|made| self.sets.append(made).map_err(|error| error.to_string()));
+                result.and_then(|sets| self.sets.append(sets).map_err(|error| error.to_string()));
             if let Err(message) = added {
-                self.problem("calico", &message);
+                self.add_problem("calico", &message);
             }
         }
         let mut text = self.sets.to_string();
@@ -393,7 +401,11 @@ impl Work<'_> {
 }
 
 /// Adds one line in the format of `iptables-save` to a script.
-fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> Result<(), String> {
+fn add_save_line(
+    script: &mut IptablesScript,
+    table: &mut Option<Table>,
+    line: &str,
+) -> Result<(), String> {
     let line = line.trim();
     if let Some(name) = line.strip_prefix('*') {
         *table = Some(match name {
@@ -414,7 +426,7 @@ fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> R
     }
     let table = table.ok_or_else(|| format!("`{line}` stands before any table"))?;
     if let Some(declared) = line.strip_prefix(':') {
-        return declaration(script, table, declared);
+        return add_chain_declaration(script, table, declared);
     }
     let block = script.table(table);
     if !["-A ", "-I ", "-D ", "-F "]
@@ -433,7 +445,11 @@ fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> R
 /// sets the policy of a built-in chain and keeps its rules. The command creates any other chain, or
 /// flushes the existing chain (iptables v1.8.9 `iptables/iptables-restore.c`,
 /// `ip46tables_restore_main`).
-fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), String> {
+fn add_chain_declaration(
+    script: &mut IptablesScript,
+    table: Table,
+    declared: &str,
+) -> Result<(), String> {
     let mut words = declared.split_whitespace();
     let name = words.next().unwrap_or_default();
     if name.starts_with('-') || name.is_empty() {
@@ -443,8 +459,8 @@ fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), 
     let is_known = script.table(table).chains.iter().any(|known| known == name);
     let block = script.table(table);
     match (is_built_in, words.next()) {
-        (true, Some("ACCEPT")) => block.policy(name, "ACCEPT"),
-        (true, Some("DROP")) => block.policy(name, "DROP"),
+        (true, Some("ACCEPT")) => block.set_policy(name, "ACCEPT"),
+        (true, Some("DROP")) => block.set_policy(name, "DROP"),
         (true, Some("-")) => {}
         (false, Some("-")) if is_known => block.command(format!("-F {name}")),
         (false, Some("-")) => block.chain(name),
@@ -466,40 +482,40 @@ fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), 
 /// Builds the rules by which the underlay drops packets with a foreign source address, at the port
 /// of each node. Allowed sources are the node's own addresses, and its pods' networks if packets of
 /// pods are not encapsulated.
-fn source_check(cluster: &Cluster) -> (Script, Script) {
-    let (mut v4, mut v6) = (Script::new(), Script::new());
+fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
+    let (mut v4, mut v6) = (IptablesScript::new(), IptablesScript::new());
     if cluster.fabric.foreign_sources == ForeignSources::Pass {
         return (v4, v6);
     }
     for node in &cluster.nodes {
-        let port = dev_name(&node.name);
+        let port = interface_name(&node.name);
         let chain = format!("{SOURCE_CHECK}{port}");
-        let bare = if cluster.flannel.is_some() {
+        let pod_networks = if cluster.flannel.is_some() {
             &[][..]
         } else {
             &node.pod_cidrs[..]
         };
-        let own: Vec<IpNetwork> = node
+        let allowed: Vec<IpNetwork> = node
             .addresses
             .iter()
             .map(|address| IpNetwork::from(address.ip()))
-            .chain(bare.iter().copied())
+            .chain(pod_networks.iter().copied())
             .collect();
         let entry = match cluster.fabric.kind {
             FabricKind::Routed => format!("-A FORWARD -i {port} -j {chain}"),
             FabricKind::Switched => format!("-A FORWARD -m physdev --physdev-in {port} -j {chain}"),
         };
         for (script, is_v4) in [(&mut v4, true), (&mut v6, false)] {
-            let own: Vec<&IpNetwork> = own
+            let family_sources: Vec<&IpNetwork> = allowed
                 .iter()
                 .filter(|source| source.is_ipv4() == is_v4)
                 .collect();
-            if own.is_empty() {
+            if family_sources.is_empty() {
                 continue;
             }
             let filter = script.table(Table::Filter);
             filter.chain(&chain);
-            for source in own {
+            for source in family_sources {
                 filter.command(format!("-A {chain} -s {source} -j RETURN"));
             }
             filter.command(format!(
@@ -515,33 +531,33 @@ fn source_check(cluster: &Cluster) -> (Script, Script) {
 mod tests {
     use super::*;
 
-    fn saved(lines: &[&str]) -> Result<String, String> {
-        let (mut script, mut table) = (Script::new(), None);
+    fn script_of(lines: &[&str]) -> Result<String, String> {
+        let (mut script, mut table) = (IptablesScript::new(), None);
         for line in lines {
-            line_of_save(&mut script, &mut table, line)?;
+            add_save_line(&mut script, &mut table, line)?;
         }
         Ok(script.to_string())
     }
 
     #[test]
-    fn policy_of_a_built_in_chain_is_set() {
+    fn add_save_line_policy_of_built_in_chain_is_set() {
         assert_eq!(
-            saved(&["*filter", ":FORWARD DROP [12:720]", ":INPUT - [0:0]"]).unwrap(),
+            script_of(&["*filter", ":FORWARD DROP [12:720]", ":INPUT - [0:0]"]).unwrap(),
             "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"
         );
     }
 
     #[test]
-    fn declaration_of_a_known_chain_empties_it() {
+    fn add_save_line_known_chain_is_flushed() {
         assert_eq!(
-            saved(&["*nat", ":X - [0:0]", "-A X -j RETURN", ":X - [0:0]"]).unwrap(),
+            script_of(&["*nat", ":X - [0:0]", "-A X -j RETURN", ":X - [0:0]"]).unwrap(),
             "*nat\n:X - [0:0]\n-A X -j RETURN\n-F X\nCOMMIT\n"
         );
     }
 
     #[test]
-    fn policy_that_cannot_be_set_is_refused() {
-        let wrong = [
+    fn add_save_line_invalid_policy_returns_error() {
+        let lines = [
             ":FORWARD REJECT",
             ":FORWARD",
             ":MINE DROP",
@@ -549,13 +565,13 @@ mod tests {
             ":PREROUTING DROP",
             ":",
         ];
-        let wrong = wrong.map(|line| saved(&["*filter", line]).unwrap_err());
-        insta::assert_snapshot!(wrong.join("\n"));
+        let messages = lines.map(|line| script_of(&["*filter", line]).unwrap_err());
+        insta::assert_snapshot!(messages.join("\n"));
     }
 
     #[test]
-    fn leftovers_are_lines_of_iptables_save() {
-        let mut script = Script::new();
+    fn add_save_line_other_format_returns_error() {
+        let mut script = IptablesScript::new();
         let mut table = None;
         for line in [
             "*nat",
@@ -564,20 +580,20 @@ mod tests {
             "-A STALE -j RETURN",
             "COMMIT",
         ] {
-            line_of_save(&mut script, &mut table, line).unwrap();
+            add_save_line(&mut script, &mut table, line).unwrap();
         }
         assert_eq!(
             script.to_string(),
             "*nat\n:STALE - [0:0]\n:PREROUTING ACCEPT [0:0]\n-A STALE -j RETURN\nCOMMIT\n"
         );
-        for (line, first) in [
+        for (line, is_first) in [
             ("-A STALE -j RETURN", true),
             ("*nut", true),
             ("iptables -F", false),
         ] {
-            let mut table = if first { None } else { Some(Table::Nat) };
+            let mut table = if is_first { None } else { Some(Table::Nat) };
             assert!(
-                line_of_save(&mut script, &mut table, line).is_err(),
+                add_save_line(&mut script, &mut table, line).is_err(),
                 "{line}"
             );
         }

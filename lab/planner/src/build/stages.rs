@@ -5,18 +5,18 @@
 use std::borrow::Cow;
 
 use super::fabric::UPLINK;
-use super::{Order, Server, ServerKind};
+use super::{PlanInput, Server, ServerKind};
 use crate::cluster::{Cluster, Pod, Problem, place};
 use svclab_model::plan::{Mac, Namespace, Plan};
 
 /// A stage: the state of the case between two steps.
-pub struct Stage<'a> {
+pub struct BuildStage<'a> {
     /// Cluster at this stage.
     pub cluster: &'a Cluster,
     /// Cluster with the pods of all stages, for which veth pairs are created.
-    pub ground: Cow<'a, Cluster>,
+    pub wired_cluster: Cow<'a, Cluster>,
     /// Pods of other stages, absent from the cluster at this stage.
-    absent: Vec<Pod>,
+    absent_pods: Vec<Pod>,
 }
 
 /// Returns the stages of a case, at least one.
@@ -24,20 +24,20 @@ pub struct Stage<'a> {
 /// # Errors
 ///
 /// Returns a problem for each step that adds or removes nodes.
-pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
+pub fn build_stages<'a>(order: &PlanInput<'a>) -> Result<Vec<BuildStage<'a>>, Vec<Problem>> {
     let names = |cluster: &Cluster| -> Vec<String> {
         cluster.nodes.iter().map(|node| node.name.clone()).collect()
     };
     let first = names(order.cluster);
     let mut problems = Vec::new();
-    for (at, after) in order.steps.iter().enumerate() {
+    for (index, after) in order.steps.iter().enumerate() {
         if names(after.cluster) != first {
             problems.push(
                 Problem::in_lab(
-                    place!["spec", "steps", at, "change"],
+                    place!["spec", "steps", index, "change"],
                     format!("with the step `{}` nodes come or go", after.name),
                 )
-                .help(
+                .with_help(
                     "a step changes what is on nodes; make another case of it: an axis".to_owned(),
                 ),
             );
@@ -49,23 +49,25 @@ pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
     let clusters: Vec<&Cluster> = std::iter::once(order.cluster)
         .chain(order.steps.iter().map(|after| after.cluster))
         .collect();
-    let mut all: Vec<Pod> = Vec::new();
+    let mut all_pods: Vec<Pod> = Vec::new();
     for pod in clusters.iter().flat_map(|cluster| &cluster.pods) {
-        if !all.iter().any(|known| is(known, pod)) {
-            all.push(pod.clone());
+        if !all_pods.iter().any(|known| is_same_pod(known, pod)) {
+            all_pods.push(pod.clone());
         }
     }
     let stage = |cluster: &&'a Cluster| {
-        let absent: Vec<Pod> = all
+        let absent: Vec<Pod> = all_pods
             .iter()
-            .filter(|pod| !pod.host_network && !cluster.pods.iter().any(|own| is(own, pod)))
+            .filter(|pod| {
+                !pod.host_network && !cluster.pods.iter().any(|own| is_same_pod(own, pod))
+            })
             .cloned()
             .collect();
         // The pods must have the same order in every stage.
-        let mut pods: Vec<Pod> = Vec::with_capacity(all.len());
-        for pod in &all {
-            let own = cluster.pods.iter().find(|own| is(own, pod));
-            pods.extend(own.or((!pod.host_network).then_some(pod)).cloned());
+        let mut pods: Vec<Pod> = Vec::with_capacity(all_pods.len());
+        for pod in &all_pods {
+            let stage_pod = cluster.pods.iter().find(|own| is_same_pod(own, pod));
+            pods.extend(stage_pod.or((!pod.host_network).then_some(pod)).cloned());
         }
         let ground = if pods == cluster.pods {
             Cow::Borrowed(*cluster)
@@ -75,26 +77,26 @@ pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
                 ..(*cluster).clone()
             })
         };
-        Stage {
+        BuildStage {
             cluster,
-            ground,
-            absent,
+            wired_cluster: ground,
+            absent_pods: absent,
         }
     };
     Ok(clusters.iter().map(stage).collect())
 }
 
-fn is(one: &Pod, other: &Pod) -> bool {
-    (&one.namespace, &one.name) == (&other.namespace, &other.name)
+fn is_same_pod(left: &Pod, right: &Pod) -> bool {
+    (&left.namespace, &left.name) == (&right.namespace, &right.name)
 }
 
 /// Sets the interfaces of absent pods down. The nodes' ends of the veth pairs and the neighbour
 /// entries remain. The lab performs no neighbour resolution, so packets to such a pod are dropped
 /// silently.
-pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
-    for pod in &stage.absent {
+pub fn set_absent_pods_down(stage: &BuildStage<'_>, namespaces: &mut [Namespace]) {
+    for pod in &stage.absent_pods {
         let name = pod.reference();
-        let mac = Mac::of(&name, UPLINK);
+        let mac = Mac::from_names(&name, UPLINK);
         // Another pod may use the address.
         let is_reused = stage
             .cluster
@@ -113,16 +115,18 @@ pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
                 namespace
                     .neighbours
                     .retain(|neighbour| neighbour.mac != mac);
-                let ends: Vec<String> = namespace
+                let node_ends: Vec<String> = namespace
                     .links
                     .iter()
-                    .filter(|link| link.leads_to(&name))
+                    .filter(|link| link.is_veth_to(&name))
                     .map(|link| link.name.clone())
                     .collect();
-                namespace.routes.retain(|route| !ends.contains(&route.dev));
+                namespace
+                    .routes
+                    .retain(|route| !node_ends.contains(&route.dev));
                 namespace
                     .neighbours
-                    .retain(|each| !ends.contains(&each.dev));
+                    .retain(|each| !node_ends.contains(&each.dev));
             }
         }
     }
@@ -130,13 +134,13 @@ pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
 
 /// Keeps the servers of pods that declare no ports. Such a pod serves the same ports as before,
 /// even if no service sends traffic to it any more.
-pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
-    for (at, stage) in stages.iter().enumerate().skip(1) {
-        let (before, after) = plans.split_at_mut(at);
+pub fn keep_undeclared_servers(stages: &[BuildStage<'_>], plans: &mut [Plan]) {
+    for (index, stage) in stages.iter().enumerate().skip(1) {
+        let (before, after) = plans.split_at_mut(index);
         let (Some(before), Some(after)) = (before.last(), after.first_mut()) else {
             continue;
         };
-        let is_there = |server: &Server| {
+        let is_pod_present = |server: &Server| {
             let pods = &stage.cluster.pods;
             pods.iter()
                 .any(|pod| pod.reference() == server.name && !pod.declares_ports)
@@ -144,10 +148,10 @@ pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
         let kept: Vec<Server> = before
             .servers
             .iter()
-            .filter(|server| server.kind == ServerKind::Answers && is_there(server))
+            .filter(|server| server.kind == ServerKind::Identify && is_pod_present(server))
             .filter(|server| {
-                !after.servers.iter().any(|other| {
-                    (&other.namespace, other.port, other.protocol)
+                !after.servers.iter().any(|new_server| {
+                    (&new_server.namespace, new_server.port, new_server.protocol)
                         == (&server.namespace, server.port, server.protocol)
                 })
             })

@@ -2,41 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::probes::{self, Group};
+use super::probes::{self, ProbeGroup};
 use super::real_proxies;
-use super::stages::Stage;
-use super::{Order, Plan};
+use super::stages::BuildStage;
+use super::{Plan, PlanInput};
 use crate::cluster::{Cluster, Problem, place};
 use crate::delta;
-use svclab_model::plan::{Delta, Forget, Step, Told};
+use svclab_model::plan::{ApiUpdate, ConntrackFilter, Delta, Step};
 use svclab_rules::kube_proxy::{self, Objects, conntrack};
 use svclab_scenario::tree::Step as At;
 
 /// Builds all steps. `stages` and `plans` contain stage 0 and the stage after each step.
 pub fn steps(
-    order: &Order<'_>,
-    stages: &[Stage<'_>],
+    order: &PlanInput<'_>,
+    stages: &[BuildStage<'_>],
     plans: &[Plan],
     problems: &mut Vec<Problem>,
 ) -> Vec<Step> {
     let mut steps = Vec::with_capacity(order.steps.len());
-    for (at, after) in order.steps.iter().enumerate() {
-        let (old, new) = (&stages[at], &stages[at + 1]);
-        let (there, wanted) = (&plans[at], &plans[at + 1]);
-        let mut wrong = |message: String, help: Option<String>| {
-            let path: Vec<At> = place!["spec", "steps", at, "change"].into();
-            problems.push(Problem::at_path(path, message).help(help));
+    for (index, after) in order.steps.iter().enumerate() {
+        let (old, new) = (&stages[index], &stages[index + 1]);
+        let (current, next) = (&plans[index], &plans[index + 1]);
+        let mut add_problem = |message: String, help: Option<String>| {
+            let path: Vec<At> = place!["spec", "steps", index, "change"].into();
+            problems.push(Problem::at_path(path, message).with_help(help));
         };
-        if old.cluster == new.cluster && there == wanted {
-            wrong(
+        if old.cluster == new.cluster && current == next {
+            add_problem(
                 format!("the step `{}` changes nothing in this case", after.name),
                 Some(
                     "what it writes is there already; leave it out, or change something".to_owned(),
                 ),
             );
         }
-        let delta = delta::between(there, wanted).unwrap_or_else(|rebuild| {
-            wrong(
+        let delta = delta::diff(current, next).unwrap_or_else(|rebuild| {
+            add_problem(
                 format!(
                     "the step `{}` cannot be made in a lab that stands: {rebuild}",
                     after.name
@@ -50,7 +50,7 @@ pub fn steps(
             .iter()
             .filter(|change| !change.ipvs.remove.is_empty())
         {
-            wrong(
+            add_problem(
                 format!(
                     "the step `{}` changes virtual servers of IPVS in {}, and who is connected \
                      through one would lose it",
@@ -63,13 +63,13 @@ pub fn steps(
                 ),
             );
         }
-        if there
+        if current
             .proxies
             .iter()
-            .map(flags)
-            .ne(wanted.proxies.iter().map(flags))
+            .map(start_arguments)
+            .ne(next.proxies.iter().map(start_arguments))
         {
-            wrong(
+            add_problem(
                 format!(
                     "the step `{}` asks for a kube-proxy with other flags, and the one that runs \
                      has its own",
@@ -78,15 +78,20 @@ pub fn steps(
                 Some("make another case of it: an axis".to_owned()),
             );
         }
-        let told = (!wanted.proxies.is_empty() && there.objects != wanted.objects).then(|| Told {
-            objects: wanted.objects.clone(),
-            hears: real_proxies::hears_of(new.cluster, &there.objects, &wanted.objects),
-            calls_conntrack: real_proxies::calls_conntrack(new.cluster),
-        });
-        let forget = match forget(old.cluster, new.cluster) {
+        let api_update =
+            (!next.proxies.is_empty() && current.objects != next.objects).then(|| ApiUpdate {
+                objects: next.objects.clone(),
+                hears: real_proxies::sync_targets_of_change(
+                    new.cluster,
+                    &current.objects,
+                    &next.objects,
+                ),
+                calls_conntrack: real_proxies::node_running_conntrack(new.cluster),
+            });
+        let forget = match stale_conntrack(old.cluster, new.cluster) {
             Ok(forget) => forget,
             Err(error) => {
-                wrong(error.to_string(), None);
+                add_problem(error.to_string(), None);
                 BTreeMap::new()
             }
         };
@@ -94,17 +99,17 @@ pub fn steps(
             name: after.name.to_owned(),
             open: probes::resolve(
                 order,
-                &Group::across(order, at),
-                &there.namespaces,
+                &ProbeGroup::across_step(order, index),
+                &current.namespaces,
                 problems,
             ),
             delta,
             forget,
-            told,
+            told: api_update,
             probes: probes::resolve(
                 order,
-                &Group::after(order, at),
-                &wanted.namespaces,
+                &ProbeGroup::after_step(order, index),
+                &next.namespaces,
                 problems,
             ),
         });
@@ -113,16 +118,16 @@ pub fn steps(
 }
 
 /// Returns the namespace, program and arguments of a real kube-proxy.
-fn flags(proxy: &svclab_model::plan::RealProxy) -> (&str, &str, &[String]) {
+fn start_arguments(proxy: &svclab_model::plan::RealProxy) -> (&str, &str, &[String]) {
     (&proxy.namespace, &proxy.program, &proxy.arguments)
 }
 
 /// Returns, by node, which conntrack entries kube-proxies with generated rules delete.
-fn forget(
+fn stale_conntrack(
     before: &Cluster,
     after: &Cluster,
-) -> Result<BTreeMap<String, BTreeSet<Forget>>, kube_proxy::KubeProxyError> {
-    let mut all = BTreeMap::new();
+) -> Result<BTreeMap<String, BTreeSet<ConntrackFilter>>, kube_proxy::KubeProxyError> {
+    let mut filters_by_node = BTreeMap::new();
     let objects_of = |cluster: &Cluster| -> Vec<_> {
         cluster
             .nodes
@@ -152,11 +157,11 @@ fn forget(
         };
         let mut stale = BTreeSet::new();
         for family in kube_proxy::families(proxy, &new) {
-            stale.extend(conntrack::stale(proxy, &old, &new, family)?);
+            stale.extend(conntrack::stale_entries(proxy, &old, &new, family)?);
         }
         if !stale.is_empty() {
-            all.insert(node.name.clone(), stale);
+            filters_by_node.insert(node.name.clone(), stale);
         }
     }
-    Ok(all)
+    Ok(filters_by_node)
 }

@@ -5,12 +5,12 @@ use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{LinkKind, Namespace, Sysctl};
 use svclab_rules::kube_proxy::{self, Mode};
 
-use super::pod::is_calico;
+use super::pod::is_calico_interface;
 
 /// IPv4 sysctls of an interface, with the value that has no effect on packets. For sysctls that the
 /// kernel combines from `all` and the interface (by maximum, OR or AND), both are 0, so that a lab
 /// can set `all` only.
-const V4: [(&str, &str); 14] = [
+const V4_DEFAULTS: [(&str, &str); 14] = [
     ("rp_filter", "0"),
     ("accept_local", "0"),
     ("route_localnet", "0"),
@@ -28,7 +28,7 @@ const V4: [(&str, &str); 14] = [
 ];
 
 /// IPv6 sysctls of an interface: only addresses of the plan, usable immediately.
-const V6: [(&str, &str); 5] = [
+const V6_DEFAULTS: [(&str, &str); 5] = [
     ("accept_dad", "0"),
     ("dad_transmits", "0"),
     ("accept_ra", "0"),
@@ -51,167 +51,181 @@ pub const ICMP_LIMITS: [(&str, &str); 2] = [
 ];
 
 /// Oldest kernel version on which labs run.
-const KERNEL: kube_proxy::ipvs::Kernel = (6, 1);
+const MIN_KERNEL: kube_proxy::ipvs::KernelVersion = (6, 1);
 
 /// Sets all sysctls of a namespace: first the values of its role, last those of the lab.
-pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Problem>) {
+pub fn set_sysctls(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Problem>) {
     let node = cluster
         .nodes
         .iter()
         .find(|node| node.name == namespace.name);
-    let forwards = node.is_some() || [FABRIC, INTERNET].contains(&namespace.name.as_str());
-    let v6 = cluster.speaks_v6();
+    let is_forwarding = node.is_some() || [FABRIC, INTERNET].contains(&namespace.name.as_str());
+    let v6 = cluster.has_ipv6();
     let links: Vec<String> = namespace
         .links
         .iter()
         .map(|link| link.name.clone())
         .collect();
-    let mut settings = Settings { made: Vec::new() };
-    let yes_no = |yes: bool| if yes { "1" } else { "0" };
+    let mut sysctls = SysctlList {
+        sysctls: Vec::new(),
+    };
+    let flag = |yes: bool| if yes { "1" } else { "0" };
     // Comes first, because writing this sysctl resets others.
-    settings.plain("net.ipv4.ip_forward", yes_no(forwards), false);
-    settings.plain("net.ipv4.ip_nonlocal_bind", "0", false);
-    settings.plain("net.ipv4.fwmark_reflect", "0", false);
-    settings.plain("net.ipv4.ping_group_range", "0 0", false);
+    sysctls.set_global("net.ipv4.ip_forward", flag(is_forwarding), false);
+    sysctls.set_global("net.ipv4.ip_nonlocal_bind", "0", false);
+    sysctls.set_global("net.ipv4.fwmark_reflect", "0", false);
+    sysctls.set_global("net.ipv4.ping_group_range", "0 0", false);
     // A bridge with multicast snooping joins a multicast group and sends a report at some time,
     // which would count as a packet in rules (Linux v6.12, `net/bridge/br_multicast.c`,
     // `br_ip4_multicast_join_snoopers`). Without multicast, neither the sysctl nor the report
     // exists.
-    settings.plain("net.ipv4.igmp_link_local_mcast_reports", "0", true);
-    let own = |key: &str| node.is_some_and(|node| node.sysctls.iter().any(|(own, _)| own == key));
+    sysctls.set_global("net.ipv4.igmp_link_local_mcast_reports", "0", true);
+    let is_set_by_lab =
+        |key: &str| node.is_some_and(|node| node.sysctls.iter().any(|(own, _)| own == key));
     for (limit, mask) in ICMP_LIMITS {
         // A lab that sets a limit gets the default mask of the kernel.
-        if !own(limit) && (v6 || mask.starts_with("net.ipv4.")) {
-            settings.plain(mask, "0", false);
+        if !is_set_by_lab(limit) && (v6 || mask.starts_with("net.ipv4.")) {
+            sysctls.set_global(mask, "0", false);
         }
     }
-    for place in ["all", "default"]
+    for interface in ["all", "default"]
         .into_iter()
         .chain(links.iter().map(String::as_str))
     {
-        for (key, value) in V4 {
-            settings.of(4, place, key, value, key == "drop_unicast_in_l2_multicast");
+        for (key, value) in V4_DEFAULTS {
+            sysctls.set_for_interface(
+                4,
+                interface,
+                key,
+                value,
+                key == "drop_unicast_in_l2_multicast",
+            );
         }
         // A kernel without IPv6 has none of these sysctls, and needs none.
-        settings.of(6, place, "disable_ipv6", yes_no(!v6), !v6);
+        sysctls.set_for_interface(6, interface, "disable_ipv6", flag(!v6), !v6);
         if v6 {
-            for (key, value) in V6 {
-                settings.of(6, place, key, value, false);
+            for (key, value) in V6_DEFAULTS {
+                sysctls.set_for_interface(6, interface, key, value, false);
             }
         }
     }
     if v6 {
-        settings.plain("net.ipv6.conf.all.forwarding", yes_no(forwards), false);
+        sysctls.set_global("net.ipv6.conf.all.forwarding", flag(is_forwarding), false);
     }
     if namespace
         .links
         .iter()
         .any(|link| link.kind == LinkKind::Bridge)
     {
-        bridge(&mut settings, node.is_some(), namespace.iptables.is_some());
+        set_bridge_sysctls(&mut sysctls, node.is_some(), namespace.iptables.is_some());
     }
     if !namespace.ipvs.is_empty() {
         // Rules can rewrite packets of IPVS only if IPVS keeps conntrack entries.
-        let rewrites = cluster
+        let has_nat = cluster
             .balancers
             .iter()
             .any(|balancer| !balancer.spec.keep_source);
-        settings.plain("net.ipv4.vs.conntrack", yes_no(rewrites), false);
+        sysctls.set_global("net.ipv4.vs.conntrack", flag(has_nat), false);
     }
     if let Some(node) = node {
-        as_node(&mut settings, node, &links);
-        overrides(&mut settings, node, &links, problems);
+        set_node_sysctls(&mut sysctls, node, &links);
+        set_lab_sysctls(&mut sysctls, node, &links, problems);
     }
-    namespace.sysctls = settings.made;
+    namespace.sysctls = sysctls.sysctls;
 }
 
 /// Sets whether bridged packets traverse iptables rules. Nodes require this, as the kubelet does:
 /// without it, no service is reachable from the same bridge. A bridge of the fabric does not.
-fn bridge(settings: &mut Settings, node: bool, rules: bool) {
+fn set_bridge_sysctls(settings: &mut SysctlList, node: bool, rules: bool) {
     let (value, optional) = if node || rules {
         ("1", false)
     } else {
         ("0", true)
     };
-    settings.plain("net.bridge.bridge-nf-call-iptables", value, optional);
-    settings.plain("net.bridge.bridge-nf-call-ip6tables", value, optional);
-    settings.plain("net.bridge.bridge-nf-call-arptables", "0", true);
+    settings.set_global("net.bridge.bridge-nf-call-iptables", value, optional);
+    settings.set_global("net.bridge.bridge-nf-call-ip6tables", value, optional);
+    settings.set_global("net.bridge.bridge-nf-call-arptables", "0", true);
 }
 
 /// Sets the sysctls that components of a node set.
-fn as_node(settings: &mut Settings, node: &Node, links: &[String]) {
+fn set_node_sysctls(settings: &mut SysctlList, node: &Node, links: &[String]) {
     let proxy = node.generated_proxy();
     if proxy.is_some_and(|proxy| proxy.mode == Mode::Iptables && proxy.localhost_node_ports) {
         // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: node ports serve on
         // 127.0.0.1.
-        settings.of(4, "all", "route_localnet", "1", false);
+        settings.set_for_interface(4, "all", "route_localnet", "1", false);
     }
     if let Some(proxy) = proxy.filter(|proxy| proxy.mode == Mode::Ipvs) {
         for setting in kube_proxy::ipvs::sysctls(proxy) {
             // Labs run on kernels newer than any that kube-proxy distinguishes.
-            if setting.is_set_on(KERNEL) {
-                settings.plain(setting.key, setting.value, false);
+            if setting.is_set_on(MIN_KERNEL) {
+                settings.set_global(setting.key, setting.value, false);
             }
         }
     }
-    for link in links.iter().filter(|link| is_calico(link)) {
+    for link in links.iter().filter(|link| is_calico_interface(link)) {
         // Felix, `dataplane/linux/endpoint_mgr.go`, `configureInterface`: the node replies to ARP
         // requests for the gateway of the pod.
-        settings.of(4, link, "proxy_arp", "1", false);
-        settings.of(4, link, "route_localnet", "1", false);
+        settings.set_for_interface(4, link, "proxy_arp", "1", false);
+        settings.set_for_interface(4, link, "route_localnet", "1", false);
     }
 }
 
 /// Sets the sysctls of the lab for a node.
-fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &mut Vec<Problem>) {
+fn set_lab_sysctls(
+    settings: &mut SysctlList,
+    node: &Node,
+    links: &[String],
+    problems: &mut Vec<Problem>,
+) {
     for (key, value) in &node.sysctls {
-        let at = || place!["spec", "nodes", &node.name, "sysctls", key];
+        let path = || place!["spec", "nodes", &node.name, "sysctls", key];
         if !key.starts_with("net.") {
             problems.push(
                 Problem::in_lab(
-                    at(),
+                    path(),
                     format!("`{key}` is not a setting of a network namespace"),
                 )
-                .of_key()
-                .help(
+                .at_key()
+                .with_help(
                     "a lab sets what begins with `net.`; all else is the whole machine's"
                         .to_owned(),
                 ),
             );
             continue;
         }
-        match interface_of(key) {
+        match parse_interface_key(key) {
             Some((_, dev, _)) if ["all", "default", "lo"].contains(&dev.as_str()) => {
-                settings.plain(key, value, false);
+                settings.set_global(key, value, false);
             }
             Some((family, dev, last)) if links.contains(&dev) => {
-                settings.of(family, &dev, &last, value, false);
+                settings.set_for_interface(family, &dev, &last, value, false);
             }
             Some((_, dev, _)) => problems.push(
                 Problem::in_lab(
-                    at(),
+                    path(),
                     format!("node `{}` has no interface `{dev}`", node.name),
                 )
-                .of_key()
-                .help(
+                .at_key()
+                .with_help(
                     did_you_mean(&dev, links.iter().map(String::as_str))
                         .or_else(|| Some(format!("it has {}", links.join(", ")))),
                 ),
             ),
-            None => settings.plain(key, value, behaves_so_without(key, value)),
+            None => settings.set_global(key, value, is_default_without_sysctl(key, value)),
         }
     }
 }
 
 /// Whether a kernel without this sysctl behaves as with this value: kernels before 6.5 never
 /// retransmit a SYN every second.
-fn behaves_so_without(key: &str, value: &str) -> bool {
+fn is_default_without_sysctl(key: &str, value: &str) -> bool {
     (key, value) == ("net.ipv4.tcp_syn_linear_timeouts", "0")
 }
 
 /// Splits `net.ipv4.conf.eth0.rp_filter` into family, interface and last part. A dot in the
 /// interface name may be written as a dot or a slash. `None` for other keys.
-fn interface_of(key: &str) -> Option<(u8, String, String)> {
+fn parse_interface_key(key: &str) -> Option<(u8, String, String)> {
     let (family, rest) = key
         .strip_prefix("net.ipv4.conf.")
         .map(|rest| (4, rest))
@@ -220,14 +234,14 @@ fn interface_of(key: &str) -> Option<(u8, String, String)> {
     Some((family, dev.replace('/', "."), last.to_owned()))
 }
 
-struct Settings {
-    made: Vec<Sysctl>,
+struct SysctlList {
+    sysctls: Vec<Sysctl>,
 }
 
-impl Settings {
+impl SysctlList {
     /// Sets a sysctl that belongs to no created interface.
-    fn plain(&mut self, key: &str, value: &str, optional: bool) {
-        self.put(Sysctl {
+    fn set_global(&mut self, key: &str, value: &str, optional: bool) {
+        self.insert(Sysctl {
             key: key.to_owned(),
             value: value.to_owned(),
             link: None,
@@ -236,8 +250,15 @@ impl Settings {
     }
 
     /// Sets a sysctl of an interface, of `all` or of `default`.
-    fn of(&mut self, family: u8, dev: &str, last: &str, value: &str, optional: bool) {
-        self.put(Sysctl {
+    fn set_for_interface(
+        &mut self,
+        family: u8,
+        dev: &str,
+        last: &str,
+        value: &str,
+        optional: bool,
+    ) {
+        self.insert(Sysctl {
             key: format!("net.ipv{family}.conf.{}.{last}", dev.replace('.', "/")),
             value: value.to_owned(),
             link: (!["all", "default"].contains(&dev)).then(|| dev.to_owned()),
@@ -246,10 +267,10 @@ impl Settings {
     }
 
     /// Replaces an existing value in its position, so the last value applies.
-    fn put(&mut self, setting: Sysctl) {
-        match self.made.iter_mut().find(|made| made.key == setting.key) {
+    fn insert(&mut self, setting: Sysctl) {
+        match self.sysctls.iter_mut().find(|made| made.key == setting.key) {
             Some(made) => *made = setting,
-            None => self.made.push(setting),
+            None => self.sysctls.push(setting),
         }
     }
 }
@@ -259,20 +280,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_with_dots_are_found_either_way() {
-        let some = |family, dev: &str, last: &str| Some((family, dev.to_owned(), last.to_owned()));
+    fn parse_interface_key_dot_or_slash_gives_same_name() {
+        let expected =
+            |family, dev: &str, last: &str| Some((family, dev.to_owned(), last.to_owned()));
         assert_eq!(
-            interface_of("net.ipv4.conf.flannel/1.rp_filter"),
-            some(4, "flannel.1", "rp_filter")
+            parse_interface_key("net.ipv4.conf.flannel/1.rp_filter"),
+            expected(4, "flannel.1", "rp_filter")
         );
         assert_eq!(
-            interface_of("net.ipv4.conf.flannel.1.rp_filter"),
-            some(4, "flannel.1", "rp_filter")
+            parse_interface_key("net.ipv4.conf.flannel.1.rp_filter"),
+            expected(4, "flannel.1", "rp_filter")
         );
         assert_eq!(
-            interface_of("net.ipv6.conf.eth0.accept_ra"),
-            some(6, "eth0", "accept_ra")
+            parse_interface_key("net.ipv6.conf.eth0.accept_ra"),
+            expected(6, "eth0", "accept_ra")
         );
-        assert_eq!(interface_of("net.ipv4.ip_forward"), None);
+        assert_eq!(parse_interface_key("net.ipv4.ip_forward"), None);
     }
 }

@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 use svclab_model::plan::{Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind};
 
 /// Maximum length of an interface name in bytes.
-const LONGEST: usize = 15;
+const MAX_INTERFACE_NAME: usize = 15;
 
 /// Maximum number of interfaces on a bridge for which all have neighbour entries for each other. On
 /// a larger bridge, only the router, which is first, and each other interface have entries.
-const MESH: usize = 64;
+const MAX_FULL_MESH: usize = 64;
 
 /// An interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,46 +51,46 @@ impl Topology {
             })
     }
 
-    pub fn link(&mut self, at: &Port, kind: LinkKind, addresses: Vec<IpNetwork>) -> &mut Link {
+    pub fn link(&mut self, port: &Port, kind: LinkKind, addresses: Vec<IpNetwork>) -> &mut Link {
         let link = Link {
-            name: at.dev.clone(),
+            name: port.dev.clone(),
             kind,
-            mac: Mac::of(&at.namespace, &at.dev),
+            mac: Mac::from_names(&port.namespace, &port.dev),
             addresses,
             bridge: None,
             hairpin: false,
             down: false,
             mtu: None,
         };
-        let links = &mut self.namespace(&at.namespace).links;
+        let links = &mut self.namespace(&port.namespace).links;
         links.push(link);
         let last = links.len() - 1;
         &mut links[last]
     }
 
     /// Adds a veth pair between two namespaces.
-    pub fn cable(
+    pub fn veth_pair(
         &mut self,
-        one: &Port,
-        addresses: Vec<IpNetwork>,
-        other: &Port,
-        theirs: Vec<IpNetwork>,
+        left: &Port,
+        left_addresses: Vec<IpNetwork>,
+        right: &Port,
+        right_addresses: Vec<IpNetwork>,
     ) {
-        let end = |far: &Port| LinkKind::Veth {
-            namespace: far.namespace.clone(),
-            peer: far.dev.clone(),
+        let kind_of_end = |peer_port: &Port| LinkKind::Veth {
+            namespace: peer_port.namespace.clone(),
+            peer: peer_port.dev.clone(),
         };
-        self.link(one, end(other), addresses);
-        self.link(other, end(one), theirs);
+        self.link(left, kind_of_end(right), left_addresses);
+        self.link(right, kind_of_end(left), right_addresses);
     }
 
     /// Returns an existing interface.
-    pub fn link_mut(&mut self, at: &Port) -> Option<&mut Link> {
+    pub fn link_mut(&mut self, port: &Port) -> Option<&mut Link> {
         self.namespaces
-            .get_mut(&at.namespace)?
+            .get_mut(&port.namespace)?
             .links
             .iter_mut()
-            .find(|link| link.name == at.dev)
+            .find(|link| link.name == port.dev)
     }
 
     /// Declares that these interfaces share a link-layer segment. The router's interface comes
@@ -113,18 +113,18 @@ impl Topology {
     }
 
     /// Adds a neighbour entry outside of any segment.
-    pub fn neighbour(&mut self, at: &Port, address: IpAddr, mac: Mac) {
-        self.namespace(&at.namespace).neighbours.push(Neighbour {
+    pub fn neighbour(&mut self, port: &Port, address: IpAddr, mac: Mac) {
+        self.namespace(&port.namespace).neighbours.push(Neighbour {
             address,
             mac,
-            dev: at.dev.clone(),
+            dev: port.dev.clone(),
         });
     }
 
     /// Adds a forwarding entry of a tunnel.
-    pub fn forward(&mut self, at: &Port, mac: Mac, to: IpAddr) {
-        self.namespace(&at.namespace).forwarding.push(Forwarding {
-            dev: at.dev.clone(),
+    pub fn forward(&mut self, port: &Port, mac: Mac, to: IpAddr) {
+        self.namespace(&port.namespace).forwarding.push(Forwarding {
+            dev: port.dev.clone(),
             mac,
             to,
         });
@@ -132,7 +132,7 @@ impl Topology {
 
     /// Returns the namespaces, with the neighbour entries of all segments.
     pub fn finish(mut self) -> Vec<Namespace> {
-        let known: Vec<(Port, Mac, Vec<IpAddr>)> = self
+        let interfaces: Vec<(Port, Mac, Vec<IpAddr>)> = self
             .namespaces
             .values()
             .flat_map(|namespace| {
@@ -142,19 +142,21 @@ impl Topology {
                 })
             })
             .collect();
-        let mut made = Vec::new();
+        let mut neighbours = Vec::new();
         for segment in &self.segments {
-            for (at, port) in segment.iter().enumerate() {
-                for (other_at, other) in segment.iter().enumerate() {
-                    let hears = segment.len() <= MESH || at == 0 || other_at == 0;
-                    if at == other_at || !hears {
+            for (index, port) in segment.iter().enumerate() {
+                for (peer_index, peer) in segment.iter().enumerate() {
+                    let has_neighbour =
+                        segment.len() <= MAX_FULL_MESH || index == 0 || peer_index == 0;
+                    if index == peer_index || !has_neighbour {
                         continue;
                     }
-                    let Some((_, mac, addresses)) = known.iter().find(|(port, ..)| port == other)
+                    let Some((_, mac, addresses)) =
+                        interfaces.iter().find(|(port, ..)| port == peer)
                     else {
                         continue;
                     };
-                    made.extend(
+                    neighbours.extend(
                         addresses
                             .iter()
                             .map(|address| (port.clone(), *address, *mac)),
@@ -162,7 +164,7 @@ impl Topology {
                 }
             }
         }
-        for (port, address, mac) in made {
+        for (port, address, mac) in neighbours {
             self.neighbour(&port, address, mac);
         }
         self.namespaces.into_values().collect()
@@ -171,7 +173,7 @@ impl Topology {
 
 /// Returns the destination of a default route in the family of an address.
 #[must_use]
-pub fn everywhere(family_of: IpAddr) -> IpNetwork {
+pub fn default_destination(family_of: IpAddr) -> IpNetwork {
     let any: IpAddr = match family_of {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -182,7 +184,7 @@ pub fn everywhere(family_of: IpAddr) -> IpNetwork {
 /// Returns the interface name for an object. A name that is too long or has other characters is
 /// truncated and gets a unique suffix.
 #[must_use]
-pub fn dev_name(name: &str) -> String {
+pub fn interface_name(name: &str) -> String {
     let plain: String = name
         .chars()
         .map(|letter| {
@@ -193,11 +195,14 @@ pub fn dev_name(name: &str) -> String {
             }
         })
         .collect();
-    if plain.len() <= LONGEST && plain == name {
+    if plain.len() <= MAX_INTERFACE_NAME && plain == name {
         return plain;
     }
     let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(name)[..3]);
-    format!("{}-{digest}", &plain[..plain.len().min(LONGEST - 7)])
+    format!(
+        "{}-{digest}",
+        &plain[..plain.len().min(MAX_INTERFACE_NAME - 7)]
+    )
 }
 
 #[cfg(test)]
@@ -205,27 +210,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_are_named_for_whom_they_lead_to() {
-        assert_eq!(dev_name("node-1"), "node-1");
-        let long = dev_name("ip-172-18-1-1.eu-central-1.compute.internal");
+    fn interface_name_long_name_is_truncated_and_unique() {
+        assert_eq!(interface_name("node-1"), "node-1");
+        let long = interface_name("ip-172-18-1-1.eu-central-1.compute.internal");
         assert_eq!(long.len(), 15);
         assert_ne!(
             long,
-            dev_name("ip-172-18-1-2.eu-central-1.compute.internal")
+            interface_name("ip-172-18-1-2.eu-central-1.compute.internal")
         );
-        assert!(dev_name("a/b").len() <= 15);
+        assert!(interface_name("a/b").len() <= 15);
     }
 
     #[test]
-    fn machines_on_one_switch_know_each_other() {
+    fn topology_segment_adds_neighbour_entries() {
         let mut topology = Topology::default();
         let address = |text: &str| vec![text.parse::<IpNetwork>().unwrap()];
         let (a, b) = (Port::new("a", "eth0"), Port::new("b", "eth0"));
-        topology.cable(&a, address("10.0.0.1/24"), &b, address("10.0.0.2/24"));
+        topology.veth_pair(&a, address("10.0.0.1/24"), &b, address("10.0.0.2/24"));
         topology.segment(vec![a, b]);
-        let made = topology.finish();
-        assert_eq!(made[0].neighbours[0].address.to_string(), "10.0.0.2");
-        assert_eq!(made[0].neighbours[0].mac, made[1].links[0].mac);
-        assert_eq!(made[1].neighbours[0].mac, made[0].links[0].mac);
+        let namespaces = topology.finish();
+        assert_eq!(namespaces[0].neighbours[0].address.to_string(), "10.0.0.2");
+        assert_eq!(namespaces[0].neighbours[0].mac, namespaces[1].links[0].mac);
+        assert_eq!(namespaces[1].neighbours[0].mac, namespaces[0].links[0].mac);
     }
 }

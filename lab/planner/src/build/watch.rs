@@ -4,12 +4,16 @@ use crate::cluster::{Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Namespace, Watch};
 use svclab_scenario::expectation::Expected;
-use svclab_scenario::wire::Tap;
+use svclab_scenario::wire::InterfaceRef;
 
-use super::Order;
+use super::PlanInput;
 
 /// Returns the evidence that the expectations of a row, and of its claims, require.
-pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Problem>) -> Watch {
+pub fn watch(
+    order: &PlanInput<'_>,
+    namespaces: &[Namespace],
+    problems: &mut Vec<Problem>,
+) -> Watch {
     let mut watch = Watch::default();
     let claims = order
         .row
@@ -17,18 +21,18 @@ pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Pro
         .iter()
         .filter_map(|claim| claim.says.as_ref());
     for expected in claims.chain([&order.row.expected]) {
-        look(order, expected, namespaces, &mut watch, problems);
+        add_expected(order, expected, namespaces, &mut watch, problems);
     }
     watch
 }
 
-fn name_counter(watch: &mut Watch, namespace: &str, counter: &str) {
+fn add_counter(watch: &mut Watch, namespace: &str, counter: &str) {
     let named = watch.named_counters.entry(namespace.to_owned());
     named.or_default().insert(counter.to_owned());
 }
 
-fn look(
-    order: &Order<'_>,
+fn add_expected(
+    order: &PlanInput<'_>,
     expected: &Expected,
     namespaces: &[Namespace],
     watch: &mut Watch,
@@ -41,24 +45,24 @@ fn look(
             .unwrap_or_else(|_| name.to_owned());
         namespaces.iter().find(|namespace| namespace.name == netns)
     };
-    let at = || place!["spec", "expect", order.row_at];
+    let path = || place!["spec", "expect", order.row_index];
     let unknown = |name: &str| {
         Problem::in_lab(
-            at(),
+            path(),
             format!("an expectation looks into `{name}`, which is not in the lab"),
         )
-        .help(did_you_mean(
+        .with_help(did_you_mean(
             name,
             namespaces.iter().map(|namespace| namespace.name.as_str()),
         ))
     };
-    let add = |list: &mut Vec<String>, name: &str| {
+    let add_unique = |list: &mut Vec<String>, name: &str| {
         if !list.iter().any(|known| known == name) {
             list.push(name.to_owned());
         }
     };
     // Returns the namespace of an interface, and reports a missing interface.
-    let interface = |tap: &Tap, problems: &mut Vec<Problem>| {
+    let namespace_of_interface = |tap: &InterfaceRef, problems: &mut Vec<Problem>| {
         let Some(namespace) = find(&tap.of) else {
             problems.push(unknown(&tap.of));
             return None;
@@ -72,13 +76,13 @@ fn look(
                 .collect();
             problems.push(
                 Problem::in_lab(
-                    at(),
+                    path(),
                     format!(
                         "an expectation looks at `{dev}`, which {} has not got",
                         namespace.name
                     ),
                 )
-                .help(
+                .with_help(
                     did_you_mean(dev, links.iter().copied())
                         .or_else(|| Some(format!("it has {}", links.join(", ")))),
                 ),
@@ -87,16 +91,16 @@ fn look(
         Some(namespace)
     };
     for wire in &expected.wire {
-        if let Some(namespace) = interface(&wire.on, &mut *problems) {
-            add(&mut watch.packets, &namespace.name);
+        if let Some(namespace) = namespace_of_interface(&wire.on, &mut *problems) {
+            add_unique(&mut watch.packets, &namespace.name);
         }
     }
     for counter in &expected.counters {
         match find(&counter.on) {
             None => problems.push(unknown(&counter.on)),
             Some(namespace) => {
-                add(&mut watch.counters, &namespace.name);
-                name_counter(watch, &namespace.name, &counter.counter);
+                add_unique(&mut watch.counters, &namespace.name);
+                add_counter(watch, &namespace.name, &counter.counter);
             }
         }
     }
@@ -104,10 +108,10 @@ fn look(
         match find(&rule.on) {
             None => problems.push(unknown(&rule.on)),
             Some(namespace) => {
-                add(&mut watch.rules, &namespace.name);
+                add_unique(&mut watch.rules, &namespace.name);
                 // Rules of native tables have no counters.
                 if rule.table.contains(' ') {
-                    add(&mut watch.trace, &namespace.name);
+                    add_unique(&mut watch.trace, &namespace.name);
                 }
             }
         }
@@ -115,26 +119,26 @@ fn look(
     for chain in &expected.chains {
         match find(&chain.on) {
             None => problems.push(unknown(&chain.on)),
-            Some(namespace) => add(&mut watch.rules, &namespace.name),
+            Some(namespace) => add_unique(&mut watch.rules, &namespace.name),
         }
     }
     for set in &expected.sets {
         match find(&set.on) {
             None => problems.push(unknown(&set.on)),
             // Sets of nftables are read together with its rules.
-            Some(namespace) if set.table.is_some() => add(&mut watch.rules, &namespace.name),
-            Some(namespace) => add(&mut watch.sets, &namespace.name),
+            Some(namespace) if set.table.is_some() => add_unique(&mut watch.rules, &namespace.name),
+            Some(namespace) => add_unique(&mut watch.sets, &namespace.name),
         }
     }
     for server in &expected.ipvs {
         match find(&server.on) {
             None => problems.push(unknown(&server.on)),
-            Some(namespace) => add(&mut watch.ipvs, &namespace.name),
+            Some(namespace) => add_unique(&mut watch.ipvs, &namespace.name),
         }
     }
     for link in &expected.links {
-        if let Some(namespace) = interface(&link.on, &mut *problems) {
-            add(&mut watch.links, &namespace.name);
+        if let Some(namespace) = namespace_of_interface(&link.on, &mut *problems) {
+            add_unique(&mut watch.links, &namespace.name);
         }
     }
 }

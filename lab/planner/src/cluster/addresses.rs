@@ -5,22 +5,22 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 
-use super::build::Inputs;
-use super::problem::{Problem, object_of, place};
-use super::subnets::{Member, Subnet, overlap};
+use super::build::ClusterInputs;
+use super::problem::{Problem, object_ref, place};
+use super::subnets::{Member, Subnet, has_overlap};
 use super::{Host, Node, Pod};
 use svclab_rules::service::{cluster_ips, name_of, namespace_of};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Reports addresses that several nodes, hosts, pods or cluster IPs share.
-pub(super) fn unique(
+pub(super) fn check_unique_addresses(
     nodes: &[Node],
     pods: &[Pod],
     hosts: &[Host],
     services: &[core::Service],
     problems: &mut Vec<Problem>,
 ) {
-    let node_places = nodes.iter().flat_map(|node| {
+    let node_addresses = nodes.iter().flat_map(|node| {
         let document = DocumentRef::object(ObjectKind::Node, "", &node.name);
         node.addresses.iter().map(move |address| {
             (
@@ -30,7 +30,7 @@ pub(super) fn unique(
             )
         })
     });
-    let pod_places = pods.iter().filter(|pod| !pod.host_network).flat_map(|pod| {
+    let pod_addresses = pods.iter().filter(|pod| !pod.host_network).flat_map(|pod| {
         let document = DocumentRef::object(ObjectKind::Pod, &pod.namespace, &pod.name);
         pod.ips.iter().map(move |ip| {
             (
@@ -40,15 +40,15 @@ pub(super) fn unique(
             )
         })
     });
-    let host_places = hosts.iter().map(|host| {
+    let host_addresses = hosts.iter().map(|host| {
         (
             host.address.ip(),
             format!("host `{}`", host.name),
             Problem::in_lab(place!["spec", "hosts", &host.name, "address"], ""),
         )
     });
-    let service_places = services.iter().flat_map(|service| {
-        let document = object_of(ObjectKind::Service, &service.metadata);
+    let service_addresses = services.iter().flat_map(|service| {
+        let document = object_ref(ObjectKind::Service, &service.metadata);
         cluster_ips(service).into_iter().map(move |ip| {
             (
                 ip,
@@ -62,30 +62,35 @@ pub(super) fn unique(
         })
     });
     let mut owners: HashMap<IpAddr, String> = HashMap::new();
-    for (address, who, mut problem) in node_places
-        .chain(pod_places)
-        .chain(host_places)
-        .chain(service_places)
+    for (address, owner, mut problem) in node_addresses
+        .chain(pod_addresses)
+        .chain(host_addresses)
+        .chain(service_addresses)
     {
-        if let Some(other) = owners.get(&address) {
-            problem.message = format!("{address} is already the address of {other}");
-            problem.help = Some(format!("give {who} another address"));
+        if let Some(existing_owner) = owners.get(&address) {
+            problem.message = format!("{address} is already the address of {existing_owner}");
+            problem.help = Some(format!("give {owner} another address"));
             problems.push(problem);
         } else {
-            owners.insert(address, who);
+            owners.insert(address, owner);
         }
     }
 }
 
 /// Returns a problem without a message at the address of a subnet's first member.
-fn place_of(subnet: &Subnet, nodes: &[Node], inputs: &Inputs<'_>) -> Problem {
+fn problem_at_subnet(subnet: &Subnet, nodes: &[Node], inputs: &ClusterInputs<'_>) -> Problem {
     match subnet.members.first() {
-        Some(Member::Host(at)) => {
-            let name = inputs.spec.hosts.keys().nth(*at).map_or("", String::as_str);
+        Some(Member::Host(index)) => {
+            let name = inputs
+                .spec
+                .hosts
+                .keys()
+                .nth(*index)
+                .map_or("", String::as_str);
             Problem::in_lab(place!["spec", "hosts", name, "address"], "")
         }
-        Some(Member::Node(at)) => Problem::new(
-            DocumentRef::object(ObjectKind::Node, "", &nodes[*at].name),
+        Some(Member::Node(index)) => Problem::new(
+            DocumentRef::object(ObjectKind::Node, "", &nodes[*index].name),
             place!["status", "addresses"],
             "",
         ),
@@ -94,52 +99,53 @@ fn place_of(subnet: &Subnet, nodes: &[Node], inputs: &Inputs<'_>) -> Problem {
 }
 
 /// Reports overlaps between subnets, pod networks and cluster IPs.
-pub(super) fn disjoint(
+pub(super) fn check_disjoint_networks(
     nodes: &[Node],
     subnets: &[Subnet],
-    inputs: &Inputs<'_>,
+    inputs: &ClusterInputs<'_>,
     problems: &mut Vec<Problem>,
 ) {
-    for (at, subnet) in subnets.iter().enumerate() {
-        for other in &subnets[..at] {
-            if overlap(subnet.network, other.network) {
-                let mut problem = place_of(subnet, nodes, inputs);
+    for (index, subnet) in subnets.iter().enumerate() {
+        for earlier in &subnets[..index] {
+            if has_overlap(subnet.network, earlier.network) {
+                let mut problem = problem_at_subnet(subnet, nodes, inputs);
                 problem.message = format!(
                     "the subnets {} and {} overlap",
-                    other.network, subnet.network
+                    earlier.network, subnet.network
                 );
-                problems.push(
-                    problem.help(
-                        "no machine could tell which of the two an address lies in".to_owned(),
-                    ),
-                );
+                problems.push(problem.with_help(
+                    "no machine could tell which of the two an address lies in".to_owned(),
+                ));
             }
         }
     }
-    for (at, node) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         for cidr in &node.pod_cidrs {
             let document = DocumentRef::object(ObjectKind::Node, "", &node.name);
-            let mut clash = |with: String| {
+            let mut add_overlap = |with: String| {
                 problems.push(Problem::new(
                     document.clone(),
                     place!["spec", "podCIDR"],
                     format!("the podCIDR {cidr} of node `{}` overlaps {with}", node.name),
                 ));
             };
-            for other in &nodes[..at] {
-                for theirs in other
+            for earlier_node in &nodes[..index] {
+                for earlier_cidr in earlier_node
                     .pod_cidrs
                     .iter()
-                    .filter(|theirs| overlap(*cidr, **theirs))
+                    .filter(|theirs| has_overlap(*cidr, **theirs))
                 {
-                    clash(format!("{theirs}, that of node `{}`", other.name));
+                    add_overlap(format!(
+                        "{earlier_cidr}, that of node `{}`",
+                        earlier_node.name
+                    ));
                 }
             }
             for subnet in subnets
                 .iter()
-                .filter(|subnet| overlap(*cidr, subnet.network))
+                .filter(|subnet| has_overlap(*cidr, subnet.network))
             {
-                clash(format!("the machines' subnet {}", subnet.network));
+                add_overlap(format!("the machines' subnet {}", subnet.network));
             }
         }
     }
@@ -157,11 +163,11 @@ pub(super) fn disjoint(
             if let Some(inside) = subnet.or(cidr) {
                 problems.push(
                     Problem::new(
-                        object_of(ObjectKind::Service, &service.metadata),
+                        object_ref(ObjectKind::Service, &service.metadata),
                         place!["spec", "clusterIP"],
                         format!("the cluster IP {ip} lies in {inside}"),
                     )
-                    .help("cluster IPs have a network of their own".to_owned()),
+                    .with_help("cluster IPs have a network of their own".to_owned()),
                 );
             }
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::problem::{Problem, place};
-use super::{Name, Node};
+use super::{Node, ObjectName};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_rules::service::{ingress_ips, name_of, namespace_of};
 use svclab_scenario::lab::{LoadBalancerSpec, Target};
@@ -51,48 +51,48 @@ pub struct Backend {
 }
 
 /// Objects from which balancers are built.
-pub(super) struct Ground<'a> {
+pub(super) struct BalancerInputs<'a> {
     pub nodes: &'a [Node],
     pub services: &'a [core::Service],
     pub slices: &'a [EndpointSlice],
 }
 
 /// Schedulers of IPVS (Linux, `net/netfilter/ipvs/Kconfig`).
-pub(super) const SCHEDULERS: [&str; 14] = [
+pub(super) const IPVS_SCHEDULERS: [&str; 14] = [
     "rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos",
 ];
 
 /// Builds a balancer of the lab. Returns `None` and reports a problem if its service does not
 /// exist.
-pub(super) fn balancer(
+pub(super) fn build_balancer(
     name: &str,
     spec: &LoadBalancerSpec,
-    ground: &Ground<'_>,
+    inputs: &BalancerInputs<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<Balancer> {
-    let at = |field: &str| place!["spec", "loadBalancers", name, field];
+    let path = |field: &str| place!["spec", "loadBalancers", name, field];
     let (namespace, service_name) = spec
         .service
         .split_once('/')
         .unwrap_or(("default", &spec.service));
-    let Some(service) = ground
+    let Some(service) = inputs
         .services
         .iter()
         .find(|each| namespace_of(each) == namespace && name_of(each) == service_name)
     else {
-        let known: Vec<String> = ground
+        let names: Vec<String> = inputs
             .services
             .iter()
             .map(|each| format!("{}/{}", namespace_of(each), name_of(each)))
             .collect();
         problems.push(
             Problem::in_lab(
-                at("service"),
+                path("service"),
                 format!("there is no service `{}`", spec.service),
             )
-            .help(did_you_mean(
+            .with_help(did_you_mean(
                 &spec.service,
-                known.iter().map(String::as_str),
+                names.iter().map(String::as_str),
             )),
         );
         return None;
@@ -101,25 +101,27 @@ pub(super) fn balancer(
     if addresses.is_empty() {
         problems.push(
             Problem::in_lab(
-                at("service"),
+                path("service"),
                 format!(
                     "the service `{}` has no load balancer's address",
                     spec.service
                 ),
             )
-            .help("write `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned()),
+            .with_help(
+                "write `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned(),
+            ),
         );
     }
-    if !SCHEDULERS.contains(&spec.scheduler.as_str()) {
+    if !IPVS_SCHEDULERS.contains(&spec.scheduler.as_str()) {
         problems.push(
             Problem::in_lab(
-                at("scheduler"),
+                path("scheduler"),
                 format!("IPVS has no scheduler `{}`", spec.scheduler),
             )
-            .help(format!("the schedulers are {}", SCHEDULERS.join(", "))),
+            .with_help(format!("the schedulers are {}", IPVS_SCHEDULERS.join(", "))),
         );
     }
-    let nodes = backend_nodes(name, spec, ground.nodes, problems);
+    let nodes = backend_nodes(name, spec, inputs.nodes, problems);
     let object = service.spec.as_ref();
     let ports = object
         .and_then(|object| object.ports.as_ref())
@@ -130,17 +132,17 @@ pub(super) fn balancer(
             let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
             let number = u16::try_from(port.port).ok()?;
             let backends = match spec.target {
-                Target::Pods => pods(ground, service, port.name.as_deref()),
+                Target::Pods => ready_endpoints(inputs, service, port.name.as_deref()),
                 Target::NodePort => {
                     let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()) else {
                         problems.push(
-                            Problem::in_lab(at("service"), format!("port {number} of the service `{}` has no nodePort", spec.service))
-                                .help("write `nodePort: 30080` to the Service's port, or `target: pods` to the balancer".to_owned()),
+                            Problem::in_lab(path("service"), format!("port {number} of the service `{}` has no nodePort", spec.service))
+                                .with_help("write `nodePort: 30080` to the Service's port, or `target: pods` to the balancer".to_owned()),
                         );
                         return None;
                     };
                     nodes.iter().filter_map(|node| {
-                        let ip = ground.nodes[*node].addresses.iter().find(|own| own.is_ipv4())?.ip();
+                        let ip = inputs.nodes[*node].addresses.iter().find(|own| own.is_ipv4())?.ip();
                         Some(Backend { to: SocketAddr::new(ip, node_port), node: Some(*node) })
                     }).collect()
                 }
@@ -162,7 +164,7 @@ pub(super) fn balancer(
 }
 
 /// Reports ports of an address that two balancers share.
-pub(super) fn check_apart(balancers: &[Balancer], problems: &mut Vec<Problem>) {
+pub(super) fn check_ports_unique(balancers: &[Balancer], problems: &mut Vec<Problem>) {
     let mut owners: BTreeMap<(IpAddr, &str, u16), &Balancer> = BTreeMap::new();
     for balancer in balancers {
         let ports = |address: &IpAddr| {
@@ -170,20 +172,20 @@ pub(super) fn check_apart(balancers: &[Balancer], problems: &mut Vec<Problem>) {
             let ports = balancer.ports.iter();
             ports.map(move |port| (address, port.protocol.as_str(), port.port))
         };
-        for taken in balancer.addresses.iter().flat_map(ports) {
-            let owner = *owners.entry(taken).or_insert(balancer);
+        for endpoint in balancer.addresses.iter().flat_map(ports) {
+            let owner = *owners.entry(endpoint).or_insert(balancer);
             if owner.name == balancer.name {
                 continue;
             }
-            let (address, protocol, port) = taken;
+            let (address, protocol, port) = endpoint;
             let message = format!(
                 "the load balancers `{}` and `{}` both have port {port}/{} of {address}",
                 owner.name,
                 balancer.name,
                 protocol.to_uppercase(),
             );
-            let at = place!["spec", "loadBalancers", &balancer.name, "service"];
-            problems.push(Problem::in_lab(at, message).help(Some(
+            let path = place!["spec", "loadBalancers", &balancer.name, "service"];
+            problems.push(Problem::in_lab(path, message).with_help(Some(
                 "give each service a load balancer and an address of its own".to_owned(),
             )));
             break;
@@ -197,32 +199,39 @@ fn backend_nodes(
     nodes: &[Node],
     problems: &mut Vec<Problem>,
 ) -> Vec<usize> {
-    let Some(all) = &spec.backends else {
+    let Some(names) = &spec.backends else {
         return (0..nodes.len()).collect();
     };
-    all.iter()
+    names
+        .iter()
         .enumerate()
-        .filter_map(|(at, wanted)| {
-            let found = nodes.iter().position(|node| node.name == *wanted);
-            let place = || place!["spec", "loadBalancers", name, "backends", at];
-            if all[..at].contains(wanted) {
-                let message = format!("the backend `{wanted}` is listed twice");
+        .filter_map(|(index, name_in_lab)| {
+            let index_of_node = nodes.iter().position(|node| node.name == *name_in_lab);
+            let place = || place!["spec", "loadBalancers", name, "backends", index];
+            if names[..index].contains(name_in_lab) {
+                let message = format!("the backend `{name_in_lab}` is listed twice");
                 problems.push(Problem::in_lab(place(), message));
-            } else if found.is_none() {
+            } else if index_of_node.is_none() {
                 problems.push(
-                    Problem::in_lab(place(), format!("there is no node `{wanted}`")).help(
-                        did_you_mean(wanted, nodes.iter().map(|node| node.name.as_str())),
-                    ),
+                    Problem::in_lab(place(), format!("there is no node `{name_in_lab}`"))
+                        .with_help(did_you_mean(
+                            name_in_lab,
+                            nodes.iter().map(|node| node.name.as_str()),
+                        )),
                 );
             }
-            found
+            index_of_node
         })
         .collect()
 }
 
 /// Returns the ready endpoints of a service port.
-fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec<Backend> {
-    ground
+fn ready_endpoints(
+    inputs: &BalancerInputs<'_>,
+    service: &core::Service,
+    port: Option<&str>,
+) -> Vec<Backend> {
+    inputs
         .slices
         .iter()
         .filter(|slice| {
@@ -261,7 +270,7 @@ fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec
                 })
                 .flat_map(|(address, node)| {
                     let node = node
-                        .and_then(|node| ground.nodes.iter().position(|each| each.name == *node));
+                        .and_then(|node| inputs.nodes.iter().position(|each| each.name == *node));
                     let ip = address.parse::<IpAddr>().ok();
                     numbers
                         .iter()
@@ -281,7 +290,7 @@ fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec
 impl Balancer {
     /// Returns the name of the balancer in probes.
     #[must_use]
-    pub fn reference(&self) -> Name {
-        Name::LoadBalancer(self.service.0.clone(), self.service.1.clone())
+    pub fn reference(&self) -> ObjectName {
+        ObjectName::LoadBalancer(self.service.0.clone(), self.service.1.clone())
     }
 }

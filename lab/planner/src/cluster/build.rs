@@ -6,13 +6,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::addresses;
-use super::balancer::{Ground, balancer, check_apart};
+use super::balancer::{BalancerInputs, build_balancer, check_ports_unique};
 use super::kube_proxy;
-use super::node::node;
-use super::pod::pod;
+use super::node::build_node;
+use super::pod::build_pod;
 use super::problem::{Problem, place};
-use super::serving::{Machines, serving};
-use super::subnets::{network_of, subnets};
+use super::serving::{ServerCandidates, served_ports};
+use super::subnets::{build_subnets, network_of};
 use super::{Cluster, FABRIC, Fabric, Host, INTERNET, Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::lab::LabSpec;
@@ -20,7 +20,7 @@ use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Documents of one case.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct ClusterInputs<'a> {
     /// Lab document.
     pub spec: &'a LabSpec,
     /// Objects of kind `Node`.
@@ -40,28 +40,28 @@ pub struct Inputs<'a> {
 /// # Errors
 ///
 /// Returns all problems, each with its location.
-pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
+pub fn build(inputs: &ClusterInputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let mut problems = Vec::new();
     let nodes: Vec<Node> = inputs
         .nodes
         .iter()
-        .filter_map(|object| node(inputs.spec, object, &mut problems))
+        .filter_map(|object| build_node(inputs.spec, object, &mut problems))
         .collect();
-    known_nodes(inputs, &nodes, &mut problems);
-    let hosts = hosts(inputs.spec, &nodes, &mut problems);
+    check_node_names(inputs, &nodes, &mut problems);
+    let hosts = build_hosts(inputs.spec, &nodes, &mut problems);
     // An unknown node is already reported, so objects that refer to it add no problem.
     let pods: Vec<Pod> = inputs
         .pods
         .iter()
-        .filter_map(|object| pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
+        .filter_map(|object| build_pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
         .collect();
-    addresses::unique(&nodes, &pods, &hosts, inputs.services, &mut problems);
-    let subnets = subnets(inputs.spec, &nodes, &hosts, &mut problems);
-    addresses::disjoint(&nodes, &subnets, inputs, &mut problems);
-    kube_proxy::check(inputs.spec, &mut problems);
-    components(inputs.spec, &nodes, &pods, &mut problems);
-    let routes = routes(inputs.spec, &nodes, &mut problems);
-    let ground = Ground {
+    addresses::check_unique_addresses(&nodes, &pods, &hosts, inputs.services, &mut problems);
+    let subnets = build_subnets(inputs.spec, &nodes, &hosts, &mut problems);
+    addresses::check_disjoint_networks(&nodes, &subnets, inputs, &mut problems);
+    kube_proxy::check_kube_proxies(inputs.spec, &mut problems);
+    check_component_requirements(inputs.spec, &nodes, &pods, &mut problems);
+    let routes = build_routes(inputs.spec, &nodes, &mut problems);
+    let balancer_inputs = BalancerInputs {
         nodes: &nodes,
         services: inputs.services,
         slices: inputs.slices,
@@ -70,9 +70,9 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .spec
         .load_balancers
         .iter()
-        .filter_map(|(name, spec)| balancer(name, spec, &ground, &mut problems))
+        .filter_map(|(name, spec)| build_balancer(name, spec, &balancer_inputs, &mut problems))
         .collect();
-    check_apart(&balancers, &mut problems);
+    check_ports_unique(&balancers, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -81,12 +81,12 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .hosts
         .iter()
         .flat_map(|(name, host)| host.ports.iter().map(|port| (name.clone(), *port)));
-    let machines = Machines {
+    let machines = ServerCandidates {
         nodes: &nodes,
         pods: &pods,
         hosts: &hosts,
     };
-    let serving = serving(&machines, inputs.pods, inputs.slices, host_ports);
+    let serving = served_ports(&machines, inputs.pods, inputs.slices, host_ports);
     Ok(Cluster {
         serving,
         balancers,
@@ -111,20 +111,20 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
 }
 
 /// Reports nodes of the lab document without a `Node` object, and nodes with a reserved name.
-fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>) {
-    let is_there = |name: &String| {
+fn check_node_names(inputs: &ClusterInputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>) {
+    let has_object = |name: &String| {
         let mut objects = inputs.nodes.iter();
         objects.any(|node| node.metadata.name.as_ref() == Some(name))
     };
-    for name in inputs.spec.nodes.keys().filter(|name| !is_there(name)) {
-        let known = nodes.iter().map(|node| node.name.as_str());
+    for name in inputs.spec.nodes.keys().filter(|name| !has_object(name)) {
+        let names = nodes.iter().map(|node| node.name.as_str());
         problems.push(
             Problem::in_lab(
                 place!["spec", "nodes", name],
                 format!("there is no node `{name}`"),
             )
-            .of_key()
-            .help(did_you_mean(name, known)),
+            .at_key()
+            .with_help(did_you_mean(name, names)),
         );
     }
     for node in nodes.iter().filter(|node| is_reserved(&node.name)) {
@@ -134,32 +134,32 @@ fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>)
                 place!["metadata", "name"],
                 format!("the name `{}` is taken", node.name),
             )
-            .help(SHARED_NAMES.to_owned()),
+            .with_help(SHARED_NAMES.to_owned()),
         );
     }
 }
 
 /// Builds the external hosts, and reports names that other machines use.
-fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Host> {
-    let taken = |name: &str| is_reserved(name) || nodes.iter().any(|node| node.name == name);
-    for name in spec.hosts.keys().filter(|name| taken(name)) {
+fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Host> {
+    let is_taken = |name: &str| is_reserved(name) || nodes.iter().any(|node| node.name == name);
+    for name in spec.hosts.keys().filter(|name| is_taken(name)) {
         problems.push(
             Problem::in_lab(
                 place!["spec", "hosts", name],
                 format!("the name `{name}` is taken"),
             )
-            .of_key()
-            .help(SHARED_NAMES.to_owned()),
+            .at_key()
+            .with_help(SHARED_NAMES.to_owned()),
         );
     }
     for (name, host) in &spec.hosts {
-        if let Some(at) = host.ports.iter().position(|port| *port == 0) {
+        if let Some(index) = host.ports.iter().position(|port| *port == 0) {
             problems.push(
                 Problem::in_lab(
-                    place!["spec", "hosts", name, "ports", at],
+                    place!["spec", "hosts", name, "ports", index],
                     "0 is not the number of a port",
                 )
-                .help("give a port from 1 to 65535".to_owned()),
+                .with_help("give a port from 1 to 65535".to_owned()),
             );
         }
     }
@@ -184,7 +184,12 @@ fn is_reserved(name: &str) -> bool {
 }
 
 /// Reports nodes that do not meet the requirements of components.
-fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<Problem>) {
+fn check_component_requirements(
+    spec: &LabSpec,
+    nodes: &[Node],
+    pods: &[Pod],
+    problems: &mut Vec<Problem>,
+) {
     if let Some(vni) = spec.flannel.as_ref().map(|flannel| flannel.vni)
         && vni > MAX_VNI
     {
@@ -193,16 +198,18 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
                 place!["spec", "flannel", "vni"],
                 format!("no interface can be called `flannel.{vni}`"),
             )
-            .help(format!("give a number up to {MAX_VNI}")),
+            .with_help(format!("give a number up to {MAX_VNI}")),
         );
     }
-    for (at, node) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         let document = || DocumentRef::object(ObjectKind::Node, "", &node.name);
         let cidr = node.pod_cidrs.iter().find_map(|network| match network {
             IpNetwork::V4(network) => Some(*network),
             IpNetwork::V6(_) => None,
         });
-        let has_pods = pods.iter().any(|pod| pod.node == at && !pod.host_network);
+        let has_pods = pods
+            .iter()
+            .any(|pod| pod.node == index && !pod.host_network);
         if node.pod_cidrs.is_empty()
             && (has_pods && spec.calico.is_none() || spec.flannel.is_some())
         {
@@ -212,7 +219,7 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
                     place!["spec"],
                     format!("node `{}` has no podCIDR", node.name),
                 )
-                .help(
+                .with_help(
                     "write `spec: {podCIDR: 10.244.1.0/24}`; its pods' addresses come from there"
                         .to_owned(),
                 ),
@@ -229,14 +236,18 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
     }
 }
 
-fn routes(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<(IpNetwork, usize)> {
+fn build_routes(
+    spec: &LabSpec,
+    nodes: &[Node],
+    problems: &mut Vec<Problem>,
+) -> Vec<(IpNetwork, usize)> {
     let mut routes = Vec::new();
-    for (at, route) in spec.fabric.routes.iter().enumerate() {
+    for (index, route) in spec.fabric.routes.iter().enumerate() {
         let to = network_of(route.to);
-        let before = &spec.fabric.routes[..at];
+        let before = &spec.fabric.routes[..index];
         if before.iter().any(|known| network_of(known.to) == to) {
             problems.push(Problem::in_lab(
-                place!["spec", "fabric", "routes", at, "to"],
+                place!["spec", "fabric", "routes", index, "to"],
                 format!("there is a second route to {to}"),
             ));
         }
@@ -244,10 +255,10 @@ fn routes(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<(I
             Some(node) => routes.push((to, node)),
             None => problems.push(
                 Problem::in_lab(
-                    place!["spec", "fabric", "routes", at, "via"],
+                    place!["spec", "fabric", "routes", index, "via"],
                     format!("there is no node `{}`", route.via),
                 )
-                .help(did_you_mean(
+                .with_help(did_you_mean(
                     &route.via,
                     nodes.iter().map(|node| node.name.as_str()),
                 )),

@@ -1,6 +1,6 @@
 //! Reports fields of a kube-proxy that its version or mode does not support or ignores.
 
-use super::balancer::SCHEDULERS;
+use super::balancer::IPVS_SCHEDULERS;
 use super::problem::{Problem, place};
 use svclab_rules::kube_proxy::history::{NFT_INTERFACES_BY_NAME, NFTABLES_MODE, PRIMARY_ADDRESS};
 use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress};
@@ -8,30 +8,30 @@ use svclab_scenario::lab::LabSpec;
 use svclab_scenario::tree::Step;
 
 /// Checks the kube-proxy of all nodes, and those of single nodes.
-pub(super) fn check(spec: &LabSpec, problems: &mut Vec<Problem>) {
+pub(super) fn check_kube_proxies(spec: &LabSpec, problems: &mut Vec<Problem>) {
     if let Some(proxy) = &spec.kube_proxy {
-        one(proxy, &place!["spec", "kubeProxy"], problems);
+        check_kube_proxy(proxy, &place!["spec", "kubeProxy"], problems);
     }
     for (name, node) in &spec.nodes {
         if let Some(proxy) = &node.kube_proxy {
-            one(proxy, &place!["spec", "nodes", name, "kubeProxy"], problems);
+            check_kube_proxy(proxy, &place!["spec", "nodes", name, "kubeProxy"], problems);
         }
     }
 }
 
-fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
+fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem>) {
     let version = proxy.version;
-    let mut wrong = |field: &str, message: String, help: String| {
-        let mut problem = Problem::in_lab(place!["spec"], message).help(help);
-        problem.at.path = at.iter().cloned().chain([field.into()]).collect();
+    let mut add_problem = |field: &str, message: String, help: String| {
+        let mut problem = Problem::in_lab(place!["spec"], message).with_help(help);
+        problem.at.path = path.iter().cloned().chain([field.into()]).collect();
         problems.push(problem);
     };
     for (field, name) in [
         ("bridgeInterface", &proxy.bridge_interface),
         ("interfaceNamePrefix", &proxy.interface_name_prefix),
     ] {
-        if let Some(name) = name.as_ref().filter(|name| !is_interface(name)) {
-            wrong(
+        if let Some(name) = name.as_ref().filter(|name| !is_interface_name(name)) {
+            add_problem(
                 field,
                 format!("no interface is called `{}`", name.escape_debug()),
                 "give a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
@@ -39,26 +39,26 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
         }
     }
     let scheduler = proxy.ipvs_scheduler.as_str();
-    if !scheduler.is_empty() && !SCHEDULERS.contains(&scheduler) {
-        wrong(
+    if !scheduler.is_empty() && !IPVS_SCHEDULERS.contains(&scheduler) {
+        add_problem(
             "ipvsScheduler",
             format!("IPVS has no scheduler `{scheduler}`"),
-            format!("the schedulers are {}", SCHEDULERS.join(", ")),
+            format!("the schedulers are {}", IPVS_SCHEDULERS.join(", ")),
         );
     }
-    let primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
-    if proxy.node_port_addresses.iter().any(primary) {
+    let is_primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
+    if proxy.node_port_addresses.iter().any(is_primary) {
         if let Some(since) = PRIMARY_ADDRESS
-            .came()
+            .first_minor()
             .filter(|_| !version.has(&PRIMARY_ADDRESS))
         {
-            wrong(
+            add_problem(
                 "nodePortAddresses",
                 format!("kube-proxy {version} knows no `primary` among nodePortAddresses"),
                 format!("give v1.{since} or newer, or the networks of those addresses"),
             );
         } else if proxy.node_port_addresses.len() > 1 {
-            wrong(
+            add_problem(
                 "nodePortAddresses",
                 "kube-proxy takes `primary` alone, or networks".to_owned(),
                 "leave one of them out".to_owned(),
@@ -69,17 +69,17 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
         return;
     }
     if let Some(since) = NFTABLES_MODE
-        .came()
+        .first_minor()
         .filter(|_| !version.has(&NFTABLES_MODE))
     {
-        wrong(
+        add_problem(
             "mode",
             format!("kube-proxy {version} has no nftables mode"),
             format!("give v1.{since} or newer, or another mode"),
         );
         return;
     }
-    let of_ipvs = [
+    let ipvs_fields = [
         ("bindLoadBalancerIPs", !proxy.bind_load_balancer_ips),
         ("ipvsScheduler", !proxy.ipvs_scheduler.is_empty()),
         ("tcpTimeout", !proxy.tcp_timeout.is_zero()),
@@ -87,8 +87,8 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
         ("udpTimeout", !proxy.udp_timeout.is_zero()),
         ("strictARP", proxy.strict_arp),
     ];
-    for (field, _) in of_ipvs.iter().filter(|(_, said)| *said) {
-        wrong(
+    for (field, _) in ipvs_fields.iter().filter(|(_, said)| *said) {
+        add_problem(
             field,
             format!("`{field}` is for ipvs mode; nftables mode does not heed it"),
             "leave it out, or set it where `mode` is ipvs".to_owned(),
@@ -99,10 +99,10 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
     if proxy.binary.is_none()
         && proxy.detect_local_mode == DetectLocalMode::InterfaceNamePrefix
         && !version.has(&NFT_INTERFACES_BY_NAME)
-        && let Some(since) = NFT_INTERFACES_BY_NAME.came()
+        && let Some(since) = NFT_INTERFACES_BY_NAME.first_minor()
     {
         let prefix = proxy.interface_name_prefix.as_deref().unwrap_or_default();
-        wrong(
+        add_problem(
             "detectLocalMode",
             format!(
                 "kube-proxy {version} writes `iif {prefix}*` in nftables mode, which nft refuses"
@@ -113,7 +113,7 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
 }
 
 /// Whether the text is a valid interface name, or its prefix, that needs no quotes in a rule.
-fn is_interface(name: &str) -> bool {
+fn is_interface_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=15).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(is_plain)
 }

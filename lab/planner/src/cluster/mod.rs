@@ -30,11 +30,11 @@ use svclab_rules::kube_proxy::KubeProxy;
 use svclab_scenario::lab::{ByHand, FabricKind, ForeignSources, Leftovers};
 
 pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
-pub use build::{Inputs, build};
-pub use names::{Name, NameError, Reference};
+pub use build::{ClusterInputs, build};
+pub use names::{NameError, ObjectName, Reference};
 pub use problem::place;
 pub use problem::{At, Problem};
-pub use serving::Serving;
+pub use serving::ServedPort;
 pub use subnets::{Member, Subnet};
 
 /// Namespace of the fabric, in plans and in output for users.
@@ -59,7 +59,7 @@ pub struct Cluster {
     /// Objects of kind `ServiceCIDR`: the networks of cluster IPs.
     pub service_cidrs: Vec<ServiceCIDR>,
     /// Served ports of pods, nodes and hosts.
-    pub serving: Vec<Serving>,
+    pub serving: Vec<ServedPort>,
     /// Load balancers of the lab.
     pub balancers: Vec<Balancer>,
     /// Network between nodes and hosts.
@@ -101,7 +101,7 @@ pub struct Node {
 impl Node {
     /// Whether a real kube-proxy writes rules on the node that svclab does not generate.
     #[must_use]
-    pub fn writes_itself(&self) -> bool {
+    pub fn has_real_kube_proxy(&self) -> bool {
         self.kube_proxy.is_some() && self.generated_proxy().is_none()
     }
 
@@ -178,7 +178,7 @@ impl Cluster {
 
     /// Whether any node, host or pod has an IPv6 address.
     #[must_use]
-    pub fn speaks_v6(&self) -> bool {
+    pub fn has_ipv6(&self) -> bool {
         self.nodes
             .iter()
             .flat_map(|node| &node.addresses)

@@ -12,7 +12,7 @@ use svclab_diagnostic::suggest::suggest;
 
 /// A parsed name of an object or address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Name {
+pub enum ObjectName {
     /// `pod/NAMESPACE/NAME`: the addresses of a pod.
     Pod(String, String),
     /// `node/NAME`, `host/NAME` or `NAME`: the addresses of a node or host.
@@ -31,7 +31,7 @@ pub enum Name {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// Name without the port.
-    pub name: Name,
+    pub name: ObjectName,
     /// Port, by number or by its name in the service.
     pub port: Option<String>,
 }
@@ -55,7 +55,7 @@ impl NameError {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(namespace, name) => write!(f, "pod/{namespace}/{name}"),
@@ -77,13 +77,13 @@ impl Reference {
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self {
-                name: Name::Address(address),
+                name: ObjectName::Address(address),
                 port: None,
             });
         }
         if let Ok(socket) = text.parse::<SocketAddr>() {
             return Ok(Self {
-                name: Name::Address(socket.ip()),
+                name: ObjectName::Address(socket.ip()),
                 port: Some(socket.port().to_string()),
             });
         }
@@ -98,20 +98,22 @@ impl Reference {
         }
         if let Ok(address) = name.parse::<IpAddr>() {
             return Ok(Self {
-                name: Name::Address(address),
+                name: ObjectName::Address(address),
                 port,
             });
         }
         let parts: Vec<&str> = name.split('/').collect();
-        let two = |make: fn(String, String) -> Name, namespace: &str, name: &str| {
+        let namespaced = |make: fn(String, String) -> ObjectName, namespace: &str, name: &str| {
             make(namespace.to_owned(), name.to_owned())
         };
         let name = match parts.as_slice() {
-            ["pod", namespace, name] => two(Name::Pod, namespace, name),
-            ["service" | "svc", namespace, name] => two(Name::Service, namespace, name),
-            ["lb", namespace, name] => two(Name::LoadBalancer, namespace, name),
-            ["external", namespace, name] => two(Name::External, namespace, name),
-            ["node" | "host", name] | [name] => Name::Machine((*name).to_owned()),
+            ["pod", namespace, name] => namespaced(ObjectName::Pod, namespace, name),
+            ["service" | "svc", namespace, name] => {
+                namespaced(ObjectName::Service, namespace, name)
+            }
+            ["lb", namespace, name] => namespaced(ObjectName::LoadBalancer, namespace, name),
+            ["external", namespace, name] => namespaced(ObjectName::External, namespace, name),
+            ["node" | "host", name] | [name] => ObjectName::Machine((*name).to_owned()),
             [kind @ ("pod" | "service" | "svc" | "lb" | "external"), name] => {
                 return Err(NameError {
                     message: format!("`{kind}/{name}` lacks its namespace"),
@@ -131,7 +133,7 @@ impl Reference {
 
 impl Cluster {
     /// Returns all names of objects with addresses, for suggestions.
-    fn known(&self) -> Vec<String> {
+    fn known_names(&self) -> Vec<String> {
         let service = |kind: &str, service: &core::Service| {
             format!("{kind}/{}/{}", namespace_of(service), name_of(service))
         };
@@ -156,13 +158,13 @@ impl Cluster {
             .collect()
     }
 
-    fn unknown(&self, what: &str, name: &Name) -> NameError {
-        let known = self.known();
+    fn unknown_name_error(&self, kind: &str, name: &ObjectName) -> NameError {
+        let names = self.known_names();
         let written = name.to_string();
-        let near = suggest(&written, known.iter().map(String::as_str));
+        let suggestion = suggest(&written, names.iter().map(String::as_str));
         NameError {
-            message: format!("there is no {what} `{written}`"),
-            help: near.map(|near| format!("did you mean `{near}`?")),
+            message: format!("there is no {kind} `{written}`"),
+            help: suggestion.map(|near| format!("did you mean `{near}`?")),
         }
     }
 
@@ -171,17 +173,17 @@ impl Cluster {
     /// # Errors
     ///
     /// Fails if no object has the name, or if the object has no address.
-    pub fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, NameError> {
-        let found = match name {
-            Name::Address(address) => vec![*address],
-            Name::Pod(namespace, pod) => self
+    pub fn addresses(&self, name: &ObjectName) -> Result<Vec<IpAddr>, NameError> {
+        let addresses = match name {
+            ObjectName::Address(address) => vec![*address],
+            ObjectName::Pod(namespace, pod) => self
                 .pods
                 .iter()
                 .find(|each| each.namespace == *namespace && each.name == *pod)
-                .ok_or_else(|| self.unknown("pod", name))?
+                .ok_or_else(|| self.unknown_name_error("pod", name))?
                 .ips
                 .clone(),
-            Name::Machine(machine) => {
+            ObjectName::Machine(machine) => {
                 let node = self.nodes.iter().find(|node| node.name == *machine);
                 let host = self.hosts.iter().find(|host| host.name == *machine);
                 match (node, host) {
@@ -191,37 +193,39 @@ impl Cluster {
                         .map(ipnetwork::IpNetwork::ip)
                         .collect(),
                     (None, Some(host)) => vec![host.address.ip()],
-                    (None, None) => return Err(self.unknown("node or host", name)),
+                    (None, None) => return Err(self.unknown_name_error("node or host", name)),
                 }
             }
-            Name::Service(..) => {
-                self.addressed(name, "service", "has no cluster IP", cluster_ips)?
+            ObjectName::Service(..) => {
+                self.service_addresses(name, "service", "has no cluster IP", cluster_ips)?
             }
-            Name::LoadBalancer(..) => self.addressed(
+            ObjectName::LoadBalancer(..) => self.service_addresses(
                 name,
                 "service",
                 "has no load balancer address in `status.loadBalancer.ingress`",
                 ingress_ips,
             )?,
-            Name::External(..) => {
-                self.addressed(name, "service", "has no `spec.externalIPs`", external_ips)?
+            ObjectName::External(..) => {
+                self.service_addresses(name, "service", "has no `spec.externalIPs`", external_ips)?
             }
         };
-        Ok(found)
+        Ok(addresses)
     }
 
-    fn addressed(
+    fn service_addresses(
         &self,
-        name: &Name,
-        what: &str,
-        lacks: &str,
+        name: &ObjectName,
+        kind: &str,
+        error: &str,
         addresses: fn(&core::Service) -> Vec<IpAddr>,
     ) -> Result<Vec<IpAddr>, NameError> {
-        let service = self.service(name).ok_or_else(|| self.unknown(what, name))?;
+        let service = self
+            .service(name)
+            .ok_or_else(|| self.unknown_name_error(kind, name))?;
         let found = addresses(service);
         if found.is_empty() {
             return Err(NameError::new(format!(
-                "the service {}/{} {lacks}",
+                "the service {}/{} {error}",
                 namespace_of(service),
                 name_of(service)
             )));
@@ -231,10 +235,10 @@ impl Cluster {
 
     /// Returns the service of a service, load balancer or external name; `None` for other names.
     #[must_use]
-    pub fn service(&self, name: &Name) -> Option<&core::Service> {
-        let (Name::Service(namespace, name)
-        | Name::LoadBalancer(namespace, name)
-        | Name::External(namespace, name)) = name
+    pub fn service(&self, name: &ObjectName) -> Option<&core::Service> {
+        let (ObjectName::Service(namespace, name)
+        | ObjectName::LoadBalancer(namespace, name)
+        | ObjectName::External(namespace, name)) = name
         else {
             return None;
         };
@@ -254,19 +258,21 @@ impl Cluster {
             _ if reference.port.is_some() => Err(NameError::new(format!(
                 "`{text}`: a probe starts at no port of its choice"
             ))),
-            Name::Pod(namespace, pod) => self
+            ObjectName::Pod(namespace, pod) => self
                 .pods
                 .iter()
                 .find(|each| each.namespace == *namespace && each.name == *pod)
                 .map(|pod| self.netns(pod))
-                .ok_or_else(|| self.unknown("pod", &reference.name)),
-            Name::Machine(machine)
+                .ok_or_else(|| self.unknown_name_error("pod", &reference.name)),
+            ObjectName::Machine(machine)
                 if self.nodes.iter().any(|node| node.name == *machine)
                     || self.hosts.iter().any(|host| host.name == *machine) =>
             {
                 Ok(machine.clone())
             }
-            Name::Machine(_) => Err(self.unknown("pod, node or host", &reference.name)),
+            ObjectName::Machine(_) => {
+                Err(self.unknown_name_error("pod, node or host", &reference.name))
+            }
             _ => Err(NameError::new(format!(
                 "`{text}` is nobody who could call; a probe starts at a pod, a node or a host"
             ))),
@@ -306,31 +312,31 @@ impl Cluster {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<(String, Option<String>), String> {
+    fn parse(text: &str) -> Result<(String, Option<String>), String> {
         Reference::parse(text)
             .map(|reference| (reference.name.to_string(), reference.port))
             .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn names_read_with_and_without_ports() {
-        let some = |name: &str, port: &str| Ok((name.to_owned(), Some(port.to_owned())));
-        assert_eq!(read("pod/default/web:80"), some("pod/default/web", "80"));
-        assert_eq!(read("lb/a/b:https"), some("lb/a/b", "https"));
-        assert_eq!(read("node/n1:30443"), some("n1", "30443"));
-        assert_eq!(read("10.0.0.1:443"), some("10.0.0.1", "443"));
-        assert_eq!(read("[fd00::1]:443"), some("fd00::1", "443"));
-        assert_eq!(read("fd00::1"), Ok(("fd00::1".to_owned(), None)));
-        assert_eq!(read("laptop"), Ok(("laptop".to_owned(), None)));
+    fn reference_with_and_without_port_parses() {
+        let parsed = |name: &str, port: &str| Ok((name.to_owned(), Some(port.to_owned())));
+        assert_eq!(parse("pod/default/web:80"), parsed("pod/default/web", "80"));
+        assert_eq!(parse("lb/a/b:https"), parsed("lb/a/b", "https"));
+        assert_eq!(parse("node/n1:30443"), parsed("n1", "30443"));
+        assert_eq!(parse("10.0.0.1:443"), parsed("10.0.0.1", "443"));
+        assert_eq!(parse("[fd00::1]:443"), parsed("fd00::1", "443"));
+        assert_eq!(parse("fd00::1"), Ok(("fd00::1".to_owned(), None)));
+        assert_eq!(parse("laptop"), Ok(("laptop".to_owned(), None)));
     }
 
     #[test]
-    fn what_is_no_name_is_said_to_be_none() {
+    fn reference_invalid_name_returns_error() {
         for bad in ["", ":80", "pod/web", "web:", "a/b/c", "pod/a/b/c"] {
-            assert!(read(bad).is_err(), "{bad}");
+            assert!(parse(bad).is_err(), "{bad}");
         }
         assert_eq!(
-            read("pod/web:80"),
+            parse("pod/web:80"),
             Err("`pod/web` lacks its namespace".to_owned())
         );
     }

@@ -6,68 +6,69 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
 use super::Node;
-use super::problem::{At, Problem, object_of, place};
-use super::subnets::{network_of, usual};
+use super::problem::{At, Problem, object_ref, place};
+use super::subnets::{default_network, network_of};
 use svclab_scenario::lab::{FabricKind, LabSpec};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Builds a node with its addresses and the settings of the lab.
-pub(super) fn node(
+pub(super) fn build_node(
     spec: &LabSpec,
     object: &core::Node,
     problems: &mut Vec<Problem>,
 ) -> Option<Node> {
     let name = object.metadata.name.clone().unwrap_or_default();
-    let document = object_of(ObjectKind::Node, &object.metadata);
-    let said = spec.nodes.get(&name);
-    let written = object
+    let document = object_ref(ObjectKind::Node, &object.metadata);
+    let node_spec = spec.nodes.get(&name);
+    let status_addresses = object
         .status
         .as_ref()
         .and_then(|status| status.addresses.as_ref())
         .into_iter()
         .flatten();
     let mut addresses: Vec<IpNetwork> = Vec::new();
-    for (at, address) in written
+    for (index, address) in status_addresses
         .enumerate()
         .filter(|(_, address)| address.type_ == "InternalIP")
     {
         let Ok(ip) = address.address.parse::<IpAddr>() else {
             problems.push(Problem::new(
                 document.clone(),
-                place!["status", "addresses", at, "address"],
+                place!["status", "addresses", index, "address"],
                 format!("`{}` is not an IP address", address.address),
             ));
             continue;
         };
         if addresses
             .iter()
-            .any(|other| other.is_ipv4() == ip.is_ipv4())
+            .any(|existing| existing.is_ipv4() == ip.is_ipv4())
         {
             // The first address of each family is the node's, as in kube-proxy.
             continue;
         }
-        let subnet = said
-            .and_then(|said| said.subnet)
+        let subnet = node_spec
+            .and_then(|node_spec| node_spec.subnet)
             .or(spec
                 .fabric
                 .subnet
                 .filter(|_| spec.fabric.kind == FabricKind::Switched))
             .filter(|subnet| subnet.is_ipv4() == ip.is_ipv4())
-            .unwrap_or_else(|| usual(ip));
+            .unwrap_or_else(|| default_network(ip));
         if !subnet.contains(ip) {
-            let at_lab = said.and_then(|said| said.subnet).map_or_else(
+            let problem = node_spec.and_then(|said| said.subnet).map_or_else(
                 || Problem::in_lab(place!["spec", "fabric", "subnet"], format!("the address {ip} of node `{name}` is outside the fabric's subnet {subnet}")),
                 |_| Problem::in_lab(place!["spec", "nodes", &name, "subnet"], format!("the node's address {ip} is outside its subnet {subnet}")),
             );
-            problems
-                .push(at_lab.help("give the subnet that holds the node's InternalIP".to_owned()));
+            problems.push(
+                problem.with_help("give the subnet that holds the node's InternalIP".to_owned()),
+            );
         }
         addresses.push(IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into()));
     }
     if addresses.is_empty() {
         problems.push(
             Problem::new(document.clone(), place!["status", "addresses"], format!("node `{name}` has no InternalIP"))
-                .help("write `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as `kubectl get node -o yaml` does".to_owned()),
+                .with_help("write `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as `kubectl get node -o yaml` does".to_owned()),
         );
         return None;
     }
@@ -77,18 +78,23 @@ pub(super) fn node(
         object: object.clone(),
         addresses,
         pod_cidrs,
-        sysctls: said
-            .map(|said| {
-                said.sysctls
+        sysctls: node_spec
+            .map(|node_spec| {
+                node_spec
+                    .sysctls
                     .iter()
                     .map(|(key, value)| (key.clone(), value.0.clone()))
                     .collect()
             })
             .unwrap_or_default(),
-        leftovers: said.map(|said| said.leftovers.clone()).unwrap_or_default(),
-        by_hand: said.map(|said| said.by_hand.clone()).unwrap_or_default(),
-        kube_proxy: said
-            .and_then(|said| said.kube_proxy.clone())
+        leftovers: node_spec
+            .map(|said| said.leftovers.clone())
+            .unwrap_or_default(),
+        by_hand: node_spec
+            .map(|said| said.by_hand.clone())
+            .unwrap_or_default(),
+        kube_proxy: node_spec
+            .and_then(|node_spec| node_spec.kube_proxy.clone())
             .or_else(|| spec.kube_proxy.clone()),
     })
 }
@@ -101,18 +107,18 @@ fn pod_cidrs(
     let Some(spec) = &object.spec else {
         return Vec::new();
     };
-    let many = spec
+    let plural_field = spec
         .pod_cidrs
         .iter()
         .flatten()
         .enumerate()
         .map(|(at, text)| (place!["spec", "podCIDRs", at].to_vec(), text));
-    let one = spec
+    let singular_field = spec
         .pod_cidr
         .iter()
         .map(|text| (place!["spec", "podCIDR"].to_vec(), text));
     let mut networks: Vec<IpNetwork> = Vec::new();
-    for (path, text) in one.chain(many) {
+    for (path, text) in singular_field.chain(plural_field) {
         match text.parse::<IpNetwork>() {
             Ok(network) if network == network_of(network) => {
                 if !networks.contains(&network) {
@@ -126,7 +132,7 @@ fn pod_cidrs(
                 },
                 message: format!("`{text}` has bits set beyond its prefix"),
                 help: Some(format!("write `{}`", network_of(network))),
-                key: false,
+                is_key: false,
                 step: None,
             }),
             Err(_) => problems.push(Problem {
@@ -136,7 +142,7 @@ fn pod_cidrs(
                 },
                 message: format!("`{text}` is not a network such as 10.244.1.0/24"),
                 help: None,
-                key: false,
+                is_key: false,
                 step: None,
             }),
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
-use super::problem::{At, Problem, object_of, place};
+use super::problem::{At, Problem, object_ref, place};
 use super::{Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::endpoints::declared_ports;
@@ -14,13 +14,13 @@ use svclab_scenario::tree::Step;
 
 /// Builds a running pod; `None` if the pod has ended or is not scheduled. `is_routed` states
 /// whether nodes have a route for each pod, as with Calico.
-pub(super) fn pod(
+pub(super) fn build_pod(
     object: &core::Pod,
     nodes: &[Node],
     is_routed: bool,
     problems: &mut Vec<Problem>,
 ) -> Option<Pod> {
-    let document = object_of(ObjectKind::Pod, &object.metadata);
+    let document = object_ref(ObjectKind::Pod, &object.metadata);
     let name = object.metadata.name.clone().unwrap_or_default();
     let status = object.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
@@ -33,35 +33,46 @@ pub(super) fn pod(
         .unwrap_or_default();
     let Some(node) = nodes.iter().position(|node| node.name == node_name) else {
         if !node_name.is_empty() || phase != Some("Pending") {
-            problems.push(nowhere(document, &name, node_name, nodes));
+            problems.push(unknown_node_problem(document, &name, node_name, nodes));
         }
         return None;
     };
     let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
-    let own = &nodes[node];
+    let pod_node = &nodes[node];
     let mut ips: Vec<IpAddr> = Vec::new();
-    for (path, text) in written(status) {
-        let at = At {
+    for (path, text) in status_addresses(status) {
+        let location = At {
             document: document.clone(),
             path,
         };
         let Ok(ip) = text.parse::<IpAddr>() else {
-            problems.push(wrong(at, format!("`{text}` is not an IP address"), None));
+            problems.push(problem_at(
+                location,
+                format!("`{text}` is not an IP address"),
+                None,
+            ));
             continue;
         };
         if !ips.contains(&ip) {
-            problems.extend(misplaced(at, &name, ip, own, (host_network, is_routed)));
+            problems.extend(misplaced_address_problem(
+                location,
+                &name,
+                ip,
+                pod_node,
+                (host_network, is_routed),
+            ));
             ips.push(ip);
         }
     }
     if ips.is_empty() && host_network {
-        ips = own.addresses.iter().map(IpNetwork::ip).collect();
+        ips = pod_node.addresses.iter().map(IpNetwork::ip).collect();
     }
     if ips.is_empty() {
         if phase != Some("Pending") {
             let message = format!("pod `{name}` has no address");
             let help = "write `status: {podIP: …}`, as `kubectl get pod -o yaml` does";
-            problems.push(Problem::new(document, place!["status"], message).help(help.to_owned()));
+            problems
+                .push(Problem::new(document, place!["status"], message).with_help(help.to_owned()));
         }
         return None;
     }
@@ -77,60 +88,65 @@ pub(super) fn pod(
 }
 
 /// Returns the problem of a pod without a node, or with an unknown node.
-fn nowhere(document: DocumentRef, name: &str, node_name: &str, nodes: &[Node]) -> Problem {
+fn unknown_node_problem(
+    document: DocumentRef,
+    name: &str,
+    node_name: &str,
+    nodes: &[Node],
+) -> Problem {
     if node_name.is_empty() {
         let message = format!("pod `{name}` runs on no node");
         return Problem::new(document, place!["spec"], message)
-            .help("write `spec: {nodeName: …}`".to_owned());
+            .with_help("write `spec: {nodeName: …}`".to_owned());
     }
     let message = format!("there is no node `{node_name}`");
-    Problem::new(document, place!["spec", "nodeName"], message).help(did_you_mean(
+    Problem::new(document, place!["spec", "nodeName"], message).with_help(did_you_mean(
         node_name,
         nodes.iter().map(|node| node.name.as_str()),
     ))
 }
 
 /// Returns the addresses in the status, each with its location.
-fn written(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>, &str)> {
-    let one = status
+fn status_addresses(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>, &str)> {
+    let singular_field = status
         .and_then(|status| status.pod_ip.as_deref())
         .map(|ip| (place!["status", "podIP"].to_vec(), ip));
-    let many = status
+    let plural_field = status
         .and_then(|status| status.pod_ips.as_ref())
         .into_iter()
         .flatten()
         .enumerate()
-        .map(|(at, ip)| {
+        .map(|(index, ip)| {
             (
-                place!["status", "podIPs", at, "ip"].to_vec(),
+                place!["status", "podIPs", index, "ip"].to_vec(),
                 ip.ip.as_str(),
             )
         });
-    one.into_iter().chain(many)
+    singular_field.into_iter().chain(plural_field)
 }
 
 /// Returns a problem if a pod of this node cannot have the address.
-fn misplaced(
-    at: At,
+fn misplaced_address_problem(
+    location: At,
     name: &str,
     ip: IpAddr,
-    own: &Node,
+    pod_node: &Node,
     (host_network, is_routed): (bool, bool),
 ) -> Option<Problem> {
-    let node = &own.name;
+    let node = &pod_node.name;
     if host_network {
-        let has = own.addresses.iter().any(|address| address.ip() == ip);
+        let has = pod_node.addresses.iter().any(|address| address.ip() == ip);
         return (!has).then(|| {
             let message = format!(
                 "pod `{name}` is on the host's network and {ip} is not an address of its node `{node}`"
             );
-            wrong(at, message, None)
+            problem_at(location, message, None)
         });
     }
-    let of_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
-    let Some(cidr) = own.pod_cidrs.iter().find(of_family) else {
+    let is_same_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
+    let Some(cidr) = pod_node.pod_cidrs.iter().find(is_same_family) else {
         // Calico routes each address separately. A node without any podCIDR is reported on its own.
-        if is_routed || own.pod_cidrs.is_empty() {
+        if is_routed || pod_node.pod_cidrs.is_empty() {
             return None;
         }
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -138,7 +154,7 @@ fn misplaced(
             "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} one"
         );
         let help = format!("add an {family} network to `spec.podCIDRs` of the node");
-        return Some(wrong(at, message, Some(help)));
+        return Some(problem_at(location, message, Some(help)));
     };
     if cidr.contains(ip) {
         return None;
@@ -146,15 +162,15 @@ fn misplaced(
     let message =
         format!("the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node}`");
     let help = "a pod's address comes from its node's podCIDR".to_owned();
-    Some(wrong(at, message, Some(help)))
+    Some(problem_at(location, message, Some(help)))
 }
 
-fn wrong(at: At, message: String, help: Option<String>) -> Problem {
+fn problem_at(location: At, message: String, help: Option<String>) -> Problem {
     Problem {
-        at,
+        at: location,
         message,
         help,
-        key: false,
+        is_key: false,
         step: None,
     }
 }

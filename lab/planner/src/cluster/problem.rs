@@ -38,7 +38,7 @@ pub struct Problem {
     /// Suggested action.
     pub help: Option<String>,
     /// Whether the key itself is wrong; otherwise its value is.
-    pub key: bool,
+    pub is_key: bool,
     /// Index of the step after which the problem occurs; `None` if it occurs from the beginning.
     pub step: Option<usize>,
 }
@@ -57,7 +57,7 @@ impl Problem {
             },
             message: message.into(),
             help: None,
-            key: false,
+            is_key: false,
             step: None,
         }
     }
@@ -76,34 +76,34 @@ impl Problem {
 
     /// Marks the key at the location as wrong, instead of its value.
     #[must_use]
-    pub fn of_key(mut self) -> Self {
-        self.key = true;
+    pub fn at_key(mut self) -> Self {
+        self.is_key = true;
         self
     }
 
     /// Whether two problems have the same location and message, regardless of the step.
     #[must_use]
-    pub fn is_as(&self, other: &Self) -> bool {
+    pub fn is_same_error(&self, other: &Self) -> bool {
         (&self.at, &self.message) == (&other.at, &other.message)
     }
 
     /// Sets the index of the step after which the problem occurs.
     #[must_use]
-    pub fn after(mut self, step: usize) -> Self {
+    pub fn with_step(mut self, step: usize) -> Self {
         self.step = Some(step);
         self
     }
 
     /// Sets the suggested action.
     #[must_use]
-    pub fn help(mut self, help: impl Into<Option<String>>) -> Self {
+    pub fn with_help(mut self, help: impl Into<Option<String>>) -> Self {
         self.help = help.into();
         self
     }
 }
 
 /// Returns the reference to the document of an object.
-pub(super) fn object_of(
+pub(super) fn object_ref(
     kind: ObjectKind,
     metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 ) -> DocumentRef {

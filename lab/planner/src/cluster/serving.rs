@@ -13,7 +13,7 @@ use svclab_scenario::endpoints::declared_ports;
 
 /// A served port and the object that serves it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Serving {
+pub struct ServedPort {
     /// Network namespace of the server.
     pub netns: String,
     /// Port number.
@@ -25,26 +25,26 @@ pub struct Serving {
 }
 
 /// Machines and pods that can serve ports.
-pub(super) struct Machines<'a> {
+pub(super) struct ServerCandidates<'a> {
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
     pub hosts: &'a [Host],
 }
 
 /// Returns all served ports, sorted.
-pub(super) fn serving(
-    machines: &Machines<'_>,
+pub(super) fn served_ports(
+    machines: &ServerCandidates<'_>,
     objects: &[core::Pod],
     slices: &[EndpointSlice],
     host_ports: impl Iterator<Item = (String, u16)>,
-) -> Vec<Serving> {
-    let declared = declared(objects);
-    let mut of_pods = Vec::new();
-    let mut of_machines = Vec::new();
+) -> Vec<ServedPort> {
+    let declared = declared_pod_ports(objects);
+    let mut pod_ports = Vec::new();
+    let mut machine_ports = Vec::new();
     for pod in machines.pods {
         let ports = declared.get(&pod.reference()).into_iter().flatten();
         let ports = ports.filter_map(|(port, protocol)| Some((*port, (*protocol)?)));
-        of_pods.extend(ports.map(|port| (machines.netns(pod), port, pod.reference())));
+        pod_ports.extend(ports.map(|port| (machines.netns(pod), port, pod.reference())));
     }
     for slice in slices {
         let ports = slice.ports.iter().flatten();
@@ -58,46 +58,51 @@ pub(super) fn serving(
                 .iter()
                 .filter_map(|text| text.parse().ok())
             {
-                if let Some(pod) = machines.pod(namespace, endpoint, address) {
+                if let Some(pod) = machines.pod_at(namespace, endpoint, address) {
                     if !declared.contains_key(&pod.reference()) {
-                        let all =
-                            both(&ports).map(|port| (machines.netns(pod), port, pod.reference()));
-                        of_pods.extend(all);
+                        let endpoint_ports = with_both_protocols(&ports)
+                            .map(|port| (machines.netns(pod), port, pod.reference()));
+                        pod_ports.extend(endpoint_ports);
                     }
-                } else if let Some(name) = machines.machine(address) {
-                    of_machines.extend(both(&ports).map(|port| (name.clone(), port, name.clone())));
+                } else if let Some(name) = machines.machine_at(address) {
+                    machine_ports.extend(
+                        with_both_protocols(&ports).map(|port| (name.clone(), port, name.clone())),
+                    );
                 }
             }
         }
     }
     for (host, port) in host_ports {
-        of_machines.extend(both(&[port]).map(|port| (host.clone(), port, host.clone())));
+        machine_ports
+            .extend(with_both_protocols(&[port]).map(|port| (host.clone(), port, host.clone())));
     }
     // A pod on the host network and its node share the port; the pod answers.
-    let mut all = BTreeMap::new();
-    for (netns, port, name) in of_pods.into_iter().chain(of_machines) {
-        all.entry((netns, port)).or_insert(name);
+    let mut names_by_port = BTreeMap::new();
+    for (netns, port, name) in pod_ports.into_iter().chain(machine_ports) {
+        names_by_port.entry((netns, port)).or_insert(name);
     }
-    let all = all.into_iter();
-    all.map(|((netns, (port, protocol)), name)| Serving {
-        netns,
-        port,
-        protocol,
-        name,
-    })
-    .collect()
+    let ports = names_by_port.into_iter();
+    ports
+        .map(|((netns, (port, protocol)), name)| ServedPort {
+            netns,
+            port,
+            protocol,
+            name,
+        })
+        .collect()
 }
 
 /// Returns each port with TCP and with UDP.
-fn both(ports: &[u16]) -> impl Iterator<Item = (u16, Protocol)> {
-    let of = |port: &u16| [Protocol::Tcp, Protocol::Udp].map(|protocol| (*port, protocol));
-    ports.iter().flat_map(of)
+fn with_both_protocols(ports: &[u16]) -> impl Iterator<Item = (u16, Protocol)> {
+    let both_protocols =
+        |port: &u16| [Protocol::Tcp, Protocol::Udp].map(|protocol| (*port, protocol));
+    ports.iter().flat_map(both_protocols)
 }
 
 /// Returns the declared ports of each pod with any, by `pod/NAMESPACE/NAME`. The protocol is `None`
 /// for protocols that svclab does not serve, such as SCTP.
-fn declared(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<Protocol>)>> {
-    let mut all = HashMap::new();
+fn declared_pod_ports(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<Protocol>)>> {
+    let mut ports_by_pod = HashMap::new();
     for object in objects {
         let ports: Vec<_> = declared_ports(object)
             .filter_map(|(port, protocol)| {
@@ -112,13 +117,13 @@ fn declared(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<Protocol>
         if !ports.is_empty() {
             let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            all.insert(format!("pod/{namespace}/{name}"), ports);
+            ports_by_pod.insert(format!("pod/{namespace}/{name}"), ports);
         }
     }
-    all
+    ports_by_pod
 }
 
-impl Machines<'_> {
+impl ServerCandidates<'_> {
     fn netns(&self, pod: &Pod) -> String {
         if pod.host_network {
             self.nodes[pod.node].name.clone()
@@ -129,11 +134,11 @@ impl Machines<'_> {
 
     /// Returns the pod with an endpoint's address. The pod that the endpoint refers to takes
     /// precedence over other pods outside the host network.
-    fn pod(&self, namespace: &str, endpoint: &Endpoint, address: IpAddr) -> Option<&Pod> {
+    fn pod_at(&self, namespace: &str, endpoint: &Endpoint, address: IpAddr) -> Option<&Pod> {
         let target = endpoint.target_ref.as_ref();
         let target = target.filter(|target| target.kind.as_deref() == Some("Pod"));
         let target = target.and_then(|target| target.name.as_deref());
-        let is_meant = |pod: &&Pod| {
+        let is_target = |pod: &&Pod| {
             Some(pod.name.as_str()) == target
                 && pod.namespace == namespace
                 && pod.ips.contains(&address)
@@ -141,12 +146,12 @@ impl Machines<'_> {
         let mut pods = self.pods.iter();
         self.pods
             .iter()
-            .find(is_meant)
+            .find(is_target)
             .or_else(|| pods.find(|pod| !pod.host_network && pod.ips.contains(&address)))
     }
 
     /// Returns the name of the node or host with an address.
-    fn machine(&self, address: IpAddr) -> Option<String> {
+    fn machine_at(&self, address: IpAddr) -> Option<String> {
         let node = self
             .nodes
             .iter()

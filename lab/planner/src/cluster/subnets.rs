@@ -32,7 +32,7 @@ pub enum Member {
 /// Returns the default network of an address without a prefix length: 24 bits for IPv4, 64 bits for
 /// IPv6.
 #[must_use]
-pub fn usual(address: IpAddr) -> IpNetwork {
+pub fn default_network(address: IpAddr) -> IpNetwork {
     let prefix = if address.is_ipv4() { 24 } else { 64 };
     network_of(IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into()))
 }
@@ -45,8 +45,8 @@ pub fn network_of(address: IpNetwork) -> IpNetwork {
 
 /// Whether two networks share an address.
 #[must_use]
-pub fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
-    match (one, other) {
+pub fn has_overlap(left: IpNetwork, right: IpNetwork) -> bool {
+    match (left, right) {
         (IpNetwork::V4(one), IpNetwork::V4(other)) => one.overlaps(other),
         (IpNetwork::V6(one), IpNetwork::V6(other)) => one.overlaps(other),
         _ => false,
@@ -86,7 +86,7 @@ fn usable_v6(network: Ipv6Network, skip: usize) -> impl Iterator<Item = std::net
 }
 
 /// Builds the subnets of all nodes and hosts.
-pub(super) fn subnets(
+pub(super) fn build_subnets(
     spec: &LabSpec,
     nodes: &[Node],
     hosts: &[Host],
@@ -100,13 +100,13 @@ pub(super) fn subnets(
         Some((_, members)) => members.push(member),
         None => subnets.push((network, vec![member])),
     };
-    for (at, node) in nodes.iter().enumerate() {
+    for (index, node) in nodes.iter().enumerate() {
         for address in &node.addresses {
-            join(network_of(*address), Member::Node(at));
+            join(network_of(*address), Member::Node(index));
         }
     }
-    for (at, host) in hosts.iter().enumerate() {
-        join(network_of(host.address), Member::Host(at));
+    for (index, host) in hosts.iter().enumerate() {
+        join(network_of(host.address), Member::Host(index));
     }
     let address_of = |member: &Member, family_v4: bool| match member {
         Member::Node(at) => nodes[*at]
@@ -116,12 +116,12 @@ pub(super) fn subnets(
             .map(IpNetwork::ip),
         Member::Host(at) => Some(hosts[*at].address.ip()),
     };
-    let shares = |members: &[Member]| -> Vec<usize> {
+    let node_indices = |members: &[Member]| -> Vec<usize> {
         members
             .iter()
             .filter_map(|member| {
-                if let Member::Node(at) = member {
-                    Some(*at)
+                if let Member::Node(index) = member {
+                    Some(*index)
                 } else {
                     None
                 }
@@ -130,7 +130,7 @@ pub(super) fn subnets(
     };
     if spec.fabric.kind == FabricKind::Routed {
         for (network, members) in &subnets {
-            if let [first, second, ..] = shares(members).as_slice() {
+            if let [first, second, ..] = node_indices(members).as_slice() {
                 problems.push(
                     Problem::new(
                         DocumentRef::object(ObjectKind::Node, "", &nodes[*second].name),
@@ -140,24 +140,26 @@ pub(super) fn subnets(
                             nodes[*first].name, nodes[*second].name
                         ),
                     )
-                    .help("write `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
+                    .with_help("write `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
                 );
             }
         }
     } else {
         for v4 in [true, false] {
-            let of_nodes: Vec<IpNetwork> = subnets
+            let node_subnets: Vec<IpNetwork> = subnets
                 .iter()
-                .filter(|(network, members)| network.is_ipv4() == v4 && !shares(members).is_empty())
+                .filter(|(network, members)| {
+                    network.is_ipv4() == v4 && !node_indices(members).is_empty()
+                })
                 .map(|(network, _)| *network)
                 .collect();
-            if let [first, second, ..] = of_nodes.as_slice() {
+            if let [first, second, ..] = node_subnets.as_slice() {
                 problems.push(
                     Problem::in_lab(
                         place!["spec", "fabric"],
                         format!("the nodes of a switched fabric share one subnet, and these lie in {first} and {second}"),
                     )
-                    .help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
+                    .with_help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
                 );
             }
         }
@@ -176,7 +178,7 @@ pub(super) fn subnets(
                         place!["spec"],
                         format!("the subnet {network} has no address left for its router"),
                     )
-                    .help("give it a shorter prefix".to_owned()),
+                    .with_help("give it a shorter prefix".to_owned()),
                 );
                 return None;
             };
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_router_takes_the_first_address_that_is_free() {
+    fn first_free_address_skips_taken_addresses() {
         let free = |network: &str, taken: &[&str]| {
             first_free(network.parse().unwrap(), |address| {
                 taken.contains(&address.to_string().as_str())
@@ -216,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn networks_of_different_families_never_overlap() {
-        let of = |text: &str| text.parse::<IpNetwork>().unwrap();
-        assert!(overlap(of("10.0.0.0/8"), of("10.1.2.0/24")));
-        assert!(!overlap(of("10.0.0.0/24"), of("10.0.1.0/24")));
-        assert!(!overlap(of("0.0.0.0/0"), of("::/0")));
+    fn overlap_different_families_is_false() {
+        let network = |text: &str| text.parse::<IpNetwork>().unwrap();
+        assert!(has_overlap(network("10.0.0.0/8"), network("10.1.2.0/24")));
+        assert!(!has_overlap(network("10.0.0.0/24"), network("10.0.1.0/24")));
+        assert!(!has_overlap(network("0.0.0.0/0"), network("::/0")));
     }
 }

@@ -2,8 +2,8 @@
 
 use ipnetwork::IpNetwork;
 
-use super::{Rebuild, swap};
-use svclab_model::plan::delta::{LinkChange, Swap};
+use super::{RebuildRequired, add_remove};
+use svclab_model::plan::delta::{AddRemove, LinkChange};
 use svclab_model::plan::{Link, Namespace};
 
 /// Returns the changes of a namespace's interfaces. The second value states whether an address is
@@ -13,30 +13,33 @@ use svclab_model::plan::{Link, Namespace};
 /// # Errors
 ///
 /// Fails if the interfaces differ in number, order or creation parameters.
-pub fn between(there: &Namespace, wanted: &Namespace) -> Result<(Vec<LinkChange>, bool), Rebuild> {
-    let name = &wanted.name;
+pub fn diff(
+    old_namespace: &Namespace,
+    new_namespace: &Namespace,
+) -> Result<(Vec<LinkChange>, bool), RebuildRequired> {
+    let name = &new_namespace.name;
     let names =
         |ns: &Namespace| -> Vec<String> { ns.links.iter().map(|link| link.name.clone()).collect() };
-    if names(there) != names(wanted) {
-        return Err(Rebuild::because(format_args!(
+    if names(old_namespace) != names(new_namespace) {
+        return Err(RebuildRequired::new(format_args!(
             "{name} gets other interfaces"
         )));
     }
     let mut changes = Vec::new();
-    let mut went = false;
-    for (old, new) in there.links.iter().zip(&wanted.links) {
+    let mut has_removal = false;
+    for (old, new) in old_namespace.links.iter().zip(&new_namespace.links) {
         if old == new {
             continue;
         }
-        if !made_alike(old, new) {
-            return Err(Rebuild::because(format_args!(
+        if !has_same_creation(old, new) {
+            return Err(RebuildRequired::new(format_args!(
                 "the interface {} of {name} is made otherwise",
                 new.name
             )));
         }
-        let addresses = addresses(&old.addresses, &new.addresses);
+        let addresses = diff_addresses(&old.addresses, &new.addresses);
         let up = (old.down != new.down).then_some(!new.down);
-        went |= !addresses.remove.is_empty() || up.is_some();
+        has_removal |= !addresses.remove.is_empty() || up.is_some();
         changes.push(LinkChange {
             name: new.name.clone(),
             addresses,
@@ -44,11 +47,11 @@ pub fn between(there: &Namespace, wanted: &Namespace) -> Result<(Vec<LinkChange>
             mtu: new.mtu.filter(|_| old.mtu != new.mtu),
         });
     }
-    Ok((changes, went))
+    Ok((changes, has_removal))
 }
 
 /// Whether the creation parameters of two interfaces are equal.
-fn made_alike(old: &Link, new: &Link) -> bool {
+fn has_same_creation(old: &Link, new: &Link) -> bool {
     old.kind == new.kind
         && old.mac == new.mac
         && old.bridge == new.bridge
@@ -59,23 +62,24 @@ fn made_alike(old: &Link, new: &Link) -> bool {
 
 /// Returns the addresses to remove and to add. Order matters, because packets are sent with the
 /// first address of a subnet.
-fn addresses(there: &[IpNetwork], wanted: &[IpNetwork]) -> Swap<IpNetwork> {
-    let stay: Vec<&IpNetwork> = there.iter().filter(|old| wanted.contains(old)).collect();
-    let in_place = wanted.iter().zip(&stay).all(|(new, old)| new == *old) && {
+fn diff_addresses(current: &[IpNetwork], wanted: &[IpNetwork]) -> AddRemove<IpNetwork> {
+    let remaining: Vec<&IpNetwork> = current.iter().filter(|old| wanted.contains(old)).collect();
+    let keeps_order = wanted.iter().zip(&remaining).all(|(new, old)| new == *old) && {
         // When the first address of a subnet is removed, the kernel removes the others too.
-        let gone = there.iter().filter(|old| !wanted.contains(old));
-        gone.into_iter()
-            .all(|gone| !stay.iter().any(|kept| of_one_subnet(gone, kept)))
+        let removed = current.iter().filter(|old| !wanted.contains(old));
+        removed
+            .into_iter()
+            .all(|gone| !remaining.iter().any(|kept| is_same_subnet(gone, kept)))
     };
-    if in_place {
-        return swap(there, wanted);
+    if keeps_order {
+        return add_remove(current, wanted);
     }
-    Swap {
-        remove: there.to_vec(),
+    AddRemove {
+        remove: current.to_vec(),
         add: wanted.to_vec(),
     }
 }
 
-fn of_one_subnet(one: &IpNetwork, other: &IpNetwork) -> bool {
-    one.prefix() == other.prefix() && one.network() == other.network()
+fn is_same_subnet(left: &IpNetwork, right: &IpNetwork) -> bool {
+    left.prefix() == right.prefix() && left.network() == right.network()
 }

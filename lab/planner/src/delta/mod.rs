@@ -14,39 +14,39 @@ mod virtual_servers;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use svclab_model::plan::delta::{Change, RulesChange, Swap};
+use svclab_model::plan::delta::{AddRemove, NamespaceDelta, RulesChange};
 use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
 
 /// Reason why a running lab cannot be changed to a plan and must be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{because}")]
-pub struct Rebuild {
+#[error("{reason}")]
+pub struct RebuildRequired {
     /// Message, such as `node-1 gets another interface eth1`.
-    pub because: String,
+    pub reason: String,
 }
 
-impl Rebuild {
-    fn because(because: impl fmt::Display) -> Self {
+impl RebuildRequired {
+    fn new(because: impl fmt::Display) -> Self {
         Self {
-            because: because.to_string(),
+            reason: because.to_string(),
         }
     }
 }
 
 /// Returns the items to remove and to add, for lists in which order does not matter.
-fn swap<T: PartialEq + Clone>(there: &[T], wanted: &[T]) -> Swap<T> {
-    Swap {
-        remove: without(there, wanted),
-        add: without(wanted, there),
+fn add_remove<T: PartialEq + Clone>(current: &[T], wanted: &[T]) -> AddRemove<T> {
+    AddRemove {
+        remove: difference(current, wanted),
+        add: difference(wanted, current),
     }
 }
 
 /// Returns the items of the first list that are not in the second.
-fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
-    if all == known {
+fn difference<T: PartialEq + Clone>(items: &[T], known: &[T]) -> Vec<T> {
+    if items == known {
         return Vec::new();
     }
-    let missing = all.iter().filter(|one| !known.contains(one));
+    let missing = items.iter().filter(|one| !known.contains(one));
     missing.cloned().collect()
 }
 
@@ -55,25 +55,25 @@ fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
 /// # Errors
 ///
 /// Fails if the lab must be rebuilt.
-pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
+pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
     let names = |plan: &Plan| -> Vec<String> {
-        let all = plan.namespaces.iter();
-        all.map(|namespace| namespace.name.clone()).collect()
+        let namespaces = plan.namespaces.iter();
+        namespaces.map(|namespace| namespace.name.clone()).collect()
     };
-    if names(there) != names(wanted) {
-        return Err(Rebuild::because("it has other namespaces"));
+    if names(current) != names(wanted) {
+        return Err(RebuildRequired::new("it has other namespaces"));
     }
     // The effect of a command on a node is unknown and cannot be undone.
-    if let Some(typed) = there.typed.iter().chain(&wanted.typed).next() {
-        return Err(Rebuild::because(format_args!(
+    if let Some(typed) = current.typed.iter().chain(&wanted.typed).next() {
+        return Err(RebuildRequired::new(format_args!(
             "on {} something is typed by hand",
             typed.namespace
         )));
     }
     let mut namespaces = Vec::new();
-    for (old, new) in there.namespaces.iter().zip(&wanted.namespaces) {
+    for (old, new) in current.namespaces.iter().zip(&wanted.namespaces) {
         if old != new {
-            namespaces.push(change(old, new)?);
+            namespaces.push(diff_namespace(old, new)?);
         }
     }
     let virtual_servers: BTreeSet<&str> = namespaces
@@ -81,10 +81,10 @@ pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
         .filter(|change| !change.ipvs.is_empty())
         .map(|change| change.namespace.as_str())
         .collect();
-    let servers = swap(&there.servers, &wanted.servers);
+    let servers = add_remove(&current.servers, &wanted.servers);
     // The health of real servers is not part of a plan, so checks restart if virtual servers
     // change.
-    let checked_anew = there.health != wanted.health
+    let restarts_checks = current.health != wanted.health
         || wanted
             .health
             .iter()
@@ -93,63 +93,66 @@ pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
         namespaces,
         stop: servers.remove,
         start: servers.add,
-        health: checked_anew.then(|| wanted.health.clone()),
-        probes: (there.probes != wanted.probes).then(|| wanted.probes.clone()),
-        watch: (there.watch != wanted.watch).then(|| wanted.watch.clone()),
+        health: restarts_checks.then(|| wanted.health.clone()),
+        probes: (current.probes != wanted.probes).then(|| wanted.probes.clone()),
+        watch: (current.watch != wanted.watch).then(|| wanted.watch.clone()),
     })
 }
 
-fn change(there: &Namespace, wanted: &Namespace) -> Result<Change, Rebuild> {
+fn diff_namespace(
+    current: &Namespace,
+    wanted: &Namespace,
+) -> Result<NamespaceDelta, RebuildRequired> {
     let name = &wanted.name;
-    let (links, addresses_went) = links::between(there, wanted)?;
-    let routes = if addresses_went {
+    let (links, has_removal) = links::diff(current, wanted)?;
+    let routes = if has_removal {
         // The kernel removes the routes that depend on a removed address.
-        Swap {
-            remove: there.routes.clone(),
+        AddRemove {
+            remove: current.routes.clone(),
             add: wanted.routes.clone(),
         }
     } else {
-        swap(&there.routes, &wanted.routes)
+        add_remove(&current.routes, &wanted.routes)
     };
-    if there.policy != wanted.policy {
-        return Err(Rebuild::because(format_args!(
+    if current.policy != wanted.policy {
+        return Err(RebuildRequired::new(format_args!(
             "{name} gets other routing rules"
         )));
     }
-    if there.ipvs_timeouts != wanted.ipvs_timeouts {
-        return Err(Rebuild::because(format_args!(
+    if current.ipvs_timeouts != wanted.ipvs_timeouts {
+        return Err(RebuildRequired::new(format_args!(
             "IPVS of {name} remembers connections otherwise"
         )));
     }
-    let sets = sets::between(&there.ipset, &wanted.ipset)
-        .map_err(|why| Rebuild::because(format_args!("the sets of {name}: {why}")))?;
-    Ok(Change {
+    let sets = sets::diff(&current.ipset, &wanted.ipset)
+        .map_err(|why| RebuildRequired::new(format_args!("the sets of {name}: {why}")))?;
+    Ok(NamespaceDelta {
         namespace: name.clone(),
-        sysctls: sysctls::between(name, &there.sysctls, &wanted.sysctls)?,
+        sysctls: sysctls::diff(name, &current.sysctls, &wanted.sysctls)?,
         links,
         routes,
-        neighbours: swap(&there.neighbours, &wanted.neighbours),
-        forwarding: swap(&there.forwarding, &wanted.forwarding),
-        ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
-        accounting: without(&wanted.accounting, &there.accounting),
+        neighbours: add_remove(&current.neighbours, &wanted.neighbours),
+        forwarding: add_remove(&current.forwarding, &wanted.forwarding),
+        ipvs: virtual_servers::diff(&current.ipvs, &wanted.ipvs),
+        accounting: difference(&wanted.accounting, &current.accounting),
         sets,
-        iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
-        beside: rules_between(name, there.beside.as_ref(), wanted.beside.as_ref())?,
-        nft: tables::between(&there.nft, &wanted.nft),
+        iptables: diff_rules(name, current.iptables.as_ref(), wanted.iptables.as_ref())?,
+        beside: diff_rules(name, current.beside.as_ref(), wanted.beside.as_ref())?,
+        nft: tables::diff(&current.nft, &wanted.nft),
     })
 }
 
-fn rules_between(
+fn diff_rules(
     name: &str,
-    there: Option<&Iptables>,
+    current: Option<&Iptables>,
     wanted: Option<&Iptables>,
-) -> Result<Option<RulesChange>, Rebuild> {
-    if there == wanted {
+) -> Result<Option<RulesChange>, RebuildRequired> {
+    if current == wanted {
         return Ok(None);
     }
-    let backend = match (there, wanted) {
+    let backend = match (current, wanted) {
         (Some(there), Some(wanted)) if there.backend != wanted.backend => {
-            return Err(Rebuild::because(format_args!(
+            return Err(RebuildRequired::new(format_args!(
                 "the rules of {name} are loaded by another iptables"
             )));
         }
@@ -169,7 +172,7 @@ fn rules_between(
     let mut tables = Vec::new();
     for (batch, v6) in batches.iter_mut().zip([false, true]) {
         let wanted = text(wanted, v6);
-        *batch = rules::between(&text(there, v6), &wanted);
+        *batch = rules::diff(&text(current, v6), &wanted);
         if !wanted.is_empty() {
             let filled = wanted.lines().filter_map(|line| line.strip_prefix('*'));
             let filled = filled.map(|table| table.trim().to_owned()).collect();

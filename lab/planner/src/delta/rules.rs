@@ -27,24 +27,24 @@ pub struct Table<'a> {
 /// Rules are compared as written. A table is flushed and rebuilt if either script uses a command
 /// other than `-A`, `-I`, `-D`, `-F`, `-N`, `-X` and `-P`.
 #[must_use]
-pub fn between(there: &str, wanted: &str) -> String {
-    if there == wanted {
+pub fn diff(current: &str, wanted: &str) -> String {
+    if current == wanted {
         return String::new();
     }
-    let (there, wanted) = (read(there), read(wanted));
-    let names: IndexSet<&str> = there.keys().chain(wanted.keys()).copied().collect();
+    let (current, wanted) = (read(current), read(wanted));
+    let names: IndexSet<&str> = current.keys().chain(wanted.keys()).copied().collect();
     let empty = Table::default();
     let mut batches = String::new();
     for name in names {
-        let old = there.get(name).unwrap_or(&empty);
+        let old = current.get(name).unwrap_or(&empty);
         let new = wanted.get(name).unwrap_or(&empty);
         let same = old.lines == new.lines;
         let commands = if same {
             String::new()
         } else if old.opaque || new.opaque || !new.policies.keys().eq(old.policies.keys()) {
-            anew(old, new)
+            rebuild_commands(old, new)
         } else {
-            changed(old, new)
+            change_commands(old, new)
         };
         if !commands.is_empty() {
             let _ = write!(batches, "*{name}\n{commands}COMMIT\n");
@@ -54,7 +54,7 @@ pub fn between(there: &str, wanted: &str) -> String {
 }
 
 /// Returns the commands that flush a table and fill it again.
-fn anew(old: &Table<'_>, new: &Table<'_>) -> String {
+fn rebuild_commands(old: &Table<'_>, new: &Table<'_>) -> String {
     let mut commands = "-F\n-X\n".to_owned();
     for chain in old.policies.keys() {
         let _ = writeln!(commands, "-P {chain} ACCEPT");
@@ -67,7 +67,7 @@ fn anew(old: &Table<'_>, new: &Table<'_>) -> String {
 
 /// Returns the commands for the differences: new chains, changed policies, changed rules, and
 /// removed chains.
-fn changed(old: &Table<'_>, new: &Table<'_>) -> String {
+fn change_commands(old: &Table<'_>, new: &Table<'_>) -> String {
     let mut commands = String::new();
     let none = Vec::new();
     for name in new.chains.keys() {
@@ -81,23 +81,23 @@ fn changed(old: &Table<'_>, new: &Table<'_>) -> String {
             let _ = writeln!(commands, "-P {chain} {policy}");
         }
     }
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     for (name, rules) in &old.chains {
         match new.chains.get(name) {
-            Some(wanted) => edit(&mut commands, name, rules, wanted),
-            None if is_built_in(name) => edit(&mut commands, name, rules, &none),
+            Some(wanted) => write_chain_changes(&mut commands, name, rules, wanted),
+            None if is_built_in(name) => write_chain_changes(&mut commands, name, rules, &none),
             None => {
                 let _ = writeln!(commands, "-F {name}");
-                gone.push(*name);
+                removed.push(*name);
             }
         }
     }
     for (name, rules) in &new.chains {
         if !old.chains.contains_key(name) {
-            edit(&mut commands, name, &none, rules);
+            write_chain_changes(&mut commands, name, &none, rules);
         }
     }
-    for name in gone {
+    for name in removed {
         let _ = writeln!(commands, "-X {name}");
     }
     commands
@@ -105,18 +105,18 @@ fn changed(old: &Table<'_>, new: &Table<'_>) -> String {
 
 /// Changes a chain from its end, because a rule number refers to the chain at the time of the
 /// command.
-fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String]) {
-    if there == wanted {
+fn write_chain_changes(commands: &mut String, chain: &str, current: &[String], wanted: &[String]) {
+    if current == wanted {
         return;
     }
-    let steps = steps(there, wanted);
-    for (at, (old, new)) in steps.iter().enumerate().rev() {
+    let steps = chain_changes(current, wanted);
+    for (index, (old, new)) in steps.iter().enumerate().rev() {
         for _ in old.clone() {
             let _ = writeln!(commands, "-D {chain} {}", old.start + 1);
         }
         for (rule, number) in wanted[new.clone()].iter().zip(old.start + 1..) {
             // Appends only if no rule follows.
-            let _ = if at + 1 == steps.len() && old.end == there.len() {
+            let _ = if index + 1 == steps.len() && old.end == current.len() {
                 writeln!(commands, "-A {chain} {rule}")
             } else {
                 writeln!(commands, "-I {chain} {number} {rule}")
@@ -128,16 +128,16 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
 /// Returns the ranges of removed rules and of the rules that replace them, in order of the chain.
 /// The positions are counted here: those that the crate `similar` reports for pure insertions and
 /// deletions are inexact (similar v2.7, after its compaction).
-fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
+fn chain_changes(current: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
     let (mut old, mut new) = (0, 0);
     let mut steps = Vec::new();
-    for step in capture_diff_slices(Algorithm::Myers, there, wanted) {
-        let (goes, comes) = (step.old_range().len(), step.new_range().len());
+    for step in capture_diff_slices(Algorithm::Myers, current, wanted) {
+        let (removed, added) = (step.old_range().len(), step.new_range().len());
         if !matches!(step, DiffOp::Equal { .. }) {
-            steps.push((old..old + goes, new..new + comes));
+            steps.push((old..old + removed, new..new + added));
         }
-        old += goes;
-        new += comes;
+        old += removed;
+        new += added;
     }
     steps
 }
@@ -151,13 +151,13 @@ pub fn is_built_in(chain: &str) -> bool {
 /// Parses a script into the resulting tables, as far as the text determines them.
 pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
     let mut tables: IndexMap<&str, Table<'_>> = IndexMap::new();
-    let mut open = "";
+    let mut table_name = "";
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('*') {
-            open = name.trim();
-            tables.entry(open).or_default();
+            table_name = name.trim();
+            tables.entry(table_name).or_default();
         } else if !line.is_empty() && line != "COMMIT" && !line.starts_with('#') {
-            tables.entry(open).or_default().follow(line);
+            tables.entry(table_name).or_default().add_line(line);
         }
     }
     tables
@@ -169,15 +169,15 @@ impl<'a> Table<'a> {
         self.lines.iter().copied()
     }
 
-    fn follow(&mut self, line: &'a str) {
+    fn add_line(&mut self, line: &'a str) {
         self.lines.push(line);
-        if self.understand(line).is_none() {
+        if self.apply_line(line).is_none() {
             self.opaque = true;
         }
     }
 
     /// Applies one line; `None` if its effect is not determined.
-    fn understand(&mut self, line: &'a str) -> Option<()> {
+    fn apply_line(&mut self, line: &'a str) -> Option<()> {
         if let Some(declared) = line.strip_prefix(':') {
             let mut words = declared.split_whitespace();
             let (chain, policy) = (words.next()?, words.next()?);
@@ -202,19 +202,19 @@ impl<'a> Table<'a> {
             self.chains.entry(chain).or_default();
         }
         let rules = self.chains.get_mut(chain)?;
-        let (number, rule) = numbered(rest);
+        let (number, rule) = split_number(rest);
         match command {
             "-A" => rules.push(rest.to_owned()),
             "-I" => {
-                let at = number.unwrap_or(1).checked_sub(1)?;
-                (at <= rules.len()).then(|| rules.insert(at, rule.to_owned()))?;
+                let index = number.unwrap_or(1).checked_sub(1)?;
+                (index <= rules.len()).then(|| rules.insert(index, rule.to_owned()))?;
             }
             "-D" => {
-                let at = match number {
+                let index = match number {
                     Some(number) if rule.is_empty() => number.checked_sub(1)?,
                     _ => rules.iter().position(|known| known == rest)?,
                 };
-                (at < rules.len()).then(|| rules.remove(at))?;
+                (index < rules.len()).then(|| rules.remove(index))?;
             }
             "-F" => rules.clear(),
             "-X" => drop(self.chains.shift_remove(chain)),
@@ -226,11 +226,11 @@ impl<'a> Table<'a> {
 }
 
 /// Splits the leading rule number from the rest.
-fn numbered(rest: &str) -> (Option<usize>, &str) {
-    let (first, others) = rest.split_once(' ').unwrap_or((rest, ""));
+fn split_number(rest: &str) -> (Option<usize>, &str) {
+    let (first, rest_of_rule) = rest.split_once(' ').unwrap_or((rest, ""));
     first
         .parse()
-        .map_or((None, rest), |number| (Some(number), others))
+        .map_or((None, rest), |number| (Some(number), rest_of_rule))
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     /// Returns the chains after a script and then a batch.
-    fn after<'a>(first: &'a str, batch: &'a str) -> IndexMap<&'a str, Vec<String>> {
+    fn chains_after<'a>(first: &'a str, batch: &'a str) -> IndexMap<&'a str, Vec<String>> {
         let mut tables = read(first);
         let mut open = "";
         for line in batch.lines() {
@@ -250,16 +250,18 @@ mod tests {
                 let table = tables.entry(open).or_default();
                 *table = Table::default();
             } else if line != "COMMIT" {
-                tables.entry(open).or_default().follow(line);
+                tables.entry(open).or_default().add_line(line);
             }
         }
         let table = tables.swap_remove("nat").unwrap_or_default();
         assert!(!table.opaque, "{batch}");
-        filled(table.chains)
+        without_empty_built_in(table.chains)
     }
 
     /// Removes empty built-in chains, which exist in any case.
-    fn filled(mut chains: IndexMap<&str, Vec<String>>) -> IndexMap<&str, Vec<String>> {
+    fn without_empty_built_in(
+        mut chains: IndexMap<&str, Vec<String>>,
+    ) -> IndexMap<&str, Vec<String>> {
         chains.retain(|name, rules| !is_built_in(name) || !rules.is_empty());
         chains
     }
@@ -293,49 +295,53 @@ mod tests {
         })]
 
         #[test]
-        fn a_batch_turns_one_script_s_rules_into_another_s(there in script(), wanted in script()) {
-            let batch = between(&there, &wanted);
+        fn rules_diff_applied_gives_wanted_rules(there in script(), wanted in script()) {
+            let batch = diff(&there, &wanted);
             let expected = read(&wanted).swap_remove("nat").unwrap_or_default().chains;
-            prop_assert_eq!(after(&there, &batch), filled(expected), "{}", batch);
+            prop_assert_eq!(chains_after(&there, &batch), without_empty_built_in(expected), "{}", batch);
         }
     }
 
     #[test]
-    fn one_rule_in_a_long_chain_is_one_command() {
-        let rule = |at: usize| format!("-A KUBE-SERVICES -d 10.0.0.{at} -j X\n");
+    fn rules_diff_one_rule_is_one_command() {
+        let rule = |index: usize| format!("-A KUBE-SERVICES -d 10.0.0.{index} -j X\n");
         let text = |without: usize| -> String {
             let rules: String = (0..200).filter(|at| *at != without).map(rule).collect();
             format!("*nat\n:KUBE-SERVICES - [0:0]\n{rules}COMMIT\n")
         };
         assert_eq!(
-            between(&text(999), &text(120)),
+            diff(&text(999), &text(120)),
             "*nat\n-D KUBE-SERVICES 121\nCOMMIT\n"
         );
         assert_eq!(
-            between(&text(120), &text(999)),
+            diff(&text(120), &text(999)),
             "*nat\n-I KUBE-SERVICES 121 -d 10.0.0.120 -j X\nCOMMIT\n"
         );
         assert_eq!(
-            between(&text(199), &text(999)),
+            diff(&text(199), &text(999)),
             "*nat\n-A KUBE-SERVICES -d 10.0.0.199 -j X\nCOMMIT\n"
         );
     }
 
     #[test]
-    fn what_was_typed_by_hand_is_followed() {
-        let made = "*nat\n:X - [0:0]\n-A X -j A\n-A X -j B\nCOMMIT\n";
-        let typed = "*nat\n:X - [0:0]\n-A X -j A\n-A X -j B\n-D X -j A\n-I X 1 -j C\nCOMMIT\n";
-        assert_eq!(between(made, typed), "*nat\n-D X 1\n-I X 1 -j C\nCOMMIT\n");
-        assert_eq!(between(made, ""), "*nat\n-F X\n-X X\nCOMMIT\n");
+    fn rules_diff_manual_commands_are_applied() {
+        let original = "*nat\n:X - [0:0]\n-A X -j A\n-A X -j B\nCOMMIT\n";
+        let changed_by_hand =
+            "*nat\n:X - [0:0]\n-A X -j A\n-A X -j B\n-D X -j A\n-I X 1 -j C\nCOMMIT\n";
+        assert_eq!(
+            diff(original, changed_by_hand),
+            "*nat\n-D X 1\n-I X 1 -j C\nCOMMIT\n"
+        );
+        assert_eq!(diff(original, ""), "*nat\n-F X\n-X X\nCOMMIT\n");
     }
 
     #[test]
-    fn a_command_that_cannot_be_followed_fills_its_table_anew() {
-        let made = "*nat\n:X - [0:0]\n-A X -j A\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n";
-        let typed =
+    fn rules_diff_unsupported_command_rebuilds_table() {
+        let original = "*nat\n:X - [0:0]\n-A X -j A\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n";
+        let changed_by_hand =
             "*nat\n:X - [0:0]\n-A X -j A\n-R X 1 -j B\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n";
         assert_eq!(
-            between(made, typed),
+            diff(original, changed_by_hand),
             "*nat\n-F\n-X\n:X - [0:0]\n-A X -j A\n-R X 1 -j B\nCOMMIT\n"
         );
     }

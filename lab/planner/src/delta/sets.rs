@@ -21,17 +21,17 @@ pub struct Set<'a> {
 /// # Errors
 ///
 /// Returns a message if a set has another type, or if a line is neither `create` nor `add`.
-pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
-    if there == wanted {
+pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
+    if current == wanted {
         return Ok(None);
     }
-    let (there, wanted) = (read(there)?, read(wanted)?);
+    let (current, wanted) = (read(current)?, read(wanted)?);
     let mut lines = SetsChange {
         any: !wanted.is_empty(),
         ..SetsChange::default()
     };
     for (name, set) in &wanted {
-        let members = match there.get(name) {
+        let members = match current.get(name) {
             None => {
                 let _ = writeln!(lines.before, "create {name} {}", set.made);
                 None
@@ -41,13 +41,13 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
             }
             Some(old) => Some(&old.members),
         };
-        for gone in members
+        for removed in members
             .into_iter()
             .flatten()
             .filter(|old| !set.members.contains(*old))
         {
             // A member is deleted without its options.
-            let member = gone.split_whitespace().next().unwrap_or_default();
+            let member = removed.split_whitespace().next().unwrap_or_default();
             let _ = writeln!(lines.before, "del {name} {member}");
         }
         for new in &set.members {
@@ -58,7 +58,7 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
     }
     // In the input, a set of sets follows the sets that it refers to, so the order of deletion is
     // reversed.
-    for name in there
+    for name in current
         .keys()
         .rev()
         .filter(|name| !wanted.contains_key(*name))
@@ -76,16 +76,16 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
 pub fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
     let mut sets: IndexMap<&str, Set<'_>> = IndexMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let strange = || format!("`{line}` is neither `create` nor `add`");
-        let (command, rest) = line.split_once(' ').ok_or_else(strange)?;
-        let (name, rest) = rest.trim().split_once(' ').ok_or_else(strange)?;
+        let syntax_error = || format!("`{line}` is neither `create` nor `add`");
+        let (command, rest) = line.split_once(' ').ok_or_else(syntax_error)?;
+        let (name, rest) = rest.trim().split_once(' ').ok_or_else(syntax_error)?;
         match command {
             "create" => sets.entry(name).or_default().made = rest.trim(),
             "add" => {
-                let set = sets.get_mut(name).ok_or_else(strange)?;
+                let set = sets.get_mut(name).ok_or_else(syntax_error)?;
                 set.members.insert(rest.trim());
             }
-            _ => return Err(strange()),
+            _ => return Err(syntax_error()),
         }
     }
     Ok(sets)

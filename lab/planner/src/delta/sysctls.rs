@@ -1,6 +1,6 @@
 //! Compares the sysctls of two plans.
 
-use super::Rebuild;
+use super::RebuildRequired;
 use svclab_model::plan::Sysctl;
 
 /// Returns the sysctls to write, in order, to change one list into another.
@@ -13,35 +13,43 @@ use svclab_model::plan::Sysctl;
 /// # Errors
 ///
 /// Fails if a sysctl is removed, because its earlier value is unknown.
-pub fn between(name: &str, there: &[Sysctl], wanted: &[Sysctl]) -> Result<Vec<Sysctl>, Rebuild> {
-    if there == wanted {
+pub fn diff(
+    name: &str,
+    current: &[Sysctl],
+    wanted: &[Sysctl],
+) -> Result<Vec<Sysctl>, RebuildRequired> {
+    if current == wanted {
         return Ok(Vec::new());
     }
     let has = |settings: &[Sysctl], key: &str| settings.iter().any(|setting| setting.key == key);
-    if let Some(gone) = there.iter().find(|old| !has(wanted, &old.key)) {
-        return Err(Rebuild::because(format_args!(
+    if let Some(removed) = current.iter().find(|old| !has(wanted, &old.key)) {
+        return Err(RebuildRequired::new(format_args!(
             "{} of {name} goes back to what it was",
-            gone.key
+            removed.key
         )));
     }
-    let changed: Vec<&Sysctl> = wanted.iter().filter(|new| !there.contains(new)).collect();
-    let reaches = |setting: &&Sysctl| {
+    let changed: Vec<&Sysctl> = wanted.iter().filter(|new| !current.contains(new)).collect();
+    let affects_others = |setting: &&Sysctl| {
         setting.key.contains("forward")
             || setting.key.contains(".conf.all.")
             || setting.key.contains(".conf.default.")
     };
-    if !changed.iter().any(reaches) && same_order(there, wanted) {
+    if !changed.iter().any(affects_others) && has_same_order(current, wanted) {
         return Ok(changed.into_iter().cloned().collect());
     }
-    let (of_links, others): (Vec<&Sysctl>, Vec<&Sysctl>) =
+    let (link_sysctls, global_sysctls): (Vec<&Sysctl>, Vec<&Sysctl>) =
         wanted.iter().partition(|setting| setting.link.is_some());
-    Ok(others.into_iter().chain(of_links).cloned().collect())
+    Ok(global_sysctls
+        .into_iter()
+        .chain(link_sysctls)
+        .cloned()
+        .collect())
 }
 
 /// Whether both lists have the same keys in the same order.
-fn same_order(there: &[Sysctl], wanted: &[Sysctl]) -> bool {
-    there.len() == wanted.len()
-        && there
+fn has_same_order(current: &[Sysctl], wanted: &[Sysctl]) -> bool {
+    current.len() == wanted.len()
+        && current
             .iter()
             .zip(wanted)
             .all(|(old, new)| old.key == new.key)

@@ -8,24 +8,24 @@ use svclab_ruleset::nft::tables;
 
 /// Returns the changes from the tables of one input for `nft -f` to those of another. `None` if the
 /// inputs are equal.
-pub fn between(there: &str, wanted: &str) -> Option<TablesChange> {
-    if there == wanted {
+pub fn diff(current: &str, wanted: &str) -> Option<TablesChange> {
+    if current == wanted {
         return None;
     }
     let by_name = |text| tables(text).collect::<IndexMap<&str, &str>>();
-    let (there, wanted) = (by_name(there), by_name(wanted));
-    let differs = |one: &IndexMap<&str, &str>, name: &str, text: &str| {
-        one.get(name).is_none_or(|known| *known != text)
+    let (current, wanted) = (by_name(current), by_name(wanted));
+    let is_different = |tables_by_name: &IndexMap<&str, &str>, name: &str, text: &str| {
+        tables_by_name.get(name).is_none_or(|known| *known != text)
     };
-    let goes = there
+    let removed = current
         .iter()
-        .filter(|(name, text)| differs(&wanted, name, text));
-    let comes = wanted
+        .filter(|(name, text)| is_different(&wanted, name, text));
+    let added = wanted
         .iter()
-        .filter(|(name, text)| differs(&there, name, text));
+        .filter(|(name, text)| is_different(&current, name, text));
     Some(TablesChange {
-        go: goes.map(|(name, _)| (*name).to_owned()).collect(),
-        come: comes.map(|(_, text)| *text).collect(),
+        go: removed.map(|(name, _)| (*name).to_owned()).collect(),
+        come: added.map(|(_, text)| *text).collect(),
     })
 }
 
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_differs_goes_and_comes_whole() {
+    fn tables_diff_changed_table_is_replaced() {
         let table = |name: &str, inside: &str| {
             format!(
                 "table {name} {{\n\tchain a {{\n\t\t{inside} comment \"table ip x\"\n\t}}\n}}\n"
@@ -45,16 +45,16 @@ mod tests {
             table("ip6 a", "drop"),
             table("ip c", "drop"),
         );
-        let there = format!("{a}{b}");
-        let other = table("ip6 a", "accept");
-        let wanted = format!("{a}{other}{c}");
-        let change = between(&there, &wanted).unwrap();
+        let current = format!("{a}{b}");
+        let changed_table = table("ip6 a", "accept");
+        let wanted = format!("{a}{changed_table}{c}");
+        let change = diff(&current, &wanted).unwrap();
         assert_eq!(change.go, ["ip6 a"]);
-        assert_eq!(change.come, format!("{other}{c}"));
-        assert_eq!(change.applied(&there), wanted);
-        assert_eq!(between(&wanted, &wanted), None);
-        let gone = between(&there, "").unwrap();
-        assert_eq!(gone.go, ["ip a", "ip6 a"]);
-        assert_eq!(gone.applied(&there), "");
+        assert_eq!(change.come, format!("{changed_table}{c}"));
+        assert_eq!(change.apply_to(&current), wanted);
+        assert_eq!(diff(&wanted, &wanted), None);
+        let removed = diff(&current, "").unwrap();
+        assert_eq!(removed.go, ["ip a", "ip6 a"]);
+        assert_eq!(removed.apply_to(&current), "");
     }
 }

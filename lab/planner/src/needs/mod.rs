@@ -20,37 +20,37 @@ use svclab_model::tools::iptables_program;
 use svclab_rules::kube_proxy::Mode;
 
 /// Maximum number of characters of a rule that a message quotes.
-const QUOTED: usize = 100;
+const MAX_QUOTED: usize = 100;
 
 /// First requester of a module or program, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Asker {
+pub struct Requester {
     /// Name of the namespace; empty for the plan as a whole.
     pub namespace: String,
     /// Requesting object, such as "the interface `cni0`".
-    pub what: String,
+    pub object: String,
 }
 
-impl fmt::Display for Asker {
+impl fmt::Display for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
-            f.write_str(&self.what)
+            f.write_str(&self.object)
         } else {
-            write!(f, "{} in {}", self.what, self.namespace)
+            write!(f, "{} in {}", self.object, self.namespace)
         }
     }
 }
 
 /// Requirements of a plan, in order of the plan, each with its first requester.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
-    modules: IndexMap<String, Asker>,
-    programs: IndexMap<String, Asker>,
+pub struct Requirements {
+    modules: IndexMap<String, Requester>,
+    programs: IndexMap<String, Requester>,
 }
 
 /// Modules without which kube-proxy falls back from ipvs mode to iptables mode (kubernetes v1.20.2,
 /// `pkg/proxy/ipvs/proxier.go`, `CanUseIPVSProxier`), and those of its addresses and sets.
-const IPVS: [&str; 7] = [
+const KUBE_PROXY_IPVS_MODULES: [&str; 7] = [
     "ip_vs",
     "ip_vs_rr",
     "ip_vs_wrr",
@@ -60,31 +60,31 @@ const IPVS: [&str; 7] = [
     "ip_set",
 ];
 
-impl Needs {
+impl Requirements {
     /// Returns the requirements for building a plan and running its probes.
     #[must_use]
-    pub fn of(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &Plan) -> Self {
         let mut needs = Self::default();
         for namespace in &plan.namespaces {
-            needs.links(namespace);
-            needs.ipvs(namespace);
-            needs.sysctls(namespace);
+            needs.add_links(namespace);
+            needs.add_ipvs(namespace);
+            needs.add_sysctls(namespace);
             sets::look(&mut needs, namespace);
-            needs.accounting(namespace);
-            needs.rules(namespace);
-            nft::look(&mut needs, namespace);
+            needs.add_accounting(namespace);
+            needs.add_rules(namespace);
+            nft::add_requirements(&mut needs, namespace);
         }
         if let Some(namespace) = plan.watch.packets.first() {
-            needs.module("af_packet", namespace, || "the capture".to_owned());
+            needs.add_module("af_packet", namespace, || "the capture".to_owned());
         }
-        needs.trace(plan);
-        needs.proxies(plan);
+        needs.add_trace(plan);
+        needs.add_real_proxies(plan);
         for typed in &plan.typed {
             if let Some(program) = typed.command.first() {
-                needs.program(program, &typed.namespace, || format!("`{typed}`"));
+                needs.add_program(program, &typed.namespace, || format!("`{typed}`"));
             }
         }
-        needs.steps(plan);
+        needs.add_steps(plan);
         needs
     }
 
@@ -92,59 +92,61 @@ impl Needs {
     /// kernel requests the netlink interface of conntrack by number, which is an alias of this
     /// module (Linux v6.12, `net/netfilter/nfnetlink.c`, `nfnetlink_rcv_msg`).
     #[must_use]
-    pub fn of_standing(plan: &Plan) -> Self {
-        let mut needs = Self::of(plan);
-        needs.module("nf_conntrack_netlink", "", || {
+    pub fn for_running_lab(plan: &Plan) -> Self {
+        let mut needs = Self::from_plan(plan);
+        needs.add_module("nf_conntrack_netlink", "", || {
             "forgetting connections".to_owned()
         });
         needs
     }
 
     /// Returns the modules, by the names that the kernel requests, with their first requesters.
-    pub fn modules(&self) -> impl Iterator<Item = (&str, &Asker)> {
-        self.modules.iter().map(|(name, by)| (name.as_str(), by))
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &Requester)> {
+        self.modules
+            .iter()
+            .map(|(name, requester)| (name.as_str(), requester))
     }
 
     /// Returns the programs, by file name, with their first requesters.
-    pub fn programs(&self) -> impl Iterator<Item = (&str, &Asker)> {
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Requester)> {
         self.programs.iter().map(|(name, by)| (name.as_str(), by))
     }
 
     /// Returns the first requester of IPVS or its sysctls, which the kernel allows only for root of
     /// the initial user namespace. `None` if the plan does not use IPVS.
     #[must_use]
-    pub fn ipvs_by(&self) -> Option<&Asker> {
+    pub fn ipvs_requester(&self) -> Option<&Requester> {
         self.modules.get("ip_vs")
     }
 
-    fn module(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
-        put(&mut self.modules, name, namespace, what);
+    fn add_module(&mut self, name: &str, namespace: &str, object: impl FnOnce() -> String) {
+        insert_first(&mut self.modules, name, namespace, object);
     }
 
-    fn program(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
-        put(&mut self.programs, name, namespace, what);
+    fn add_program(&mut self, name: &str, namespace: &str, object: impl FnOnce() -> String) {
+        insert_first(&mut self.programs, name, namespace, object);
     }
 
     /// Adds the modules of virtual servers. The kernel requests the family of the control interface
     /// and each scheduler by name (Linux v6.12, `net/netfilter/ipvs/`).
-    fn ipvs(&mut self, namespace: &Namespace) {
+    fn add_ipvs(&mut self, namespace: &Namespace) {
         if namespace.ipvs_timeouts.is_some() {
-            self.module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
+            self.add_module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
         }
         for server in &namespace.ipvs {
-            let what = || format!("the virtual server {}", server.takes);
-            self.module("ip_vs", &namespace.name, what);
-            self.module(
+            let object = || format!("the virtual server {}", server.takes);
+            self.add_module("ip_vs", &namespace.name, object);
+            self.add_module(
                 &format!("ip_vs_{}", server.scheduler),
                 &namespace.name,
-                what,
+                object,
             );
         }
     }
 
-    fn links(&mut self, namespace: &Namespace) {
+    fn add_links(&mut self, namespace: &Namespace) {
         for link in &namespace.links {
-            let what = || format!("the interface `{}`", link.name);
+            let object = || format!("the interface `{}`", link.name);
             // If `rtnl_link_ops_get` finds no type, the kernel requests `rtnl-link-KIND` (Linux
             // v6.12, `net/core/rtnetlink.c`). Each of these modules has the name of its kind.
             let module = match link.kind {
@@ -153,9 +155,9 @@ impl Needs {
                 LinkKind::Dummy => "dummy",
                 LinkKind::Vxlan { .. } => "vxlan",
             };
-            self.module(module, &namespace.name, what);
+            self.add_module(module, &namespace.name, object);
             if let Some(address) = link.addresses.iter().find(|address| address.is_ipv6()) {
-                self.module("ipv6", &namespace.name, || {
+                self.add_module("ipv6", &namespace.name, || {
                     format!("the address {}", IpNetwork::ip(address))
                 });
             }
@@ -163,16 +165,16 @@ impl Needs {
     }
 
     /// Adds the requirements of real kube-proxies at startup, by mode.
-    fn proxies(&mut self, plan: &Plan) {
+    fn add_real_proxies(&mut self, plan: &Plan) {
         for proxy in &plan.proxies {
-            let what = || format!("kube-proxy in {} mode", proxy.mode);
+            let object = || format!("kube-proxy in {} mode", proxy.mode);
             let modules: &[&str] = match proxy.mode {
                 Mode::Iptables => &[],
-                Mode::Ipvs => &IPVS,
+                Mode::Ipvs => &KUBE_PROXY_IPVS_MODULES,
                 Mode::Nftables => &["nf_tables"],
             };
             for module in modules {
-                self.module(module, &proxy.namespace, what);
+                self.add_module(module, &proxy.namespace, object);
             }
             let programs: &[&str] = match proxy.mode {
                 Mode::Nftables => &["nft"],
@@ -180,28 +182,28 @@ impl Needs {
                 Mode::Iptables => &[],
             };
             for program in programs {
-                self.program(program, &proxy.namespace, what);
+                self.add_program(program, &proxy.namespace, object);
             }
             if proxy.mode != Mode::Nftables {
                 let restore = iptables_program(4, proxy.backend, "restore");
-                self.program(&restore, &proxy.namespace, what);
+                self.add_program(&restore, &proxy.namespace, object);
             }
         }
     }
 
     /// Adds the additional requirements of steps.
-    fn steps(&mut self, plan: &Plan) {
+    fn add_steps(&mut self, plan: &Plan) {
         let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for namespace in &plan.namespaces {
             if let Some(rules) = &namespace.iptables {
-                let known = chains.entry(&namespace.name).or_default();
-                known.extend(declared(&rules.v4).chain(declared(&rules.v6)));
+                let chain_names = chains.entry(&namespace.name).or_default();
+                chain_names.extend(declared_chains(&rules.v4).chain(declared_chains(&rules.v6)));
             }
         }
         for step in &plan.steps {
             for change in &step.delta.namespaces {
-                let known = chains.entry(&change.namespace).or_default();
-                let mut there = Namespace {
+                let chain_names = chains.entry(&change.namespace).or_default();
+                let mut changed_namespace = Namespace {
                     name: change.namespace.clone(),
                     ipvs: change.ipvs.add.clone(),
                     sysctls: change.sysctls.clone(),
@@ -215,38 +217,38 @@ impl Needs {
                         .map_or_else(String::new, |tables| tables.come.clone()),
                     ..Namespace::default()
                 };
-                for (rules, own) in [
-                    (&change.iptables, &mut there.iptables),
-                    (&change.beside, &mut there.beside),
+                for (rules, target) in [
+                    (&change.iptables, &mut changed_namespace.iptables),
+                    (&change.beside, &mut changed_namespace.beside),
                 ] {
                     let Some(rules) = rules else {
                         continue;
                     };
                     let (v4, v6) = (&rules.batches.v4, &rules.batches.v6);
-                    known.extend(declared(v4).chain(declared(v6)));
-                    *own = Some(Iptables {
+                    chain_names.extend(declared_chains(v4).chain(declared_chains(v6)));
+                    *target = Some(Iptables {
                         backend: rules.batches.backend,
-                        v4: with_chains(v4, known),
-                        v6: with_chains(v6, known),
+                        v4: declare_chains(v4, chain_names),
+                        v6: declare_chains(v6, chain_names),
                     });
                 }
-                self.ipvs(&there);
-                self.sysctls(&there);
-                sets::look(self, &there);
-                self.rules(&there);
-                nft::look(self, &there);
+                self.add_ipvs(&changed_namespace);
+                self.add_sysctls(&changed_namespace);
+                sets::look(self, &changed_namespace);
+                self.add_rules(&changed_namespace);
+                nft::add_requirements(self, &changed_namespace);
             }
-            let calls = step
+            let conntrack_node = step
                 .told
                 .as_ref()
                 .and_then(|told| told.calls_conntrack.as_ref());
-            if let Some(namespace) = calls {
-                self.program("conntrack", namespace, || {
+            if let Some(namespace) = conntrack_node {
+                self.add_program("conntrack", namespace, || {
                     "its kube-proxy, which forgets flows with it,".to_owned()
                 });
             }
-            if let Some(namespace) = step.forget.keys().next().or(calls) {
-                self.module("nf_conntrack_netlink", namespace, || {
+            if let Some(namespace) = step.forget.keys().next().or(conntrack_node) {
+                self.add_module("nf_conntrack_netlink", namespace, || {
                     "forgetting flows".to_owned()
                 });
             }
@@ -255,7 +257,7 @@ impl Needs {
 
     /// Adds the modules that provide sysctls. Writing a sysctl loads no module; without the module,
     /// the sysctl does not exist.
-    fn sysctls(&mut self, namespace: &Namespace) {
+    fn add_sysctls(&mut self, namespace: &Namespace) {
         for setting in namespace.sysctls.iter().filter(|setting| !setting.optional) {
             let module = if setting.key.starts_with("net.bridge.") {
                 "br_netfilter"
@@ -268,7 +270,7 @@ impl Needs {
             } else {
                 continue;
             };
-            self.module(module, &namespace.name, || {
+            self.add_module(module, &namespace.name, || {
                 format!("the setting {} = {}", setting.key, setting.value)
             });
         }
@@ -276,9 +278,9 @@ impl Needs {
 
     /// Adds the module of accounting objects. The kernel requests each netfilter netlink subsystem
     /// by number, which is an alias of this module (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
-    fn accounting(&mut self, namespace: &Namespace) {
+    fn add_accounting(&mut self, namespace: &Namespace) {
         if let Some(name) = namespace.accounting.first() {
-            self.module("nfnetlink_acct", &namespace.name, || {
+            self.add_module("nfnetlink_acct", &namespace.name, || {
                 format!("the nfacct object {name}")
             });
         }
@@ -287,26 +289,26 @@ impl Needs {
     /// Adds the modules of traces. The kernel requests netfilter netlink subsystems as in the case
     /// of `nfnetlink_acct`. A log to a missing subsystem loads no module, and only legacy rules
     /// log.
-    fn trace(&mut self, plan: &Plan) {
-        let what = || "the trace".to_owned();
+    fn add_trace(&mut self, plan: &Plan) {
+        let object = || "the trace".to_owned();
         for name in &plan.watch.trace {
             for module in ["nfnetlink", "nf_tables", "nf_conntrack_netlink"] {
-                self.module(module, name, what);
+                self.add_module(module, name, object);
             }
-            let both = plan.namespace(name).into_iter();
-            let mut both = both.flat_map(|of| of.iptables.iter().chain(&of.beside));
+            let backends = plan.namespace(name).into_iter();
+            let mut both = backends.flat_map(|of| of.iptables.iter().chain(&of.beside));
             if both.any(|rules| rules.backend == Backend::Legacy) {
-                self.module("nfnetlink_log", name, what);
+                self.add_module("nfnetlink_log", name, object);
             }
         }
     }
 
-    fn rules(&mut self, namespace: &Namespace) {
+    fn add_rules(&mut self, namespace: &Namespace) {
         for iptables in namespace.iptables.iter().chain(&namespace.beside) {
             for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
                 if !text.is_empty() {
                     let program = iptables_program(family, iptables.backend, "restore");
-                    self.program(&program, &namespace.name, || {
+                    self.add_program(&program, &namespace.name, || {
                         format!("the IPv{family} rules")
                     });
                     rules::look(self, namespace, iptables.backend, family, text);
@@ -317,7 +319,7 @@ impl Needs {
 }
 
 /// Returns the chains that a script declares.
-fn declared(text: &str) -> impl Iterator<Item = &str> {
+fn declared_chains(text: &str) -> impl Iterator<Item = &str> {
     let lines = text
         .lines()
         .filter_map(|line| line.trim().strip_prefix(':'));
@@ -326,43 +328,43 @@ fn declared(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the script with the chains declared in each table. The commands of a delta do not
 /// declare existing chains.
-fn with_chains(text: &str, chains: &BTreeSet<&str>) -> String {
-    let mut all = String::new();
+fn declare_chains(text: &str, chains: &BTreeSet<&str>) -> String {
+    let mut declared_text = String::new();
     for line in text.lines() {
-        all.push_str(line);
-        all.push('\n');
+        declared_text.push_str(line);
+        declared_text.push('\n');
         if line.starts_with('*') {
             for chain in chains {
-                all.push(':');
-                all.push_str(chain);
-                all.push_str(" - [0:0]\n");
+                declared_text.push(':');
+                declared_text.push_str(chain);
+                declared_text.push_str(" - [0:0]\n");
             }
         }
     }
-    all
+    declared_text
 }
 
-fn put(
-    known: &mut IndexMap<String, Asker>,
+fn insert_first(
+    requirements: &mut IndexMap<String, Requester>,
     name: &str,
     namespace: &str,
-    what: impl FnOnce() -> String,
+    object: impl FnOnce() -> String,
 ) {
-    if !known.contains_key(name) {
-        let asker = Asker {
+    if !requirements.contains_key(name) {
+        let asker = Requester {
             namespace: namespace.to_owned(),
-            what: what(),
+            object: object(),
         };
-        known.insert(name.to_owned(), asker);
+        requirements.insert(name.to_owned(), asker);
     }
 }
 
 /// Quotes a line for a message, truncated to the maximum length.
-fn quoted(kind: &str, line: &str) -> String {
-    if line.chars().count() <= QUOTED {
+fn quote_line(kind: &str, line: &str) -> String {
+    if line.chars().count() <= MAX_QUOTED {
         return format!("the {kind} `{line}`");
     }
-    let start: String = line.chars().take(QUOTED).collect();
+    let start: String = line.chars().take(MAX_QUOTED).collect();
     format!("the {kind} `{start}…`")
 }
 
@@ -375,7 +377,7 @@ mod tests {
         Link {
             name: name.to_owned(),
             kind,
-            mac: Mac::of("a", name),
+            mac: Mac::from_names("a", name),
             addresses: vec![address.parse().unwrap()],
             bridge: None,
             hairpin: false,
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_a_plan_asks_for_is_named_with_its_asker() {
+    fn requirements_of_plan_name_first_requester() {
         let plan = Plan {
             namespaces: vec![Namespace {
                 name: "node-1".to_owned(),
@@ -422,7 +424,7 @@ mod tests {
             },
             ..Plan::default()
         };
-        let needs = Needs::of(&plan);
+        let needs = Requirements::from_plan(&plan);
         let lines: Vec<String> = needs
             .modules()
             .chain(needs.programs())
@@ -449,8 +451,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_nothing_needs_nothing() {
-        assert_eq!(Needs::of(&Plan::default()), Needs::default());
+    fn requirements_empty_plan_is_empty() {
+        assert_eq!(
+            Requirements::from_plan(&Plan::default()),
+            Requirements::default()
+        );
         let optional = Plan {
             namespaces: vec![Namespace {
                 sysctls: vec![setting("net.ipv6.conf.all.disable_ipv6", true)],
@@ -458,6 +463,6 @@ mod tests {
             }],
             ..Plan::default()
         };
-        assert_eq!(Needs::of(&optional), Needs::default());
+        assert_eq!(Requirements::from_plan(&optional), Requirements::default());
     }
 }

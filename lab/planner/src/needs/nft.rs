@@ -5,13 +5,13 @@
 //! `net/netfilter/nf_tables_api.c`, and `MODULE_ALIAS_NFT_EXPR` and `MODULE_ALIAS_NFT_AF_EXPR` in
 //! the modules).
 
-use super::Needs;
+use super::Requirements;
 use svclab_model::plan::Namespace;
 
 /// Keywords of rules and the expressions that they require. The first list has expressions with a
 /// family, the second list expressions of all families.
-const OF_FAMILY: [(&str, &str); 2] = [("fib", "fib"), ("reject", "reject")];
-const FOR_ALL: [(&str, &str); 5] = [
+const FAMILY_EXPRESSIONS: [(&str, &str); 2] = [("fib", "fib"), ("reject", "reject")];
+const COMMON_EXPRESSIONS: [(&str, &str); 5] = [
     ("ct", "ct"),
     ("masquerade", "masq"),
     ("dnat", "nat"),
@@ -20,38 +20,44 @@ const FOR_ALL: [(&str, &str); 5] = [
 ];
 
 /// Adds the requirements of a namespace's tables.
-pub(super) fn look(needs: &mut Needs, namespace: &Namespace) {
+pub(super) fn add_requirements(needs: &mut Requirements, namespace: &Namespace) {
     if namespace.nft.is_empty() {
         return;
     }
     let name = &namespace.name;
-    let what = || "the tables of nftables".to_owned();
-    needs.program("nft", name, what);
-    needs.module("nfnetlink", name, what);
-    needs.module("nf_tables", name, what);
+    let object = || "the tables of nftables".to_owned();
+    needs.add_program("nft", name, object);
+    needs.add_module("nfnetlink", name, object);
+    needs.add_module("nf_tables", name, object);
     let mut family = 2;
-    let mut within_set = false;
+    let mut is_in_set = false;
     for line in namespace.nft.lines() {
         let words = || line.split_ascii_whitespace();
-        let begins = |word: &str| words().next() == Some(word);
-        let mut need = |module: &str| {
-            needs.module(module, name, || super::quoted("rule", line.trim()));
+        let starts_with = |word: &str| words().next() == Some(word);
+        let mut add = |module: &str| {
+            needs.add_module(module, name, || super::quote_line("rule", line.trim()));
         };
-        if begins("table") {
+        if starts_with("table") {
             family = if words().nth(1) == Some("ip6") { 10 } else { 2 };
-        } else if begins("set") || begins("map") || begins("chain") {
-            within_set = !begins("chain");
-        } else if within_set || begins("comment") {
+        } else if starts_with("set") || starts_with("map") || starts_with("chain") {
+            is_in_set = !starts_with("chain");
+        } else if is_in_set || starts_with("comment") {
         } else if line.trim_start().starts_with("type nat ") {
-            need(&format!("nft-chain-{family}-nat"));
+            add(&format!("nft-chain-{family}-nat"));
         } else {
             let rule = line.split(" comment \"").next().unwrap_or_default();
             for word in rule.split_ascii_whitespace() {
-                for (_, expression) in OF_FAMILY.iter().filter(|(known, _)| *known == word) {
-                    need(&format!("nft-expr-{family}-{expression}"));
+                for (_, expression) in FAMILY_EXPRESSIONS
+                    .iter()
+                    .filter(|(known, _)| *known == word)
+                {
+                    add(&format!("nft-expr-{family}-{expression}"));
                 }
-                for (_, expression) in FOR_ALL.iter().filter(|(known, _)| *known == word) {
-                    need(&format!("nft-expr-{expression}"));
+                for (_, expression) in COMMON_EXPRESSIONS
+                    .iter()
+                    .filter(|(known, _)| *known == word)
+                {
+                    add(&format!("nft-expr-{expression}"));
                 }
             }
         }
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_ask_for_what_they_are_made_of() {
+    fn nft_requirements_expressions_become_modules() {
         let namespace = Namespace {
             name: "node-1".to_owned(),
             nft: "table ip6 t {\n\tset ct {\n\t\ttype ipv6_addr\n\t}\n\n\tchain a {\n\
@@ -73,11 +79,11 @@ mod tests {
                 .to_owned(),
             ..Namespace::default()
         };
-        let mut needs = Needs::default();
-        look(&mut needs, &namespace);
-        let found: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
+        let mut needs = Requirements::default();
+        add_requirements(&mut needs, &namespace);
+        let modules: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
         assert_eq!(
-            found,
+            modules,
             [
                 "nfnetlink",
                 "nf_tables",

@@ -5,39 +5,45 @@
 
 use std::collections::HashSet;
 
-use super::{Needs, quoted};
+use super::{Requirements, quote_line};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_ruleset::iptables::words;
 
 /// Targets that are built into the tables.
-const VERDICTS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
+const BUILT_IN_TARGETS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
 /// Adds the requirements of the rules of one family. A line that cannot be split into words is
 /// ignored; iptables rejects such a line.
-pub fn look(needs: &mut Needs, namespace: &Namespace, backend: Backend, family: u8, text: &str) {
-    let mut look = Look {
+pub fn look(
+    needs: &mut Requirements,
+    namespace: &Namespace,
+    backend: Backend,
+    family: u8,
+    text: &str,
+) {
+    let mut reader = ScriptReader {
         needs,
         namespace: &namespace.name,
         backend,
         prefix: if family == 6 { "ip6" } else { "ip" },
         chains: HashSet::new(),
     };
-    look.base();
+    reader.add_base();
     for line in text.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('*') {
-            look.chains.clear();
-            look.table(line, table);
+            reader.chains.clear();
+            reader.add_table(line, table);
         } else if let Some(chain) = line.strip_prefix(':') {
-            look.chains.extend(chain.split_whitespace().next());
+            reader.chains.extend(chain.split_whitespace().next());
         } else if line.starts_with('-') {
-            look.rule(line);
+            reader.add_rule(line);
         }
     }
 }
 
 /// State while a script is read.
-struct Look<'a> {
-    needs: &'a mut Needs,
+struct ScriptReader<'a> {
+    needs: &'a mut Requirements,
     namespace: &'a str,
     backend: Backend,
     /// Prefix of the module names that the kernel requests: `ip` or `ip6`.
@@ -46,49 +52,49 @@ struct Look<'a> {
     chains: HashSet<&'a str>,
 }
 
-impl<'a> Look<'a> {
-    fn need(&mut self, module: &str, kind: &str, line: &str) {
+impl<'a> ScriptReader<'a> {
+    fn add_module(&mut self, module: &str, kind: &str, line: &str) {
         self.needs
-            .module(module, self.namespace, || quoted(kind, line));
+            .add_module(module, self.namespace, || quote_line(kind, line));
     }
 
     /// Adds the modules that the program always requests.
-    fn base(&mut self) {
+    fn add_base(&mut self) {
         let modules: &[&str] = match (self.backend, self.prefix) {
             // Up to Linux 5.17, the counter of a rule was a separate module.
             (Backend::Nft, _) => &["nfnetlink", "nf_tables", "nft_counter"],
             (Backend::Legacy, "ip6") => &["ip6_tables"],
             (Backend::Legacy, _) => &["ip_tables"],
         };
-        let (prefix, backend) = (self.prefix, self.backend.word());
+        let (prefix, backend) = (self.prefix, self.backend.name());
         for module in modules {
-            self.needs.module(module, self.namespace, || {
+            self.needs.add_module(module, self.namespace, || {
                 format!("the rules of {prefix}tables-{backend}")
             });
         }
     }
 
-    fn table(&mut self, line: &str, table: &str) {
+    fn add_table(&mut self, line: &str, table: &str) {
         match self.backend {
             // Other chain types are part of nf_tables (Linux v6.12,
             // `net/netfilter/nft_chain_filter.c`).
             Backend::Nft if table == "nat" => {
                 let family = if self.prefix == "ip6" { 10 } else { 2 };
-                self.need(&format!("nft-chain-{family}-nat"), "table", line);
+                self.add_module(&format!("nft-chain-{family}-nat"), "table", line);
             }
             Backend::Nft => {}
             Backend::Legacy => {
-                self.need(&format!("{}table_{table}", self.prefix), "table", line);
+                self.add_module(&format!("{}table_{table}", self.prefix), "table", line);
             }
         }
     }
 
-    fn rule(&mut self, line: &'a str) {
+    fn add_rule(&mut self, line: &'a str) {
         let Some(words) = words::split(line) else {
             return;
         };
         let mut words = words.iter().map(String::as_str);
-        let (mut protocol, mut implied, mut explicit) = (None, false, false);
+        let (mut protocol, mut is_implied, mut is_explicit) = (None, false, false);
         while let Some(word) = words.next() {
             match word {
                 "-N" | "--new-chain" => {
@@ -99,30 +105,31 @@ impl<'a> Look<'a> {
                 "-p" | "--protocol" | "--proto" => protocol = words.next(),
                 "-m" | "--match" => {
                     if let Some(name) = words.next() {
-                        explicit |= protocol.is_some_and(|protocol| spoken(protocol) == Some(name));
-                        self.extension(name, line);
+                        is_explicit |=
+                            protocol.is_some_and(|protocol| protocol_match(protocol) == Some(name));
+                        self.add_extension(name, line);
                     }
                 }
                 "-j" | "--jump" => {
                     if let Some(name) = words.next()
-                        && !VERDICTS.contains(&name)
+                        && !BUILT_IN_TARGETS.contains(&name)
                         && !self.chains.contains(name)
                     {
-                        self.extension(name, line);
+                        self.add_extension(name, line);
                     }
                 }
                 "--comment" | "--log-prefix" | "--nflog-prefix" | "--string" => {
                     words.next();
                 }
-                _ => implied |= is_of_a_protocol(word),
+                _ => is_implied |= is_protocol_option(word),
             }
         }
         // `-p tcp --dport 80` implies `-m tcp`.
-        if implied
-            && !explicit
-            && let Some(name) = protocol.and_then(spoken)
+        if is_implied
+            && !is_explicit
+            && let Some(name) = protocol.and_then(protocol_match)
         {
-            self.extension(name, line);
+            self.add_extension(name, line);
         }
     }
 
@@ -132,14 +139,14 @@ impl<'a> Look<'a> {
     /// requests the revisions of an extension even if it then translates the rule to native
     /// expressions (`nfnl_compat_get_rcu`; iptables v1.8.9, `iptables/nft.c`,
     /// `nft_compatible_revision`).
-    fn extension(&mut self, name: &str, line: &str) {
-        let name = in_the_kernel(name);
+    fn add_extension(&mut self, name: &str, line: &str) {
+        let name = kernel_name(name);
         if self.backend == Backend::Nft {
-            self.need("nft_compat", "rule", line);
+            self.add_module("nft_compat", "rule", line);
         }
         let module = format!("{}t_{name}", self.prefix);
-        self.need(&module, "rule", line);
-        let more: &[&str] = match (name, self.backend, self.prefix) {
+        self.add_module(&module, "rule", line);
+        let additional: &[&str] = match (name, self.backend, self.prefix) {
             ("limit", Backend::Nft, _) => &["nft_limit"],
             ("NFLOG", Backend::Nft, _) => &["nft_log", "nfnetlink_log"],
             ("NFLOG", Backend::Legacy, _) => &["nfnetlink_log"],
@@ -150,14 +157,14 @@ impl<'a> Look<'a> {
             ("physdev", ..) => &["br_netfilter"],
             _ => &[],
         };
-        for module in more {
-            self.need(module, "rule", line);
+        for module in additional {
+            self.add_module(module, "rule", line);
         }
     }
 }
 
 /// Returns the kernel name of an extension that has another name in the programs.
-fn in_the_kernel(name: &str) -> &str {
+fn kernel_name(name: &str) -> &str {
     match name {
         "state" => "conntrack",
         "NOTRACK" => "CT",
@@ -167,7 +174,7 @@ fn in_the_kernel(name: &str) -> &str {
 }
 
 /// Returns the match with the fields of a protocol; `None` for other protocols.
-fn spoken(protocol: &str) -> Option<&'static str> {
+fn protocol_match(protocol: &str) -> Option<&'static str> {
     Some(match protocol {
         "tcp" | "6" => "tcp",
         "udp" | "17" => "udp",
@@ -180,7 +187,7 @@ fn spoken(protocol: &str) -> Option<&'static str> {
 }
 
 /// Whether an option belongs to the match of a protocol only.
-fn is_of_a_protocol(word: &str) -> bool {
+fn is_protocol_option(word: &str) -> bool {
     [
         "--dport",
         "--sport",
@@ -202,13 +209,13 @@ mod tests {
     use super::*;
 
     fn modules(backend: Backend, family: u8, text: &str) -> Vec<String> {
-        let mut needs = Needs::default();
+        let mut needs = Requirements::default();
         look(&mut needs, &Namespace::default(), backend, family, text);
         needs.modules().map(|(name, _)| name.to_owned()).collect()
     }
 
     #[test]
-    fn a_jump_to_a_chain_of_the_table_is_no_target() {
+    fn rules_requirements_jump_to_chain_is_no_module() {
         let text = "*nat\n:KUBE-SVC-X - [0:0]\n-N LATER\n-A PREROUTING -j KUBE-SVC-X\n-A PREROUTING -j LATER\n-A PREROUTING -j DROP\nCOMMIT\n*filter\n-A INPUT -j LATER\n";
         assert_eq!(
             modules(Backend::Legacy, 4, text),
@@ -223,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_comment_is_no_match() {
+    fn rules_requirements_comment_text_is_no_match() {
         let text = "*filter\n-A INPUT -m comment --comment \"-m\" -j ACCEPT\n";
         assert_eq!(
             modules(Backend::Legacy, 6, text),
@@ -232,15 +239,16 @@ mod tests {
     }
 
     #[test]
-    fn a_port_implies_its_protocols_match() {
-        let of = |rule: &str| modules(Backend::Nft, 4, &format!("*filter\n{rule}\n")).split_off(3);
-        assert_eq!(of("-A INPUT -p tcp -j DROP"), [""; 0]);
+    fn rules_requirements_port_implies_protocol_match() {
+        let modules_of =
+            |rule: &str| modules(Backend::Nft, 4, &format!("*filter\n{rule}\n")).split_off(3);
+        assert_eq!(modules_of("-A INPUT -p tcp -j DROP"), [""; 0]);
         assert_eq!(
-            of("-A INPUT -p 17 --dport 53 -j DROP"),
+            modules_of("-A INPUT -p 17 --dport 53 -j DROP"),
             ["nft_compat", "ipt_udp"]
         );
         assert_eq!(
-            of("-A INPUT -p tcp -m tcp --dport 53 -j DROP"),
+            modules_of("-A INPUT -p tcp -m tcp --dport 53 -j DROP"),
             ["nft_compat", "ipt_tcp"]
         );
     }

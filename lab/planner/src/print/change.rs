@@ -2,77 +2,83 @@
 
 use std::fmt::Write as _;
 
-use super::{addresses_of, call, lines, netns, on_one_line, words};
-use svclab_model::plan::delta::Change;
+use super::{address_commands, escape_newlines, join_lines, netns_exec_comment, netns_name, words};
+use svclab_model::plan::delta::NamespaceDelta;
 use svclab_model::plan::{HealthCheck, Plan, Step};
 use svclab_model::tools::iptables_program;
 
 /// Renders all steps of a plan.
 pub fn steps(plan: &Plan) -> String {
-    plan.steps.iter().map(step).collect()
+    plan.steps.iter().map(render_step).collect()
 }
 
-fn step(step: &Step) -> String {
-    let mut text = format!("\n# ==== step {}\n", on_one_line(&step.name));
-    let mut say = |title: &str, lines: Vec<String>| {
-        for (at, line) in lines.iter().enumerate() {
-            if at == 0 {
+fn render_step(step: &Step) -> String {
+    let mut text = format!("\n# ==== step {}\n", escape_newlines(&step.name));
+    let mut add_section = |title: &str, lines: Vec<String>| {
+        for (index, line) in lines.iter().enumerate() {
+            if index == 0 {
                 let _ = writeln!(text, "# {title}:");
             }
-            let _ = writeln!(text, "#   {}", on_one_line(line));
+            let _ = writeln!(text, "#   {}", escape_newlines(line));
         }
     };
-    say("opened before, and spoken on last", probes(&step.open));
-    say(
+    add_section(
+        "opened before, and spoken on last",
+        describe_probes(&step.open),
+    );
+    add_section(
         "servers that end",
         step.delta.stop.iter().map(words::server).collect(),
     );
-    say(
+    add_section(
         "servers that begin",
         step.delta.start.iter().map(words::server).collect(),
     );
     if let Some(checks) = &step.delta.health {
-        say("asked from then on", checks.iter().map(check).collect());
+        add_section(
+            "asked from then on",
+            checks.iter().map(render_check).collect(),
+        );
     }
-    if let Some(told) = &step.told {
-        let told = format!("all {} objects as they are then", told.objects.len());
-        say("kube-proxies are told of", vec![told]);
+    if let Some(api_update) = &step.told {
+        let description = format!("all {} objects as they are then", api_update.objects.len());
+        add_section("kube-proxies are told of", vec![description]);
     }
     for change in &step.delta.namespaces {
-        text.push_str(&namespace(change));
+        text.push_str(&render_namespace(change));
     }
     for (name, stale) in &step.forget {
-        text.push_str(&call(&netns(name), &[]));
+        text.push_str(&netns_exec_comment(&netns_name(name), &[]));
         for forget in stale {
-            let _ = writeln!(text, "# {}", on_one_line(&forget.to_string()));
+            let _ = writeln!(text, "# {}", escape_newlines(&forget.to_string()));
         }
     }
-    let tried = probes(&step.probes);
-    if !tried.is_empty() {
+    let probes_after = describe_probes(&step.probes);
+    if !probes_after.is_empty() {
         text.push_str("\n# tried then:\n");
-        for line in tried {
-            let _ = writeln!(text, "#   {}", on_one_line(&line));
+        for line in probes_after {
+            let _ = writeln!(text, "#   {}", escape_newlines(&line));
         }
     }
     text
 }
 
-fn probes(probes: &[svclab_model::plan::Probe]) -> Vec<String> {
+fn describe_probes(probes: &[svclab_model::plan::Probe]) -> Vec<String> {
     probes.iter().map(words::probe).collect()
 }
 
-fn check(check: &HealthCheck) -> String {
+fn render_check(check: &HealthCheck) -> String {
     format!("{} by {}", check.backend, check.namespace)
 }
 
 /// Renders the changes of one namespace in the order in which they are applied.
-fn namespace(change: &Change) -> String {
-    let name = netns(&change.namespace);
+fn render_namespace(change: &NamespaceDelta) -> String {
+    let name = netns_name(&change.namespace);
     let mut text = String::new();
     let mut run = |command: &str, input: &str| {
         if !input.is_empty() {
             let words: Vec<&str> = command.split(' ').collect();
-            text.push_str(&call(&name, &words));
+            text.push_str(&netns_exec_comment(&name, &words));
             text.push_str(input);
             if !input.ends_with('\n') {
                 text.push('\n');
@@ -81,19 +87,20 @@ fn namespace(change: &Change) -> String {
     };
     let settings = change.sysctls.iter();
     let settings = settings.map(|setting| format!("{} = {}", setting.key, setting.value));
-    run("sysctl -p -", &lines(settings));
-    run("ip -batch -", &links(change));
-    let entries = |verb: &str, all: &[svclab_model::plan::Forwarding]| -> String {
-        let said = all.iter().map(super::forwarding);
-        lines(said.map(|line| line.replacen("add", verb, 1)))
-    };
-    let forwarding =
-        entries("del", &change.forwarding.remove) + &entries("add", &change.forwarding.add);
+    run("sysctl -p -", &join_lines(settings));
+    run("ip -batch -", &render_links(change));
+    let render_entries =
+        |verb: &str, forwarding_entries: &[svclab_model::plan::Forwarding]| -> String {
+            let rendered = forwarding_entries.iter().map(super::forwarding_command);
+            join_lines(rendered.map(|line| line.replacen("add", verb, 1)))
+        };
+    let forwarding = render_entries("del", &change.forwarding.remove)
+        + &render_entries("add", &change.forwarding.add);
     run("bridge -batch -", &forwarding);
-    let gone = change.ipvs.remove.iter();
-    let gone = lines(gone.map(|server| format!("-D {}", server.takes)));
-    let come: String = change.ipvs.add.iter().map(ToString::to_string).collect();
-    run("ipvsadm -R", &(gone + &come));
+    let removed = change.ipvs.remove.iter();
+    let gone = join_lines(removed.map(|server| format!("-D {}", server.takes)));
+    let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
+    run("ipvsadm -R", &(gone + &added));
     if let Some(sets) = &change.sets {
         run("ipset restore", &sets.before);
     }
@@ -105,11 +112,11 @@ fn namespace(change: &Change) -> String {
         }
     }
     if let Some(tables) = &change.nft {
-        let go = tables
+        let deletions = tables
             .go
             .iter()
             .map(|table| format!("delete table {table}"));
-        run("nft -f -", &(lines(go) + &tables.come));
+        run("nft -f -", &(join_lines(deletions) + &tables.come));
     }
     if let Some(sets) = &change.sets {
         run("ipset restore", &sets.after);
@@ -117,34 +124,35 @@ fn namespace(change: &Change) -> String {
     text
 }
 
-fn links(change: &Change) -> String {
-    let mut said = Vec::new();
+fn render_links(change: &NamespaceDelta) -> String {
+    let mut commands = Vec::new();
     for link in &change.links {
         let name = &link.name;
         for address in &link.addresses.remove {
-            said.push(format!("address del {address} dev {name}"));
+            commands.push(format!("address del {address} dev {name}"));
         }
-        said.extend(addresses_of(name, &link.addresses.add));
+        commands.extend(address_commands(name, &link.addresses.add));
         if let Some(mtu) = link.mtu {
-            said.push(format!("link set dev {name} mtu {mtu}"));
+            commands.push(format!("link set dev {name} mtu {mtu}"));
         }
         if let Some(up) = link.up {
-            said.push(format!(
+            commands.push(format!(
                 "link set dev {name} {}",
                 if up { "up" } else { "down" }
             ));
         }
     }
-    let gone = |line: String| line.replacen("add", "del", 1);
+    let as_deletion = |line: String| line.replacen("add", "del", 1);
     let routes = change
         .routes
         .remove
         .iter()
-        .map(|route| gone(super::route(route)));
-    said.extend(routes);
+        .map(|route| as_deletion(super::route_command(route)));
+    commands.extend(routes);
     let neighbours = change.neighbours.remove.iter();
-    said.extend(neighbours.map(|each| format!("neighbour del {} dev {}", each.address, each.dev)));
-    said.extend(change.neighbours.add.iter().map(super::neighbour));
-    said.extend(change.routes.add.iter().map(super::route));
-    lines(said.into_iter())
+    commands
+        .extend(neighbours.map(|each| format!("neighbour del {} dev {}", each.address, each.dev)));
+    commands.extend(change.neighbours.add.iter().map(super::neighbour_command));
+    commands.extend(change.routes.add.iter().map(super::route_command));
+    join_lines(commands.into_iter())
 }

@@ -13,24 +13,24 @@ use std::fmt::Write as _;
 use ipnetwork::IpNetwork;
 
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind,
+    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Route, RouteKind, RoutingRule,
 };
 use svclab_model::tools::iptables_program;
 
 /// Phase in which a command runs. All namespaces finish a phase before the next phase starts: a
 /// veth pair requires both namespaces, a route its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum BuildPhase {
     /// Sysctls without an interface.
-    Settings,
+    Sysctls,
     /// Interfaces, all down.
     Links,
     /// Sysctls of interfaces.
-    LinkSettings,
+    LinkSysctls,
     /// Bridge ports, addresses, interfaces up, then neighbours and routes.
     Addresses,
     /// Routing rules.
-    Lookups,
+    RoutingRules,
     /// Forwarding entries of tunnels.
     Forwarding,
     /// IPVS timeouts and virtual servers.
@@ -53,7 +53,7 @@ pub struct Step {
     /// Name of the namespace as returned by [`netns`].
     pub netns: String,
     /// Phase in which the command runs.
-    pub stage: Stage,
+    pub stage: BuildPhase,
     /// Command that reads `text` from its standard input, without `ip netns exec`.
     pub command: Vec<String>,
     /// Input of the command; every line ends with a newline.
@@ -63,7 +63,7 @@ pub struct Step {
 /// Returns the name of a namespace for `ip netns`, with `_` instead of `/`. Kubernetes names
 /// contain no underscore, and file names contain no slash.
 #[must_use]
-pub fn netns(name: &str) -> String {
+pub fn netns_name(name: &str) -> String {
     name.replace('/', "_")
 }
 
@@ -71,35 +71,39 @@ pub fn netns(name: &str) -> String {
 #[must_use]
 pub fn steps(plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
-    for (at, namespace) in plan.namespaces.iter().enumerate() {
+    for (index, namespace) in plan.namespaces.iter().enumerate() {
         let mut step = |stage, command: &[&str], text: String| {
-            steps.extend(filled(&namespace.name, stage, command, text));
+            steps.extend(command_with_input(&namespace.name, stage, command, text));
         };
-        let settings = |of_links: bool, optional: bool| {
-            let chosen = namespace.sysctls.iter().filter(|setting| {
-                setting.link.is_some() == of_links && setting.optional == optional
+        let settings = |with_link: bool, optional: bool| {
+            let selected = namespace.sysctls.iter().filter(|setting| {
+                setting.link.is_some() == with_link && setting.optional == optional
             });
-            lines(chosen.map(|setting| format!("{} = {}", setting.key, setting.value)))
+            join_lines(selected.map(|setting| format!("{} = {}", setting.key, setting.value)))
         };
         // With `-e`, sysctl ignores keys that the kernel does not have.
-        let (all, known) = (&["sysctl", "-p", "-"][..], &["sysctl", "-e", "-p", "-"][..]);
+        let (strict, lenient) = (&["sysctl", "-p", "-"][..], &["sysctl", "-e", "-p", "-"][..]);
         let ip = &["ip", "-batch", "-"][..];
-        step(Stage::Settings, all, settings(false, false));
-        step(Stage::Settings, known, settings(false, true));
-        step(Stage::Links, ip, links(plan, at));
-        step(Stage::LinkSettings, all, settings(true, false));
-        step(Stage::LinkSettings, known, settings(true, true));
-        step(Stage::Addresses, ip, addresses(namespace));
+        step(BuildPhase::Sysctls, strict, settings(false, false));
+        step(BuildPhase::Sysctls, lenient, settings(false, true));
+        step(BuildPhase::Links, ip, render_links(plan, index));
+        step(BuildPhase::LinkSysctls, strict, settings(true, false));
+        step(BuildPhase::LinkSysctls, lenient, settings(true, true));
+        step(BuildPhase::Addresses, ip, render_addresses(namespace));
         // A routing rule for all sources does not state its family.
         for (family, v6) in [("-4", false), ("-6", true)] {
-            let own = namespace.policy.iter().filter(|rule| rule.v6 == v6);
+            let routing_rules = namespace.policy.iter().filter(|rule| rule.v6 == v6);
             let ip = &["ip", family, "-batch", "-"][..];
-            step(Stage::Lookups, ip, lines(own.map(policy)));
+            step(
+                BuildPhase::RoutingRules,
+                ip,
+                join_lines(routing_rules.map(routing_rule_command)),
+            );
         }
         step(
-            Stage::Forwarding,
+            BuildPhase::Forwarding,
             &["bridge", "-batch", "-"],
-            lines(namespace.forwarding.iter().map(forwarding)),
+            join_lines(namespace.forwarding.iter().map(forwarding_command)),
         );
         let virtual_servers = namespace
             .ipvs_timeouts
@@ -107,37 +111,51 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             .map(ToString::to_string)
             .chain(namespace.ipvs.iter().map(ToString::to_string));
         step(
-            Stage::VirtualServers,
+            BuildPhase::VirtualServers,
             &["ipvsadm", "-R"],
             virtual_servers.collect(),
         );
-        step(Stage::Sets, &["ipset", "restore"], ended(&namespace.ipset));
+        step(
+            BuildPhase::Sets,
+            &["ipset", "restore"],
+            with_final_newline(&namespace.ipset),
+        );
         steps.extend(namespace.accounting.iter().map(|name| Step {
-            netns: netns(&namespace.name),
-            stage: Stage::Accounting,
+            netns: netns_name(&namespace.name),
+            stage: BuildPhase::Accounting,
             command: ["nfacct", "add", name].map(str::to_owned).to_vec(),
             text: String::new(),
         }));
         let mut step = |stage, command: &[&str], text: String| {
-            steps.extend(filled(&namespace.name, stage, command, text));
+            steps.extend(command_with_input(&namespace.name, stage, command, text));
         };
         for rules in namespace.iptables.iter().chain(&namespace.beside) {
-            for (stage, family, text) in
-                [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
-            {
+            for (stage, family, text) in [
+                (BuildPhase::Rules4, 4, &rules.v4),
+                (BuildPhase::Rules6, 6, &rules.v6),
+            ] {
                 let program = iptables_program(family, rules.backend, "restore");
-                step(stage, &[&program], ended(text));
+                step(stage, &[&program], with_final_newline(text));
             }
         }
-        step(Stage::Nft, &["nft", "-f", "-"], ended(&namespace.nft));
+        step(
+            BuildPhase::Nft,
+            &["nft", "-f", "-"],
+            with_final_newline(&namespace.nft),
+        );
     }
     steps
 }
 
 /// Returns a command; `None` if it has no input.
-fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Option<Step> {
+fn command_with_input(
+    namespace: &str,
+    stage: BuildPhase,
+    command: &[&str],
+    text: String,
+) -> Option<Step> {
     (!text.is_empty()).then(|| Step {
-        netns: netns(namespace),
+        netns: netns_name(namespace),
         stage,
         command: command.iter().map(|&word| word.to_owned()).collect(),
         text,
@@ -148,54 +166,57 @@ fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Opti
 /// every tool.
 #[must_use]
 pub fn print(plan: &Plan) -> String {
-    let mut text = format!("# {}\n", on_one_line(&plan.case));
+    let mut text = format!("# {}\n", escape_newlines(&plan.case));
     let steps = steps(plan);
     for namespace in &plan.namespaces {
-        let netns = netns(&namespace.name);
-        let _ = write!(text, "\n# ==== {}\n", on_one_line(&namespace.name));
+        let netns = netns_name(&namespace.name);
+        let _ = write!(text, "\n# ==== {}\n", escape_newlines(&namespace.name));
         if steps.iter().all(|step| step.netns != netns) {
             text.push_str("# nothing in it but lo\n");
         }
         for step in steps.iter().filter(|step| step.netns == netns) {
             let command: Vec<&str> = step.command.iter().map(String::as_str).collect();
-            text.push_str(&call(&netns, &command));
+            text.push_str(&netns_exec_comment(&netns, &command));
             text.push_str(&step.text);
         }
     }
-    let in_words = [
+    let descriptions = [
         ("servers", plan.servers.iter().map(words::server).collect()),
         (
             "kube-proxies",
-            plan.proxies.iter().map(words::real_proxy).collect(),
+            plan.proxies.iter().map(words::render_real_proxy).collect(),
         ),
         (
             "typed by hand",
-            plan.typed.iter().flat_map(words::typed).collect(),
+            plan.typed
+                .iter()
+                .flat_map(words::render_node_command)
+                .collect(),
         ),
         ("probes", plan.probes.iter().map(words::probe).collect()),
         ("watched", words::watched(plan)),
     ];
-    for (title, said) in in_words {
-        let said: Vec<String> = said;
-        if !said.is_empty() {
+    for (title, section_lines) in descriptions {
+        let section_lines: Vec<String> = section_lines;
+        if !section_lines.is_empty() {
             let _ = write!(text, "\n# ==== {title}\n");
-            for line in said {
-                let _ = writeln!(text, "# {}", on_one_line(&line));
+            for line in section_lines {
+                let _ = writeln!(text, "# {}", escape_newlines(&line));
             }
         }
     }
     text + &change::steps(plan)
 }
 
-fn lines(lines: impl Iterator<Item = String>) -> String {
+fn join_lines(lines: impl Iterator<Item = String>) -> String {
     lines.fold(String::new(), |text, line| {
-        text + &on_one_line(&line) + "\n"
+        text + &escape_newlines(&line) + "\n"
     })
 }
 
 /// Replaces newlines by `\n`. Names, arguments and values come from a lab; none may end a comment
 /// or start a line of a tool's input.
-fn on_one_line(text: &str) -> Cow<'_, str> {
+fn escape_newlines(text: &str) -> Cow<'_, str> {
     if text.contains(['\n', '\r']) {
         Cow::Owned(text.replace('\n', "\\n").replace('\r', "\\r"))
     } else {
@@ -205,17 +226,17 @@ fn on_one_line(text: &str) -> Cow<'_, str> {
 
 /// Returns a comment with the command that runs a program in a namespace. Words are quoted as for a
 /// shell.
-fn call(netns: &str, command: &[&str]) -> String {
+fn netns_exec_comment(netns: &str, command: &[&str]) -> String {
     let quoted = |word: &&str| {
         let quoted = shlex::try_quote(word);
         quoted.map_or_else(|_| format!("{word:?}"), Cow::into_owned)
     };
     let words: Vec<String> = [&netns].into_iter().chain(command).map(quoted).collect();
     let line = format!("ip netns exec {}", words.join(" "));
-    format!("\n# {}\n", on_one_line(&line))
+    format!("\n# {}\n", escape_newlines(&line))
 }
 
-fn ended(text: &str) -> String {
+fn with_final_newline(text: &str) -> String {
     if text.is_empty() || text.ends_with('\n') {
         text.to_owned()
     } else {
@@ -225,52 +246,55 @@ fn ended(text: &str) -> String {
 
 /// Returns the commands that create the interfaces of one namespace. The namespace that comes first
 /// creates both ends of a veth pair.
-fn links(plan: &Plan, at: usize) -> String {
-    let namespace = &plan.namespaces[at];
-    let mut made = vec!["link set dev lo up".to_owned()];
+fn render_links(plan: &Plan, namespace_index: usize) -> String {
+    let namespace = &plan.namespaces[namespace_index];
+    let mut commands = vec!["link set dev lo up".to_owned()];
     for link in &namespace.links {
-        let head = format!("link add {}", device(link));
+        let head = format!("link add {}", device_arguments(link));
         match &link.kind {
-            LinkKind::Bridge => made.push(format!("{head} type bridge")),
-            LinkKind::Dummy => made.push(format!("{head} type dummy")),
+            LinkKind::Bridge => commands.push(format!("{head} type bridge")),
+            LinkKind::Dummy => commands.push(format!("{head} type dummy")),
             LinkKind::Vxlan {
                 vni,
                 port,
                 dev,
                 local,
-            } => made.push(format!(
+            } => commands.push(format!(
                 "{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning"
             )),
             LinkKind::Veth {
-                namespace: far,
+                namespace: peer_namespace,
                 peer,
             } => {
-                let there = plan.namespaces.iter().position(|other| other.name == *far);
-                let other = there.and_then(|there| {
+                let peer_index = plan
+                    .namespaces
+                    .iter()
+                    .position(|candidate| candidate.name == *peer_namespace);
+                let peer_link = peer_index.and_then(|there| {
                     let links = &plan.namespaces[there].links;
                     links.iter().find(|link| link.name == *peer)
                 });
-                let (Some(there), Some(other)) = (there, other) else {
-                    made.push(format!(
-                        "# {}: the plan has no {peer} in {far} at its other end",
+                let (Some(there), Some(other)) = (peer_index, peer_link) else {
+                    commands.push(format!(
+                        "# {}: the plan has no {peer} in {peer_namespace} at its other end",
                         link.name
                     ));
                     continue;
                 };
-                if (at, &link.name) <= (there, peer) {
-                    made.push(format!(
+                if (namespace_index, &link.name) <= (there, peer) {
+                    commands.push(format!(
                         "{head} type veth peer {} netns {}",
-                        device(other),
-                        netns(far)
+                        device_arguments(other),
+                        netns_name(peer_namespace)
                     ));
                 }
             }
         }
     }
-    lines(made.into_iter())
+    join_lines(commands.into_iter())
 }
 
-fn device(link: &Link) -> String {
+fn device_arguments(link: &Link) -> String {
     let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}"));
     format!(
         "name {} address {}{}",
@@ -280,37 +304,37 @@ fn device(link: &Link) -> String {
     )
 }
 
-fn addresses(namespace: &Namespace) -> String {
-    let mut said = Vec::new();
+fn render_addresses(namespace: &Namespace) -> String {
+    let mut commands = Vec::new();
     for link in &namespace.links {
         if let Some(bridge) = &link.bridge {
-            said.push(format!("link set dev {} master {bridge}", link.name));
+            commands.push(format!("link set dev {} master {bridge}", link.name));
             if link.hairpin {
-                said.push(format!(
+                commands.push(format!(
                     "link set dev {} type bridge_slave hairpin on",
                     link.name
                 ));
             }
         }
-        said.extend(addresses_of(&link.name, &link.addresses));
+        commands.extend(address_commands(&link.name, &link.addresses));
     }
     let up = |link: &Link| format!("link set dev {} up", link.name);
-    let to_be_up = namespace.links.iter().filter(|link| !link.down);
-    said.extend(to_be_up.map(up));
-    said.extend(namespace.neighbours.iter().map(neighbour));
-    said.extend(addresses_of("lo", &namespace.loopback));
-    said.extend(namespace.routes.iter().map(route));
-    let spread = namespace.spread.iter();
-    said.extend(spread.map(|route| format!("route add {route} proto static")));
-    let unrouted = namespace.unrouted.iter();
-    let gone = |(to, dev): &(IpNetwork, String)| {
-        format!("route del {} dev {dev} proto kernel", destination(*to))
+    let up_links = namespace.links.iter().filter(|link| !link.down);
+    commands.extend(up_links.map(up));
+    commands.extend(namespace.neighbours.iter().map(neighbour_command));
+    commands.extend(address_commands("lo", &namespace.loopback));
+    commands.extend(namespace.routes.iter().map(route_command));
+    let multipath_routes = namespace.spread.iter();
+    commands.extend(multipath_routes.map(|route| format!("route add {route} proto static")));
+    let removed_routes = namespace.unrouted.iter();
+    let route_deletion = |(to, dev): &(IpNetwork, String)| {
+        format!("route del {} dev {dev} proto kernel", network_text(*to))
     };
-    said.extend(unrouted.map(gone));
-    lines(said.into_iter())
+    commands.extend(removed_routes.map(route_deletion));
+    join_lines(commands.into_iter())
 }
 
-fn addresses_of(dev: &str, addresses: &[IpNetwork]) -> Vec<String> {
+fn address_commands(dev: &str, addresses: &[IpNetwork]) -> Vec<String> {
     let broadcast = |address: &IpNetwork| match address {
         IpNetwork::V4(v4) if v4.prefix() < 32 => format!(" broadcast {}", v4.broadcast()),
         IpNetwork::V4(_) | IpNetwork::V6(_) => String::new(),
@@ -320,19 +344,19 @@ fn addresses_of(dev: &str, addresses: &[IpNetwork]) -> Vec<String> {
     addresses.iter().map(add).collect()
 }
 
-fn neighbour(neighbour: &Neighbour) -> String {
+fn neighbour_command(neighbour: &Neighbour) -> String {
     format!(
         "neighbour replace {} lladdr {} dev {} nud permanent",
         neighbour.address, neighbour.mac, neighbour.dev
     )
 }
 
-fn route(route: &Route) -> String {
+fn route_command(route: &Route) -> String {
     let kind = match route.kind {
         RouteKind::Unicast => String::new(),
-        kind => format!("{} ", kind.word()),
+        kind => format!("{} ", kind.name()),
     };
-    let mut line = format!("route add {kind}{}", destination(route.to));
+    let mut line = format!("route add {kind}{}", network_text(route.to));
     if let Some(via) = route.via {
         let _ = write!(line, " via {via}");
     }
@@ -358,16 +382,16 @@ fn route(route: &Route) -> String {
     line
 }
 
-fn policy(rule: &PolicyRule) -> String {
+fn routing_rule_command(rule: &RoutingRule) -> String {
     format!("rule add {rule} protocol static")
 }
 
 /// Returns the network address, because `ip` rejects host bits.
-fn destination(to: IpNetwork) -> String {
+fn network_text(to: IpNetwork) -> String {
     format!("{}/{}", to.network(), to.prefix())
 }
 
-fn forwarding(entry: &Forwarding) -> String {
+fn forwarding_command(entry: &Forwarding) -> String {
     format!(
         "fdb add {} dev {} dst {} self permanent",
         entry.mac, entry.dev, entry.to
@@ -378,34 +402,34 @@ fn forwarding(entry: &Forwarding) -> String {
 mod tests {
     use super::*;
 
-    fn small() -> Plan {
+    fn small_plan() -> Plan {
         serde_json::from_str(include_str!("../../../../tests/plans/small.json")).unwrap()
     }
 
     #[test]
-    fn a_plan_is_printed_in_the_tools_own_formats() {
-        insta::assert_snapshot!(print(&small()));
+    fn render_plan_uses_tool_formats() {
+        insta::assert_snapshot!(print(&small_plan()));
     }
 
     /// Appends newlines to the string with index `wanted` in a document, not counting map keys.
-    fn poisoned(value: &mut serde_json::Value, at: &mut usize, wanted: usize) {
+    fn append_newlines(value: &mut serde_json::Value, index: &mut usize, wanted: usize) {
         match value {
             serde_json::Value::String(text) => {
-                if *at == wanted {
+                if *index == wanted {
                     text.push_str("\nreboot # '; reboot\r\nreboot");
                 }
-                *at += 1;
+                *index += 1;
             }
-            serde_json::Value::Array(all) => {
-                for one in all {
-                    poisoned(one, at, wanted);
+            serde_json::Value::Array(items) => {
+                for item in items {
+                    append_newlines(item, index, wanted);
                 }
             }
-            serde_json::Value::Object(all) => {
-                for (key, one) in all {
+            serde_json::Value::Object(fields) => {
+                for (key, field) in fields {
                     // The input of tools legitimately has several lines.
                     if !["ipset", "nft", "v4", "v6"].contains(&key.as_str()) {
-                        poisoned(one, at, wanted);
+                        append_newlines(field, index, wanted);
                     }
                 }
             }
@@ -414,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_newline_in_any_string_stays_on_its_line() {
+    fn render_newline_in_string_stays_on_line() {
         let mut small: serde_json::Value =
             serde_json::from_str(include_str!("../../../../tests/plans/small.json")).unwrap();
         small["proxies"] = serde_json::json!([{
@@ -430,7 +454,7 @@ mod tests {
         for wanted in 0.. {
             let mut plan = small.clone();
             let mut count = 0;
-            poisoned(&mut plan, &mut count, wanted);
+            append_newlines(&mut plan, &mut count, wanted);
             if wanted >= count {
                 break;
             }
@@ -450,22 +474,22 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_namespace_come_by_stage() {
-        let plan = small();
+    fn batch_commands_of_namespace_are_sorted_by_phase() {
+        let plan = small_plan();
         for namespace in &plan.namespaces {
-            let stages: Vec<Stage> = steps(&plan)
+            let stages: Vec<BuildPhase> = steps(&plan)
                 .into_iter()
-                .filter(|step| step.netns == netns(&namespace.name))
+                .filter(|step| step.netns == netns_name(&namespace.name))
                 .map(|step| step.stage)
                 .collect();
             assert!(stages.is_sorted(), "{stages:?}");
-            assert_eq!(stages[0], Stage::Settings);
+            assert_eq!(stages[0], BuildPhase::Sysctls);
         }
     }
 
     #[test]
-    fn an_interface_that_stays_down_and_virtual_servers_are_printed() {
-        let mut plan = small();
+    fn render_down_interface_and_virtual_servers() {
+        let mut plan = small_plan();
         plan.namespaces[1].links[1].down = true;
         plan.namespaces[1].ipvs = vec![
             serde_json::from_value(serde_json::json!({
@@ -484,10 +508,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cable_with_one_end_is_no_line_but_a_remark() {
-        let mut plan = small();
+    fn render_links_veth_without_peer_is_comment() {
+        let mut plan = small_plan();
         plan.namespaces[1].links.remove(0);
-        let links = links(&plan, 0);
+        let links = render_links(&plan, 0);
         assert_eq!(
             links,
             "link set dev lo up\n# eth0: the plan has no client in router at its other end\n"

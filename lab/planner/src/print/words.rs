@@ -3,21 +3,21 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use svclab_model::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind, Typed};
+use svclab_model::plan::{NodeCommand, Plan, Probe, Protocol, RealProxy, Server, ServerKind};
 
 /// Describes a server.
 pub fn server(server: &Server) -> String {
     let address = server
         .address
         .map_or_else(|| "every address".to_owned(), |address| address.to_string());
-    let does = match &server.kind {
-        ServerKind::Answers => "answers".to_owned(),
+    let action = match &server.kind {
+        ServerKind::Identify => "answers".to_owned(),
         ServerKind::Holds => "listens and never accepts".to_owned(),
         ServerKind::Health {
             service,
             local_endpoints,
         } => format!("says how {service} is, with {local_endpoints} local endpoints"),
-        ServerKind::Forwards {
+        ServerKind::L7Proxy {
             backends,
             retry_after,
         } => {
@@ -30,7 +30,7 @@ pub fn server(server: &Server) -> String {
         }
     };
     format!(
-        "{} {does} on {address}, {} port {}, in {}",
+        "{} {action} on {address}, {} port {}, in {}",
         server.name, server.protocol, server.port, server.namespace
     )
 }
@@ -43,14 +43,14 @@ pub fn probe(probe: &Probe) -> String {
     } else {
         probe.to.socket().to_string()
     };
-    let what = match probe.protocol {
+    let noun = match probe.protocol {
         Protocol::Tcp => "connection",
         Protocol::Udp => "datagram",
         Protocol::Ping => "echo request",
     };
     let plural = if probe.connections == 1 { "" } else { "s" };
     let mut line = format!(
-        "{}: {} {} {what}{plural} from {} to {to}",
+        "{}: {} {} {noun}{plural} from {} to {to}",
         probe.name, probe.connections, probe.protocol, probe.from
     );
     if let Some(bind) = probe.bind {
@@ -72,7 +72,7 @@ pub fn probe(probe: &Probe) -> String {
 
 /// Renders the command line of a real kube-proxy.
 #[must_use]
-pub fn real_proxy(proxy: &RealProxy) -> String {
+pub fn render_real_proxy(proxy: &RealProxy) -> String {
     let words = std::iter::once(&proxy.program).chain(&proxy.arguments);
     let words: Vec<Cow<'_, str>> = words
         .map(|word| shlex::try_quote(word).unwrap_or(Cow::Borrowed(word)))
@@ -82,7 +82,7 @@ pub fn real_proxy(proxy: &RealProxy) -> String {
 
 /// Renders a command and its input lines.
 #[must_use]
-pub fn typed(typed: &Typed) -> Vec<String> {
+pub fn render_node_command(typed: &NodeCommand) -> Vec<String> {
     let command = format!("{}: {typed}", typed.namespace);
     let input = typed.input.lines().map(|read| format!("  {read}"));
     std::iter::once(command).chain(input).collect()
@@ -99,6 +99,6 @@ pub fn watched(plan: &Plan) -> Vec<String> {
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
-    .map(|(what, names)| format!("{what} {}", names.join(", ")))
+    .map(|(kind, names)| format!("{kind} {}", names.join(", ")))
     .collect()
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::ways::InChain;
+use super::ways::ChainPaths;
 
 /// Replay report of a dumped node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -19,13 +19,13 @@ pub struct Account {
     /// Simulated parts, used for data that the dump lacks.
     pub stands_in: Vec<String>,
     /// Omitted parts, which were dumped but are not built.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedItem>,
 }
 
 /// A dumped item that is not built.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct OmittedItem {
     /// Line in the dump, if the item is a single line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<At>,
@@ -38,7 +38,7 @@ pub struct LeftOut {
     pub affects: String,
     /// Chain of an omitted rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_chain: Option<InChain>,
+    pub in_chain: Option<ChainPaths>,
     /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed_by: Option<BTreeSet<String>>,
@@ -58,64 +58,68 @@ pub struct At {
     pub line: u32,
 }
 
-impl LeftOut {
+impl OmittedItem {
     /// Creates an item with the default effect: packets pass as if the item did not exist.
     #[must_use]
-    pub fn of(at: Option<At>, what: impl Into<String>, because: impl Into<String>) -> Self {
+    pub fn new(
+        location: Option<At>,
+        description: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
         Self {
-            at,
-            what: what.into(),
-            because: because.into(),
-            affects: AS_IF_NOT.to_owned(),
+            at: location,
+            what: description.into(),
+            because: reason.into(),
+            affects: DEFAULT_EFFECT.to_owned(),
             ..Self::default()
         }
     }
 
     /// Sets the word that counts such items in the replayed parts.
     #[must_use]
-    pub(super) fn counted_as(mut self, word: impl Into<String>) -> Self {
+    pub(super) fn with_count_word(mut self, word: impl Into<String>) -> Self {
         self.counted_as = word.into();
         self
     }
 
     /// Sets the chain of an omitted rule, and its effect from the jumps to the chain.
     #[must_use]
-    pub fn in_chain(mut self, chain: InChain) -> Self {
+    pub fn with_chain(mut self, chain: ChainPaths) -> Self {
         self.affects = if chain.by.is_empty() {
             format!("nothing: no chain leads to {chain}")
         } else {
-            format!("packets in {chain} {FARE}")
+            format!("packets in {chain} {EFFECT_IN_CHAIN}")
         };
         self.in_chain = Some(chain);
         self
     }
 
     /// Sets the probes whose packets reached the chain of the rule.
-    pub fn seen(&mut self, by: impl Fn(&InChain) -> BTreeSet<String>) {
-        self.passed_by = self.in_chain.as_ref().map(by);
+    pub fn set_reached_by(&mut self, probes_at: impl Fn(&ChainPaths) -> BTreeSet<String>) {
+        self.passed_by = self.in_chain.as_ref().map(probes_at);
     }
 }
 
 /// Effect of an omission inside a chain.
-const FARE: &str = "fare as if it were not there";
+const EFFECT_IN_CHAIN: &str = "fare as if it were not there";
 
 /// Effect of any other omission.
-const AS_IF_NOT: &str = "packets fare as if it were not there";
+const DEFAULT_EFFECT: &str = "packets fare as if it were not there";
 
-impl LeftOut {
+impl OmittedItem {
     /// Renders the description with its location, the reason and the effect as lines. An item
     /// without a location gives one line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let Some(at) = &self.at else {
+        let Some(location) = &self.at else {
             let affects = match self.affects.as_str() {
                 "" => String::new(),
                 affects => format!("; {affects}"),
             };
             return vec![format!("{}: {}{affects}", self.what, self.because)];
         };
-        let led = self.in_chain.as_ref().is_some_and(|at| !at.by.is_empty());
-        let passed = match self.passed_by.as_ref().filter(|_| led) {
+        let has_jumps = self.in_chain.as_ref().is_some_and(|at| !at.by.is_empty());
+        let reached = match self.passed_by.as_ref().filter(|_| has_jumps) {
             None => String::new(),
             Some(probes) if probes.is_empty() => "; no packet of a probe came there".to_owned(),
             Some(probes) => {
@@ -123,9 +127,9 @@ impl LeftOut {
                 format!("; packets of {} came there", probes.join(", "))
             }
         };
-        let affects = format!("{}{passed}", self.affects);
+        let affects = format!("{}{reached}", self.affects);
         let lines = [
-            format!("{at}: {}", self.what),
+            format!("{location}: {}", self.what),
             self.because.clone(),
             affects,
         ];
@@ -141,67 +145,67 @@ impl std::fmt::Display for At {
 }
 
 impl Account {
-    pub(super) fn of(node: &str) -> Self {
+    pub(super) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
             ..Self::default()
         }
     }
 
-    pub(super) fn is_real(&mut self, what: impl Into<String>) {
-        self.real.push(what.into());
+    pub(super) fn add_replayed(&mut self, description: impl Into<String>) {
+        self.real.push(description.into());
     }
 
-    pub(super) fn stands_in(&mut self, what: impl Into<String>) {
-        self.stands_in.push(what.into());
+    pub(super) fn add_simulated(&mut self, description: impl Into<String>) {
+        self.stands_in.push(description.into());
     }
 
     /// Adds an omitted item.
     pub fn left_out(
         &mut self,
-        what: impl Into<String>,
-        because: impl Into<String>,
+        description: impl Into<String>,
+        reason: impl Into<String>,
         affects: impl Into<String>,
     ) {
-        self.left_out.push(LeftOut {
-            what: what.into(),
-            because: because.into(),
+        self.left_out.push(OmittedItem {
+            what: description.into(),
+            because: reason.into(),
             affects: affects.into(),
-            ..LeftOut::default()
+            ..OmittedItem::default()
         });
     }
 }
 
 impl Account {
     /// Moves items that the kernel rejected from the replayed to the omitted parts.
-    pub fn without(&mut self, left: Vec<LeftOut>) {
+    pub fn add_rejected(&mut self, rejected: Vec<OmittedItem>) {
         for real in &mut self.real {
             let words: Vec<&str> = real.split(' ').collect();
-            let of_it = |one: &&LeftOut| {
+            let is_counted_here = |one: &&OmittedItem| {
                 let word = one.counted_as.as_str();
-                let is_it = |own: &&str| {
+                let is_counted = |own: &&str| {
                     own.strip_prefix(word)
                         .is_some_and(|rest| matches!(rest, "" | "s" | "es"))
                 };
-                !word.is_empty() && words.iter().any(is_it)
+                !word.is_empty() && words.iter().any(is_counted)
             };
-            match left.iter().filter(of_it).count() {
+            match rejected.iter().filter(is_counted_here).count() {
                 0 => {}
                 count => {
                     let _ = write!(real, ", but for {count} that the kernel refuses");
                 }
             }
         }
-        self.left_out.extend(left);
+        self.left_out.extend(rejected);
     }
 }
 
 /// Renders a count with the noun in singular or plural.
-pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+pub(super) fn count_noun(count: usize, singular: &str, plural: &str) -> String {
     match count {
-        0 => format!("no {several}"),
-        1 => format!("1 {one}"),
-        more => format!("{more} {several}"),
+        0 => format!("no {plural}"),
+        1 => format!("1 {singular}"),
+        number => format!("{number} {plural}"),
     }
 }
 
@@ -210,15 +214,15 @@ impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", self.node)?;
         for (word, lines) in [("real", &self.real), ("stands in", &self.stands_in)] {
-            for (at, line) in lines.iter().enumerate() {
-                let word = if at == 0 { word } else { "" };
+            for (index, line) in lines.iter().enumerate() {
+                let word = if index == 0 { word } else { "" };
                 writeln!(f, "  {word:<9}  {line}")?;
             }
         }
-        for (at, left) in self.left_out.iter().enumerate() {
-            let word = if at == 0 { "left out" } else { "" };
-            for (at, line) in left.lines().into_iter().enumerate() {
-                let (word, indent) = if at == 0 { (word, "") } else { ("", "  ") };
+        for (index, omitted) in self.left_out.iter().enumerate() {
+            let word = if index == 0 { "left out" } else { "" };
+            for (index, line) in omitted.lines().into_iter().enumerate() {
+                let (word, indent) = if index == 0 { (word, "") } else { ("", "  ") };
                 writeln!(f, "  {word:<9}  {indent}{line}")?;
             }
         }

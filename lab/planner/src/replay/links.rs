@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::account::{Account, counted};
-use super::naming::rename;
+use super::account::{Account, count_noun};
+use super::naming::rename_link;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind, Sysctl,
@@ -16,62 +16,69 @@ use svclab_ruleset::link::kind::Kind;
 use svclab_ruleset::link::{Link as Dumped, Links};
 
 /// Prefix of namespaces behind interfaces with an unknown peer.
-const BEYOND: &str = "beyond";
+const UNKNOWN_PEER_PREFIX: &str = "beyond";
 
 /// Interface in such a namespace.
-const FAR: &str = "eth0";
+const PEER_INTERFACE: &str = "eth0";
 
 /// Gateway address in such a namespace.
-const ROUTER: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+const PEER_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// Devices that kernel modules create in each namespace (Linux v6.12, `net/ipv4/ip_tunnel.c`,
 /// `ip_tunnel_init_net`, and related functions).
-const FALLBACK: [&str; 10] = [
+const FALLBACK_DEVICES: [&str; 10] = [
     "tunl0", "sit0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0",
     "teql0",
 ];
 
 /// Replaces the interfaces and addresses of the node with those of the dump.
-pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) {
+pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
     let Some(links) = &dump.links else {
-        account.stands_in("interfaces and addresses as the lab has them: `ip addr` was not dumped");
+        report.add_simulated(
+            "interfaces and addresses as the lab has them: `ip addr` was not dumped",
+        );
         return;
     };
-    let pairs = pairs(plan, node, dump, links);
+    let pairs = match_links(plan, node, dump, links);
     for (dumped, planned) in &pairs {
         if dumped != planned {
-            rename(plan, node, planned, dumped);
+            rename_link(plan, node, planned, dumped);
         }
     }
-    let mut made = Making {
+    let mut replacer = LinkReplacer {
         plan,
         node,
         dump,
         links,
-        account,
+        account: report,
     };
-    made.paired(&pairs);
-    made.unknown(&pairs);
-    made.gone(&pairs);
+    replacer.update_matched(&pairs);
+    replacer.add_unmatched(&pairs);
+    replacer.remove_unmatched(&pairs);
     let count = links
         .values()
         .map(|link| link.addresses.len())
         .sum::<usize>();
-    let interfaces = counted(links.len(), "interface", "interfaces");
-    let addresses = counted(count, "address", "addresses");
-    account.is_real(format!("{interfaces} with {addresses}"));
+    let interfaces = count_noun(links.len(), "interface", "interfaces");
+    let addresses = count_noun(count, "address", "addresses");
+    report.add_replayed(format!("{interfaces} with {addresses}"));
 }
 
-fn namespace<'p>(plan: &'p Plan, node: &str) -> Option<&'p Namespace> {
+fn find_namespace<'p>(plan: &'p Plan, node: &str) -> Option<&'p Namespace> {
     plan.namespaces
         .iter()
         .find(|namespace| namespace.name == node)
 }
 
 /// Returns the interface of the plan for each interface of the dump, by name.
-fn pairs(plan: &Plan, node: &str, dump: &NodeDump, links: &Links) -> BTreeMap<String, String> {
+fn match_links(
+    plan: &Plan,
+    node: &str,
+    dump: &NodeDump,
+    links: &Links,
+) -> BTreeMap<String, String> {
     let mut pairs: BTreeMap<String, String> = BTreeMap::new();
-    let Some(namespace) = namespace(plan, node) else {
+    let Some(namespace) = find_namespace(plan, node) else {
         return pairs;
     };
     let names = links.keys().filter(|name| *name != "lo");
@@ -84,23 +91,25 @@ fn pairs(plan: &Plan, node: &str, dump: &NodeDump, links: &Links) -> BTreeMap<St
         if pairs.contains_key(name) {
             continue;
         }
-        let free = |link: &&Link| !pairs.values().any(|taken| *taken == link.name);
-        let own = |ip: IpAddr| link.addresses.iter().any(|own| own.network.ip() == ip);
-        let by_address = namespace
-            .links
-            .iter()
-            .filter(free)
-            .find(|planned| planned.addresses.iter().any(|address| own(address.ip())));
+        let is_unmatched = |link: &&Link| !pairs.values().any(|taken| *taken == link.name);
+        let has_address = |ip: IpAddr| link.addresses.iter().any(|own| own.network.ip() == ip);
+        let by_address = namespace.links.iter().filter(is_unmatched).find(|planned| {
+            planned
+                .addresses
+                .iter()
+                .any(|address| has_address(address.ip()))
+        });
         let by_route = || {
-            let led = hosts(dump, name);
+            let host_addresses = hosts_behind(dump, name);
             let mut routes = namespace.routes.iter();
-            let route = routes.find(|route| route.via.is_none() && led.contains(&route.to.ip()))?;
-            let mut planned = namespace.links.iter().filter(free);
+            let route = routes
+                .find(|route| route.via.is_none() && host_addresses.contains(&route.to.ip()))?;
+            let mut planned = namespace.links.iter().filter(is_unmatched);
             planned.find(|planned| planned.name == route.dev)
         };
         let by_kind = || {
-            let is_tunnel = matches!(kind(dump, name).as_deref(), Some("vxlan"));
-            let mut planned = namespace.links.iter().filter(free);
+            let is_tunnel = matches!(link_kind(dump, name).as_deref(), Some("vxlan"));
+            let mut planned = namespace.links.iter().filter(is_unmatched);
             planned.find(|planned| is_tunnel && matches!(planned.kind, LinkKind::Vxlan { .. }))
         };
         if let Some(found) = by_address.or_else(by_route).or_else(by_kind) {
@@ -111,39 +120,39 @@ fn pairs(plan: &Plan, node: &str, dump: &NodeDump, links: &Links) -> BTreeMap<St
 }
 
 /// Returns the host addresses that routes have behind an interface.
-fn hosts(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
-    let all = dump.routes.values().flatten();
+fn hosts_behind(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
+    let routes = dump.routes.values().flatten();
     let on_link = |route: &&svclab_ruleset::route::Route| {
         route.kind.is_none()
             && route.attributes.get("dev") == Some(dev)
             && !route.attributes.has("via")
     };
-    let single = all.filter(on_link).filter_map(|route| {
+    let host_addresses = routes.filter(on_link).filter_map(|route| {
         let to: IpNetwork = route.to.parse().ok()?;
-        let whole = if to.is_ipv4() { 32 } else { 128 };
-        (to.prefix() == whole).then(|| to.ip())
+        let full_prefix = if to.is_ipv4() { 32 } else { 128 };
+        (to.prefix() == full_prefix).then(|| to.ip())
     });
-    single.collect()
+    host_addresses.collect()
 }
 
 /// Returns the kind of an interface, from the dump or else guessed from its name.
-fn kind(dump: &NodeDump, name: &str) -> Option<String> {
+fn link_kind(dump: &NodeDump, name: &str) -> Option<String> {
     if let Some(kinds) = &dump.kinds {
-        return kinds.get(name)?.is.as_deref().map(str::to_owned);
+        return kinds.get(name)?.kind.as_deref().map(str::to_owned);
     }
     let is_controller = dump
         .links
         .iter()
         .flat_map(Links::values)
         .any(|link| link.attributes.get("master") == Some(name));
-    let begins = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
-    let guessed = if begins(&["kube-ipvs", "nodelocaldns", "dummy"]) {
+    let has_prefix = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
+    let guessed = if has_prefix(&["kube-ipvs", "nodelocaldns", "dummy"]) {
         "dummy"
-    } else if is_controller || begins(&["docker", "br-", "cni", "cbr", "virbr"]) {
+    } else if is_controller || has_prefix(&["docker", "br-", "cni", "cbr", "virbr"]) {
         "bridge"
-    } else if begins(&["flannel.", "vxlan"]) {
+    } else if has_prefix(&["flannel.", "vxlan"]) {
         "vxlan"
-    } else if begins(&["veth", "cali", "lxc"]) {
+    } else if has_prefix(&["veth", "cali", "lxc"]) {
         "veth"
     } else {
         return None;
@@ -152,20 +161,20 @@ fn kind(dump: &NodeDump, name: &str) -> Option<String> {
 }
 
 /// Returns the addresses of an interface that the plan contains.
-fn addresses(link: &Dumped) -> Vec<IpNetwork> {
-    let all = link.addresses.iter();
+fn plan_addresses(link: &Dumped) -> Vec<IpNetwork> {
+    let dumped_addresses = link.addresses.iter();
     // The kernel creates link-local addresses itself, and from another hardware address.
-    let lasting = all.filter(|address| {
+    let static_addresses = dumped_addresses.filter(|address| {
         !matches!(address.network, IpNetwork::V6(six) if six.ip().is_unicast_link_local())
     });
-    lasting.map(|address| address.network).collect()
+    static_addresses.map(|address| address.network).collect()
 }
 
 fn is_down(link: &Dumped) -> bool {
     !link.flags.iter().any(|flag| &**flag == "UP")
 }
 
-struct Making<'a> {
+struct LinkReplacer<'a> {
     plan: &'a mut Plan,
     node: &'a str,
     dump: &'a NodeDump,
@@ -173,18 +182,18 @@ struct Making<'a> {
     account: &'a mut Account,
 }
 
-impl Making<'_> {
+impl LinkReplacer<'_> {
     fn namespace(&mut self) -> Option<&mut Namespace> {
-        let mut all = self.plan.namespaces.iter_mut();
-        all.find(|namespace| namespace.name == self.node)
+        let mut namespaces = self.plan.namespaces.iter_mut();
+        namespaces.find(|namespace| namespace.name == self.node)
     }
 
     /// Updates interfaces that the plan has. Veth pairs keep their peers; everything else is
     /// replaced.
-    fn paired(&mut self, pairs: &BTreeMap<String, String>) {
+    fn update_matched(&mut self, pairs: &BTreeMap<String, String>) {
         let links = self.links;
         let kinds = self.dump.kinds.as_ref();
-        let mut far: Vec<(String, String, u32)> = Vec::new();
+        let mut peer_mtus: Vec<(String, String, u32)> = Vec::new();
         let Some(namespace) = self.namespace() else {
             return;
         };
@@ -200,7 +209,7 @@ impl Making<'_> {
             else {
                 continue;
             };
-            link.addresses = addresses(dumped);
+            link.addresses = plan_addresses(dumped);
             link.down = is_down(dumped);
             let bridge = dumped.attributes.get("master");
             let bridge = bridge.filter(|bridge| {
@@ -208,7 +217,7 @@ impl Making<'_> {
             });
             link.bridge = bridge.map(str::to_owned);
             if let Some(kind) = kinds.and_then(|kinds| kinds.get(&link.name)) {
-                link.hairpin = kind.hairpin();
+                link.hairpin = kind.is_hairpin();
                 if let LinkKind::Vxlan { vni, port, .. } = &mut link.kind {
                     let number = |name| kind.detail(name).and_then(|text| text.parse().ok());
                     *vni = number("id").unwrap_or(*vni);
@@ -224,13 +233,13 @@ impl Making<'_> {
                 link.mtu = Some(mtu);
                 // A veth pair carries only packets that fit the MTU of both ends.
                 if let LinkKind::Veth { namespace, peer } = &link.kind {
-                    far.push((namespace.clone(), peer.clone(), mtu));
+                    peer_mtus.push((namespace.clone(), peer.clone(), mtu));
                 }
             }
         }
-        for (there, peer, mtu) in far {
-            let mut all = self.plan.namespaces.iter_mut();
-            let found = all.find(|namespace| namespace.name == there);
+        for (peer_namespace, peer, mtu) in peer_mtus {
+            let mut namespaces = self.plan.namespaces.iter_mut();
+            let found = namespaces.find(|namespace| namespace.name == peer_namespace);
             let mut found = found.into_iter().flat_map(|namespace| &mut namespace.links);
             if let Some(link) = found.find(|link| link.name == peer) {
                 link.mtu = Some(mtu);
@@ -239,21 +248,21 @@ impl Making<'_> {
     }
 
     /// Adds interfaces that the plan does not have.
-    fn unknown(&mut self, pairs: &BTreeMap<String, String>) {
+    fn add_unmatched(&mut self, pairs: &BTreeMap<String, String>) {
         let mut down = 0_usize;
         let mut ports: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, dumped) in self.links {
             if name == "lo" {
-                self.loopback(dumped);
+                self.add_loopback_addresses(dumped);
                 continue;
             }
             if pairs.contains_key(name) {
                 continue;
             }
-            let own = addresses(dumped);
-            let kind_of = kind(self.dump, name);
-            let holds = own.is_empty() && hosts(self.dump, name).is_empty();
-            if holds && (is_down(dumped) || FALLBACK.contains(&name.as_str())) {
+            let own_addresses = plan_addresses(dumped);
+            let kind_of = link_kind(self.dump, name);
+            let is_unused = own_addresses.is_empty() && hosts_behind(self.dump, name).is_empty();
+            if is_unused && (is_down(dumped) || FALLBACK_DEVICES.contains(&name.as_str())) {
                 down += 1;
                 continue;
             }
@@ -263,18 +272,18 @@ impl Making<'_> {
                 continue;
             }
             match kind_of.as_deref() {
-                Some("dummy") => self.add(name, dumped, LinkKind::Dummy),
-                Some("bridge") => self.add(name, dumped, LinkKind::Bridge),
-                Some("vxlan") => self.tunnel(name, dumped),
-                other => {
-                    let what = match other {
+                Some("dummy") => self.add_link(name, dumped, LinkKind::Dummy),
+                Some("bridge") => self.add_link(name, dumped, LinkKind::Bridge),
+                Some("vxlan") => self.add_tunnel(name, dumped),
+                other_kind => {
+                    let noun = match other_kind {
                         None => "hardware",
                         Some("veth") => "the cable of a pod that no object tells of",
                         Some(other) => other,
                     };
-                    let what = format!("{name}, {what}: a cable that leads to nobody");
-                    self.account.stands_in(what);
-                    self.dead_end(name, dumped);
+                    let description = format!("{name}, {noun}: a cable that leads to nobody");
+                    self.account.add_simulated(description);
+                    self.add_veth_to_unknown_peer(name, dumped);
                 }
             }
         }
@@ -282,7 +291,7 @@ impl Making<'_> {
             self.account.left_out(
                 format!(
                     "{} of {bridge}: {}",
-                    counted(ports.len(), "port", "ports"),
+                    count_noun(ports.len(), "port", "ports"),
                     listed(&ports)
                 ),
                 "no object tells which pods they lead to; pods of the objects have ports of their own",
@@ -291,34 +300,36 @@ impl Making<'_> {
         }
         if down > 0 {
             self.account.left_out(
-                counted(down, "interface", "interfaces"),
+                count_noun(down, "interface", "interfaces"),
                 "down, or a module's own, without an address",
                 "",
             );
         }
     }
 
-    fn loopback(&mut self, lo: &Dumped) {
-        let own = |address: &IpNetwork| {
+    fn add_loopback_addresses(&mut self, lo: &Dumped) {
+        let is_default = |address: &IpNetwork| {
             let first = [
                 IpAddr::from([127, 0, 0, 1]),
                 IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
             ];
             first.contains(&address.ip())
         };
-        let more = addresses(lo).into_iter().filter(|address| !own(address));
-        let more = more.collect();
+        let additional = plan_addresses(lo)
+            .into_iter()
+            .filter(|address| !is_default(address));
+        let more = additional.collect();
         if let Some(namespace) = self.namespace() {
             namespace.loopback = more;
         }
     }
 
-    fn add(&mut self, name: &str, dumped: &Dumped, kind: LinkKind) {
+    fn add_link(&mut self, name: &str, dumped: &Dumped, kind: LinkKind) {
         let link = Link {
             name: name.to_owned(),
             kind,
-            mac: Mac::of(self.node, name),
-            addresses: addresses(dumped),
+            mac: Mac::from_names(self.node, name),
+            addresses: plan_addresses(dumped),
             bridge: None,
             hairpin: false,
             down: is_down(dumped),
@@ -332,12 +343,12 @@ impl Making<'_> {
         }
     }
 
-    fn tunnel(&mut self, name: &str, dumped: &Dumped) {
+    fn add_tunnel(&mut self, name: &str, dumped: &Dumped) {
         let details = self.dump.kinds.as_ref().and_then(|kinds| kinds.get(name));
-        let made = details.and_then(|kind: &Kind| {
+        let tunnel_kind = details.and_then(|kind: &Kind| {
             let dev = kind.detail("dev")?;
-            let known = namespace(self.plan, self.node)?;
-            known.links.iter().find(|link| link.name == dev)?;
+            let node_namespace = find_namespace(self.plan, self.node)?;
+            node_namespace.links.iter().find(|link| link.name == dev)?;
             Some(LinkKind::Vxlan {
                 vni: kind.detail("id")?.parse().ok()?,
                 port: kind.detail("dstport")?.parse().ok()?,
@@ -345,12 +356,12 @@ impl Making<'_> {
                 local: kind.detail("local")?.parse().ok()?,
             })
         });
-        match made {
+        match tunnel_kind {
             Some(kind) => {
-                self.account.stands_in(format!(
+                self.account.add_simulated(format!(
                     "what is behind {name}: nobody; no object tells of it"
                 ));
-                self.add(name, dumped, kind);
+                self.add_link(name, dumped, kind);
             }
             None => self.account.left_out(
                 format!("the tunnel {name}"),
@@ -362,32 +373,38 @@ impl Making<'_> {
 
     /// Adds a veth pair to a namespace of its own, which has the addresses that routes have behind
     /// the interface.
-    fn dead_end(&mut self, name: &str, dumped: &Dumped) {
-        let there = format!("{BEYOND}/{}/{name}", self.node);
-        let far = LinkKind::Veth {
-            namespace: there.clone(),
-            peer: FAR.to_owned(),
+    fn add_veth_to_unknown_peer(&mut self, name: &str, dumped: &Dumped) {
+        let peer_namespace = format!("{UNKNOWN_PEER_PREFIX}/{}/{name}", self.node);
+        let near_kind = LinkKind::Veth {
+            namespace: peer_namespace.clone(),
+            peer: PEER_INTERFACE.to_owned(),
         };
-        self.add(name, dumped, far);
-        let behind = hosts(self.dump, name);
-        let (own_mac, far_mac) = (Mac::of(self.node, name), Mac::of(&there, FAR));
+        self.add_link(name, dumped, near_kind);
+        let host_addresses = hosts_behind(self.dump, name);
+        let (own_mac, far_mac) = (
+            Mac::from_names(self.node, name),
+            Mac::from_names(&peer_namespace, PEER_INTERFACE),
+        );
         if let Some(namespace) = self.namespace() {
-            let known = behind.iter().map(|address| Neighbour {
+            let neighbours = host_addresses.iter().map(|address| Neighbour {
                 address: *address,
                 mac: far_mac,
                 dev: name.to_owned(),
             });
-            namespace.neighbours.extend(known);
+            namespace.neighbours.extend(neighbours);
         }
-        let near = LinkKind::Veth {
+        let far_kind = LinkKind::Veth {
             namespace: self.node.to_owned(),
             peer: name.to_owned(),
         };
         let link = Link {
-            name: FAR.to_owned(),
-            kind: near,
+            name: PEER_INTERFACE.to_owned(),
+            kind: far_kind,
             mac: far_mac,
-            addresses: behind.iter().map(|ip| IpNetwork::from(*ip)).collect(),
+            addresses: host_addresses
+                .iter()
+                .map(|ip| IpNetwork::from(*ip))
+                .collect(),
             bridge: None,
             hairpin: false,
             down: false,
@@ -399,7 +416,7 @@ impl Making<'_> {
         let route = |to: IpNetwork, via: Option<IpAddr>| Route {
             to,
             via,
-            dev: FAR.to_owned(),
+            dev: PEER_INTERFACE.to_owned(),
             onlink: false,
             source: None,
             kind: RouteKind::Unicast,
@@ -412,22 +429,22 @@ impl Making<'_> {
             link: None,
             optional: true,
         };
-        let all = IpNetwork::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        let routes = all.map(|all| {
-            let router = IpAddr::V4(ROUTER);
+        let default_network = IpNetwork::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        let routes = default_network.map(|all| {
+            let router = IpAddr::V4(PEER_GATEWAY);
             vec![
                 route(IpNetwork::from(router), None),
                 route(all, Some(router)),
             ]
         });
         self.plan.namespaces.push(Namespace {
-            name: there,
+            name: peer_namespace,
             links: vec![link],
             routes: routes.unwrap_or_default(),
             neighbours: vec![Neighbour {
-                address: ROUTER.into(),
+                address: PEER_GATEWAY.into(),
                 mac: own_mac,
-                dev: FAR.to_owned(),
+                dev: PEER_INTERFACE.to_owned(),
             }],
             sysctls: vec![
                 setting("net.ipv4.ip_forward", "0"),
@@ -440,55 +457,60 @@ impl Making<'_> {
 
     /// Removes interfaces of the plan that the dump does not have. Veth pairs of pods remain, with
     /// their bridges.
-    fn gone(&mut self, pairs: &BTreeMap<String, String>) {
+    fn remove_unmatched(&mut self, pairs: &BTreeMap<String, String>) {
         let Some(namespace) = self.namespace() else {
             return;
         };
-        let is_new = |name: &str| pairs.contains_key(name);
-        let used: BTreeSet<String> = namespace
+        let is_matched = |name: &str| pairs.contains_key(name);
+        let bridge_names: BTreeSet<String> = namespace
             .links
             .iter()
             .filter_map(|link| link.bridge.clone())
             .collect();
-        let own: BTreeSet<String> = self.links.keys().cloned().collect();
+        let dumped_names: BTreeSet<String> = self.links.keys().cloned().collect();
         let Some(namespace) = self.namespace() else {
             return;
         };
-        let stays = |link: &Link| {
-            is_new(&link.name)
-                || own.contains(&link.name)
+        let is_kept = |link: &Link| {
+            is_matched(&link.name)
+                || dumped_names.contains(&link.name)
                 || matches!(link.kind, LinkKind::Veth { .. })
-                || used.contains(&link.name)
+                || bridge_names.contains(&link.name)
         };
-        let (kept, gone): (Vec<Link>, Vec<Link>) = std::mem::take(&mut namespace.links)
+        let (kept, removed): (Vec<Link>, Vec<Link>) = std::mem::take(&mut namespace.links)
             .into_iter()
-            .partition(stays);
+            .partition(is_kept);
         namespace.links = kept;
-        let standing: Vec<String> = namespace
+        let simulated: Vec<String> = namespace
             .links
             .iter()
-            .filter(|link| !own.contains(&link.name))
+            .filter(|link| !dumped_names.contains(&link.name))
             .map(|link| link.name.clone())
             .collect();
-        let there = |dev: &str| !gone.iter().any(|link| link.name == dev);
-        namespace.routes.retain(|route| there(&route.dev));
-        namespace.neighbours.retain(|one| there(&one.dev));
-        namespace.forwarding.retain(|entry| there(&entry.dev));
+        let exists = |dev: &str| !removed.iter().any(|link| link.name == dev);
+        namespace.routes.retain(|route| exists(&route.dev));
+        namespace
+            .neighbours
+            .retain(|neighbour| exists(&neighbour.dev));
+        namespace.forwarding.retain(|entry| exists(&entry.dev));
         namespace
             .sysctls
-            .retain(|setting| setting.link.as_deref().is_none_or(there));
-        if !standing.is_empty() {
-            let what = format!("cables to pods, as the lab has them: {}", listed(&standing));
-            self.account.stands_in(what);
+            .retain(|setting| setting.link.as_deref().is_none_or(exists));
+        if !simulated.is_empty() {
+            let description = format!(
+                "cables to pods, as the lab has them: {}",
+                listed(&simulated)
+            );
+            self.account.add_simulated(description);
         }
     }
 }
 
 /// Renders the first names and the number of the others.
 pub fn listed(names: &[String]) -> String {
-    const MOST: usize = 6;
-    let first = names[..names.len().min(MOST)].join(", ");
-    match names.len().checked_sub(MOST) {
+    const MAX_NAMES: usize = 6;
+    let first = names[..names.len().min(MAX_NAMES)].join(", ");
+    match names.len().checked_sub(MAX_NAMES) {
         Some(more) if more > 0 => format!("{first} and {more} more"),
         _ => first,
     }

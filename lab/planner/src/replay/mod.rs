@@ -12,9 +12,9 @@ mod said;
 mod sysctls;
 mod ways;
 
-pub use account::{Account, At, LeftOut};
-pub use lab::{Dumped, expecting, lab, node_of};
-pub use ways::InChain;
+pub use account::{Account, At, OmittedItem};
+pub use lab::{DumpedNode, expect_observed, find_node_of_dump, lab};
+pub use ways::ChainPaths;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,30 +25,33 @@ use svclab_model::plan::Plan;
 /// simulated and omitted parts.
 ///
 /// The plan must have a namespace with the name of the node; otherwise nothing changes.
-pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
-    let mut account = Account::of(node);
+pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
+    let mut report = Account::new(node);
     if plan.namespace(node).is_none() {
-        return account;
+        return report;
     }
-    links::put(plan, node, dump, &mut account);
-    routes::put(plan, node, dump, &mut account);
+    links::replay_links(plan, node, dump, &mut report);
+    routes::replay_routes(plan, node, dump, &mut report);
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
-        rules::put(namespace, dump, &mut account);
-        sysctls::put(namespace, dump, &mut account);
+        rules::replay_rules(namespace, dump, &mut report);
+        sysctls::replay_sysctls(namespace, dump, &mut report);
     }
-    let told = dump.proxy.told();
-    if !told.is_empty() {
-        let beside = "its rules are those of the dump";
-        account.is_real(format!("kube-proxy was told {}: {beside}", told.join(" ")));
+    let flags = dump.proxy.told();
+    if !flags.is_empty() {
+        let rules_note = "its rules are those of the dump";
+        report.add_replayed(format!(
+            "kube-proxy was told {}: {rules_note}",
+            flags.join(" ")
+        ));
     }
     // The dump already contains the rules of components and of manual commands.
     if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
-        account.left_out("the real kube-proxy", "the rules are those of the dump", "");
+        report.left_out("the real kube-proxy", "the rules are those of the dump", "");
     }
     plan.proxies.retain(|proxy| proxy.namespace != node);
     plan.typed.retain(|typed| typed.namespace != node);
-    account.stands_in("the pods, hosts, balancers and other nodes that the lab has");
-    account
+    report.add_simulated("the pods, hosts, balancers and other nodes that the lab has");
+    report
 }
 
 #[cfg(test)]
@@ -56,31 +59,31 @@ mod tests;
 
 /// Removes the rules at these locations, given as files with lines from 1, from a dump. Returns the
 /// chain of each removed rule.
-pub fn leave_out(
+pub fn remove_rules(
     dump: &mut NodeDump,
-    places: &BTreeSet<(String, u32)>,
-) -> BTreeMap<(String, u32), InChain> {
+    locations: &BTreeSet<(String, u32)>,
+) -> BTreeMap<(String, u32), ChainPaths> {
     let files = &dump.files;
-    let mut stood = BTreeMap::new();
+    let mut chains = BTreeMap::new();
     for ((ip, backing), rules) in &mut dump.rules {
         let format = svclab_ruleset::tool::Format::Rules(*ip, *backing);
         let Some(file) = files.get(&format) else {
             continue;
         };
-        let place = |line: u32| (file.clone(), line);
+        let location = |line: u32| (file.clone(), line);
         for table in &mut rules.tables {
             for chain in &table.chains {
-                let lines = chain.rules.iter().map(|rule| place(rule.line));
-                for at in lines.filter(|at| places.contains(at)) {
-                    stood.insert(at, ways::of_iptables(table, &chain.name));
+                let lines = chain.rules.iter().map(|rule| location(rule.line));
+                for location in lines.filter(|at| locations.contains(at)) {
+                    chains.insert(location, ways::from_iptables(table, &chain.name));
                 }
             }
             for chain in &mut table.chains {
                 chain
                     .rules
-                    .retain(|rule| !places.contains(&place(rule.line)));
+                    .retain(|rule| !locations.contains(&location(rule.line)));
             }
         }
     }
-    stood
+    chains
 }

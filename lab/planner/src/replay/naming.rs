@@ -3,8 +3,8 @@
 use svclab_model::plan::{LinkKind, Plan};
 
 /// Renames an interface of a namespace everywhere in the plan.
-pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
-    let change = |name: &mut String| {
+pub fn rename_link(plan: &mut Plan, node: &str, old: &str, new: &str) {
+    let rename_if_old = |name: &mut String| {
         if name == old {
             new.clone_into(name);
         }
@@ -15,31 +15,34 @@ pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
                 if let LinkKind::Veth { namespace, peer } = &mut link.kind
                     && namespace == node
                 {
-                    change(peer);
+                    rename_if_old(peer);
                 }
             }
             continue;
         }
         for link in &mut namespace.links {
-            change(&mut link.name);
+            rename_if_old(&mut link.name);
             if let Some(bridge) = &mut link.bridge {
-                change(bridge);
+                rename_if_old(bridge);
             }
             if let LinkKind::Vxlan { dev, .. } = &mut link.kind {
-                change(dev);
+                rename_if_old(dev);
             }
         }
         let routes = namespace.routes.iter_mut().map(|route| &mut route.dev);
-        let neighbours = namespace.neighbours.iter_mut().map(|one| &mut one.dev);
+        let neighbours = namespace
+            .neighbours
+            .iter_mut()
+            .map(|neighbour| &mut neighbour.dev);
         let forwarding = namespace.forwarding.iter_mut().map(|entry| &mut entry.dev);
         for dev in routes.chain(neighbours).chain(forwarding) {
-            change(dev);
+            rename_if_old(dev);
         }
         for setting in &mut namespace.sysctls {
             if let Some(link) = &mut setting.link
                 && link == old
             {
-                let (from, to) = (in_key(old), in_key(new));
+                let (from, to) = (sysctl_link_name(old), sysctl_link_name(new));
                 let from = format!(".{from}.");
                 setting.key = setting.key.replacen(&from, &format!(".{to}."), 1);
                 new.clone_into(link);
@@ -49,6 +52,6 @@ pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
 }
 
 /// Returns the interface name as sysctl keys contain it.
-pub fn in_key(dev: &str) -> String {
+pub fn sysctl_link_name(dev: &str) -> String {
     dev.replace('.', "/")
 }

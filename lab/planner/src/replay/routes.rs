@@ -5,23 +5,23 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::account::{Account, counted};
+use super::account::{Account, count_noun};
 use super::links::listed;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
-    Link, LinkKind, Lookup, Mac, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind, Spread,
-    Way,
+    Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
+    RoutingAction, RoutingRule,
 };
 use svclab_ruleset::route::Route as Dumped;
 use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
-use svclab_ruleset::tool::Ip;
+use svclab_ruleset::tool::IpFamily;
 
 /// Built-in routing tables (iproute2, `etc/iproute2/rt_tables`).
-const TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
+const BUILT_IN_TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
 
 /// Whether the kernel itself adds a route for an interface that is up: to local, link, broadcast
 /// and multicast addresses, and the route without a match.
-fn is_kernels(route: &Dumped) -> bool {
+fn is_kernel_route(route: &Dumped) -> bool {
     let kind = route.kind.as_deref();
     let by_kernel = route.attributes.get("proto") == Some("kernel");
     let to_links = matches!(&*route.to, "fe80::/64" | "ff00::/8");
@@ -34,11 +34,11 @@ fn is_kernels(route: &Dumped) -> bool {
 }
 
 /// Replaces the routes and routing rules of the node with those of the dump.
-pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) {
+pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
     if dump.routes.is_empty() {
-        account.stands_in("routes as the lab has them: `ip route` was not dumped");
+        report.add_simulated("routes as the lab has them: `ip route` was not dumped");
     }
-    if dump.routes.is_empty() && dump.policy.is_empty() {
+    if dump.routes.is_empty() && dump.routing_rules.is_empty() {
         return;
     }
     let Some(namespace) = plan.namespace(node) else {
@@ -46,65 +46,71 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     };
     let mut kept: Vec<Route> = namespace.routes.clone();
     kept.retain(|route| {
-        let ip = if route.to.is_ipv4() { Ip::V4 } else { Ip::V6 };
+        let ip = if route.to.is_ipv4() {
+            IpFamily::V4
+        } else {
+            IpFamily::V6
+        };
         !dump.routes.contains_key(&ip)
     });
     let mut routes = Vec::new();
-    let mut left: Vec<(String, &'static str)> = Vec::new();
+    let mut omitted: Vec<(String, &'static str)> = Vec::new();
     let dumped = dump.routes.values().flatten();
-    let mut spread = Vec::new();
-    for route in dumped.filter(|route| !is_kernels(route)) {
+    let mut multipath_routes = Vec::new();
+    for route in dumped.filter(|route| !is_kernel_route(route)) {
         if !route.hops.is_empty() {
-            match several(namespace, dump, route) {
-                Ok(several) => spread.push(several),
-                Err(because) => left.push((in_a_line(&route.written), because)),
+            match plan_multipath_route(namespace, dump, route) {
+                Ok(several) => multipath_routes.push(several),
+                Err(because) => omitted.push((join_words(&route.source_text), because)),
             }
             continue;
         }
-        match planned(namespace, dump, route) {
+        match plan_route(namespace, dump, route) {
             Ok(Some(route)) => routes.push(route),
             Ok(None) => {}
-            Err(because) => left.push((in_a_line(&route.written), because)),
+            Err(because) => omitted.push((join_words(&route.source_text), because)),
         }
     }
-    let count = routes.len() + spread.len();
-    let unrouted = unrouted(namespace, dump);
+    let count = routes.len() + multipath_routes.len();
+    let removed_routes = removed_link_routes(namespace, dump);
     kept.extend(routes);
     if !dump.routes.is_empty() {
         // A next hop must be reachable by an earlier route.
         kept.sort_by_key(|route| route.via.is_some());
     }
-    let ways = spread.iter().flat_map(|route: &Spread| &route.ways);
+    let ways = multipath_routes
+        .iter()
+        .flat_map(|route: &MultipathRoute| &route.ways);
     let hops = kept
         .iter()
         .filter_map(|route| Some((route.via?, route.dev.as_str())));
     let hops = hops.chain(ways.filter_map(|way| Some((way.via?, way.dev.as_str()))));
-    let neighbours = next_hops(plan, node, hops);
-    let policy = policy(dump, &mut left);
+    let neighbours = next_hop_neighbours(plan, node, hops);
+    let policy = plan_routing_rules(dump, &mut omitted);
     let rules = policy.len();
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
-        namespace.spread = spread;
-        namespace.unrouted = unrouted;
+        namespace.spread = multipath_routes;
+        namespace.unrouted = removed_routes;
         namespace.neighbours.extend(neighbours);
         namespace.policy = policy;
     }
     if !dump.routes.is_empty() {
-        let routes = counted(count, "route", "routes");
-        account.is_real(format!("{routes} besides the kernel's own"));
+        let routes = count_noun(count, "route", "routes");
+        report.add_replayed(format!("{routes} besides the kernel's own"));
     }
     if rules > 0 {
-        account.is_real(counted(rules, "routing rule", "routing rules"));
+        report.add_replayed(count_noun(rules, "routing rule", "routing rules"));
     }
-    let mut reasons: Vec<&'static str> = left.iter().map(|(_, because)| *because).collect();
+    let mut reasons: Vec<&'static str> = omitted.iter().map(|(_, because)| *because).collect();
     reasons.sort_unstable();
     reasons.dedup();
-    for because in reasons {
-        let of = left.iter().filter(|(_, other)| *other == because);
-        let lines: Vec<String> = of.map(|(line, _)| format!("`{line}`")).collect();
-        account.left_out(
+    for reason in reasons {
+        let same_reason = omitted.iter().filter(|(_, other)| *other == reason);
+        let lines: Vec<String> = same_reason.map(|(line, _)| format!("`{line}`")).collect();
+        report.left_out(
             listed(&lines),
-            because,
+            reason,
             "packets that took it go another way",
         );
     }
@@ -115,7 +121,7 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
 /// # Errors
 ///
 /// Returns the reason if the route cannot be replayed.
-pub(super) fn planned(
+pub(super) fn plan_route(
     namespace: &Namespace,
     dump: &NodeDump,
     route: &Dumped,
@@ -142,7 +148,7 @@ pub(super) fn planned(
         Some(link) if link.down => return Ok(None),
         Some(_) => {}
     }
-    let v4 = route.ip == Ip::V4;
+    let v4 = route.ip == IpFamily::V4;
     let to = match &*route.to {
         "default" if v4 => "0.0.0.0/0".parse(),
         "default" => "::/0".parse(),
@@ -151,20 +157,22 @@ pub(super) fn planned(
     let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
     let via = attributes.get("via").map(str::parse::<IpAddr>).transpose();
     let via = via.map_err(|_| "svclab has no next hops of another family")?;
-    if is_on_link(route) {
-        let of_links = dump.links.as_ref().and_then(|links| links.get(dev));
-        let of_links = of_links.map(|link| link.addresses.as_slice());
-        let makes = of_links.unwrap_or_default().iter().any(|address| {
+    if can_be_link_route(route) {
+        let link_addresses = dump.links.as_ref().and_then(|links| links.get(dev));
+        let of_links = link_addresses.map(|link| link.addresses.as_slice());
+        let is_address_network = of_links.unwrap_or_default().iter().any(|address| {
             address.network.network() == to.network() && address.network.prefix() == to.prefix()
         });
-        let is_kernels = attributes.get("proto") == Some("kernel");
-        if (makes && is_made_so(route)) || (dump.links.is_none() && is_kernels) {
+        let is_kernel_protocol = attributes.get("proto") == Some("kernel");
+        if (is_address_network && is_kernel_link_route(route))
+            || (dump.links.is_none() && is_kernel_protocol)
+        {
             return Ok(None);
         }
     }
     let table = match route.table() {
         "main" => None,
-        name => Some(table(name, dump)),
+        name => Some(table_number(name, dump)),
     };
     let metric = attributes.get("metric").and_then(|text| text.parse().ok());
     let source = attributes.get("src").and_then(|text| text.parse().ok());
@@ -187,7 +195,7 @@ pub(super) fn planned(
 
 /// Whether a route may be the kernel's own route to a link. busybox' `ip` does not print the
 /// protocol.
-fn is_on_link(route: &Dumped) -> bool {
+fn can_be_link_route(route: &Dumped) -> bool {
     let attributes = &route.attributes;
     route.table() == "main"
         && route.kind.is_none()
@@ -197,11 +205,11 @@ fn is_on_link(route: &Dumped) -> bool {
 
 /// Whether a route to a link is as the kernel adds it with an address. Routes that other programs
 /// (`NetworkManager`, `systemd-networkd`) add instead have a metric.
-fn is_made_so(route: &Dumped) -> bool {
+fn is_kernel_link_route(route: &Dumped) -> bool {
     let metric = route.attributes.get("metric");
     match route.ip {
-        Ip::V4 => matches!(metric, None | Some("0")),
-        Ip::V6 => matches!(metric, None | Some("256")),
+        IpFamily::V4 => matches!(metric, None | Some("0")),
+        IpFamily::V6 => matches!(metric, None | Some("256")),
     }
 }
 
@@ -209,33 +217,49 @@ fn is_made_so(route: &Dumped) -> bool {
 /// program that manages the addresses has removed the route. The AWS VPC CNI removes those of its
 /// secondary interfaces (amazon-vpc-cni-k8s at 00892598b, `pkg/networkutils/network.go`,
 /// `setupENINetwork`).
-fn unrouted(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> {
+fn removed_link_routes(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> {
     let mut found = Vec::new();
-    let own = |link: &&Link| {
+    let is_dumped = |link: &&Link| {
         dump.links
             .as_ref()
             .is_some_and(|own| own.contains_key(&link.name))
     };
-    for link in namespace.links.iter().filter(|link| !link.down).filter(own) {
+    for link in namespace
+        .links
+        .iter()
+        .filter(|link| !link.down)
+        .filter(is_dumped)
+    {
         for address in &link.addresses {
-            let ip = if address.is_ipv4() { Ip::V4 } else { Ip::V6 };
-            let whole = if address.is_ipv4() { 32 } else { 128 };
+            let ip = if address.is_ipv4() {
+                IpFamily::V4
+            } else {
+                IpFamily::V6
+            };
+            let full_prefix = if address.is_ipv4() { 32 } else { 128 };
             let Ok(network) = IpNetwork::new(address.network(), address.prefix()) else {
                 continue;
             };
-            let Some(routes) = dump.routes.get(&ip).filter(|_| address.prefix() < whole) else {
+            let Some(routes) = dump
+                .routes
+                .get(&ip)
+                .filter(|_| address.prefix() < full_prefix)
+            else {
                 continue;
             };
-            let is_it = |route: &&Dumped| {
-                is_on_link(route)
+            let is_link_route = |route: &&Dumped| {
+                can_be_link_route(route)
                     && route.attributes.get("dev") == Some(link.name.as_str())
                     && route.to.parse::<IpNetwork>() == Ok(network)
             };
-            let there = routes.iter().find(is_it).is_some_and(is_made_so);
-            let known = found
+            let has_route = routes
+                .iter()
+                .find(is_link_route)
+                .is_some_and(is_kernel_link_route);
+            let is_listed = found
                 .iter()
                 .any(|(to, dev)| *to == network && *dev == link.name);
-            if !there && !known {
+            if !has_route && !is_listed {
                 found.push((network, link.name.clone()));
             }
         }
@@ -244,19 +268,19 @@ fn unrouted(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> 
 }
 
 /// Returns a multipath route for the plan.
-pub(super) fn several(
+pub(super) fn plan_multipath_route(
     namespace: &Namespace,
     dump: &NodeDump,
     route: &Dumped,
-) -> Result<Spread, &'static str> {
+) -> Result<MultipathRoute, &'static str> {
     let attributes = &route.attributes;
     let to = match (&*route.to, route.ip) {
-        ("default", Ip::V4) => "0.0.0.0/0".parse(),
-        ("default", Ip::V6) => "::/0".parse(),
+        ("default", IpFamily::V4) => "0.0.0.0/0".parse(),
+        ("default", IpFamily::V6) => "::/0".parse(),
         (to, _) => to.parse(),
     };
     let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
-    let mut ways = Vec::new();
+    let mut next_hops = Vec::new();
     for hop in &route.hops {
         let dev = hop.get("dev").unwrap_or_default();
         let mut links = namespace.links.iter();
@@ -269,7 +293,7 @@ pub(super) fn several(
         let via = hop.get("via").map(str::parse::<IpAddr>).transpose();
         let via = via.map_err(|_| "svclab has no next hops of another family")?;
         let weight = hop.get("weight").and_then(|text| text.parse().ok());
-        ways.push(Way {
+        next_hops.push(NextHop {
             via,
             dev: dev.to_owned(),
             weight: weight.unwrap_or(1),
@@ -277,13 +301,13 @@ pub(super) fn several(
         });
     }
     let number = |name| attributes.get(name).and_then(|text| text.parse().ok());
-    Ok(Spread {
+    Ok(MultipathRoute {
         to,
-        ways,
+        ways: next_hops,
         source: attributes.get("src").and_then(|text| text.parse().ok()),
         table: match route.table() {
             "main" => None,
-            name => Some(table(name, dump)),
+            name => Some(table_number(name, dump)),
         },
         metric: number("metric").filter(|metric| *metric > 0),
     })
@@ -291,27 +315,30 @@ pub(super) fn several(
 
 /// First number for tables with names that only the node resolves. The actual number of a table has
 /// no effect.
-const NAMED: u32 = 1 << 20;
+const FIRST_NAMED_TABLE: u32 = 1 << 20;
 
 /// Returns the number of a routing table.
-fn table(name: &str, dump: &NodeDump) -> u32 {
-    if let Some((_, number)) = TABLES.iter().find(|(known, _)| *known == name) {
+fn table_number(name: &str, dump: &NodeDump) -> u32 {
+    if let Some((_, number)) = BUILT_IN_TABLES.iter().find(|(known, _)| *known == name) {
         return *number;
     }
     if let Ok(number) = name.parse() {
         return number;
     }
     let of_routes = dump.routes.values().flatten().map(Dumped::table);
-    let rules = dump.policy.values().flatten();
+    let rules = dump.routing_rules.values().flatten();
     let of_rules = rules.filter_map(|rule| rule.attributes.get("lookup"));
     let names: BTreeSet<&str> = of_routes.chain(of_rules).collect();
-    let before = names.into_iter().take_while(|other| *other < name).count();
-    NAMED.saturating_add(u32::try_from(before).unwrap_or(u32::MAX))
+    let index = names
+        .into_iter()
+        .take_while(|candidate| *candidate < name)
+        .count();
+    FIRST_NAMED_TABLE.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
 /// Returns neighbour entries for next hops without one in the plan. Each gets the hardware address
 /// at the other end of the interface.
-fn next_hops<'r>(
+fn next_hop_neighbours<'r>(
     plan: &Plan,
     node: &str,
     hops: impl Iterator<Item = (IpAddr, &'r str)>,
@@ -321,12 +348,12 @@ fn next_hops<'r>(
     };
     let mut found: Vec<Neighbour> = Vec::new();
     for (address, dev) in hops {
-        let known = namespace.neighbours.iter().chain(&found);
-        let mut known = known.filter(|one| one.dev == dev);
-        if known.any(|one| one.address == address) {
+        let neighbours = namespace.neighbours.iter().chain(&found);
+        let mut link_neighbours = neighbours.filter(|one| one.dev == dev);
+        if link_neighbours.any(|one| one.address == address) {
             continue;
         }
-        if let Some(mac) = far_end(plan, namespace, dev) {
+        if let Some(mac) = peer_mac(plan, namespace, dev) {
             found.push(Neighbour {
                 address,
                 mac,
@@ -339,50 +366,61 @@ fn next_hops<'r>(
 
 /// Returns the hardware address at the other end of a veth pair, or of the bridge if that end is a
 /// bridge port.
-fn far_end(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
+fn peer_mac(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
     let link = namespace.links.iter().find(|link| link.name == dev)?;
     let LinkKind::Veth {
-        namespace: there,
+        namespace: peer_name,
         peer,
     } = &link.kind
     else {
         return None;
     };
-    let there = plan.namespace(there)?;
-    let end = there.links.iter().find(|link| link.name == *peer)?;
+    let peer_namespace = plan.namespace(peer_name)?;
+    let end = peer_namespace
+        .links
+        .iter()
+        .find(|link| link.name == *peer)?;
     let bridge = end.bridge.as_ref();
-    let bridge = bridge.and_then(|bridge| there.links.iter().find(|link| link.name == *bridge));
+    let bridge = bridge.and_then(|bridge| {
+        peer_namespace
+            .links
+            .iter()
+            .find(|link| link.name == *bridge)
+    });
     Some(bridge.unwrap_or(end).mac)
 }
 
 /// Returns the routing rules, except the kernel's own three.
-fn policy(dump: &NodeDump, left: &mut Vec<(String, &'static str)>) -> Vec<PolicyRule> {
+fn plan_routing_rules(
+    dump: &NodeDump,
+    omitted: &mut Vec<(String, &'static str)>,
+) -> Vec<RoutingRule> {
     let mut rules = Vec::new();
-    for (ip, dumped) in &dump.policy {
+    for (ip, dumped) in &dump.routing_rules {
         for rule in dumped {
             let lookup = rule.attributes.get("lookup");
-            let own = matches!(
+            let is_kernel_rule = matches!(
                 (rule.priority, lookup),
                 (0, Some("local")) | (32766, Some("main")) | (32767, Some("default"))
             );
-            if own {
+            if is_kernel_rule {
                 continue;
             }
-            match planned_rule(*ip, rule, dump) {
+            match plan_routing_rule(*ip, rule, dump) {
                 Ok(rule) => rules.push(rule),
-                Err(because) => left.push((in_a_line(&rule.written), because)),
+                Err(reason) => omitted.push((join_words(&rule.source_text), reason)),
             }
         }
     }
     rules
 }
 
-fn in_a_line(text: &str) -> String {
+fn join_words(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Attributes of routing rules that svclab supports.
-const LOOKED_AT: [&str; 14] = [
+const SUPPORTED_ATTRIBUTES: [&str; 14] = [
     "from",
     "to",
     "fwmark",
@@ -399,17 +437,17 @@ const LOOKED_AT: [&str; 14] = [
     "[detached]",
 ];
 
-pub(super) fn planned_rule(
-    ip: Ip,
+pub(super) fn plan_routing_rule(
+    ip: IpFamily,
     rule: &DumpedRule,
     dump: &NodeDump,
-) -> Result<PolicyRule, &'static str> {
+) -> Result<RoutingRule, &'static str> {
     let attributes = &rule.attributes;
-    let strange = |name: &str| !LOOKED_AT.contains(&name);
+    let is_unsupported = |name: &str| !SUPPORTED_ATTRIBUTES.contains(&name);
     if attributes
         .0
         .iter()
-        .any(|attribute| strange(&attribute.name))
+        .any(|attribute| is_unsupported(&attribute.name))
     {
         return Err(
             "svclab's routing rules look at sources, destinations, marks and interfaces only",
@@ -429,26 +467,26 @@ pub(super) fn planned_rule(
     let mark = match attributes.get("fwmark") {
         None => None,
         Some(text) => {
-            let (bits, looked_at) = text.split_once('/').unwrap_or((text, "0xffffffff"));
-            let both = number(bits).zip(number(looked_at));
-            Some(both.ok_or("what it looks at is no mark")?)
+            let (bits, mask_text) = text.split_once('/').unwrap_or((text, "0xffffffff"));
+            let mark_and_mask = number(bits).zip(number(mask_text));
+            Some(mark_and_mask.ok_or("what it looks at is no mark")?)
         }
     };
-    let then = if attributes.has("blackhole") {
-        Lookup::Blackhole
+    let action = if attributes.has("blackhole") {
+        RoutingAction::Blackhole
     } else if attributes.has("unreachable") {
-        Lookup::Unreachable
+        RoutingAction::Unreachable
     } else if attributes.has("prohibit") {
-        Lookup::Prohibit
+        RoutingAction::Prohibit
     } else {
         let name = attributes.get("lookup").or_else(|| attributes.get("table"));
         let name = name.ok_or("it does not say what is done")?;
-        Lookup::Table(table(name, dump))
+        RoutingAction::Table(table_number(name, dump))
     };
-    Ok(PolicyRule {
+    Ok(RoutingRule {
         priority: rule.priority,
-        v6: ip == Ip::V6,
-        not: rule.not,
+        v6: ip == IpFamily::V6,
+        not: rule.inverted,
         from: network("from")?,
         to: network("to")?,
         mark,
@@ -457,6 +495,6 @@ pub(super) fn planned_rule(
         suppress: attributes
             .get("suppress_prefixlength")
             .and_then(|text| text.parse().ok()),
-        then,
+        then: action,
     })
 }

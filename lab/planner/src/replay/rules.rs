@@ -2,66 +2,67 @@
 
 use std::fmt::Write as _;
 
-use super::account::{Account, counted};
+use super::account::{Account, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables;
-use svclab_ruleset::ipvs::saved::{Servers, VirtualServer as Dumped};
+use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
 use svclab_ruleset::nft::Ruleset;
 use svclab_ruleset::text::attributes::Attributes;
-use svclab_ruleset::tool::{Backing, Format, Ip};
+use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 
 /// Tables of iptables-nft in nftables.
-const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Replaces the rules, sets, tables and virtual servers of the node with those of the dump.
-pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
+pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
     if dump.rules.is_empty() && dump.nft.is_none() {
-        account.stands_in("rules as the lab's components write them: none were dumped");
+        report.add_simulated("rules as the lab's components write them: none were dumped");
     }
     if !dump.rules.is_empty() {
-        iptables(namespace, dump, account);
+        replay_iptables(namespace, dump, report);
     }
     match &dump.sets {
         Some(sets) => {
-            namespace.ipset = restore(sets);
+            namespace.ipset = render_restore(sets);
             let entries: usize = sets.values().map(|set| set.entries.len()).sum();
             let (sets, entries) = (
-                counted(sets.len(), "set", "sets"),
-                counted(entries, "entry", "entries"),
+                count_noun(sets.len(), "set", "sets"),
+                count_noun(entries, "entry", "entries"),
             );
             if dump.sets.iter().any(|sets| !sets.is_empty()) {
-                account.is_real(format!("{sets} with {entries}"));
+                report.add_replayed(format!("{sets} with {entries}"));
             }
         }
         None if !namespace.ipset.is_empty() => {
-            account
-                .stands_in("sets as the lab's components write them: `ipset save` was not dumped");
+            report.add_simulated(
+                "sets as the lab's components write them: `ipset save` was not dumped",
+            );
         }
         None => {}
     }
     if let Some(nft) = &dump.nft {
-        let own = own_tables(nft, dump);
-        if !own.tables.is_empty() {
-            let tables = counted(own.tables.len(), "table", "tables");
-            account.is_real(format!("{tables} of nftables"));
+        let native = native_tables(nft, dump);
+        if !native.tables.is_empty() {
+            let tables = count_noun(native.tables.len(), "table", "tables");
+            report.add_replayed(format!("{tables} of nftables"));
         }
-        namespace.nft = own.to_string();
+        namespace.nft = native.to_string();
     }
     match &dump.servers {
         Some(servers) => {
-            let count = counted(servers.len(), "virtual server", "virtual servers");
-            account.is_real(count);
+            let count = count_noun(servers.len(), "virtual server", "virtual servers");
+            report.add_replayed(count);
             if servers.values().any(|server| server.servers.len() > 1) {
-                account.stands_in(
+                report.add_simulated(
                     "the order of real servers, which `ipvsadm` prints sorted: round robin may begin with another",
                 );
             }
-            namespace.ipvs = virtual_servers(servers, account);
+            namespace.ipvs = plan_virtual_servers(servers, report);
         }
-        None if !namespace.ipvs.is_empty() => account.stands_in(
+        None if !namespace.ipvs.is_empty() => report.add_simulated(
             "virtual servers as the lab's components write them: `ipvsadm -Sn` was not dumped",
         ),
         None => {}
@@ -69,81 +70,85 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
 }
 
 /// Replaces the rules of both backends; the default backend comes first.
-fn iptables(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
+fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
     let planned = namespace.iptables.take();
     let assumed = planned
         .as_ref()
         .map_or_else(Backend::default, |own| own.backend);
-    let mut all = Vec::new();
-    for backing in [Backing::Default, Backing::Legacy] {
-        let of = |ip: Ip| dump.rules.get(&(ip, backing));
-        if of(Ip::V4).is_none() && of(Ip::V6).is_none() {
+    let mut backends = Vec::new();
+    for backing in [DumpedBackend::Default, DumpedBackend::Legacy] {
+        let dumped_rules = |ip: IpFamily| dump.rules.get(&(ip, backing));
+        if dumped_rules(IpFamily::V4).is_none() && dumped_rules(IpFamily::V6).is_none() {
             continue;
         }
-        let named = |word: &str| {
-            let files = [Ip::V4, Ip::V6].map(|ip| dump.files.get(&Format::Rules(ip, backing)));
+        let has_file_with = |word: &str| {
+            let files =
+                [IpFamily::V4, IpFamily::V6].map(|ip| dump.files.get(&Format::Rules(ip, backing)));
             files.into_iter().flatten().any(|file| file.contains(word))
         };
         let backend = match backing {
-            Backing::Legacy => Backend::Legacy,
-            Backing::Default if named("-nft-") => Backend::Nft,
-            Backing::Default => assumed,
+            DumpedBackend::Legacy => Backend::Legacy,
+            DumpedBackend::Default if has_file_with("-nft-") => Backend::Nft,
+            DumpedBackend::Default => assumed,
         };
         let mut rules = Iptables {
             backend,
             ..Iptables::default()
         };
-        for (ip, text) in [(Ip::V4, &mut rules.v4), (Ip::V6, &mut rules.v6)] {
-            if let Some(dumped) = of(ip) {
+        for (ip, text) in [(IpFamily::V4, &mut rules.v4), (IpFamily::V6, &mut rules.v6)] {
+            if let Some(dumped) = dumped_rules(ip) {
                 *text = dumped.to_string();
-                count(dumped, ip, backing, dump, account);
+                report_rule_count(dumped, ip, backing, dump, report);
                 continue;
             }
             // A family that was not dumped keeps the rules of the plan.
             if let Some(own) = planned.as_ref().filter(|own| own.backend == backend) {
-                let own = if ip == Ip::V4 { &own.v4 } else { &own.v6 };
+                let own = if ip == IpFamily::V4 { &own.v4 } else { &own.v6 };
                 text.clone_from(own);
             }
         }
         if !rules.v4.is_empty() || !rules.v6.is_empty() {
-            all.push(rules);
+            backends.push(rules);
         }
     }
     let tables = dump.rules.values().flat_map(|dumped| &dumped.tables);
     let mut chains = tables.flat_map(|table| &table.chains);
     if chains.all(|chain| chain.rules.is_empty()) {
-        account.is_real("no rules of iptables");
+        report.add_replayed("no rules of iptables");
     }
-    let mut all = all.into_iter();
-    namespace.iptables = all.next();
-    namespace.beside = all.next();
-    let both = namespace.iptables.iter().chain(&namespace.beside);
-    let texts: Vec<&str> = both.flat_map(|rules| [&*rules.v4, &*rules.v6]).collect();
-    let mut counters: Vec<String> = texts.iter().flat_map(|text| nfacct(text)).collect();
+    let mut backends = backends.into_iter();
+    namespace.iptables = backends.next();
+    namespace.beside = backends.next();
+    let loaded = namespace.iptables.iter().chain(&namespace.beside);
+    let texts: Vec<&str> = loaded.flat_map(|rules| [&*rules.v4, &*rules.v6]).collect();
+    let mut counters: Vec<String> = texts
+        .iter()
+        .flat_map(|text| accounting_names(text))
+        .collect();
     counters.sort();
     counters.dedup();
     namespace.accounting = counters;
 }
 
-fn count(
-    dumped: &iptables::Dump,
-    ip: Ip,
-    backing: Backing,
+fn report_rule_count(
+    dumped: &iptables::IptablesRules,
+    ip: IpFamily,
+    backing: DumpedBackend,
     dump: &NodeDump,
-    account: &mut Account,
+    report: &mut Account,
 ) {
     let chains = dumped.tables.iter().flat_map(|table| &table.chains);
     let rules: usize = chains.map(|chain| chain.rules.len()).sum();
     let file = dump.files.get(&Format::Rules(ip, backing));
     let file = file.and_then(|file| file.rsplit(['/', ':']).next());
     if rules > 0 {
-        let rules = counted(rules, "rule", "rules");
-        account.is_real(format!("{rules} of {}", file.unwrap_or("iptables")));
+        let rules = count_noun(rules, "rule", "rules");
+        report.add_replayed(format!("{rules} of {}", file.unwrap_or("iptables")));
     }
 }
 
 /// Returns the accounting objects that rules refer to.
-fn nfacct(text: &str) -> Vec<String> {
+fn accounting_names(text: &str) -> Vec<String> {
     let words = text.split("--nfacct-name ").skip(1);
     words
         .filter_map(|rest| rest.split_ascii_whitespace().next())
@@ -152,36 +157,47 @@ fn nfacct(text: &str) -> Vec<String> {
 }
 
 /// Returns the tables that do not belong to iptables, whose own dump contains those.
-fn own_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
-    let kept = |family: &str, name: &str| {
+fn native_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
+    let is_iptables_table = |family: &str, name: &str| {
         let ip = match family {
-            "ip" => Ip::V4,
-            "ip6" => Ip::V6,
+            "ip" => IpFamily::V4,
+            "ip6" => IpFamily::V6,
             _ => return false,
         };
-        IPTABLES.contains(&name) && dump.rules.contains_key(&(ip, Backing::Default))
+        IPTABLES_TABLES.contains(&name) && dump.rules.contains_key(&(ip, DumpedBackend::Default))
     };
-    let mut own = nft.clone();
-    own.tables.retain(|table| !kept(&table.family, &table.name));
-    own
+    let mut native = nft.clone();
+    native
+        .tables
+        .retain(|table| !is_iptables_table(&table.family, &table.name));
+    native
 }
 
 /// Renders the input of `ipset restore`. All sets come before the entries, because an entry can
 /// refer to another set.
-fn restore(sets: &Sets) -> String {
+fn render_restore(sets: &Sets) -> String {
     let mut text = String::new();
     for (name, set) in sets {
-        let _ = writeln!(text, "create {name} {}{}", set.kind, words(&set.options));
+        let _ = writeln!(
+            text,
+            "create {name} {}{}",
+            set.kind,
+            render_attributes(&set.options)
+        );
     }
     for (name, set) in sets {
-        for (entry, carries) in &set.entries {
-            let _ = writeln!(text, "add {name} {entry}{}", words(&carries.options));
+        for (entry, entry_data) in &set.entries {
+            let _ = writeln!(
+                text,
+                "add {name} {entry}{}",
+                render_attributes(&entry_data.options)
+            );
         }
     }
     text
 }
 
-fn words(attributes: &Attributes) -> String {
+fn render_attributes(attributes: &Attributes) -> String {
     let mut text = String::new();
     for attribute in &attributes.0 {
         let _ = write!(text, " {}", attribute.name);
@@ -192,18 +208,18 @@ fn words(attributes: &Attributes) -> String {
     text
 }
 
-fn virtual_servers(servers: &Servers, account: &mut Account) -> Vec<VirtualServer> {
-    let mut made = Vec::new();
+fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualServer> {
+    let mut planned = Vec::new();
     for (takes, dumped) in servers {
-        if let Some(lacks) = lacks(dumped) {
-            account.left_out(
+        if let Some(lacks) = unsupported_feature(dumped) {
+            report.left_out(
                 format!("{lacks} of the virtual server {takes}"),
                 "svclab's virtual servers have none",
                 "which real server is chosen may differ",
             );
         }
         let flags = dumped.flags.as_deref().unwrap_or_default();
-        made.push(VirtualServer {
+        planned.push(VirtualServer {
             takes: *takes,
             scheduler: dumped.scheduler.to_string(),
             persistence: dumped.persistence,
@@ -222,17 +238,17 @@ fn virtual_servers(servers: &Servers, account: &mut Account) -> Vec<VirtualServe
                 .collect(),
         });
     }
-    made
+    planned
 }
 
-fn lacks(dumped: &Dumped) -> Option<&'static str> {
-    let thresholds =
+fn unsupported_feature(dumped: &Dumped) -> Option<&'static str> {
+    let has_thresholds =
         |servers: &Dumped| servers.servers.values().any(|one| one.thresholds != (0, 0));
     [
         (dumped.netmask.is_some(), "the netmask"),
         (dumped.engine.is_some(), "the persistence engine"),
         (dumped.one_packet, "one-packet scheduling"),
-        (thresholds(dumped), "the thresholds"),
+        (has_thresholds(dumped), "the thresholds"),
     ]
     .into_iter()
     .find_map(|(has, name)| has.then_some(name))

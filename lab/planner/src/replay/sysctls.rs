@@ -1,13 +1,13 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
-use super::account::{Account, counted};
-use super::naming::in_key;
+use super::account::{Account, count_noun};
+use super::naming::sysctl_link_name;
 use crate::build::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
 
 /// Sysctls that do not belong to an interface, by prefix.
-const PLAIN: [&str; 17] = [
+const GLOBAL_PREFIXES: [&str; 17] = [
     "net.ipv4.ip_forward",
     "net.ipv4.ip_nonlocal_bind",
     "net.ipv4.ip_local_port_range",
@@ -28,7 +28,7 @@ const PLAIN: [&str; 17] = [
 ];
 
 /// Sysctls of interfaces, by their last part.
-const OF_LINKS: [&str; 16] = [
+const LINK_SYSCTLS: [&str; 16] = [
     "accept_local",
     "accept_redirects",
     "accept_source_route",
@@ -48,45 +48,45 @@ const OF_LINKS: [&str; 16] = [
 ];
 
 /// Read-only and debugging sysctls of IPVS.
-const TOLD: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
+const IPVS_READ_ONLY: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
 
 /// Replaces the sysctls of the node with those of the dump.
-pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
+pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
     let Some(dumped) = &dump.sysctls else {
-        account.stands_in("kernel settings as the lab has them: `sysctl -a` was not dumped");
+        report.add_simulated("kernel settings as the lab has them: `sysctl -a` was not dumped");
         return;
     };
     let ipvs = namespace.uses_ipvs();
-    let mut taken = 0_usize;
-    let mut more: Vec<Sysctl> = Vec::new();
+    let mut replayed_count = 0_usize;
+    let mut added: Vec<Sysctl> = Vec::new();
     for (key, setting) in dumped {
         let Some(value) = setting.values.first() else {
             continue;
         };
-        let link = match decides(key) {
+        let link = match packet_scope(key) {
             None => continue,
-            Some(Of::Nobody) => None,
-            Some(Of::Link(dev)) => {
+            Some(SysctlScope::Global) => None,
+            Some(SysctlScope::Link(dev)) => {
                 let mut links = namespace.links.iter();
-                match links.find(|link| in_key(&link.name) == dev) {
+                match links.find(|link| sysctl_link_name(&link.name) == dev) {
                     Some(link) => Some(link.name.clone()),
                     None => continue,
                 }
             }
         };
-        if key.starts_with("net.ipv4.vs.") && (!ipvs || TOLD.contains(&key.as_str())) {
+        if key.starts_with("net.ipv4.vs.") && (!ipvs || IPVS_READ_ONLY.contains(&key.as_str())) {
             continue;
         }
-        taken += 1;
+        replayed_count += 1;
         let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         let planned = namespace.sysctls.iter_mut().find(|own| own.key == *key);
-        let optional = is_nothing_without(key, &value);
+        let optional = is_default_without_sysctl(key, &value);
         match planned {
             Some(planned) => {
                 planned.value = value;
                 planned.optional = optional;
             }
-            None => more.push(Sysctl {
+            None => added.push(Sysctl {
                 key: key.clone(),
                 value,
                 link,
@@ -95,18 +95,19 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
         }
     }
     // Sysctls without an interface are always written before interfaces are created.
-    namespace.sysctls.extend(more);
-    let settings = counted(taken, "kernel setting", "kernel settings");
-    account.is_real(format!("{settings} of those that decide a packet's way"));
+    namespace.sysctls.extend(added);
+    let settings = count_noun(replayed_count, "kernel setting", "kernel settings");
+    report.add_replayed(format!("{settings} of those that decide a packet's way"));
     let limits = ICMP_LIMITS.iter().flat_map(|(limit, mask)| [limit, mask]);
     let limits = limits.filter(|key| dumped.contains_key(**key)).count();
     if limits > 0 {
-        account.stands_in("a kernel that limits no ICMP errors: one caller stands for many here");
+        report
+            .add_simulated("a kernel that limits no ICMP errors: one caller stands for many here");
     }
-    let others = dumped.len() - taken - limits;
-    if others > 0 {
-        account.left_out(
-            counted(others, "kernel setting", "kernel settings"),
+    let omitted_count = dumped.len() - replayed_count - limits;
+    if omitted_count > 0 {
+        report.left_out(
+            count_noun(omitted_count, "kernel setting", "kernel settings"),
             "they decide no packet's way, or are of interfaces that are not built",
             "",
         );
@@ -117,34 +118,34 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
 /// does not pass packets to iptables. Linux v6.5 was the first to retransmit a SYN every second
 /// (`net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`). For IPv6 sysctls, the addresses decide whether
 /// IPv6 is required.
-fn is_nothing_without(key: &str, value: &str) -> bool {
-    let later = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
+fn is_default_without_sysctl(key: &str, value: &str) -> bool {
+    let absent_prefixes = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
     key.starts_with("net.ipv6.")
-        || (value == "0" && later.iter().any(|begins| key.starts_with(begins)))
+        || (value == "0" && absent_prefixes.iter().any(|begins| key.starts_with(begins)))
 }
 
-enum Of<'k> {
-    Nobody,
+enum SysctlScope<'k> {
+    Global,
     Link(&'k str),
 }
 
 /// Returns the interface of a sysctl that affects packets; `None` for other sysctls.
-fn decides(key: &str) -> Option<Of<'_>> {
-    if PLAIN.iter().any(|begins| key.starts_with(begins)) {
-        return Some(Of::Nobody);
+fn packet_scope(key: &str) -> Option<SysctlScope<'_>> {
+    if GLOBAL_PREFIXES.iter().any(|begins| key.starts_with(begins)) {
+        return Some(SysctlScope::Global);
     }
     let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
     let (dev, last) = rest.rsplit_once('.')?;
     // Forwarding for `all` is the same as `ip_forward`, and writing it resets other sysctls.
-    let again = dev == "all" && last == "forwarding" && family == "ipv4";
+    let is_ip_forward = dev == "all" && last == "forwarding" && family == "ipv4";
     // The plan decides about IPv6, as on a kernel without IPv6.
-    let v6 = family == "ipv6" && last != "disable_ipv6" && last != "forwarding";
-    if !OF_LINKS.contains(&last) || again || v6 {
+    let is_ignored_v6 = family == "ipv6" && last != "disable_ipv6" && last != "forwarding";
+    if !LINK_SYSCTLS.contains(&last) || is_ip_forward || is_ignored_v6 {
         return None;
     }
     match dev {
         "lo" => None,
-        "all" | "default" => Some(Of::Nobody),
-        dev => Some(Of::Link(dev)),
+        "all" | "default" => Some(SysctlScope::Global),
+        dev => Some(SysctlScope::Link(dev)),
     }
 }

@@ -3,19 +3,23 @@
 use super::*;
 use svclab_dump::node::File;
 use svclab_model::plan::{
-    Backend, Iptables, Link, LinkKind, Lookup, Mac, Namespace, Neighbour, Route, RouteKind, Sysctl,
+    Backend, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind, RoutingAction,
+    Sysctl,
 };
 
 /// Returns one end of a veth pair.
-fn cable(at: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]) -> Link {
+fn veth_end(namespace: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]) -> Link {
     Link {
         name: dev.to_owned(),
         kind: LinkKind::Veth {
             namespace: to.to_owned(),
             peer: peer.to_owned(),
         },
-        mac: Mac::of(at, dev),
-        addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
+        mac: Mac::from_names(namespace, dev),
+        addresses: addresses
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect(),
         bridge: None,
         hairpin: false,
         down: false,
@@ -37,12 +41,12 @@ fn route(to: &str, via: Option<&str>, dev: &str) -> Route {
 }
 
 /// Returns the plan of a node with one pod, as in a lab with Calico.
-fn planned() -> Plan {
+fn plan_with_node() -> Plan {
     Plan {
         namespaces: vec![
             Namespace {
                 name: "fabric".to_owned(),
-                links: vec![cable(
+                links: vec![veth_end(
                     "fabric",
                     "node-1",
                     "node-1",
@@ -54,11 +58,11 @@ fn planned() -> Plan {
             Namespace {
                 name: "node-1".to_owned(),
                 links: vec![
-                    cable("node-1", "eth0", "fabric", "node-1", &["10.0.0.1/24"]),
-                    cable("node-1", "cali0123", "pod/default/web", "eth0", &[]),
+                    veth_end("node-1", "eth0", "fabric", "node-1", &["10.0.0.1/24"]),
+                    veth_end("node-1", "cali0123", "pod/default/web", "eth0", &[]),
                     Link {
                         kind: LinkKind::Bridge,
-                        ..cable("node-1", "docker0", "", "", &["172.17.0.1/16"])
+                        ..veth_end("node-1", "docker0", "", "", &["172.17.0.1/16"])
                     },
                 ],
                 routes: vec![
@@ -67,7 +71,7 @@ fn planned() -> Plan {
                 ],
                 neighbours: vec![Neighbour {
                     address: "10.1.0.5".parse().unwrap(),
-                    mac: Mac::of("pod/default/web", "eth0"),
+                    mac: Mac::from_names("pod/default/web", "eth0"),
                     dev: "cali0123".to_owned(),
                 }],
                 sysctls: vec![
@@ -93,7 +97,7 @@ fn planned() -> Plan {
             },
             Namespace {
                 name: "pod/default/web".to_owned(),
-                links: vec![cable(
+                links: vec![veth_end(
                     "pod/default/web",
                     "eth0",
                     "node-1",
@@ -184,24 +188,24 @@ broadcast 10.0.0.255 dev ens5 table local proto kernel scope link src 10.0.0.1
 fn dump() -> NodeDump {
     let files = FILES.map(|(name, text)| File {
         name: name.to_owned(),
-        format: svclab_ruleset::tool::Format::of_name(name),
+        format: svclab_ruleset::tool::Format::from_file_name(name),
         text: text.to_owned(),
     });
-    let read = NodeDump::read(files.into());
-    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
-    read.dump
+    let parsed = NodeDump::parse(files.into());
+    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    parsed.dump
 }
 
 #[test]
-fn a_node_takes_the_place_of_what_the_plan_has() {
-    let mut plan = planned();
-    let account = graft(&mut plan, "node-1", &dump());
+fn replace_node_dump_replaces_planned_node() {
+    let mut plan = plan_with_node();
+    let report = replace_node(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
     let link = |name: &str| node.links.iter().find(|link| link.name == name).unwrap();
     // Veth pairs keep their peers, with the names of the dump.
-    assert!(link("ens5").leads_to("fabric"));
+    assert!(link("ens5").is_veth_to("fabric"));
     assert_eq!(link("ens5").mtu, Some(9001));
-    assert!(link("caliabc").leads_to("pod/default/web"));
+    assert!(link("caliabc").is_veth_to("pod/default/web"));
     let fabric = plan.namespace("fabric").unwrap();
     assert_eq!(fabric.links[0].mtu, Some(9001));
     let peer = |link: &Link| match &link.kind {
@@ -222,7 +226,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         plan.namespace("beyond/node-1/calidef").unwrap().links[0].addresses,
         ["10.1.0.6/32".parse().unwrap()]
     );
-    assert!(link("ens6").leads_to("beyond/node-1/ens6"));
+    assert!(link("ens6").is_veth_to("beyond/node-1/ens6"));
     let names: Vec<&str> = node.links.iter().map(|link| link.name.as_str()).collect();
     assert_eq!(names, ["ens5", "caliabc", "ens6", "kube-ipvs0", "calidef"]);
     // Routes with next hops follow the routes to these next hops.
@@ -245,26 +249,27 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         routes,
         expected.map(|(to, table, kind)| (to.to_owned(), table, kind))
     );
-    let known = |dev: &str, address: &str| {
+    let neighbour_mac = |dev: &str, address: &str| {
         let address: std::net::IpAddr = address.parse().unwrap();
-        let mut all = node.neighbours.iter();
-        all.find(|one| one.dev == dev && one.address == address)
+        let mut neighbours = node.neighbours.iter();
+        neighbours
+            .find(|one| one.dev == dev && one.address == address)
             .map(|one| one.mac)
     };
     assert_eq!(
-        known("ens5", "10.0.0.254"),
-        Some(Mac::of("fabric", "node-1"))
+        neighbour_mac("ens5", "10.0.0.254"),
+        Some(Mac::from_names("fabric", "node-1"))
     );
     assert_eq!(
-        known("ens6", "10.5.0.254"),
-        Some(Mac::of("beyond/node-1/ens6", "eth0"))
+        neighbour_mac("ens6", "10.5.0.254"),
+        Some(Mac::from_names("beyond/node-1/ens6", "eth0"))
     );
     assert_eq!(
-        known("caliabc", "10.1.0.5"),
-        Some(Mac::of("pod/default/web", "eth0"))
+        neighbour_mac("caliabc", "10.1.0.5"),
+        Some(Mac::from_names("pod/default/web", "eth0"))
     );
     assert_eq!(node.policy.len(), 1);
-    assert_eq!(node.policy[0].then, Lookup::Table(200));
+    assert_eq!(node.policy[0].then, RoutingAction::Table(200));
     // Rules of both backends, and the sets they refer to.
     assert_eq!(
         node.iptables.as_ref().map(|rules| rules.backend),
@@ -293,55 +298,55 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
             ("net.ipv4.conf.all.rp_filter", "2")
         ]
     );
-    insta::assert_snapshot!(account);
+    insta::assert_snapshot!(report);
 }
 
 #[test]
-fn routes_of_several_ways_and_those_that_are_not_there_are_taken_over() {
-    let mut plan = planned();
-    let _ = graft(&mut plan, "node-1", &dump());
+fn replace_node_multipath_and_removed_routes_are_kept() {
+    let mut plan = plan_with_node();
+    let _ = replace_node(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
-    let spread: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
+    let multipath_routes: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
     assert_eq!(
-        spread,
+        multipath_routes,
         [
             "10.2.0.0/16 nexthop via 10.0.0.2 dev ens5 weight 1 nexthop via 10.0.0.3 dev ens5 weight 1"
         ]
     );
     // The route that the kernel would add with an address exists only with a metric, or not at all.
-    let unrouted = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
-    let unrouted = unrouted.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
+    let removed_routes = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
+    let unrouted = removed_routes.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
     assert_eq!(node.unrouted, unrouted);
     assert_eq!(node.loopback, ["10.9.9.9/32".parse().unwrap()]);
 }
 
 #[test]
-fn what_was_not_dumped_stays_as_the_lab_has_it() {
-    let mut plan = planned();
+fn replace_node_missing_output_keeps_planned_state() {
+    let mut plan = plan_with_node();
     let rules = File {
         name: "iptables-save".to_owned(),
         format: None,
         text: "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".to_owned(),
     };
-    let dump = NodeDump::read(vec![rules]).dump;
-    let account = graft(&mut plan, "node-1", &dump);
-    let mut expected = planned();
+    let dump = NodeDump::parse(vec![rules]).dump;
+    let report = replace_node(&mut plan, "node-1", &dump);
+    let mut expected = plan_with_node();
     let v4 = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n";
     expected.namespaces[1].iptables.as_mut().unwrap().v4 = v4.to_owned();
     assert_eq!(plan, expected);
-    insta::assert_snapshot!(account);
+    insta::assert_snapshot!(report);
 }
 
 #[test]
-fn nothing_is_laid_over_a_node_that_is_not_there() {
-    let mut plan = planned();
-    let account = graft(&mut plan, "node-9", &dump());
-    assert_eq!(plan, planned());
-    assert_eq!(account.real, Vec::<String>::new());
+fn replace_node_unknown_node_changes_nothing() {
+    let mut plan = plan_with_node();
+    let report = replace_node(&mut plan, "node-9", &dump());
+    assert_eq!(plan, plan_with_node());
+    assert_eq!(report.real, Vec::<String>::new());
 }
 
 #[test]
-fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
+fn replace_node_reports_kube_proxy_flags() {
     let mut files: Vec<File> = ["ip-addr", "ip-route"]
         .iter()
         .filter_map(|wanted| FILES.iter().find(|(name, _)| name == wanted))
@@ -358,19 +363,19 @@ fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
             ),
         ])
         .map(|(name, text)| File {
-            format: svclab_ruleset::tool::Format::of_name(&name),
+            format: svclab_ruleset::tool::Format::from_file_name(&name),
             name,
             text,
         })
         .collect();
-    let read = NodeDump::read(files.clone());
-    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
-    let mut plan = planned();
-    let account = graft(&mut plan, "node-1", &read.dump);
-    let told = "kube-proxy was told --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules are those of the dump";
-    assert!(account.real.iter().any(|real| real == told), "{account}");
-    let as_lab = |dump: &NodeDump| {
-        let dumped = Dumped {
+    let parsed = NodeDump::parse(files.clone());
+    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    let mut plan = plan_with_node();
+    let report = replace_node(&mut plan, "node-1", &parsed.dump);
+    let expected = "kube-proxy was told --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules are those of the dump";
+    assert!(report.real.iter().any(|real| real == expected), "{report}");
+    let lab_of_dump = |dump: &NodeDump| {
+        let dumped = DumpedNode {
             node: "node-1",
             path: "node-1.tar.gz",
             dump,
@@ -379,9 +384,13 @@ fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
         lab("replay", &[dumped], &[], &[]).unwrap()
     };
     let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
-    assert!(as_lab(&read.dump).contains(line), "{}", as_lab(&read.dump));
+    assert!(
+        lab_of_dump(&parsed.dump).contains(line),
+        "{}",
+        lab_of_dump(&parsed.dump)
+    );
     // Values that a lab does not support are left out.
     files[3].text = "mode: userspace\nclusterCIDR: all\n".to_owned();
-    let read = NodeDump::read(files);
-    assert!(!as_lab(&read.dump).contains("kubeProxy"));
+    let parsed = NodeDump::parse(files);
+    assert!(!lab_of_dump(&parsed.dump).contains("kubeProxy"));
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::iptables::TableDump;
+use svclab_ruleset::iptables::TableRules;
 use svclab_ruleset::nft;
 
 /// A chain, with the paths of jumps that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InChain {
+pub struct ChainPaths {
     /// Name of the table: `nat`, or with its family, `inet fw`, for native nftables tables.
     pub table: String,
     /// Name of the chain.
@@ -21,7 +21,7 @@ pub struct InChain {
 }
 
 /// Returns a chain of an iptables table with the jumps to it.
-pub fn of_iptables(table: &TableDump, chain: &str) -> InChain {
+pub fn from_iptables(table: &TableRules, chain: &str) -> ChainPaths {
     let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for from in &table.chains {
         for rule in &from.rules {
@@ -31,18 +31,18 @@ pub fn of_iptables(table: &TableDump, chain: &str) -> InChain {
             }
         }
     }
-    let called = table.table.built_in_chains();
-    InChain {
+    let built_in = table.table.built_in_chains();
+    ChainPaths {
         table: table.table.to_string(),
         chain: chain.to_owned(),
-        by: ways(&jumps, chain, |name| called.contains(&name)),
+        by: shortest_paths(&jumps, chain, |name| built_in.contains(&name)),
     }
 }
 
 /// Returns a chain of an nftables table with the jumps to it.
-pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
+pub fn from_nft(table: &nft::Table, chain: &str) -> ChainPaths {
     let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut lead = |from: &str, text: &str| {
+    let mut add_jumps = |from: &str, text: &str| {
         let mut words = text.split([' ', ',', '}']);
         while let Some(word) = words.next() {
             if matches!(word, "jump" | "goto")
@@ -57,12 +57,12 @@ pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
     };
     for from in &table.chains {
         for rule in &from.rules {
-            lead(&from.name, &rule.text);
+            add_jumps(&from.name, &rule.text);
             // A rule that looks up a map can jump to each chain in the map.
             for set in table.sets.iter().filter(|set| set.map) {
                 if rule.text.contains(&format!("@{}", set.name)) {
                     for element in &set.elements {
-                        lead(&from.name, element.value.as_deref().unwrap_or_default());
+                        add_jumps(&from.name, element.value.as_deref().unwrap_or_default());
                     }
                 }
             }
@@ -74,31 +74,31 @@ pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
         .filter(|chain| chain.hook.is_some())
         .map(|chain| chain.name.as_str())
         .collect();
-    InChain {
+    ChainPaths {
         table: format!("{} {}", table.family, table.name),
         chain: chain.to_owned(),
-        by: ways(&jumps, chain, |name| hooked.contains(name)),
+        by: shortest_paths(&jumps, chain, |name| hooked.contains(name)),
     }
 }
 
 /// Returns the shortest path from each chain that the kernel calls. `jumps` maps each chain to the
 /// chains that jump to it.
-fn ways(
+fn shortest_paths(
     jumps: &BTreeMap<String, BTreeSet<String>>,
     chain: &str,
     is_called: impl Fn(&str) -> bool,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    let mut seen: BTreeSet<&str> = BTreeSet::from([chain]);
+    let mut visited: BTreeSet<&str> = BTreeSet::from([chain]);
     let mut next: VecDeque<(&str, Vec<&str>)> = VecDeque::from([(chain, vec![chain])]);
-    while let Some((at, way)) = next.pop_front() {
-        if is_called(at) {
-            let way: Vec<&str> = way.iter().rev().copied().collect();
-            found.push(way.join(" > "));
+    while let Some((current, path)) = next.pop_front() {
+        if is_called(current) {
+            let reversed: Vec<&str> = path.iter().rev().copied().collect();
+            found.push(reversed.join(" > "));
         }
-        for from in jumps.get(at).into_iter().flatten() {
-            if seen.insert(from) {
-                let mut longer = way.clone();
+        for from in jumps.get(current).into_iter().flatten() {
+            if visited.insert(from) {
+                let mut longer = path.clone();
                 longer.push(from);
                 next.push_back((from, longer));
             }
@@ -108,14 +108,14 @@ fn ways(
 }
 
 /// Renders the table and chain with at most two paths, such as `nat A (OUTPUT > A)`.
-impl std::fmt::Display for InChain {
+impl std::fmt::Display for ChainPaths {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { table, chain, by } = self;
         write!(f, "{table} {chain}")?;
-        let by: Vec<&String> = by.iter().filter(|way| *way != chain).collect();
-        match by.as_slice() {
+        let other_paths: Vec<&String> = by.iter().filter(|way| *way != chain).collect();
+        match other_paths.as_slice() {
             [] => Ok(()),
-            [one] => write!(f, " ({one})"),
+            [path] => write!(f, " ({path})"),
             [first, second] => write!(f, " ({first}; {second})"),
             [first, second, rest @ ..] => {
                 write!(f, " ({first}; {second}; {} other ways)", rest.len())
@@ -127,27 +127,27 @@ impl std::fmt::Display for InChain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_ruleset::iptables::Dump;
+    use svclab_ruleset::iptables::IptablesRules;
     use svclab_ruleset::iptables::script::Table;
 
     #[test]
-    fn the_shortest_way_from_each_hook_is_told() {
+    fn shortest_paths_from_each_hook_are_returned() {
         let text = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n:D - [0:0]\n\
                     -A PREROUTING -j A\n-A OUTPUT -j B\n-A A -j B\n-A B -g C\n-A C -j A\nCOMMIT\n";
-        let dump = Dump::parse(text).unwrap();
-        let by = |chain: &str| of_iptables(dump.table(Table::Nat).unwrap(), chain).by;
-        assert_eq!(by("C"), ["OUTPUT > B > C", "PREROUTING > A > B > C"]);
-        assert_eq!(by("OUTPUT"), ["OUTPUT"]);
-        assert_eq!(by("D"), [""; 0]);
+        let dump = IptablesRules::parse(text).unwrap();
+        let paths = |chain: &str| from_iptables(dump.table(Table::Nat).unwrap(), chain).by;
+        assert_eq!(paths("C"), ["OUTPUT > B > C", "PREROUTING > A > B > C"]);
+        assert_eq!(paths("OUTPUT"), ["OUTPUT"]);
+        assert_eq!(paths("D"), [""; 0]);
     }
 
     #[test]
-    fn maps_lead_on_in_nftables() {
+    fn from_nft_map_verdict_is_jump() {
         let text = "table ip x {\n\tmap m {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 10.0.0.1 : goto b }\n\t}\n\
                     \tchain a {\n\t\ttype filter hook output priority filter; policy accept;\n\t\tip daddr vmap @m\n\t}\n\
                     \tchain b {\n\t\tdrop\n\t}\n}\n";
         let ruleset = svclab_ruleset::nft::parse(text).unwrap();
-        let found = of_nft(&ruleset.tables[0], "b");
-        assert_eq!(found.to_string(), "ip x b (a > b)");
+        let chain_paths = from_nft(&ruleset.tables[0], "b");
+        assert_eq!(chain_paths.to_string(), "ip x b (a > b)");
     }
 }

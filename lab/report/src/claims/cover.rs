@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 
 /// Maximum number of terms. With more, an example is easier to read.
-const TERMS: usize = 3;
+const MAX_TERMS: usize = 3;
 
 /// Maximum number of axis values per term.
-const VALUES: usize = 3;
+const MAX_VALUES: usize = 3;
 
 /// Maximum number of terms to try before giving up. Sets that a few terms cover need only dozens.
-const TRIES: usize = 20_000;
+const MAX_TRIES: usize = 20_000;
 
 /// Parts of a case name: the lab, with an empty axis, and the value of each axis.
 type Values<'a> = Vec<(&'a str, &'a str)>;
@@ -23,10 +23,10 @@ type Values<'a> = Vec<(&'a str, &'a str)>;
 pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
     let cases: Vec<Values<'_>> = cases.iter().map(|case| values(case)).collect();
     let others: Vec<Values<'_>> = others.iter().map(|case| values(case)).collect();
-    let mut terms: Vec<Term<'_>> = shortest(&cases, &others)
+    let mut terms: Vec<Term<'_>> = minimal_terms(&cases, &others)
         .into_iter()
         .map(|values| Term {
-            covers: cases.iter().map(|case| meets(case, &values)).collect(),
+            covers: cases.iter().map(|case| matches(case, &values)).collect(),
             values,
         })
         .collect();
@@ -35,11 +35,11 @@ pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
         let wide = term.covers.iter().filter(|covered| **covered).count();
         (term.values.len(), usize::MAX - wide)
     });
-    let mut tries = TRIES;
-    (1..=TERMS).find_map(|limit| {
+    let mut tries = MAX_TRIES;
+    (1..=MAX_TERMS).find_map(|limit| {
         let mut chosen = Vec::new();
         let found = choose(&terms, cases.len(), limit, &mut chosen, &mut tries);
-        found.then(|| chosen.iter().map(|term| term.written()).collect())
+        found.then(|| chosen.iter().map(|term| term.render()).collect())
     })
 }
 
@@ -51,7 +51,7 @@ struct Term<'a> {
 }
 
 impl Term<'_> {
-    fn written(&self) -> String {
+    fn render(&self) -> String {
         let mut lab = "";
         let mut values = Vec::new();
         for (axis, value) in &self.values {
@@ -76,21 +76,21 @@ fn values(case: &str) -> Values<'_> {
     std::iter::once(("", lab)).chain(axes).collect()
 }
 
-fn meets(case: &Values<'_>, term: &Values<'_>) -> bool {
+fn matches(case: &Values<'_>, term: &Values<'_>) -> bool {
     term.iter().all(|value| case.contains(value))
 }
 
 /// Returns every minimal term that matches some of `cases` and none of `others`.
-fn shortest<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> {
+fn minimal_terms<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> {
     let mut found: Vec<Values<'a>> = Vec::new();
     let mut seen = HashSet::new();
-    for length in 1..=VALUES {
+    for length in 1..=MAX_VALUES {
         let shorter = found.len();
         for case in cases {
-            for term in choices(case, length) {
+            for term in combinations(case, length) {
                 if seen.insert(term.clone())
-                    && !found[..shorter].iter().any(|short| meets(&term, short))
-                    && !others.iter().any(|other| meets(other, &term))
+                    && !found[..shorter].iter().any(|short| matches(&term, short))
+                    && !others.iter().any(|other| matches(other, &term))
                 {
                     found.push(term);
                 }
@@ -101,19 +101,19 @@ fn shortest<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> 
 }
 
 /// Returns all combinations of `length` values, in their order.
-fn choices<'a>(values: &[(&'a str, &'a str)], length: usize) -> Vec<Values<'a>> {
+fn combinations<'a>(values: &[(&'a str, &'a str)], length: usize) -> Vec<Values<'a>> {
     if length == 0 {
         return vec![Vec::new()];
     }
-    let mut all = Vec::new();
-    for (at, first) in values.iter().enumerate() {
-        for rest in choices(&values[at + 1..], length - 1) {
+    let mut result = Vec::new();
+    for (index, first) in values.iter().enumerate() {
+        for rest in combinations(&values[index + 1..], length - 1) {
             let mut choice = vec![*first];
             choice.extend(rest);
-            all.push(choice);
+            result.push(choice);
         }
     }
-    all
+    result
 }
 
 /// Chooses up to `limit` terms that cover all cases. Returns whether they exist.
@@ -124,8 +124,8 @@ fn choose<'t, 'a>(
     chosen: &mut Vec<&'t Term<'a>>,
     tries: &mut usize,
 ) -> bool {
-    let bare = (0..cases).find(|case| !chosen.iter().any(|term| term.covers[*case]));
-    let Some(bare) = bare else {
+    let uncovered = (0..cases).find(|case| !chosen.iter().any(|term| term.covers[*case]));
+    let Some(bare) = uncovered else {
         return true;
     };
     if chosen.len() == limit {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_terms_are_found_and_the_shortest() {
+    fn cover_fewest_and_shortest_terms_are_found() {
         let breaks = |name: &str| name.contains("rpFilter=1") || name.contains("underlay=drops");
         assert_eq!(
             covered(&lab(), breaks).unwrap(),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_many_terms_is_not_covered() {
+    fn cover_too_many_terms_is_none() {
         let names = product("l", &[("v", &["1", "2", "3", "4", "5"])]);
         let up_to = |last: char| covered(&names, |name| name <= format!("l/v={last}").as_str());
         assert_eq!(up_to('3').unwrap(), ["v=1", "v=2", "v=3"]);
@@ -208,23 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_is_named_where_it_matters() {
+    fn cover_ambiguous_lab_is_named() {
         let mut names = product("a", &[("x", &["1", "2"])]);
         names.extend(product("b", &[("x", &["1", "2"])]));
         names.push("c".to_owned());
-        let of = |cases: &[&str]| covered(&names, |name| cases.contains(&name)).unwrap();
-        assert_eq!(of(&["a/x=1", "a/x=2"]), ["a"]);
-        assert_eq!(of(&["a/x=1", "b/x=1"]), ["x=1"]);
-        assert_eq!(of(&["b/x=2", "c"]), ["b/x=2", "c"]);
+        let covered_by = |cases: &[&str]| covered(&names, |name| cases.contains(&name)).unwrap();
+        assert_eq!(covered_by(&["a/x=1", "a/x=2"]), ["a"]);
+        assert_eq!(covered_by(&["a/x=1", "b/x=1"]), ["x=1"]);
+        assert_eq!(covered_by(&["b/x=2", "c"]), ["b/x=2", "c"]);
     }
 
     #[test]
-    fn a_case_on_both_sides_is_not_covered() {
+    fn cover_case_on_both_sides_is_none() {
         assert_eq!(cover(&["l/a=1", "l/a=2"], &["l/a=2"]), None);
     }
 
     #[test]
-    fn a_lab_as_large_as_may_be_is_answered_for() {
+    fn cover_largest_lab_terminates() {
         let values: Vec<String> = (0..16).map(|value| value.to_string()).collect();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         let names = product("l", &[("x", &values), ("y", &values), ("z", &values)]);
@@ -236,7 +236,7 @@ mod tests {
     proptest! {
         /// For any two sets of cases, the terms match all of one set and none of the other.
         #[test]
-        fn a_cover_is_exact(sides in prop::collection::vec(any::<Option<bool>>(), 12)) {
+        fn cover_terms_match_exactly(sides in prop::collection::vec(any::<Option<bool>>(), 12)) {
             let names = lab();
             let on = |side| -> Vec<&str> {
                 names.iter().zip(&sides)
@@ -251,9 +251,9 @@ mod tests {
                     if term.starts_with('l') { term } else { format!("l/{term}") }
                 }).collect();
                 let met = |name: &str| {
-                    terms.iter().any(|term| meets(&values(name), &values(term)))
+                    terms.iter().any(|term| matches(&values(name), &values(term)))
                 };
-                prop_assert!(terms.len() <= TERMS);
+                prop_assert!(terms.len() <= MAX_TERMS);
                 for name in &cases {
                     prop_assert!(met(name), "{} {:?}", name, terms);
                 }

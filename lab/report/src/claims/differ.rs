@@ -6,7 +6,7 @@ use super::Declared;
 
 /// Two labs that declare a claim with different texts. Output contains the first text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Differing<'a> {
+pub struct DifferingClaim<'a> {
     /// First declaration of the claim.
     pub first: Declared<'a>,
     /// Later declaration with another text.
@@ -15,13 +15,13 @@ pub struct Differing<'a> {
 
 /// Returns every declaration whose text differs from the first one with the same identifier.
 #[must_use]
-pub fn differing<'a>(declared: &[Declared<'a>]) -> Vec<Differing<'a>> {
-    let mut known: IndexMap<&str, Declared<'a>> = IndexMap::new();
+pub fn find_differing<'a>(declared: &[Declared<'a>]) -> Vec<DifferingClaim<'a>> {
+    let mut first_declarations: IndexMap<&str, Declared<'a>> = IndexMap::new();
     let mut found = Vec::new();
     for &other in declared {
-        let first = *known.entry(other.id).or_insert(other);
+        let first = *first_declarations.entry(other.id).or_insert(other);
         if first.says != other.says {
-            found.push(Differing { first, other });
+            found.push(DifferingClaim { first, other });
         }
     }
     found
@@ -41,25 +41,25 @@ mod tests {
     }
 
     #[test]
-    fn each_lab_that_departs_from_the_first_is_named() {
-        let all = [
+    fn differing_each_later_text_is_listed() {
+        let declarations = [
             declared("a", "S1-1", "up"),
             declared("b", "S1-1", "up"),
             declared("c", "S1-1", "down"),
             declared("c", "S1-2", "left"),
             declared("d", "S1-1", "sideways"),
         ];
-        let found = differing(&all);
+        let found = find_differing(&declarations);
         assert_eq!(
             found,
             [
-                Differing {
-                    first: all[0],
-                    other: all[2]
+                DifferingClaim {
+                    first: declarations[0],
+                    other: declarations[2]
                 },
-                Differing {
-                    first: all[0],
-                    other: all[4]
+                DifferingClaim {
+                    first: declarations[0],
+                    other: declarations[4]
                 },
             ]
         );

@@ -4,41 +4,44 @@ use std::cmp::Ordering;
 
 /// Name that is ordered by its text pieces and by the values of its numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Key<'a>(pub(super) &'a str);
+pub(super) struct NaturalKey<'a>(pub(super) &'a str);
 
-impl Ord for Key<'_> {
+impl Ord for NaturalKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let (mut left, mut right) = (self.0, other.0);
         while !left.is_empty() && !right.is_empty() {
-            let (one, other) = (piece(left), piece(right));
-            let order = match (number(one), number(other)) {
+            let (left_piece, right_piece) = (piece(left), piece(right));
+            let order = match (number(left_piece), number(right_piece)) {
                 // Without leading zeros, the longer number is greater.
-                (Some(one), Some(other)) => one.len().cmp(&other.len()).then(one.cmp(other)),
-                _ => one.cmp(other),
+                (Some(left_number), Some(right_number)) => left_number
+                    .len()
+                    .cmp(&right_number.len())
+                    .then(left_number.cmp(right_number)),
+                _ => left_piece.cmp(right_piece),
             };
             if order != Ordering::Equal {
                 return order;
             }
-            (left, right) = (&left[one.len()..], &right[other.len()..]);
+            (left, right) = (&left[left_piece.len()..], &right[right_piece.len()..]);
         }
         // Names that differ only in leading zeros are not equal.
         left.len().cmp(&right.len()).then(self.0.cmp(other.0))
     }
 }
 
-impl PartialOrd for Key<'_> {
+impl PartialOrd for NaturalKey<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Key<'_> {
+impl PartialEq for NaturalKey<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl Eq for Key<'_> {}
+impl Eq for NaturalKey<'_> {}
 
 /// Returns the longest prefix that consists of only digits or has no digits.
 fn piece(text: &str) -> &str {
@@ -60,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_compared_as_numbers() {
+    fn natural_key_numbers_compare_by_value() {
         let mut names = ["S1-1", "S0-10", "S0-2", "S", "S0-2a", "S10-1", "S0-02", ""];
-        names.sort_by_key(|name| Key(name));
+        names.sort_by_key(|name| NaturalKey(name));
         assert_eq!(
             names,
             ["", "S", "S0-02", "S0-2", "S0-2a", "S0-10", "S1-1", "S10-1"]
@@ -71,8 +74,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_an_order(a in "[Sé0-2-]{0,6}", b in "[Sé0-2-]{0,6}", c in "[Sé0-2-]{0,6}") {
-            let (a, b, c) = (Key(&a), Key(&b), Key(&c));
+        fn natural_key_order_is_total(a in "[Sé0-2-]{0,6}", b in "[Sé0-2-]{0,6}", c in "[Sé0-2-]{0,6}") {
+            let (a, b, c) = (NaturalKey(&a), NaturalKey(&b), NaturalKey(&c));
             prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
             prop_assert_eq!(a.cmp(&b) == Ordering::Equal, a == b);
             if a <= b && b <= c {

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::which::{in_full, in_short};
-use super::{ClaimLine, Standing};
-use crate::case_text::plain;
+use super::which::{render_full, render_short};
+use super::{ClaimLine, ClaimStatus};
+use crate::case_text::strip_colours;
 use crate::output::UntilClosed;
-use crate::words::and;
+use crate::words::join_and;
 use crate::words::wrap;
 
 const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
@@ -22,10 +22,10 @@ const UNSETTLED: Style = AnsiColor::Magenta.on_default().bold();
 const INDENT: &str = "    ";
 
 /// Minimum line width in characters, for any terminal.
-const NARROWEST: usize = 40;
+const MIN_WIDTH: usize = 40;
 
 /// Maximum number of named cases; the others are counted.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Layout of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,81 +54,91 @@ impl Default for Layout {
 ///
 /// Returns an error if writing to `out` fails. A closed pipe is no error.
 pub fn print(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
-    let text = text(claims, layout).map_err(io::Error::other)?;
-    let text = if layout.colour { text } else { plain(&text) };
+    let text = render_text(claims, layout).map_err(io::Error::other)?;
+    let text = if layout.colour {
+        text
+    } else {
+        strip_colours(&text)
+    };
     let mut out = UntilClosed::new(out);
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-fn text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Error> {
+fn render_text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Error> {
     let mut out = String::new();
-    let width = layout.width.max(NARROWEST) - INDENT.len();
-    let wide = claims
+    let width = layout.width.max(MIN_WIDTH) - INDENT.len();
+    let id_width = claims
         .iter()
         .map(|claim| claim.id.chars().count())
         .max()
         .unwrap_or(0);
     for claim in claims {
-        let (style, word) = word(&claim.standing);
-        let id = format!("{:wide$}", claim.id);
-        writeln!(out, "{id}  {style}{word}{style:#}{}", how(&claim.standing))?;
+        let (style, word) = status_word(&claim.standing);
+        let id = format!("{:id_width$}", claim.id);
+        writeln!(
+            out,
+            "{id}  {style}{word}{style:#}{}",
+            status_suffix(&claim.standing)
+        )?;
         let says = claim.says.as_deref().unwrap_or("(no lab declares it)");
-        for paragraph in std::iter::once(says.to_owned()).chain(why(claim, layout.verbose)) {
+        for paragraph in
+            std::iter::once(says.to_owned()).chain(detail_paragraphs(claim, layout.verbose))
+        {
             let item = if paragraph.starts_with("- ") {
                 "  "
             } else {
                 ""
             };
-            for (at, line) in wrap(&paragraph, width - item.len()).iter().enumerate() {
-                let hang = if at > 0 { item } else { "" };
+            for (index, line) in wrap(&paragraph, width - item.len()).iter().enumerate() {
+                let hang = if index > 0 { item } else { "" };
                 writeln!(out, "{INDENT}{hang}{line}")?;
             }
         }
     }
-    writeln!(out, "{}", sum(claims))?;
+    writeln!(out, "{}", render_sums(claims))?;
     Ok(out)
 }
 
-fn word(standing: &Standing) -> (Style, &'static str) {
+fn status_word(standing: &ClaimStatus) -> (Style, &'static str) {
     match standing {
-        Standing::Confirmed { .. } => (CONFIRMED, "confirmed"),
-        Standing::Refuted { .. } => (REFUTED, "refuted"),
-        Standing::Partly { .. } => (PARTLY, "partly"),
-        Standing::NotCheckable { .. } => (NOT_CHECKABLE, "not checkable"),
-        Standing::Unsettled { .. } => (UNSETTLED, "unsettled"),
+        ClaimStatus::Confirmed { .. } => (CONFIRMED, "confirmed"),
+        ClaimStatus::Refuted { .. } => (REFUTED, "refuted"),
+        ClaimStatus::Partly { .. } => (PARTLY, "partly"),
+        ClaimStatus::NotCheckable { .. } => (NOT_CHECKABLE, "not checkable"),
+        ClaimStatus::Unsettled { .. } => (UNSETTLED, "unsettled"),
     }
 }
 
 /// Returns the text after the status word.
-fn how(standing: &Standing) -> String {
+fn status_suffix(standing: &ClaimStatus) -> String {
     match standing {
-        Standing::Confirmed { cases } | Standing::Refuted { cases, .. } => match &cases[..] {
+        ClaimStatus::Confirmed { cases } | ClaimStatus::Refuted { cases, .. } => match &cases[..] {
             [only] => format!(" by {only}"),
             many => format!(" by {} cases", many.len()),
         },
-        Standing::Unsettled { cases } if cases.is_empty() => ": nothing settles it".to_owned(),
-        Standing::Partly { .. } | Standing::NotCheckable { .. } | Standing::Unsettled { .. } => {
-            String::new()
-        }
+        ClaimStatus::Unsettled { cases } if cases.is_empty() => ": nothing settles it".to_owned(),
+        ClaimStatus::Partly { .. }
+        | ClaimStatus::NotCheckable { .. }
+        | ClaimStatus::Unsettled { .. } => String::new(),
     }
 }
 
 /// Returns the paragraphs after the claim's text.
-fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
+fn detail_paragraphs(claim: &ClaimLine, verbose: bool) -> Vec<String> {
     match &claim.standing {
-        Standing::Confirmed { cases } => every(cases, verbose),
-        Standing::Refuted { cases, seen } => {
+        ClaimStatus::Confirmed { cases } => case_lines(cases, verbose),
+        ClaimStatus::Refuted { cases, seen } => {
             let seen = seen.clone().into_iter();
-            seen.chain(every(cases, verbose)).collect()
+            seen.chain(case_lines(cases, verbose)).collect()
         }
-        Standing::Partly { parts } => parts
+        ClaimStatus::Partly { parts } => parts
             .iter()
             .flat_map(|part| {
                 let lines = if verbose {
-                    in_full(part)
+                    render_full(part)
                 } else {
-                    in_short(part)
+                    render_short(part)
                 };
                 let label = part.part.as_ref().map(|label| format!("{label}:"));
                 label
@@ -136,38 +146,38 @@ fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
                     .chain(lines.into_iter().map(|line| format!("- {line}")))
             })
             .collect(),
-        Standing::NotCheckable { reason } => vec![format!("not checkable: {reason}")],
-        Standing::Unsettled { cases } if cases.is_empty() => Vec::new(),
-        Standing::Unsettled { cases } if verbose => {
+        ClaimStatus::NotCheckable { reason } => vec![format!("not checkable: {reason}")],
+        ClaimStatus::Unsettled { cases } if cases.is_empty() => Vec::new(),
+        ClaimStatus::Unsettled { cases } if verbose => {
             let mut lines = vec!["not as expected:".to_owned()];
             lines.extend(cases.iter().map(|case| format!("- {case}")));
             lines
         }
-        Standing::Unsettled { cases } => {
-            vec![format!("not as expected: {}", a_few(cases))]
+        ClaimStatus::Unsettled { cases } => {
+            vec![format!("not as expected: {}", list_first(cases))]
         }
     }
 }
 
 /// Returns a line per case, unless the status line names the only case.
-fn every(cases: &[String], verbose: bool) -> Vec<String> {
+fn case_lines(cases: &[String], verbose: bool) -> Vec<String> {
     if !verbose || cases.len() == 1 {
         return Vec::new();
     }
     cases.iter().map(|case| format!("- {case}")).collect()
 }
 
-fn a_few(cases: &[String]) -> String {
-    if cases.len() <= NAMED {
-        return and(cases);
+fn list_first(cases: &[String]) -> String {
+    if cases.len() <= MAX_NAMED {
+        return join_and(cases);
     }
-    let (named, rest) = cases.split_at(NAMED - 1);
+    let (named, rest) = cases.split_at(MAX_NAMED - 1);
     format!("{} and {} more", named.join(", "), rest.len())
 }
 
 /// Returns the sums: `41 confirmed, 3 refuted, 2 partly, 5 not checkable, 1 unsettled`, without
 /// zeros.
-fn sum(claims: &[ClaimLine]) -> String {
+fn render_sums(claims: &[ClaimLine]) -> String {
     const WORDS: [&str; 5] = [
         "confirmed",
         "refuted",
@@ -180,7 +190,7 @@ fn sum(claims: &[ClaimLine]) -> String {
         .map(|name| {
             let count = claims
                 .iter()
-                .filter(|claim| word(&claim.standing).1 == *name)
+                .filter(|claim| status_word(&claim.standing).1 == *name)
                 .count();
             (count, name)
         })
@@ -211,22 +221,22 @@ mod tests {
     }
 
     #[test]
-    fn every_standing_is_told() {
+    fn print_every_status_is_rendered() {
         insta::assert_snapshot!(printed(&fixture::claims(), 72, false));
     }
 
     #[test]
-    fn every_case_is_named_to_who_asks_for_it() {
+    fn print_verbose_names_every_case() {
         insta::assert_snapshot!(printed(&fixture::claims(), 72, true));
     }
 
     #[test]
-    fn no_claims_are_no_empty_page() {
+    fn print_without_claims_prints_a_note() {
         assert_eq!(printed(&[], 80, false), "no claims\n");
     }
 
     #[test]
-    fn lines_are_no_wider_than_the_terminal() {
+    fn wrap_lines_fit_the_width() {
         let text = "a claim of some length, whose words fit in a line or do not: \
                     10.0.0.0/20,10.0.16.0/20,10.0.32.0/20,10.0.48.0/20";
         for width in 10..60 {

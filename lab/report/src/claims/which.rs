@@ -5,35 +5,45 @@ use super::cover::cover;
 
 /// Renders what the confirming and the refuting cases have in common, and the observation of the
 /// latter.
-pub(super) fn in_short(part: &Part) -> Vec<String> {
+pub(super) fn render_short(part: &Part) -> Vec<String> {
     let confirmed: Vec<&str> = part.confirmed.iter().map(String::as_str).collect();
-    let refuted: Vec<&str> = part.refuted.iter().map(|of| of.case.as_str()).collect();
+    let refuted: Vec<&str> = part
+        .refuted
+        .iter()
+        .map(|refutation| refutation.case.as_str())
+        .collect();
     let mut lines = Vec::new();
     if !confirmed.is_empty() {
-        lines.push(format!("confirmed {}", which(&confirmed, &refuted)));
+        lines.push(format!(
+            "confirmed {}",
+            describe_cases(&confirmed, &refuted)
+        ));
     }
     if !refuted.is_empty() {
-        let seen = seen(part).unwrap_or_default();
-        lines.push(format!("refuted {}{seen}", which(&refuted, &confirmed)));
+        let seen = first_observation(part).unwrap_or_default();
+        lines.push(format!(
+            "refuted {}{seen}",
+            describe_cases(&refuted, &confirmed)
+        ));
     }
     lines
 }
 
 /// Renders every case by name.
-pub(super) fn in_full(part: &Part) -> Vec<String> {
+pub(super) fn render_full(part: &Part) -> Vec<String> {
     let confirmed = part
         .confirmed
         .iter()
         .map(|case| format!("confirmed: {case}"));
-    let refuted = part.refuted.iter().map(|of| {
-        let seen = of.seen.as_ref().map(|seen| format!(" ({seen})"));
-        format!("refuted: {}{}", of.case, seen.unwrap_or_default())
+    let refuted = part.refuted.iter().map(|refutation| {
+        let seen = refutation.seen.as_ref().map(|seen| format!(" ({seen})"));
+        format!("refuted: {}{}", refutation.case, seen.unwrap_or_default())
     });
     confirmed.chain(refuted).collect()
 }
 
 /// Describes `cases` in contrast to `others`, which have results for the same part.
-fn which(cases: &[&str], others: &[&str]) -> String {
+fn describe_cases(cases: &[&str], others: &[&str]) -> String {
     let count = match cases.len() {
         1 => "1 case".to_owned(),
         many => format!("{many} cases"),
@@ -53,7 +63,7 @@ fn which(cases: &[&str], others: &[&str]) -> String {
 }
 
 /// Returns the observation of the first case that refutes the part.
-fn seen(part: &Part) -> Option<String> {
+fn first_observation(part: &Part) -> Option<String> {
     let first = part.refuted.first()?.seen.as_ref()?;
     let alike = part
         .refuted
@@ -83,11 +93,11 @@ mod tests {
     }
 
     fn short(confirmed: &[&str], refuted: &[(&str, &str)]) -> String {
-        in_short(&part(confirmed, refuted)).join("\n")
+        render_short(&part(confirmed, refuted)).join("\n")
     }
 
     #[test]
-    fn what_the_cases_have_in_common_is_said() {
+    fn render_short_common_values_are_named() {
         insta::assert_snapshot!(short(
             &["l/a=1,b=x", "l/a=1,b=y"],
             &[("l/a=2,b=x", "no"), ("l/a=2,b=y", "no")],
@@ -98,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_takes_too_many_words_for_one_side_it_is_the_other() {
+    fn render_short_complex_side_is_the_other() {
         insta::assert_snapshot!(short(
             &["l/a=0"],
             &[("l/a=1", "no"), ("l/a=2", "no"), ("l/a=3", "never"), ("l/a=4", "no")],
@@ -109,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_takes_too_many_words_for_both_there_is_an_example() {
+    fn render_short_two_complex_sides_have_examples() {
         let even: Vec<String> = (0..8).map(|n| format!("l/a={}", 2 * n)).collect();
         let odd: Vec<String> = (0..8).map(|n| format!("l/a={}", 2 * n + 1)).collect();
         let even: Vec<&str> = even.iter().map(String::as_str).collect();
@@ -121,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_agree_are_counted_and_one_alone_is_named() {
+    fn render_short_single_case_is_named() {
         insta::assert_snapshot!(short(&["l/a=1", "l/a=2"], &[]), @"confirmed in all 2 cases");
         insta::assert_snapshot!(short(&[], &[("l/a=1", "no")]), @"refuted by l/a=1 (no)");
     }
 
     #[test]
-    fn in_full_every_case_is_named() {
+    fn render_full_every_case_is_named() {
         let part = part(&["l/a=1", "l/a=2"], &[("l/a=3", "no")]);
-        insta::assert_snapshot!(in_full(&part).join("\n"), @r"
+        insta::assert_snapshot!(render_full(&part).join("\n"), @r"
         confirmed: l/a=1
         confirmed: l/a=2
         refuted: l/a=3 (no)

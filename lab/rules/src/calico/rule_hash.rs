@@ -8,7 +8,7 @@ use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha224};
 
 /// Number of characters of the hash that are kept, 6 bits each.
-const LENGTH: usize = 16;
+const HASH_LENGTH: usize = 16;
 
 /// Returns one hash per rule of `chain`, in order.
 ///
@@ -22,13 +22,13 @@ pub fn rule_hashes(chain: &str, rules: &[impl AsRef<str>]) -> Vec<String> {
         .iter()
         .map(|rule| {
             // The comment would contain the hash itself; the word HASH replaces it.
-            let spelled = format!("-A {chain} HASH {}", rule.as_ref());
+            let rule_text = format!("-A {chain} HASH {}", rule.as_ref());
             hash = Sha224::new()
                 .chain_update(hash)
-                .chain_update(spelled)
+                .chain_update(rule_text)
                 .finalize();
             let mut text = BASE64URL_NOPAD.encode(&hash);
-            text.truncate(LENGTH);
+            text.truncate(HASH_LENGTH);
             text
         })
         .collect()
@@ -40,7 +40,7 @@ mod tests {
 
     /// Hashes from nodes with Calico.
     #[test]
-    fn gives_what_nodes_show() {
+    fn rule_hashes_match_real_nodes() {
         for (chain, rules, hashes) in [
             (
                 "PREROUTING",
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_above_changes_all_below() {
+    fn rule_hashes_depend_on_earlier_rules() {
         let before = rule_hashes("c", &["--jump a", "--jump b"]);
         let after = rule_hashes("c", &["--jump x", "--jump b"]);
         assert_ne!(before[1], after[1]);

@@ -4,7 +4,7 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_ruleset::iptables::script::Script;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 use super::{Flannel, FlannelError, start};
 use crate::chains::Chains;
@@ -12,7 +12,7 @@ use crate::version::Version;
 
 /// State of a node that flanneld reads when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct NodeState {
     /// Rules of all components on the node. Only chains that flannel writes to are relevant: rules
     /// of other components in these chains determine the position of flannel's rules.
     pub chains: Chains,
@@ -70,14 +70,14 @@ impl EarlierFlannel {
     /// # Errors
     ///
     /// Returns the same errors as [`start`].
-    pub fn left_behind(&self) -> Result<(Script, Standing), FlannelError> {
+    pub fn leftover_state(&self) -> Result<(IptablesScript, NodeState), FlannelError> {
         let mut config = Flannel::new(self.version, self.network);
         config.random_fully = self.random_fully;
-        let started = start(&config, self.lease, &Standing::default())?;
-        let mut standing = started.standing;
+        let started = start(&config, self.lease, &NodeState::default())?;
+        let mut state = started.standing;
         if !self.subnet_file {
-            standing.subnet_file = None;
+            state.subnet_file = None;
         }
-        Ok((started.script, standing))
+        Ok((started.script, state))
     }
 }

@@ -4,7 +4,7 @@ use ipnetwork::Ipv4Network;
 
 use svclab_ruleset::iptables::script::Table;
 
-use super::{Flannel, masked};
+use super::{Flannel, without_host_bits};
 use crate::version::Version;
 
 /// Chain of the nat rules from v0.20.0 on.
@@ -13,10 +13,10 @@ pub(super) const OWN_POSTROUTING: &str = "FLANNEL-POSTRTG";
 pub(super) const OWN_FORWARD: &str = "FLANNEL-FWD";
 
 const COMMENTS: Version = Version::new(0, 16, 2);
-const COMMENT_SLIP_REPAIRED: Version = Version::new(0, 17, 0);
-const FORWARD: Version = Version::new(0, 9, 1);
+const COMMENT_FIXED: Version = Version::new(0, 17, 0);
+const FORWARD_RULES: Version = Version::new(0, 9, 1);
 pub(super) const OWN_CHAINS: Version = Version::new(0, 20, 0);
-const MARK: Version = Version::new(0, 20, 2);
+const RETURNS_MARKED: Version = Version::new(0, 20, 2);
 const REORDERED: Version = Version::new(0, 21, 0);
 const JUMPS_APPENDED: Version = Version::new(0, 21, 3);
 
@@ -44,14 +44,14 @@ impl Rule {
 
 /// Pod network and the lease of one node. `None` if flannel has no subnet file and so no data about
 /// an earlier run.
-pub(super) type Ground = Option<(Ipv4Network, Ipv4Network)>;
+pub(super) type NetworkAndLease = Option<(Ipv4Network, Ipv4Network)>;
 
 /// Returns the nat rules of a flannel with this network and lease.
 ///
 /// Without them, the result contains only the rules that match no network. In this case upstream
 /// writes either an empty network (v0.21.0 to v0.24.4) or 0.0.0.0/0, and no node has rules of this
 /// form.
-pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
+pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<Rule> {
     let version = config.version;
     let mut rules = Vec::new();
     if version >= OWN_CHAINS {
@@ -74,14 +74,15 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
     } else {
         ""
     };
-    if version >= MARK {
+    if version >= RETURNS_MARKED {
         rules.push(Rule::new(
             Table::Nat,
             chain,
             format!("-m mark --mark 0x4000/0x4000{comment} -j RETURN"),
         ));
     }
-    let Some((network, lease)) = ground.map(|(network, lease)| (masked(network), masked(lease)))
+    let Some((network, lease)) =
+        networks.map(|(network, lease)| (without_host_bits(network), without_host_bits(lease)))
     else {
         return rules;
     };
@@ -93,19 +94,19 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
     };
     // One comment was mistyped, and only in the branch that writes --random-fully
     // (network/iptables.go, v0.16.2 and v0.16.3).
-    let slip = if !random.is_empty() && (COMMENTS..COMMENT_SLIP_REPAIRED).contains(&version) {
+    let mistyped_comment = if !random.is_empty() && (COMMENTS..COMMENT_FIXED).contains(&version) {
         " -m comment --comment \"flannel masq\""
     } else {
         comment
     };
-    let leaving = format!("-s {network} ! -d 224.0.0.0/4{slip} -j MASQUERADE{random}");
-    let from_outside_here = format!("! -s {network} -d {lease}{comment} -j RETURN");
+    let leaving = format!("-s {network} ! -d 224.0.0.0/4{mistyped_comment} -j MASQUERADE{random}");
+    let to_own_lease = format!("! -s {network} -d {lease}{comment} -j RETURN");
     let entering = format!("! -s {network} -d {network}{comment} -j MASQUERADE{random}");
     let texts = if version >= REORDERED {
         vec![
             format!("-s {lease} -d {network}{comment} -j RETURN"),
             format!("-s {network} -d {lease}{comment} -j RETURN"),
-            from_outside_here,
+            to_own_lease,
             leaving,
             entering,
         ]
@@ -113,7 +114,7 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
         vec![
             format!("-s {network} -d {network}{comment} -j RETURN"),
             leaving,
-            from_outside_here,
+            to_own_lease,
             entering,
         ]
     };
@@ -129,7 +130,7 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
 /// policy to DROP.
 pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     let version = config.version;
-    if version < FORWARD {
+    if version < FORWARD_RULES {
         return Vec::new();
     }
     let mut rules = Vec::new();
@@ -150,7 +151,7 @@ pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     } else {
         ""
     };
-    let network = masked(config.network);
+    let network = without_host_bits(config.network);
     for side in ["-s", "-d"] {
         rules.push(Rule::new(
             Table::Filter,
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_bare_rules() {
+    fn masquerade_old_versions_write_four_rules() {
         let bare = [
             "-A POSTROUTING -s 192.168.64.0/20 -d 192.168.64.0/20 -j RETURN",
             "-A POSTROUTING -s 192.168.64.0/20 ! -d 224.0.0.0/4 -j MASQUERADE",
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mistyped_comment() {
+    fn masquerade_v0_16_2_has_mistyped_comment() {
         let second = |version, random| texts(version, random)[1].clone();
         assert!(second("v0.16.3", None).contains("\"flannel masq\""));
         assert!(second("v0.16.3", Some(false)).contains("\"flanneld masq\""));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_its_own() {
+    fn masquerade_from_v0_20_uses_own_chain() {
         assert_eq!(
             texts("v0.25.1", None),
             [
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn forward_rules_by_version() {
+    fn forward_rules_depend_on_version() {
         let rules = |version: &str| {
             forward(&Flannel::new(
                 version.parse().expect("a version"),
@@ -245,15 +246,15 @@ mod tests {
     }
 
     #[test]
-    fn host_bits_are_dropped() {
+    fn masquerade_host_bits_are_removed() {
         let mut config = Flannel::new(
             Version::new(0, 10, 0),
             "192.168.64.1/20".parse().expect("a network"),
         );
         config.ip_masq = true;
-        let ground = Some((config.network, "192.168.64.1/24".parse().expect("a lease")));
+        let networks = Some((config.network, "192.168.64.1/24".parse().expect("a lease")));
         assert_eq!(
-            masquerade(&config, ground)[2].text,
+            masquerade(&config, networks)[2].text,
             "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN"
         );
     }

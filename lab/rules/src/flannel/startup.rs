@@ -3,28 +3,28 @@
 
 use ipnetwork::Ipv4Network;
 
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 use super::masquerade::{OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, Rule, forward, masquerade};
-use super::{Flannel, FlannelError, Standing, SubnetFile, masked};
+use super::{Flannel, FlannelError, NodeState, SubnetFile, without_host_bits};
 use crate::chains::Chains;
 use crate::version::Version;
 
 /// First version that deletes the rules of an earlier lease if network and lease both differ.
-const RECYCLES_IF_BOTH: Version = Version::new(0, 11, 0);
+const DELETES_OLD_RULES_IF_BOTH_DIFFER: Version = Version::new(0, 11, 0);
 /// First version that deletes the rules of an earlier lease if either differs (commit 2092b830).
-const RECYCLES_IF_EITHER: Version = Version::new(0, 25, 2);
+const DELETES_OLD_RULES_IF_EITHER_DIFFERS: Version = Version::new(0, 25, 2);
 /// First version that writes all rules with one `iptables-restore`.
-const RESTORES: Version = Version::new(0, 19, 0);
+const USES_IPTABLES_RESTORE: Version = Version::new(0, 19, 0);
 
 /// Result of a start of flanneld.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct StartResult {
     /// Commands that flanneld passes to iptables, relative to the existing rules.
-    pub script: Script,
+    pub script: IptablesScript,
     /// State of the node after the start: all existing chains with flanneld's changes, and
     /// flanneld's subnet file. A later flannel reads this state.
-    pub standing: Standing,
+    pub standing: NodeState,
 }
 
 /// Starts flanneld on a node with `lease` and the state `before`.
@@ -52,87 +52,100 @@ pub struct Started {
 pub fn start(
     config: &Flannel,
     lease: Ipv4Network,
-    before: &Standing,
-) -> Result<Started, FlannelError> {
+    before: &NodeState,
+) -> Result<StartResult, FlannelError> {
     config.check(lease)?;
-    let mut run = Run {
+    let mut model = StartModel {
         chains: before.chains.clone(),
-        script: Script::new(),
+        script: IptablesScript::new(),
     };
     if config.ip_masq {
-        run.recycle(config, lease, before.subnet_file);
+        model.delete_old_lease_rules(config, lease, before.subnet_file);
         if config.version >= OWN_CHAINS {
-            run.clear_chain(Table::Nat, OWN_POSTROUTING);
+            model.clear_chain(Table::Nat, OWN_POSTROUTING);
         }
         let rules = masquerade(config, Some((config.network, lease)));
-        run.set_up(config.version, &rules);
+        model.write_rules(config.version, &rules);
     }
     let rules = forward(config);
     if config.version >= OWN_CHAINS {
-        run.clear_chain(Table::Filter, OWN_FORWARD);
+        model.clear_chain(Table::Filter, OWN_FORWARD);
     }
-    run.set_up(config.version, &rules);
-    Ok(Started {
-        script: run.script,
-        standing: Standing {
-            chains: run.chains,
+    model.write_rules(config.version, &rules);
+    Ok(StartResult {
+        script: model.script,
+        standing: NodeState {
+            chains: model.chains,
             subnet_file: Some(SubnetFile {
-                network: masked(config.network),
-                subnet: masked(lease),
+                network: without_host_bits(config.network),
+                subnet: without_host_bits(lease),
             }),
         },
     })
 }
 
 /// Chains of the node as they change, and the commands that changed them.
-struct Run {
+struct StartModel {
     chains: Chains,
-    script: Script,
+    script: IptablesScript,
 }
 
-impl Run {
-    fn recycle(&mut self, config: &Flannel, lease: Ipv4Network, earlier: Option<SubnetFile>) {
-        let ground = earlier.map(|file| (masked(file.network), masked(file.subnet)));
-        let (other_network, other_lease) = match ground {
-            Some((network, subnet)) => (network != masked(config.network), subnet != masked(lease)),
+impl StartModel {
+    fn delete_old_lease_rules(
+        &mut self,
+        config: &Flannel,
+        lease: Ipv4Network,
+        earlier: Option<SubnetFile>,
+    ) {
+        let networks = earlier.map(|file| {
+            (
+                without_host_bits(file.network),
+                without_host_bits(file.subnet),
+            )
+        });
+        let (other_network, other_lease) = match networks {
+            Some((network, subnet)) => (
+                network != without_host_bits(config.network),
+                subnet != without_host_bits(lease),
+            ),
             // Upstream reads a missing file as 0.0.0.0/0, which differs from both.
             None => (true, true),
         };
-        let recycles = if config.version >= RECYCLES_IF_EITHER {
+        let is_deleting = if config.version >= DELETES_OLD_RULES_IF_EITHER_DIFFERS {
             other_network || other_lease
         } else {
-            config.version >= RECYCLES_IF_BOTH && other_network && other_lease
+            config.version >= DELETES_OLD_RULES_IF_BOTH_DIFFER && other_network && other_lease
         };
-        if recycles {
-            for rule in masquerade(config, ground) {
+        if is_deleting {
+            for rule in masquerade(config, networks) {
                 // Flushing the chain, next, removes the rules in it.
-                if rule.chain != OWN_POSTROUTING && self.has(&rule) {
+                if rule.chain != OWN_POSTROUTING && self.has_rule(&rule) {
                     self.delete(&rule);
                 }
             }
         }
     }
 
-    fn set_up(&mut self, version: Version, rules: &[Rule]) {
-        let there: Vec<bool> = rules.iter().map(|rule| self.has(rule)).collect();
-        if version >= RESTORES {
+    fn write_rules(&mut self, version: Version, rules: &[Rule]) {
+        let existing: Vec<bool> = rules.iter().map(|rule| self.has_rule(rule)).collect();
+        if version >= USES_IPTABLES_RESTORE {
             // Which rules exist is determined before the first change. Then each rule is moved, one
             // after the other.
-            for (rule, there) in rules.iter().zip(there) {
-                if there {
+            for (rule, exists) in rules.iter().zip(existing) {
+                if exists {
                     self.delete(rule);
                 }
                 self.write(rule);
             }
-        } else if there.contains(&false) {
+        } else if existing.contains(&false) {
             for rule in rules {
-                if self.has(rule) {
+                if self.has_rule(rule) {
                     self.delete(rule);
                 }
             }
             for rule in rules {
                 // A duplicate rule is written once: AppendUnique.
-                if !self.has(rule) {
+                if !self.has_rule(rule) {
                     self.write(rule);
                 }
             }
@@ -149,7 +162,7 @@ impl Run {
         self.chains.clear(table, chain);
     }
 
-    fn has(&self, rule: &Rule) -> bool {
+    fn has_rule(&self, rule: &Rule) -> bool {
         self.chains.has_rule(rule.table, rule.chain, &rule.text)
     }
 
@@ -181,7 +194,7 @@ mod tests {
     use crate::flannel::EarlierFlannel;
 
     const SURPLUS: &str = "! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN";
-    const OURS: [&str; 4] = [
+    const EXPECTED_RULES: [&str; 4] = [
         "-s 192.168.64.0/20 -d 192.168.64.0/20 -j RETURN",
         "-s 192.168.64.0/20 ! -d 224.0.0.0/4 -j MASQUERADE",
         "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN",
@@ -211,7 +224,7 @@ mod tests {
     /// Starts `version` in 192.168.64.0/20 with 192.168.64.0/24 after another flannel. Checks that
     /// the script has the same result as the model.
     fn postrouting_after(version: &str, earlier: &EarlierFlannel) -> Vec<String> {
-        let (script, before) = earlier.left_behind().expect("a known flannel");
+        let (script, before) = earlier.leftover_state().expect("a known flannel");
         let plain = earlier.random_fully;
         let config = flannel(version, "192.168.64.0/20", plain);
         let started = start(&config, net("192.168.64.0/24"), &before).expect("a start");
@@ -221,10 +234,10 @@ mod tests {
         one_by_one.load(&started.script).expect("the rules load");
         assert_eq!(one_by_one, started.standing.chains, "loaded one by one");
 
-        let mut together = script;
-        together.append(started.script);
-        let mut at_once = Chains::new();
-        at_once.load(&together).expect("both load");
+        let mut merged_script = script;
+        merged_script.append(started.script);
+        let mut merged = Chains::new();
+        merged.load(&merged_script).expect("both load");
         for (table, chain) in [
             (Table::Nat, "POSTROUTING"),
             (Table::Nat, OWN_POSTROUTING),
@@ -232,7 +245,7 @@ mod tests {
             (Table::Filter, OWN_FORWARD),
         ] {
             assert_eq!(
-                at_once.rules(table, chain),
+                merged.rules(table, chain),
                 started.standing.chains.rules(table, chain),
                 "loaded at once"
             );
@@ -243,19 +256,19 @@ mod tests {
 
     /// Node S2: the same network, another lease.
     #[test]
-    fn a_reused_node_keeps_the_old_return_in_front() {
+    fn start_reused_node_keeps_old_return_first() {
         let earlier = earlier("v0.11.0", "192.168.64.0/20", "192.168.66.0/24", true);
         let mut surplus = vec![SURPLUS.to_owned()];
-        surplus.extend(OURS.map(str::to_owned));
+        surplus.extend(EXPECTED_RULES.map(str::to_owned));
         for version in ["v0.9.1", "v0.10.0", "v0.11.0", "v0.12.0", "v0.16.1"] {
             assert_eq!(postrouting_after(version, &earlier), surplus, "{version}");
         }
     }
 
     #[test]
-    fn v0_11_recycles_only_if_network_and_lease_both_changed() {
+    fn start_v0_11_deletes_old_rules_only_if_both_differ() {
         let both = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", true);
-        assert_eq!(postrouting_after("v0.11.0", &both), OURS);
+        assert_eq!(postrouting_after("v0.11.0", &both), EXPECTED_RULES);
         // Before v0.11.0 no rules were deleted: the four old rules remain in front.
         assert_eq!(postrouting_after("v0.10.0", &both).len(), 8);
         // A change of the network alone is not sufficient.
@@ -264,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_subnet_file_nothing_is_recycled() {
+    fn start_without_subnet_file_keeps_old_rules() {
         let mut both = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", true);
         both.subnet_file = false;
         assert_eq!(postrouting_after("v0.11.0", &both).len(), 8);
@@ -273,14 +286,14 @@ mod tests {
     /// From v0.20.0 on every start flushes the chain. The comparison that v0.25.2 fixed no longer
     /// mattered for the rules in it.
     #[test]
-    fn a_chain_of_its_own_keeps_no_surplus() {
+    fn start_own_chain_has_no_surplus_rules() {
         for version in ["v0.20.0", "v0.21.2", "v0.24.4", "v0.25.1", "v0.25.2"] {
             let before = earlier(version, "192.168.64.0/20", "192.168.66.0/24", false);
-            let (_, standing) = before.left_behind().expect("a known flannel");
+            let (_, standing) = before.leftover_state().expect("a known flannel");
             let config = flannel(version, "192.168.64.0/20", None);
             let after = start(&config, net("192.168.64.0/24"), &standing).expect("a start");
             let fresh =
-                start(&config, net("192.168.64.0/24"), &Standing::default()).expect("a start");
+                start(&config, net("192.168.64.0/24"), &NodeState::default()).expect("a start");
             for chain in ["POSTROUTING", OWN_POSTROUTING] {
                 assert_eq!(
                     after.standing.chains.rules(Table::Nat, chain),
@@ -295,7 +308,7 @@ mod tests {
     /// A newer flannel spells its rules differently, so it does not find the old rules, with or
     /// without the fixed comparison.
     #[test]
-    fn an_upgrade_leaves_rules_of_another_spelling() {
+    fn start_upgrade_keeps_rules_in_other_spelling() {
         let before = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", false);
         for version in ["v0.16.2", "v0.19.2", "v0.25.1", "v0.25.2"] {
             let chain = postrouting_after(version, &before);
@@ -309,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn starting_twice_changes_nothing() {
+    fn start_twice_has_no_effect() {
         for version in [
             "v0.9.0", "v0.11.0", "v0.16.3", "v0.19.2", "v0.20.0", "v0.28.9",
         ] {
             let config = flannel(version, "192.168.64.0/20", None);
             let lease = net("192.168.64.0/24");
-            let first = start(&config, lease, &Standing::default()).expect("a start");
+            let first = start(&config, lease, &NodeState::default()).expect("a start");
             let second = start(&config, lease, &first.standing).expect("a restart");
             assert_eq!(first.standing, second.standing, "{version}");
             assert!(
@@ -327,11 +340,11 @@ mod tests {
 
     /// v0.19.0 moves its rules behind rules that other components appended.
     #[test]
-    fn a_restart_moves_the_rules_to_the_end_from_v0_19() {
+    fn start_again_from_v0_19_moves_rules_to_end() {
         let lease = net("192.168.64.0/24");
         let first_of = |version| {
             let config = flannel(version, "192.168.64.0/20", None);
-            let first = start(&config, lease, &Standing::default()).expect("a start");
+            let first = start(&config, lease, &NodeState::default()).expect("a start");
             let mut standing = first.standing;
             standing
                 .chains
@@ -344,11 +357,11 @@ mod tests {
     }
 
     #[test]
-    fn without_ip_masq_there_are_only_filter_rules() {
+    fn start_without_ip_masq_writes_only_filter_rules() {
         let mut config = flannel("v0.25.1", "192.168.64.0/20", None);
         config.ip_masq = false;
         let started =
-            start(&config, net("192.168.64.0/24"), &Standing::default()).expect("a start");
+            start(&config, net("192.168.64.0/24"), &NodeState::default()).expect("a start");
         assert!(
             started
                 .script

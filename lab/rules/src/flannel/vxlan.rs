@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnetwork::Ipv4Network;
 use serde::{Deserialize, Serialize};
 
-use super::{Flannel, masked};
+use super::{Flannel, without_host_bits};
 
 /// Bytes that VXLAN over IPv4 adds to each packet.
 pub const OVERHEAD: u32 = 50;
@@ -62,20 +62,20 @@ pub struct Overlay {
 /// Returns the overlay of the node with lease `own`. `leases` are those of all nodes; the own lease
 /// among them is skipped.
 #[must_use]
-pub fn overlay(config: &Flannel, own: &Lease, leases: &[Lease]) -> Overlay {
-    let first = masked(own.subnet).network();
+pub fn overlay(config: &Flannel, own_lease: &Lease, leases: &[Lease]) -> Overlay {
+    let first = without_host_bits(own_lease.subnet).network();
     Overlay {
         device: format!("flannel.{}", config.vni),
         vni: config.vni,
         port: config.port,
-        local: own.public_ip,
-        mac: own.vtep_mac,
+        local: own_lease.public_ip,
+        mac: own_lease.vtep_mac,
         address: Ipv4Network::from(first),
         peers: leases
             .iter()
-            .filter(|lease| masked(lease.subnet) != masked(own.subnet))
+            .filter(|lease| without_host_bits(lease.subnet) != without_host_bits(own_lease.subnet))
             .map(|lease| Peer {
-                subnet: masked(lease.subnet),
+                subnet: without_host_bits(lease.subnet),
                 gateway: lease.subnet.network(),
                 mac: lease.vtep_mac,
                 remote: lease.public_ip,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leads_to_everyone_but_itself() {
+    fn overlay_peers_exclude_own_node() {
         let lease = |number: u8| Lease {
             subnet: Ipv4Network::new(Ipv4Addr::new(10, 244, number, 0), 24).expect("a /24"),
             public_ip: Ipv4Addr::new(192, 0, 2, number),

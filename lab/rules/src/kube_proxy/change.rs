@@ -4,43 +4,45 @@ use super::version::{NEWEST_MINOR, OLDEST_MINOR};
 
 /// Behaviour that only some versions of kube-proxy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct VersionRange {
     /// First minor version with the behaviour.
     since: u8,
     /// Last minor version with the behaviour.
     until: u8,
     /// Backports: `(minor, patch)` pairs. Each earlier minor version `minor` has the behaviour from
     /// that patch release on.
-    early: &'static [(u8, u8)],
+    backports: &'static [(u8, u8)],
 }
 
-impl Change {
+impl VersionRange {
     /// Whether `v1.minor` has the behaviour. Without a patch number, its newest patch release
     /// decides.
-    pub(super) fn holds(&self, minor: u8, patch: Option<u8>) -> bool {
-        let early = |&(of, from): &(u8, u8)| of == minor && patch.is_none_or(|own| own >= from);
-        (self.since..=self.until).contains(&minor) || self.early.iter().any(early)
+    pub(super) fn includes(&self, minor: u8, patch: Option<u8>) -> bool {
+        let is_backported = |&(backport_minor, first_patch): &(u8, u8)| {
+            backport_minor == minor && patch.is_none_or(|patch| patch >= first_patch)
+        };
+        (self.since..=self.until).contains(&minor) || self.backports.iter().any(is_backported)
     }
 
     /// Returns the first minor version with the behaviour, or `None` if [`OLDEST_MINOR`] already
     /// has it.
     #[must_use]
-    pub fn came(&self) -> Option<u8> {
+    pub fn first_minor(&self) -> Option<u8> {
         (self.since > OLDEST_MINOR).then_some(self.since)
     }
 
     /// Returns the first minor version without the behaviour, or `None` if [`NEWEST_MINOR`] still
     /// has it.
     #[must_use]
-    pub fn went(&self) -> Option<u8> {
+    pub fn removed_in(&self) -> Option<u8> {
         (self.until < NEWEST_MINOR).then_some(self.until + 1)
     }
 
     /// Returns the backports: `(minor, patch)` pairs. Each earlier minor version `minor` has the
     /// behaviour from that patch release on.
     #[must_use]
-    pub const fn early_in(&self) -> &'static [(u8, u8)] {
-        self.early
+    pub const fn backports(&self) -> &'static [(u8, u8)] {
+        self.backports
     }
 
     /// Creates a change that `minor` introduces and [`NEWEST_MINOR`] still has.
@@ -48,7 +50,7 @@ impl Change {
         Self {
             since: minor,
             until: NEWEST_MINOR,
-            early: &[],
+            backports: &[],
         }
     }
 
@@ -57,7 +59,7 @@ impl Change {
         Self {
             since: OLDEST_MINOR,
             until: minor,
-            early: &[],
+            backports: &[],
         }
     }
 
@@ -66,23 +68,26 @@ impl Change {
         Self {
             since: first,
             until: last,
-            early: &[],
+            backports: &[],
         }
     }
 
     /// Adds backports to patch releases of earlier minor versions.
-    pub(super) const fn early(self, early: &'static [(u8, u8)]) -> Self {
-        Self { early, ..self }
+    pub(super) const fn with_backports(self, early: &'static [(u8, u8)]) -> Self {
+        Self {
+            backports: early,
+            ..self
+        }
     }
 }
 
 /// Named and documented change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noted {
+pub struct HistoryEntry {
     /// Name of the constant in [`super::history`].
     pub name: &'static str,
     /// First and last versions with the behaviour.
-    pub change: Change,
+    pub change: VersionRange,
     /// Documentation of the constant: the behaviour and its sources.
     pub text: &'static str,
 }
@@ -94,9 +99,9 @@ macro_rules! history {
         $list:ident;
         $($(#[doc = $doc:literal])+ pub const $name:ident: Change = $change:expr;)*
     ) => {
-        $($(#[doc = $doc])+ pub const $name: Change = $change;)*
+        $($(#[doc = $doc])+ pub const $name: VersionRange = $change;)*
         $(#[doc = $about])+
-        pub const $list: &[Noted] = &[$(Noted {
+        pub const $list: &[HistoryEntry] = &[$(HistoryEntry {
             name: stringify!($name),
             change: $name,
             text: concat!($($doc),+),
@@ -110,20 +115,21 @@ mod tests {
     use super::*;
     use crate::kube_proxy::Version;
 
-    const MIDDLE: Change = Change::between(20, 24);
-    const EARLY: Change = Change::since(19).early(&[(16, 11), (17, 7), (18, 4)]);
+    const MIDDLE: VersionRange = VersionRange::between(20, 24);
+    const EARLY: VersionRange =
+        VersionRange::since(19).with_backports(&[(16, 11), (17, 7), (18, 4)]);
 
     #[test]
-    fn a_change_is_there_from_its_first_to_its_last_version() {
-        let at = |minor| Version::minor(minor).unwrap();
-        assert!(!at(19).has(&MIDDLE));
-        assert!(at(20).has(&MIDDLE));
-        assert!(at(24).has(&MIDDLE));
-        assert!(!at(25).has(&MIDDLE));
+    fn version_range_includes_first_and_last_minor() {
+        let version = |minor| Version::from_minor(minor).unwrap();
+        assert!(!version(19).has(&MIDDLE));
+        assert!(version(20).has(&MIDDLE));
+        assert!(version(24).has(&MIDDLE));
+        assert!(!version(25).has(&MIDDLE));
     }
 
     #[test]
-    fn some_patch_releases_have_a_change_early() {
+    fn version_range_backport_includes_patch_release() {
         let has = |text: &str| text.parse::<Version>().unwrap().has(&EARLY);
         assert!(!has("v1.18.3") && has("v1.18.4") && has("v1.18") && has("v1.19.0"));
         assert!(!has("v1.15"));

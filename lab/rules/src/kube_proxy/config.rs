@@ -156,7 +156,7 @@ impl Cidrs {
         self.0
             .iter()
             .copied()
-            .find(|cidr| Family::of(cidr.ip()) == family)
+            .find(|cidr| Family::from_ip(cidr.ip()) == family)
     }
 }
 
@@ -166,10 +166,10 @@ impl FromStr for Cidrs {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let cidrs: Vec<IpNetwork> = text
             .split(',')
-            .map(|part| network(part.trim()))
+            .map(|part| parse_network(part.trim()))
             .collect::<Result<_, _>>()?;
         for family in [Family::V4, Family::V6] {
-            let same = cidrs.iter().filter(|c| Family::of(c.ip()) == family);
+            let same = cidrs.iter().filter(|c| Family::from_ip(c.ip()) == family);
             if same.count() > 1 {
                 return Err(ConfigError::Family(text.to_owned()));
             }
@@ -214,7 +214,7 @@ pub enum NodePortAddress {
     /// Primary address of the node in each IP family (from v1.31, as the only entry).
     Primary,
     /// Addresses in a network.
-    Within(IpNetwork),
+    Network(IpNetwork),
 }
 
 impl NodePortAddress {
@@ -223,7 +223,7 @@ impl NodePortAddress {
     pub fn covers(self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
         match self {
             Self::Primary => primary == Some(ip),
-            Self::Within(network) => network.contains(ip),
+            Self::Network(network) => network.contains(ip),
         }
     }
 }
@@ -235,7 +235,7 @@ impl TryFrom<String> for NodePortAddress {
         if text == "primary" {
             Ok(Self::Primary)
         } else {
-            network(&text).map(Self::Within)
+            parse_network(&text).map(Self::Network)
         }
     }
 }
@@ -244,7 +244,7 @@ impl From<NodePortAddress> for String {
     fn from(address: NodePortAddress) -> Self {
         match address {
             NodePortAddress::Primary => "primary".to_owned(),
-            NodePortAddress::Within(network) => network.to_string(),
+            NodePortAddress::Network(network) => network.to_string(),
         }
     }
 }
@@ -264,7 +264,7 @@ impl JsonSchema for NodePortAddress {
 }
 
 /// Parses a network. The prefix length is mandatory, as in kube-proxy.
-fn network(text: &str) -> Result<IpNetwork, ConfigError> {
+fn parse_network(text: &str) -> Result<IpNetwork, ConfigError> {
     let bad = || ConfigError::Network(text.to_owned());
     if !text.contains('/') {
         return Err(bad());
@@ -357,19 +357,19 @@ impl KubeProxy {
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Result<KubeProxy, serde_json::Error> {
+    fn parse_config(json: &str) -> Result<KubeProxy, serde_json::Error> {
         serde_json::from_str(json)
     }
 
     #[test]
-    fn a_version_is_enough() {
-        let read = read(r#"{"version": "v1.20"}"#).unwrap();
-        assert_eq!(read, KubeProxy::new("v1.20".parse().unwrap()));
+    fn kube_proxy_only_version_has_defaults() {
+        let config = parse_config(r#"{"version": "v1.20"}"#).unwrap();
+        assert_eq!(config, KubeProxy::new("v1.20".parse().unwrap()));
     }
 
     #[test]
-    fn names_are_kube_proxys_own() {
-        let read = read(
+    fn kube_proxy_json_uses_upstream_field_names() {
+        let read = parse_config(
             r#"{"version": "v1.18.2", "mode": "ipvs", "clusterCIDR": "10.244.0.0/16,fd00::/56",
                 "masqueradeAll": true, "masqueradeBit": 15, "bindLoadBalancerIPs": false,
                 "nodePortAddresses": ["192.168.50.0/24", "primary"], "ipvsScheduler": "wrr",
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn kube_proxy_invalid_json_returns_error() {
         for wrong in [
             r#"{"version": "v1.20", "clusterCidr": "10.0.0.0/8"}"#,
             r#"{"version": "v1.20", "clusterCIDR": "10.0.0.0"}"#,
@@ -398,12 +398,12 @@ mod tests {
             r#"{"version": "v1.20", "timeout": "soon"}"#,
             r#"{"mode": "ipvs"}"#,
         ] {
-            read(wrong).unwrap_err();
+            parse_config(wrong).unwrap_err();
         }
     }
 
     #[test]
-    fn a_schema_can_be_made() {
+    fn kube_proxy_schema_has_upstream_field_names() {
         let schema = schemars::schema_for!(KubeProxy);
         let text = serde_json::to_string(&schema).unwrap();
         assert!(text.contains("clusterCIDR") && text.contains("strictARP"));

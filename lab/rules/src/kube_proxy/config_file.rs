@@ -8,12 +8,12 @@
 
 use serde_json::{Value, json};
 
-use super::change::Change;
+use super::change::VersionRange;
 use super::config::{DetectLocalMode, KubeProxy, Mode};
-use super::flags::GATED;
+use super::flags::NFTABLES_GATED;
 
 /// Flags of iptables mode have no effect on nftables mode.
-const FLAGS_IGNORED: Change = Change::until(30);
+const FLAGS_IGNORED: VersionRange = VersionRange::until(30);
 
 /// Default masquerade bit of nftables mode.
 const DEFAULT_BIT: u8 = 14;
@@ -30,9 +30,9 @@ pub fn is_needed(proxy: &KubeProxy) -> bool {
 /// if flags are sufficient.
 #[must_use]
 pub fn config_file(proxy: &KubeProxy) -> Option<String> {
-    let is_useful =
+    let is_file_preferred =
         proxy.args.is_empty() && proxy.mode == Mode::Nftables && proxy.version.has(&FLAGS_IGNORED);
-    if !is_useful && !is_needed(proxy) {
+    if !is_file_preferred && !is_needed(proxy) {
         return None;
     }
     let mut file = json!({
@@ -67,7 +67,7 @@ pub fn config_file(proxy: &KubeProxy) -> Option<String> {
             file["detectLocal"][field] = value.as_str().into();
         }
     }
-    if proxy.version.has(&GATED) {
+    if proxy.version.has(&NFTABLES_GATED) {
         file["featureGates"] = json!({"NFTablesProxyMode": true});
     }
     Some(file.to_string())
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn config_file_sets_what_flags_cannot() {
+    fn config_file_contains_settings_without_flags() {
         let old = proxy("v1.30.5", Mode::Nftables);
         let file: Value = serde_json::from_str(&config_file(&old).unwrap()).unwrap();
         assert_eq!(file["nftables"]["masqueradeAll"], true);

@@ -20,7 +20,7 @@ use super::history::{
 };
 use super::services::{Protocol, ServicePort, service_ports};
 use super::{Family, KubeProxy, KubeProxyError, Mode, Objects, Version};
-use svclab_model::plan::{AnsweredBy, Forget};
+use svclab_model::plan::{ConntrackFilter, ReplySource};
 
 /// Returns the conntrack entries that `proxy` deletes for `family` when the objects change from
 /// `before` to `after`. All changes of one call belong to one sync.
@@ -28,55 +28,55 @@ use svclab_model::plan::{AnsweredBy, Forget};
 /// # Errors
 ///
 /// Returns a [`KubeProxyError`] if an object is invalid.
-pub fn stale(
+pub fn stale_entries(
     proxy: &KubeProxy,
     before: &Objects<'_>,
     after: &Objects<'_>,
     family: Family,
-) -> Result<BTreeSet<Forget>, KubeProxyError> {
+) -> Result<BTreeSet<ConntrackFilter>, KubeProxyError> {
     let version = proxy.version;
-    let read = |objects: &Objects<'_>| {
+    let read_ports = |objects: &Objects<'_>| {
         let ports = service_ports(objects.services, version, family)?;
         let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, version, family)?;
         let udp = ports
             .into_iter()
             .filter(|port| port.protocol == Protocol::Udp)
             .map(|port| {
-                let of_port = endpoints.of(&port).to_vec();
-                (port.name.clone(), (port, of_port))
+                let port_endpoints = endpoints.of(&port).to_vec();
+                (port.name.clone(), (port, port_endpoints))
             });
-        Ok::<_, KubeProxyError>(udp.collect::<Known>())
+        Ok::<_, KubeProxyError>(udp.collect::<UdpPorts>())
     };
-    let work = Work {
+    let cleanup = ConntrackCleanup {
         version,
         mode: proxy.mode,
         v6: family == Family::V6,
-        before: read(before)?,
-        after: read(after)?,
+        before: read_ports(before)?,
+        after: read_ports(after)?,
     };
     Ok(if version.has(&CONNTRACK_RECONCILED) {
-        work.reconciled()
+        cleanup.filters_by_state()
     } else {
-        work.of_events()
+        cleanup.filters_by_event()
     })
 }
 
 /// UDP service ports by name, each with its endpoints.
-type Known = BTreeMap<String, (ServicePort, Vec<Endpoint>)>;
+type UdpPorts = BTreeMap<String, (ServicePort, Vec<Endpoint>)>;
 
-struct Work {
+struct ConntrackCleanup {
     version: Version,
     mode: Mode,
     v6: bool,
-    before: Known,
-    after: Known,
+    before: UdpPorts,
+    after: UdpPorts,
 }
 
-impl Work {
+impl ConntrackCleanup {
     /// Returns filters for entries that lead to no serving endpoint. Entries of a service without
     /// serving endpoints are kept.
-    fn reconciled(&self) -> BTreeSet<Forget> {
-        let mut all = BTreeSet::new();
+    fn filters_by_state(&self) -> BTreeSet<ConntrackFilter> {
+        let mut filters = BTreeSet::new();
         for (port, endpoints) in self.after.values() {
             let mut serving: Vec<SocketAddr> = endpoints
                 .iter()
@@ -87,50 +87,56 @@ impl Work {
             if serving.is_empty() {
                 continue;
             }
-            let by = if self.version.has(&CONNTRACK_BY_PORT) {
-                AnsweredBy::NoPortOf(serving)
+            let reply_source = if self.version.has(&CONNTRACK_BY_PORT) {
+                ReplySource::NotSockets(serving)
             } else {
-                AnsweredBy::NoneOf(serving.iter().map(SocketAddr::ip).collect())
+                ReplySource::NotAddresses(serving.iter().map(SocketAddr::ip).collect())
             };
             let addresses = [port.cluster_ip].into_iter();
             let addresses = addresses
                 .chain(port.load_balancer_ips.iter().copied())
                 .chain(port.external_ips.iter().copied());
-            all.extend(
-                addresses.map(|address| self.forget(Some(address), Some(port.port), by.clone())),
+            filters.extend(
+                addresses.map(|address| {
+                    self.filter(Some(address), Some(port.port), reply_source.clone())
+                }),
             );
             if let Some(node_port) = port.node_port {
-                all.insert(self.forget(None, Some(node_port), by));
+                filters.insert(self.filter(None, Some(node_port), reply_source));
             }
         }
-        all
+        filters
     }
 
     /// Returns filters for entries of removed services and endpoints, and of services that had no
     /// endpoints and now have some.
-    fn of_events(&self) -> BTreeSet<Forget> {
-        let mut all = BTreeSet::new();
+    fn filters_by_event(&self) -> BTreeSet<ConntrackFilter> {
+        let mut filters = BTreeSet::new();
         for (name, (port, _)) in &self.before {
             if !self.after.contains_key(name) {
-                all.insert(self.forget(Some(port.cluster_ip), None, AnsweredBy::Anyone));
+                filters.insert(self.filter(Some(port.cluster_ip), None, ReplySource::Any));
             }
         }
         let none = Vec::new();
         for (name, (port, endpoints)) in &self.after {
             let old = self.before.get(name).map_or(&none, |(_, old)| old);
-            let took = |endpoints: &[Endpoint]| endpoints.iter().any(|one| self.takes_traffic(one));
-            if took(endpoints) && !took(old) {
-                self.newly_active(port, &mut all);
+            let has_receiver = |endpoints: &[Endpoint]| {
+                endpoints
+                    .iter()
+                    .any(|endpoint| self.can_receive_traffic(endpoint))
+            };
+            if has_receiver(endpoints) && !has_receiver(old) {
+                self.add_first_endpoint_filters(port, &mut filters);
             }
-            for gone in old.iter().filter(|old| self.is_gone(old, endpoints)) {
-                self.endpoint_went(port, gone.ip(), &mut all);
+            for removed in old.iter().filter(|old| self.is_removed(old, endpoints)) {
+                self.add_removed_endpoint_filters(port, removed.ip(), &mut filters);
             }
         }
-        all
+        filters
     }
 
     /// Whether flows can lead to an endpoint, according to this version.
-    fn takes_traffic(&self, endpoint: &Endpoint) -> bool {
+    fn can_receive_traffic(&self, endpoint: &Endpoint) -> bool {
         if self.version.has(&CONNTRACK_SERVING) {
             endpoint.serving
         } else if self.version.has(&CONNTRACK_READY) {
@@ -141,17 +147,21 @@ impl Work {
         }
     }
 
-    fn is_gone(&self, old: &Endpoint, now: &[Endpoint]) -> bool {
+    fn is_removed(&self, old: &Endpoint, now: &[Endpoint]) -> bool {
         let same = |new: &Endpoint| {
             new.address == old.address
                 && (self.version.has(&CONNTRACK_SERVING)
                     || new.local == old.local
                         && (!self.version.has(&CONNTRACK_READY) || new.ready == old.ready))
         };
-        self.takes_traffic(old) && !now.iter().any(same)
+        self.can_receive_traffic(old) && !now.iter().any(same)
     }
 
-    fn newly_active(&self, port: &ServicePort, all: &mut BTreeSet<Forget>) {
+    fn add_first_endpoint_filters(
+        &self,
+        port: &ServicePort,
+        filters: &mut BTreeSet<ConntrackFilter>,
+    ) {
         let has = |change| self.version.has(change);
         let mut addresses = vec![port.cluster_ip];
         if has(&CONNTRACK_EXTERNAL_IPS) {
@@ -160,22 +170,27 @@ impl Work {
         if has(&CONNTRACK_NEW_LOAD_BALANCER_IPS) {
             addresses.extend(&port.load_balancer_ips);
         }
-        let whole = |address| self.forget(Some(address), None, AnsweredBy::Anyone);
-        all.extend(addresses.into_iter().map(whole));
+        let filter_address = |address| self.filter(Some(address), None, ReplySource::Any);
+        filters.extend(addresses.into_iter().map(filter_address));
         if let Some(node_port) = port.node_port
             && has(&CONNTRACK_NEW_NODE_PORTS)
-            && self.minds_node_ports()
+            && self.has_node_port_entries()
         {
-            all.insert(self.forget(None, Some(node_port), AnsweredBy::Anyone));
+            filters.insert(self.filter(None, Some(node_port), ReplySource::Any));
         }
     }
 
-    fn endpoint_went(&self, port: &ServicePort, gone: IpAddr, all: &mut BTreeSet<Forget>) {
+    fn add_removed_endpoint_filters(
+        &self,
+        port: &ServicePort,
+        removed_ip: IpAddr,
+        filters: &mut BTreeSet<ConntrackFilter>,
+    ) {
         let has = |change| self.version.has(change);
-        let by = AnsweredBy::One(gone);
+        let reply_source = ReplySource::Address(removed_ip);
         let node_port = port
             .node_port
-            .filter(|_| has(&CONNTRACK_EXTERNAL_IPS) && self.minds_node_ports());
+            .filter(|_| has(&CONNTRACK_EXTERNAL_IPS) && self.has_node_port_entries());
         let mut addresses = Vec::new();
         if node_port.is_none() || has(&CONNTRACK_BOTH_PORTS) {
             addresses.push(port.cluster_ip);
@@ -186,23 +201,28 @@ impl Work {
         if has(&CONNTRACK_LOAD_BALANCER_IPS) {
             addresses.extend(&port.load_balancer_ips);
         }
-        let whole = |address| self.forget(Some(address), None, by.clone());
-        all.extend(addresses.into_iter().map(whole));
+        let filter_address = |address| self.filter(Some(address), None, reply_source.clone());
+        filters.extend(addresses.into_iter().map(filter_address));
         if let Some(node_port) = node_port {
-            all.insert(self.forget(None, Some(node_port), by));
+            filters.insert(self.filter(None, Some(node_port), reply_source));
         }
     }
 
-    fn minds_node_ports(&self) -> bool {
+    fn has_node_port_entries(&self) -> bool {
         self.mode != Mode::Ipvs || self.version.has(&CONNTRACK_IPVS_NODE_PORTS)
     }
 
-    fn forget(&self, destination: Option<IpAddr>, port: Option<u16>, by: AnsweredBy) -> Forget {
-        Forget {
+    fn filter(
+        &self,
+        destination: Option<IpAddr>,
+        port: Option<u16>,
+        reply_source: ReplySource,
+    ) -> ConntrackFilter {
+        ConntrackFilter {
             v6: self.v6,
             destination,
             port,
-            by,
+            by: reply_source,
         }
     }
 }
@@ -252,7 +272,7 @@ mod tests {
         )
     }
 
-    fn seen(
+    fn objects_of(
         (services, slices): &(Vec<core::Service>, Vec<discovery::EndpointSlice>),
     ) -> Objects<'_> {
         Objects {
@@ -268,7 +288,7 @@ mod tests {
     const UP: [bool; 3] = [true, true, false];
     const LEAVING: [bool; 3] = [false, true, true];
 
-    fn told(
+    fn deleted_entries(
         version: &str,
         mode: Mode,
         kind: &str,
@@ -276,14 +296,14 @@ mod tests {
         after: Option<&[(&str, [bool; 3])]>,
     ) -> Vec<String> {
         type All = (Vec<core::Service>, Vec<discovery::EndpointSlice>);
-        let all = |endpoints: Option<&[(&str, [bool; 3])]>| -> All {
+        let lists = |endpoints: Option<&[(&str, [bool; 3])]>| -> All {
             let both = endpoints.map(|endpoints| objects(kind, endpoints));
             both.into_iter().unzip()
         };
-        let (old, new) = (all(before), all(after));
+        let (old, new) = (lists(before), lists(after));
         let mut proxy = KubeProxy::new(version.parse().unwrap());
         proxy.mode = mode;
-        stale(&proxy, &seen(&old), &seen(&new), Family::V4)
+        stale_entries(&proxy, &objects_of(&old), &objects_of(&new), Family::V4)
             .unwrap()
             .iter()
             .map(|forget| forget.to_string().replace("conntrack -D -p udp ", ""))
@@ -295,22 +315,22 @@ mod tests {
         before: Option<&[(&str, [bool; 3])]>,
         after: Option<&[(&str, [bool; 3])]>,
     ) -> Vec<String> {
-        told(version, Mode::Iptables, "ClusterIP", before, after)
+        deleted_entries(version, Mode::Iptables, "ClusterIP", before, after)
     }
 
     #[test]
-    fn what_led_to_an_endpoint_that_went_is_forgotten() {
-        let (two, one): (&[_], &[_]) = (
+    fn stale_removed_endpoint_deletes_its_entries() {
+        let (both_endpoints, left_endpoint): (&[_], &[_]) = (
             &[("10.244.1.5", UP), ("10.244.2.5", UP)],
             &[("10.244.2.5", UP)],
         );
         assert_eq!(
-            iptables("v1.9", Some(two), Some(one)),
+            iptables("v1.9", Some(both_endpoints), Some(left_endpoint)),
             ["--orig-dst 10.96.0.10 --dst-nat 10.244.1.5"]
         );
         for version in ["v1.15", "v1.20.2", "v1.21", "v1.28", "v1.30"] {
             assert_eq!(
-                iptables(version, Some(two), Some(one)),
+                iptables(version, Some(both_endpoints), Some(left_endpoint)),
                 [
                     "--orig-dst 10.96.0.10 --dst-nat 10.244.1.5",
                     "--orig-dst 192.0.2.10 --dst-nat 10.244.1.5"
@@ -319,50 +339,61 @@ mod tests {
             );
         }
         assert_eq!(
-            iptables("v1.32", Some(two), Some(one)),
+            iptables("v1.32", Some(both_endpoints), Some(left_endpoint)),
             [
                 "--orig-dst 10.96.0.10 --orig-port-dst 53, unless answered by 10.244.2.5",
                 "--orig-dst 192.0.2.10 --orig-port-dst 53, unless answered by 10.244.2.5"
             ]
         );
         assert_eq!(
-            iptables("v1.36", Some(two), Some(one))[0],
+            iptables("v1.36", Some(both_endpoints), Some(left_endpoint))[0],
             "--orig-dst 10.96.0.10 --orig-port-dst 53, unless answered by 10.244.2.5:5353"
         );
     }
 
     #[test]
-    fn a_node_port_stood_for_the_cluster_ip_before_1_20_and_ipvs_minds_it_from_1_28() {
-        let (two, one): (&[_], &[_]) = (
+    fn stale_node_port_entries_depend_on_version_and_mode() {
+        let (both_endpoints, left_endpoint): (&[_], &[_]) = (
             &[("10.244.1.5", UP), ("10.244.2.5", UP)],
             &[("10.244.2.5", UP)],
         );
-        let both = |version, mode| told(version, mode, "NodePort", Some(two), Some(one));
-        let port = "--orig-port-dst 30053 --dst-nat 10.244.1.5".to_owned();
-        let own = "--orig-dst 10.96.0.10 --dst-nat 10.244.1.5".to_owned();
-        for (version, mode, wanted) in [
+        let deleted_on_removal = |version, mode| {
+            deleted_entries(
+                version,
+                mode,
+                "NodePort",
+                Some(both_endpoints),
+                Some(left_endpoint),
+            )
+        };
+        let node_port_entry = "--orig-port-dst 30053 --dst-nat 10.244.1.5".to_owned();
+        let cluster_ip_entry = "--orig-dst 10.96.0.10 --dst-nat 10.244.1.5".to_owned();
+        for (version, mode, expected) in [
             ("v1.15", Mode::Iptables, (true, false)),
             ("v1.20.2", Mode::Iptables, (true, true)),
             ("v1.20", Mode::Ipvs, (false, true)),
             ("v1.27", Mode::Ipvs, (false, true)),
             ("v1.28", Mode::Ipvs, (true, true)),
         ] {
-            let told = both(version, mode);
+            let deleted = deleted_on_removal(version, mode);
             assert_eq!(
-                (told.contains(&port), told.contains(&own)),
-                wanted,
-                "{version} {mode}: {told:?}"
+                (
+                    deleted.contains(&node_port_entry),
+                    deleted.contains(&cluster_ip_entry)
+                ),
+                expected,
+                "{version} {mode}: {deleted:?}"
             );
         }
     }
 
     #[test]
-    fn an_endpoint_that_leaves_and_serves_kept_its_flows_in_1_21_and_does_from_1_29() {
+    fn stale_serving_terminating_endpoint_by_version() {
         let (before, after): (&[_], &[_]) = (
             &[("10.244.1.5", UP), ("10.244.2.5", UP)],
             &[("10.244.1.5", LEAVING), ("10.244.2.5", UP)],
         );
-        for (version, forgets) in [
+        for (version, deletes) in [
             // Up to v1.20, unready endpoints are not kept.
             ("v1.20.2", true),
             ("v1.21", false),
@@ -371,41 +402,56 @@ mod tests {
             ("v1.29", false),
             ("v1.31", false),
         ] {
-            let told = iptables(version, Some(before), Some(after));
-            assert_eq!(!told.is_empty(), forgets, "{version}: {told:?}");
+            let deleted = iptables(version, Some(before), Some(after));
+            assert_eq!(!deleted.is_empty(), deletes, "{version}: {deleted:?}");
         }
         // From v1.32 on, the endpoint is among those that may answer.
-        let told = iptables("v1.32", Some(before), Some(after));
-        assert!(told[0].ends_with("unless answered by 10.244.1.5, 10.244.2.5"));
+        let deleted = iptables("v1.32", Some(before), Some(after));
+        assert!(deleted[0].ends_with("unless answered by 10.244.1.5, 10.244.2.5"));
     }
 
     #[test]
-    fn what_went_nowhere_is_forgotten_when_the_first_endpoint_comes() {
-        let (none, one): (&[_], &[_]) = (&[], &[("10.244.2.5", UP)]);
-        let told = |version| told(version, Mode::Iptables, "NodePort", Some(none), Some(one));
-        let (own, port) = ("--orig-dst 10.96.0.10", "--orig-port-dst 30053");
-        assert_eq!(told("v1.9"), [own]);
-        assert!(!told("v1.20").contains(&port.to_owned()));
-        assert!(told("v1.21").contains(&port.to_owned()));
-        assert!(told("v1.21").contains(&own.to_owned()));
+    fn stale_first_endpoint_deletes_service_entries() {
+        let (no_endpoints, single_endpoint): (&[_], &[_]) = (&[], &[("10.244.2.5", UP)]);
+        let deleted_on_start = |version| {
+            deleted_entries(
+                version,
+                Mode::Iptables,
+                "NodePort",
+                Some(no_endpoints),
+                Some(single_endpoint),
+            )
+        };
+        let (cluster_ip_entry, node_port_entry) =
+            ("--orig-dst 10.96.0.10", "--orig-port-dst 30053");
+        assert_eq!(deleted_on_start("v1.9"), [cluster_ip_entry]);
+        assert!(!deleted_on_start("v1.20").contains(&node_port_entry.to_owned()));
+        assert!(deleted_on_start("v1.21").contains(&node_port_entry.to_owned()));
+        assert!(deleted_on_start("v1.21").contains(&cluster_ip_entry.to_owned()));
     }
 
     #[test]
-    fn a_service_that_went_took_its_flows_with_it_up_to_1_31() {
-        let one: &[_] = &[("10.244.2.5", UP)];
+    fn stale_removed_service_up_to_1_31_deletes_entries() {
+        let single_endpoint: &[_] = &[("10.244.2.5", UP)];
         assert_eq!(
-            iptables("v1.20", Some(one), None),
+            iptables("v1.20", Some(single_endpoint), None),
             ["--orig-dst 10.96.0.10"]
         );
-        assert_eq!(iptables("v1.32", Some(one), None), Vec::<String>::new());
+        assert_eq!(
+            iptables("v1.32", Some(single_endpoint), None),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
-    fn a_service_that_lost_its_last_endpoint_keeps_its_flows_from_1_32_on() {
-        let (one, none): (&[_], &[_]) = (&[("10.244.2.5", UP)], &[]);
-        assert_eq!(iptables("v1.31", Some(one), Some(none)).len(), 2);
+    fn stale_without_endpoints_from_1_32_keeps_entries() {
+        let (single_endpoint, no_endpoints): (&[_], &[_]) = (&[("10.244.2.5", UP)], &[]);
         assert_eq!(
-            iptables("v1.36", Some(one), Some(none)),
+            iptables("v1.31", Some(single_endpoint), Some(no_endpoints)).len(),
+            2
+        );
+        assert_eq!(
+            iptables("v1.36", Some(single_endpoint), Some(no_endpoints)),
             Vec::<String>::new()
         );
     }

@@ -13,8 +13,8 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use super::KubeProxyError;
 use super::family::Family;
 use super::history::{
-    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_OF_BOTH, NODE_HINTS,
-    TERMINATING_TWIN_YIELDS, UNREADY_ENDPOINTS_KEPT,
+    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_APPLY_TO_BOTH, NODE_HINTS,
+    TERMINATING_DUPLICATE_IGNORED, UNREADY_ENDPOINTS_KEPT,
 };
 use super::services::{HEADLESS, PROXY_NAME, Protocol, ServicePort};
 use super::version::Version;
@@ -123,7 +123,7 @@ impl EndpointMap {
         version: Version,
     ) -> Result<(), KubeProxyError> {
         let namespace = slice.metadata.namespace.as_deref().unwrap_or("default");
-        let wrong = |field, value: &str| KubeProxyError::EndpointSlice {
+        let invalid_field = |field, value: &str| KubeProxyError::EndpointSlice {
             slice: format!(
                 "{namespace}/{}",
                 slice.metadata.name.as_deref().unwrap_or_default()
@@ -135,24 +135,25 @@ impl EndpointMap {
             let Some(number) = port.port.and_then(|n| u16::try_from(n).ok()) else {
                 continue;
             };
-            let protocol = Protocol::of(port.protocol.as_deref())
-                .ok_or_else(|| wrong("protocol", port.protocol.as_deref().unwrap_or_default()))?;
+            let protocol = Protocol::from_name(port.protocol.as_deref()).ok_or_else(|| {
+                invalid_field("protocol", port.protocol.as_deref().unwrap_or_default())
+            })?;
             let key = Key {
                 namespace: namespace.to_owned(),
                 service: service.to_owned(),
                 port: port.name.clone().unwrap_or_default(),
                 protocol,
             };
-            let known = self.by_port.entry(key).or_default();
+            let endpoints = self.by_port.entry(key).or_default();
             for endpoint in slice.endpoints.as_deref().unwrap_or(&[]) {
                 // kube-proxy ignores further addresses of an endpoint.
                 let Some(text) = endpoint.addresses.first() else {
                     continue;
                 };
-                let ip: IpAddr = text.parse().map_err(|_| wrong("addresses", text))?;
-                let endpoint = read(endpoint, SocketAddr::new(ip, number), node, version);
+                let ip: IpAddr = text.parse().map_err(|_| invalid_field("addresses", text))?;
+                let endpoint = read_endpoint(endpoint, SocketAddr::new(ip, number), node, version);
                 if endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT) {
-                    add(known, endpoint, version);
+                    insert_endpoint(endpoints, endpoint, version);
                 }
             }
         }
@@ -164,10 +165,10 @@ impl EndpointMap {
 /// which the controller derives it.
 fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
     let labels = slice.metadata.labels.as_ref();
-    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
-    let headless = labelled(HEADLESS) && version.has(&HEADLESS_LABEL);
-    let other = labelled(PROXY_NAME) && version.has(&LABELS_OF_BOTH);
-    !headless && !other
+    let has_label = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let is_headless = has_label(HEADLESS) && version.has(&HEADLESS_LABEL);
+    let is_other_proxys = has_label(PROXY_NAME) && version.has(&LABELS_APPLY_TO_BOTH);
+    !is_headless && !is_other_proxys
 }
 
 /// Adds an endpoint. If two endpoints have the same address, decides which one is kept. A
@@ -176,24 +177,24 @@ fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
 ///
 /// kube-proxy iterates over the slices of a service in the random order of a Go map. This function
 /// is called in the order in which the slices are listed.
-fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint, version: Version) {
+fn insert_endpoint(endpoints: &mut Vec<Endpoint>, endpoint: Endpoint, version: Version) {
     let by_ip = version.has(&ENDPOINTS_BY_IP);
-    let twin = known
+    let duplicate = endpoints
         .iter_mut()
         .find(|k| k.address == endpoint.address || (by_ip && k.ip() == endpoint.ip()));
-    let yields = if version.has(&TERMINATING_TWIN_YIELDS) {
+    let replaces = if version.has(&TERMINATING_DUPLICATE_IGNORED) {
         !endpoint.terminating
     } else {
         endpoint.local
     };
-    match twin {
-        None => known.push(endpoint),
-        Some(twin) if yields => *twin = endpoint,
+    match duplicate {
+        None => endpoints.push(endpoint),
+        Some(twin) if replaces => *twin = endpoint,
         Some(_) => {}
     }
 }
 
-fn read(
+fn read_endpoint(
     endpoint: &discovery::Endpoint,
     address: SocketAddr,
     node: &str,
@@ -231,7 +232,7 @@ mod tests {
 
     /// Returns the endpoints of `ns/svc` as `IP:port`, each with its readiness, of slices that
     /// contain one endpoint each.
-    fn of(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
+    fn endpoints_of_slices(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
         let slices: Vec<discovery::EndpointSlice> = endpoints
             .iter()
             .map(|(port, endpoint)| {
@@ -262,49 +263,90 @@ mod tests {
     }
 
     #[test]
-    fn of_two_in_one_place_the_local_stayed_and_from_1_36_the_one_that_does_not_leave() {
-        let place = "10.244.1.5:8080".to_owned();
-        let leaves = |node| (8080, endpoint(node, false, true));
-        let comes = |node| (8080, endpoint(node, true, false));
+    fn endpoint_map_duplicate_address_keeps_one_by_version() {
+        let address = "10.244.1.5:8080".to_owned();
+        let terminating = |node| (8080, endpoint(node, false, true));
+        let ready_endpoint = |node| (8080, endpoint(node, true, false));
         for (version, node, twins, ready) in [
-            ("v1.35", "here", [comes("here"), leaves("here")], false),
-            ("v1.36", "here", [comes("here"), leaves("here")], true),
-            ("v1.35", "there", [leaves("there"), comes("there")], false),
-            ("v1.36", "there", [leaves("there"), comes("there")], true),
-            ("v1.21", "there", [leaves("there"), comes("there")], false),
+            (
+                "v1.35",
+                "here",
+                [ready_endpoint("here"), terminating("here")],
+                false,
+            ),
+            (
+                "v1.36",
+                "here",
+                [ready_endpoint("here"), terminating("here")],
+                true,
+            ),
+            (
+                "v1.35",
+                "there",
+                [terminating("there"), ready_endpoint("there")],
+                false,
+            ),
+            (
+                "v1.36",
+                "there",
+                [terminating("there"), ready_endpoint("there")],
+                true,
+            ),
+            (
+                "v1.21",
+                "there",
+                [terminating("there"), ready_endpoint("there")],
+                false,
+            ),
             // Up to v1.20, unready endpoints are not kept.
-            ("v1.20", "there", [leaves("there"), comes("there")], true),
-            ("v1.20", "here", [comes("here"), leaves("here")], true),
-            ("v1.18", "here", [comes("here"), leaves("here")], true),
+            (
+                "v1.20",
+                "there",
+                [terminating("there"), ready_endpoint("there")],
+                true,
+            ),
+            (
+                "v1.20",
+                "here",
+                [ready_endpoint("here"), terminating("here")],
+                true,
+            ),
+            (
+                "v1.18",
+                "here",
+                [ready_endpoint("here"), terminating("here")],
+                true,
+            ),
         ] {
             assert_eq!(
-                of(version, &twins),
-                [(place.clone(), ready)],
+                endpoints_of_slices(version, &twins),
+                [(address.clone(), ready)],
                 "{version} {node}"
             );
         }
     }
 
     #[test]
-    fn from_1_19_to_1_21_one_address_was_one_endpoint() {
+    fn endpoint_map_1_19_to_1_21_merges_ports_of_one_ip() {
         let (first, second) = ("10.244.1.5:8080".to_owned(), "10.244.1.5:9090".to_owned());
-        for (version, node, left) in [
+        for (version, node, kept) in [
             ("v1.18", "there", vec![&first, &second]),
             ("v1.19", "there", vec![&first]),
             ("v1.21", "there", vec![&first]),
             ("v1.21", "here", vec![&second]),
             ("v1.22", "there", vec![&first, &second]),
         ] {
-            let on = |port| (port, endpoint(node, true, false));
-            let found = of(version, &[on(8080), on(9090)]);
+            let endpoint_on_port = |port| (port, endpoint(node, true, false));
+            let found =
+                endpoints_of_slices(version, &[endpoint_on_port(8080), endpoint_on_port(9090)]);
             let addresses: Vec<&String> = found.iter().map(|(address, _)| address).collect();
-            assert_eq!(addresses, left, "{version} {node}");
+            assert_eq!(addresses, kept, "{version} {node}");
         }
     }
 
     #[test]
-    fn labels_keep_slices_from_kube_proxy_by_version() {
-        let sees = |version: &str, label: &str| {
+    fn endpoint_map_labelled_slice_is_ignored_by_version() {
+        let is_watching = |version: &str, label: &str| {
             let slice = json!({
                 "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc", label: ""}},
                 "addressType": "IPv4",
@@ -316,8 +358,12 @@ mod tests {
             let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
             !map.by_port.is_empty()
         };
-        assert!(sees("v1.15", HEADLESS) && !sees("v1.16", HEADLESS) && !sees("v1.36", HEADLESS));
-        assert!(sees("v1.13", PROXY_NAME) && !sees("v1.14", PROXY_NAME));
-        assert!(!sees("v1.35", PROXY_NAME) && sees("v1.36", PROXY_NAME));
+        assert!(
+            is_watching("v1.15", HEADLESS)
+                && !is_watching("v1.16", HEADLESS)
+                && !is_watching("v1.36", HEADLESS)
+        );
+        assert!(is_watching("v1.13", PROXY_NAME) && !is_watching("v1.14", PROXY_NAME));
+        assert!(!is_watching("v1.35", PROXY_NAME) && is_watching("v1.36", PROXY_NAME));
     }
 }

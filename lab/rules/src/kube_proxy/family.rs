@@ -15,7 +15,7 @@ pub enum Family {
 impl Family {
     /// Returns the family of an address.
     #[must_use]
-    pub fn of(ip: IpAddr) -> Self {
+    pub fn from_ip(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(_) => Self::V6,

@@ -4,18 +4,18 @@
 
 use std::net::SocketAddr;
 
-use super::change::Change;
+use super::change::VersionRange;
 use super::config::{DetectLocalMode, KubeProxy, Mode};
 
 /// nftables mode also requires its feature gate. (`NFTablesProxyMode` in
 /// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)
-pub(super) const GATED: Change = Change::until(30);
+pub(super) const NFTABLES_GATED: VersionRange = VersionRange::until(30);
 
 /// Returns the flags that make a kube-proxy on `node` behave as `proxy` configures. `api` is the
 /// address of the API server.
 #[must_use]
 pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
-    let mut words = vec![
+    let mut arguments = vec![
         format!("--master=http://{api}"),
         format!("--hostname-override={node}"),
         format!("--proxy-mode={}", proxy.mode),
@@ -29,21 +29,21 @@ pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
         format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
     ];
     if let Some(cidrs) = &proxy.cluster_cidr {
-        words.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
+        arguments.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
     }
     if proxy.masquerade_all {
-        words.push("--masquerade-all".to_owned());
+        arguments.push("--masquerade-all".to_owned());
     }
     if !proxy.node_port_addresses.is_empty() {
         let addresses = proxy.node_port_addresses.iter().copied().map(String::from);
         let addresses: Vec<String> = addresses.collect();
-        words.push(format!("--nodeport-addresses={}", addresses.join(",")));
+        arguments.push(format!("--nodeport-addresses={}", addresses.join(",")));
     }
     if !proxy.ipvs_scheduler.is_empty() {
-        words.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
+        arguments.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
     }
     if proxy.strict_arp {
-        words.push("--ipvs-strict-arp".to_owned());
+        arguments.push("--ipvs-strict-arp".to_owned());
     }
     let local = match proxy.detect_local_mode {
         DetectLocalMode::ClusterCIDR => None,
@@ -71,17 +71,17 @@ pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
         )
     });
     for (flag, value) in texts.into_iter().chain(times) {
-        words.extend(value.map(|value| format!("--{flag}={value}")));
+        arguments.extend(value.map(|value| format!("--{flag}={value}")));
     }
     if !proxy.localhost_node_ports {
-        words.push("--iptables-localhost-nodeports=false".to_owned());
+        arguments.push("--iptables-localhost-nodeports=false".to_owned());
     }
     if proxy.tcp_be_liberal {
-        words.push("--conntrack-tcp-be-liberal".to_owned());
+        arguments.push("--conntrack-tcp-be-liberal".to_owned());
     }
-    if proxy.mode == Mode::Nftables && proxy.version.has(&GATED) {
-        words.push("--feature-gates=NFTablesProxyMode=true".to_owned());
+    if proxy.mode == Mode::Nftables && proxy.version.has(&NFTABLES_GATED) {
+        arguments.push("--feature-gates=NFTablesProxyMode=true".to_owned());
     }
-    words.extend(proxy.args.iter().cloned());
-    words
+    arguments.extend(proxy.args.iter().cloned());
+    arguments
 }

@@ -8,14 +8,14 @@ use super::version::{OLDEST_MINOR, Version};
 
 /// Evidence for the rules of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum Provenance {
     /// Releases of kube-proxy that were run and whose rules were recorded.
     Recorded(&'static [&'static str]),
     /// Release whose source was read.
     Read(&'static str),
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recorded(releases) => write!(f, "recorded: {}", releases.join(", ")),
@@ -24,10 +24,10 @@ impl fmt::Display for Known {
     }
 }
 
-use Known::{Read, Recorded};
+use Provenance::{Read, Recorded};
 
 /// `pkg/proxy/iptables/proxier.go`, from v1.9 on.
-const IPTABLES: [Known; 28] = [
+const IPTABLES: [Provenance; 28] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
     Read("v1.11.1"),
@@ -59,7 +59,7 @@ const IPTABLES: [Known; 28] = [
 ];
 
 /// `pkg/proxy/ipvs/proxier.go`, from v1.9 on.
-const IPVS: [Known; 28] = [
+const IPVS: [Provenance; 28] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
     Read("v1.11.1"),
@@ -91,7 +91,7 @@ const IPVS: [Known; 28] = [
 ];
 
 /// `pkg/proxy/nftables/proxier.go`, from v1.29 on.
-const NFTABLES: [Known; 8] = [
+const NFTABLES: [Provenance; 8] = [
     Read("v1.29.1"),
     Recorded(&["v1.30.5"]),
     Read("v1.31.14"),
@@ -105,14 +105,14 @@ const NFTABLES: [Known; 8] = [
 /// Returns the evidence for the rules of a version in a mode, or `None` if the version does not
 /// have the mode.
 #[must_use]
-pub fn known(version: Version, mode: Mode) -> Option<Known> {
-    let (of, first): (&[Known], u8) = match mode {
+pub fn provenance(version: Version, mode: Mode) -> Option<Provenance> {
+    let (entries, first_minor): (&[Provenance], u8) = match mode {
         Mode::Iptables => (&IPTABLES, OLDEST_MINOR),
         Mode::Ipvs => (&IPVS, OLDEST_MINOR),
-        Mode::Nftables => (&NFTABLES, NFTABLES_MODE.came()?),
+        Mode::Nftables => (&NFTABLES, NFTABLES_MODE.first_minor()?),
     };
-    let at = version.number().checked_sub(first)?;
-    of.get(usize::from(at)).copied()
+    let index = version.minor_number().checked_sub(first_minor)?;
+    entries.get(usize::from(index)).copied()
 }
 
 #[cfg(test)]
@@ -128,25 +128,25 @@ mod tests {
         entries
             .filter(|entry| entry.path().join(mode.to_string()).is_dir())
             .map(|entry| entry.file_name().into_string().unwrap())
-            .map(|name| name.parse::<Version>().unwrap().number())
+            .map(|name| name.parse::<Version>().unwrap().minor_number())
             .collect()
     }
 
     #[test]
-    fn what_is_called_recorded_was() {
+    fn provenance_recorded_versions_match_recordings() {
         for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
-            let called: BTreeSet<u8> = (OLDEST_MINOR..=NEWEST_MINOR)
+            let recorded: BTreeSet<u8> = (OLDEST_MINOR..=NEWEST_MINOR)
                 .filter(|minor| {
-                    let version = Version::minor(*minor).unwrap();
-                    matches!(known(version, mode), Some(Recorded(_)))
+                    let version = Version::from_minor(*minor).unwrap();
+                    matches!(provenance(version, mode), Some(Recorded(_)))
                 })
                 .collect();
-            assert_eq!(called, recordings(mode), "{mode}");
+            assert_eq!(recorded, recordings(mode), "{mode}");
         }
     }
 
     #[test]
-    fn a_recorded_or_read_release_is_of_its_version() {
+    fn provenance_releases_match_their_minor_version() {
         for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
             let oldest = if mode == Mode::Nftables {
                 29
@@ -154,11 +154,12 @@ mod tests {
                 OLDEST_MINOR
             };
             for minor in oldest..=NEWEST_MINOR {
-                let version = Version::minor(minor).unwrap();
-                match known(version, mode).unwrap() {
+                let version = Version::from_minor(minor).unwrap();
+                match provenance(version, mode).unwrap() {
                     Recorded(releases) => {
-                        let of = |release: &&str| release.starts_with(&format!("v1.{minor}."));
-                        assert!(releases.iter().all(of), "{mode} {releases:?}");
+                        let is_of_minor =
+                            |release: &&str| release.starts_with(&format!("v1.{minor}."));
+                        assert!(releases.iter().all(is_of_minor), "{mode} {releases:?}");
                     }
                     Read(release) => {
                         assert!(

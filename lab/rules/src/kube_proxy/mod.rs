@@ -41,9 +41,9 @@ pub use version::{Version, VersionError};
 
 use endpoints::EndpointMap;
 use svclab_ruleset::ipset::IpsetError;
-use svclab_ruleset::iptables::script::Script;
+use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::nft;
-use topology::Place;
+use topology::NodeLocality;
 
 /// Objects of a cluster that kube-proxy reads, and the node it runs on.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ pub struct Rules {
     ///
     /// Up to v1.24, rules can jump to nat `KUBE-MARK-DROP`, whose rule the kubelet writes. Up to
     /// v1.19 the kubelet also creates that chain.
-    pub script: Script,
+    pub script: IptablesScript,
     /// Names of the nfacct objects that must exist before the script is loaded.
     pub accounting: Vec<&'static str>,
 }
@@ -112,7 +112,7 @@ pub enum KubeProxyError {
     },
     /// `detectLocalMode` needs a parameter that is not set.
     #[error("kube-proxy: detectLocalMode {mode:?} needs {field}")]
-    DetectLocal {
+    MissingDetectLocalField {
         /// Configured `detectLocalMode`.
         mode: DetectLocalMode,
         /// Name of the missing parameter.
@@ -120,7 +120,7 @@ pub enum KubeProxyError {
     },
     /// `detectLocalMode` has a value that the version does not support.
     #[error("kube-proxy {version}: detectLocalMode {mode:?} is not known before v1.{since}")]
-    DetectLocalUnknown {
+    UnsupportedDetectLocalMode {
         /// Version of kube-proxy.
         version: Version,
         /// Configured `detectLocalMode`.
@@ -130,10 +130,10 @@ pub enum KubeProxyError {
     },
     /// Configuration has another mode than the called function computes.
     #[error("kube-proxy: these are not the rules of mode {0}")]
-    Mode(Mode),
+    WrongMode(Mode),
     /// Version does not have the configured mode.
     #[error("kube-proxy {version}: mode {mode} is not known before v1.{since}")]
-    ModeUnknown {
+    UnsupportedMode {
         /// Version of kube-proxy.
         version: Version,
         /// Configured mode.
@@ -166,7 +166,7 @@ pub fn rules(
     family: Family,
 ) -> Result<Rules, KubeProxyError> {
     if proxy.mode != Mode::Iptables {
-        return Err(KubeProxyError::Mode(proxy.mode));
+        return Err(KubeProxyError::WrongMode(proxy.mode));
     }
     let node = Node::find(objects, family)?;
     let ports = services::service_ports(objects.services, proxy.version, family)?;
@@ -189,7 +189,7 @@ pub fn ipvs_rules(
     family: Family,
 ) -> Result<IpvsRules, KubeProxyError> {
     if proxy.mode != Mode::Ipvs {
-        return Err(KubeProxyError::Mode(proxy.mode));
+        return Err(KubeProxyError::WrongMode(proxy.mode));
     }
     let node = Node::find(objects, family)?;
     let ports = services::service_ports(objects.services, proxy.version, family)?;
@@ -210,12 +210,12 @@ pub fn nftables_rules(
 ) -> Result<nft::Table, KubeProxyError> {
     let version = proxy.version;
     if proxy.mode != Mode::Nftables {
-        return Err(KubeProxyError::Mode(proxy.mode));
+        return Err(KubeProxyError::WrongMode(proxy.mode));
     }
-    if let Some(since) = history::NFTABLES_MODE.came()
+    if let Some(since) = history::NFTABLES_MODE.first_minor()
         && !version.has(&history::NFTABLES_MODE)
     {
-        return Err(KubeProxyError::ModeUnknown {
+        return Err(KubeProxyError::UnsupportedMode {
             version,
             mode: proxy.mode,
             since,
@@ -239,18 +239,18 @@ pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
     if proxy.version.has(&history::DUAL_STACK) {
         return vec![Family::V4, Family::V6];
     }
-    let of_cidr = [Family::V4, Family::V6].into_iter().find(|family| {
+    let cidr_family = [Family::V4, Family::V6].into_iter().find(|family| {
         let cidrs = proxy.cluster_cidr.as_ref();
         cidrs.is_some_and(|cidrs| cidrs.of(*family).is_some())
     });
-    let of_node = || {
+    let node_family = || {
         let node = objects
             .nodes
             .iter()
-            .find(|node| named(node, objects.node))?;
-        addresses(node).first().copied().map(Family::of)
+            .find(|node| has_name(node, objects.node))?;
+        node_addresses(node).first().copied().map(Family::from_ip)
     };
-    vec![of_cidr.or_else(of_node).unwrap_or(Family::V4)]
+    vec![cidr_family.or_else(node_family).unwrap_or(Family::V4)]
 }
 
 /// Node that kube-proxy runs on, in one IP family.
@@ -270,23 +270,28 @@ impl<'a> Node<'a> {
         let object = objects
             .nodes
             .iter()
-            .find(|node| named(node, objects.node))
+            .find(|node| has_name(node, objects.node))
             .ok_or_else(|| KubeProxyError::NoSuchNode(objects.node.to_owned()))?;
-        let own = addresses(object);
+        let own_addresses = node_addresses(object);
         let mut interfaces: Vec<IpAddr> = if objects.interface_addresses.is_empty() {
             let loopback = [
                 IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
                 IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
             ];
-            loopback.into_iter().chain(own.iter().copied()).collect()
+            loopback
+                .into_iter()
+                .chain(own_addresses.iter().copied())
+                .collect()
         } else {
             objects.interface_addresses.to_vec()
         };
-        interfaces.retain(|ip| Family::of(*ip) == family);
+        interfaces.retain(|ip| Family::from_ip(*ip) == family);
         Ok(Self {
             name: objects.node,
             object,
-            ip: own.into_iter().find(|ip| Family::of(*ip) == family),
+            ip: own_addresses
+                .into_iter()
+                .find(|ip| Family::from_ip(*ip) == family),
             interfaces,
         })
     }
@@ -302,9 +307,9 @@ impl<'a> Node<'a> {
         node.is_some_and(|node| ranges.iter().any(|range| range.contains(node)))
     }
 
-    fn place(&self) -> Place<'a> {
+    fn locality(&self) -> NodeLocality<'a> {
         let labels = self.object.metadata.labels.as_ref();
-        Place {
+        NodeLocality {
             node: self.name,
             zone: labels
                 .and_then(|labels| labels.get("topology.kubernetes.io/zone"))
@@ -313,23 +318,25 @@ impl<'a> Node<'a> {
     }
 }
 
-fn named(node: &core::Node, name: &str) -> bool {
+fn has_name(node: &core::Node, name: &str) -> bool {
     node.metadata.name.as_deref() == Some(name)
 }
 
 /// Returns the addresses of a node, internal ones first: the preference of `GetNodeHostIPs` in
 /// kubernetes/kubernetes `pkg/util/node`.
-fn addresses(node: &core::Node) -> Vec<IpAddr> {
+fn node_addresses(node: &core::Node) -> Vec<IpAddr> {
     let listed = node
         .status
         .as_ref()
         .and_then(|status| status.addresses.as_deref())
         .unwrap_or(&[]);
-    let of_type = |type_: &'static str| {
+    let addresses_of_type = |type_: &'static str| {
         listed
             .iter()
             .filter(move |address| address.type_ == type_)
             .filter_map(|address| address.address.parse().ok())
     };
-    of_type("InternalIP").chain(of_type("ExternalIP")).collect()
+    addresses_of_type("InternalIP")
+        .chain(addresses_of_type("ExternalIP"))
+        .collect()
 }

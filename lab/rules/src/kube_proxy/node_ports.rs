@@ -11,36 +11,36 @@ use super::{Family, KubeProxy, NodePortAddress};
 
 /// Addresses of a node that serve node ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Serving {
+pub enum NodePortSelection {
     /// Every address of the node.
     All,
     /// Addresses that one of these entries covers.
-    Within(Vec<NodePortAddress>),
+    Matching(Vec<NodePortAddress>),
 }
 
-impl Serving {
+impl NodePortSelection {
     /// Returns the addresses on which `proxy` serves node ports of `family`.
     #[must_use]
-    pub fn of(proxy: &KubeProxy, family: Family) -> Self {
+    pub fn new(proxy: &KubeProxy, family: Family) -> Self {
         let version = proxy.version;
         let by_family = version.has(&NODE_PORT_ADDRESSES_BY_FAMILY);
-        let asked: Vec<NodePortAddress> = proxy
+        let entries: Vec<NodePortAddress> = proxy
             .node_port_addresses
             .iter()
             .copied()
             .filter(|address| match address {
                 NodePortAddress::Primary => true,
-                NodePortAddress::Within(network) => {
-                    !by_family || Family::of(network.ip()) == family
+                NodePortAddress::Network(network) => {
+                    !by_family || Family::from_ip(network.ip()) == family
                 }
             })
             .collect();
-        let is_all = |address: &NodePortAddress| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0);
-        let all = asked.is_empty() || asked.iter().any(is_all);
-        if all || !version.has(&NODE_PORT_ADDRESSES) {
+        let covers_all_addresses = |address: &NodePortAddress| matches!(address, NodePortAddress::Network(network) if network.prefix() == 0);
+        let serves_all = entries.is_empty() || entries.iter().any(covers_all_addresses);
+        if serves_all || !version.has(&NODE_PORT_ADDRESSES) {
             Self::All
         } else {
-            Self::Within(asked)
+            Self::Matching(entries)
         }
     }
 
@@ -49,7 +49,7 @@ impl Serving {
     pub fn covers(&self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
         match self {
             Self::All => true,
-            Self::Within(asked) => asked.iter().any(|address| address.covers(ip, primary)),
+            Self::Matching(asked) => asked.iter().any(|address| address.covers(ip, primary)),
         }
     }
 }
@@ -58,42 +58,52 @@ impl Serving {
 mod tests {
     use super::*;
 
-    fn serving(version: &str, addresses: &[&str], family: Family) -> Serving {
+    fn selection(version: &str, addresses: &[&str], family: Family) -> NodePortSelection {
         let mut proxy = KubeProxy::new(version.parse().unwrap());
         proxy.node_port_addresses = addresses
             .iter()
             .map(|text| (*text).to_owned().try_into().unwrap())
             .collect();
-        Serving::of(&proxy, family)
+        NodePortSelection::new(&proxy, family)
     }
 
-    fn within(networks: &[&str]) -> Serving {
+    fn matching(networks: &[&str]) -> NodePortSelection {
         let networks = networks.iter().map(|text| text.parse().unwrap());
-        Serving::Within(networks.map(NodePortAddress::Within).collect())
+        NodePortSelection::Matching(networks.map(NodePortAddress::Network).collect())
     }
 
     #[test]
-    fn node_port_addresses_are_obeyed_from_1_10() {
+    fn selection_before_1_10_ignores_addresses() {
         let asked = ["192.0.2.0/24"];
-        assert_eq!(serving("v1.9", &asked, Family::V4), Serving::All);
-        assert_eq!(serving("v1.10", &asked, Family::V4), within(&asked));
-        assert_eq!(serving("v1.10", &[], Family::V4), Serving::All);
+        assert_eq!(
+            selection("v1.9", &asked, Family::V4),
+            NodePortSelection::All
+        );
+        assert_eq!(selection("v1.10", &asked, Family::V4), matching(&asked));
+        assert_eq!(selection("v1.10", &[], Family::V4), NodePortSelection::All);
     }
 
     #[test]
-    fn from_1_19_the_other_familys_addresses_do_not_count() {
+    fn selection_from_1_19_ignores_other_family() {
         for (version, asked, serves) in [
-            ("v1.18", "192.0.2.0/24", within(&["192.0.2.0/24"])),
-            ("v1.19", "192.0.2.0/24", Serving::All),
-            ("v1.18", "0.0.0.0/0", Serving::All),
+            ("v1.18", "192.0.2.0/24", matching(&["192.0.2.0/24"])),
+            ("v1.19", "192.0.2.0/24", NodePortSelection::All),
+            ("v1.18", "0.0.0.0/0", NodePortSelection::All),
         ] {
-            assert_eq!(serving(version, &[asked], Family::V6), serves, "{version}");
+            assert_eq!(
+                selection(version, &[asked], Family::V6),
+                serves,
+                "{version}"
+            );
         }
         let both = ["0.0.0.0/0", "2001:db8::/64"];
-        assert_eq!(serving("v1.18", &both, Family::V6), Serving::All);
         assert_eq!(
-            serving("v1.19", &both, Family::V6),
-            within(&["2001:db8::/64"])
+            selection("v1.18", &both, Family::V6),
+            NodePortSelection::All
+        );
+        assert_eq!(
+            selection("v1.19", &both, Family::V6),
+            matching(&["2001:db8::/64"])
         );
     }
 }

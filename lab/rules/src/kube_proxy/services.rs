@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1 as core;
 use super::KubeProxyError;
 use super::family::Family;
 use super::history::{
-    ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HEADLESS_LABEL, HINTS_WITHOUT_ANNOTATION,
-    INTERNAL_TRAFFIC_POLICY, LABELS_OF_BOTH, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE,
-    PROXY_NAME_LABEL, ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
+    ALL_ADDRESSES_RANGE_IGNORED, ANY_TOPOLOGY_ANNOTATION, HEADLESS_LABEL, HINTS_WITHOUT_ANNOTATION,
+    INTERNAL_TRAFFIC_POLICY, LABELS_APPLY_TO_BOTH, LOAD_BALANCER_IP_MODE,
+    LOCAL_FOR_CLUSTER_IP_TYPE, PROXY_NAME_LABEL, UNNAMED_PORT_HAS_COLON, ZONE_HINTS,
 };
 use super::version::Version;
 
@@ -56,7 +56,7 @@ impl Protocol {
 
     /// Parses the name that Kubernetes objects use; no name means TCP. Returns `None` for an
     /// unknown name.
-    pub(super) fn of(name: Option<&str>) -> Option<Self> {
+    pub(super) fn from_name(name: Option<&str>) -> Option<Self> {
         match name {
             None | Some("TCP" | "") => Some(Self::Tcp),
             Some("UDP") => Some(Self::Udp),
@@ -113,7 +113,7 @@ pub struct ServicePort {
 impl ServicePort {
     /// Whether the service has any address other than the cluster IP.
     #[must_use]
-    pub fn externally_accessible(&self) -> bool {
+    pub fn is_externally_accessible(&self) -> bool {
         self.node_port.is_some()
             || !self.load_balancer_ips.is_empty()
             || !self.external_ips.is_empty()
@@ -122,33 +122,33 @@ impl ServicePort {
     /// Whether any traffic of the port reaches endpoints of all nodes. With `externalTrafficPolicy:
     /// Local`, traffic from pods and from the node itself still does.
     #[must_use]
-    pub fn uses_cluster_endpoints(&self) -> bool {
-        !self.internal_local || self.externally_accessible()
+    pub fn has_cluster_traffic(&self) -> bool {
+        !self.internal_local || self.is_externally_accessible()
     }
 
     /// Whether any traffic of the port reaches local endpoints only.
     #[must_use]
-    pub fn uses_local_endpoints(&self) -> bool {
-        self.internal_local || (self.external_local && self.externally_accessible())
+    pub fn has_local_traffic(&self) -> bool {
+        self.internal_local || (self.external_local && self.is_externally_accessible())
     }
 }
 
 /// Returns the reason for which kube-proxy of `version` ignores a service, or `None` if kube-proxy
 /// serves it. The reason is a predicate that follows the service's name.
 #[must_use]
-pub fn passed_by(service: &core::Service, version: Version) -> Option<&'static str> {
+pub fn ignore_reason(service: &core::Service, version: Version) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
     let labels = service.metadata.labels.as_ref();
-    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
-    let headless = version.has(&HEADLESS_LABEL) && version.has(&LABELS_OF_BOTH);
+    let has_label = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let headless = version.has(&HEADLESS_LABEL) && version.has(&LABELS_APPLY_TO_BOTH);
     let listed = spec.cluster_ips.iter().flatten();
     if spec.type_.as_deref() == Some("ExternalName") {
         Some("is an ExternalName")
-    } else if labelled(PROXY_NAME) && version.has(&PROXY_NAME_LABEL) {
+    } else if has_label(PROXY_NAME) && version.has(&PROXY_NAME_LABEL) {
         Some("is another proxy's, by its label service.kubernetes.io/service-proxy-name")
     } else if spec.cluster_ip.iter().chain(listed).any(|ip| ip == "None") {
         Some("is headless")
-    } else if labelled(HEADLESS) && headless {
+    } else if has_label(HEADLESS) && headless {
         Some("is labelled service.kubernetes.io/headless")
     } else {
         None
@@ -173,14 +173,18 @@ pub fn service_ports(
 ) -> Result<Vec<ServicePort>, KubeProxyError> {
     let mut ports = Vec::new();
     for service in services {
-        let view = View {
+        let reader = ServiceReader {
             service,
             version,
             family,
         };
-        if let Some(cluster_ip) = view.cluster_ip()? {
-            for port in view.spec().and_then(|s| s.ports.as_deref()).unwrap_or(&[]) {
-                ports.push(view.port(cluster_ip, port)?);
+        if let Some(cluster_ip) = reader.cluster_ip()? {
+            for port in reader
+                .spec()
+                .and_then(|s| s.ports.as_deref())
+                .unwrap_or(&[])
+            {
+                ports.push(reader.port(cluster_ip, port)?);
             }
         }
     }
@@ -196,13 +200,13 @@ pub fn service_ports(
 }
 
 /// Service as one version reads it for one family.
-struct View<'a> {
+struct ServiceReader<'a> {
     service: &'a core::Service,
     version: Version,
     family: Family,
 }
 
-impl View<'_> {
+impl ServiceReader<'_> {
     fn spec(&self) -> Option<&core::ServiceSpec> {
         self.service.spec.as_ref()
     }
@@ -219,7 +223,11 @@ impl View<'_> {
         self.service.metadata.name.as_deref().unwrap_or_default()
     }
 
-    fn wrong(&self, field: &'static str, value: &(impl ToString + ?Sized)) -> KubeProxyError {
+    fn invalid_field(
+        &self,
+        field: &'static str,
+        value: &(impl ToString + ?Sized),
+    ) -> KubeProxyError {
         KubeProxyError::Service {
             service: format!("{}/{}", self.namespace(), self.name()),
             field,
@@ -233,7 +241,7 @@ impl View<'_> {
         let Some(spec) = self.spec() else {
             return Ok(None);
         };
-        if passed_by(self.service, self.version).is_some() {
+        if ignore_reason(self.service, self.version).is_some() {
             return Ok(None);
         }
         let listed = spec.cluster_ips.as_deref().unwrap_or(&[]);
@@ -242,7 +250,7 @@ impl View<'_> {
                 continue;
             }
             let ip = self.ip("clusterIP", text)?;
-            if Family::of(ip) == self.family {
+            if Family::from_ip(ip) == self.family {
                 return Ok(Some(ip));
             }
         }
@@ -250,7 +258,7 @@ impl View<'_> {
     }
 
     fn ip(&self, field: &'static str, text: &str) -> Result<IpAddr, KubeProxyError> {
-        text.parse().map_err(|_| self.wrong(field, text))
+        text.parse().map_err(|_| self.invalid_field(field, text))
     }
 
     /// Parses `texts` and returns the addresses of the family.
@@ -262,7 +270,7 @@ impl View<'_> {
         let mut ips = Vec::new();
         for text in texts {
             let ip = self.ip(field, text)?;
-            if Family::of(ip) == self.family {
+            if Family::from_ip(ip) == self.family {
                 ips.push(ip);
             }
         }
@@ -275,7 +283,7 @@ impl View<'_> {
         port: &core::ServicePort,
     ) -> Result<ServicePort, KubeProxyError> {
         let port_name = port.name.clone().unwrap_or_default();
-        let colon = !port_name.is_empty() || self.version.has(&COLON_OF_UNNAMED_PORT);
+        let colon = !port_name.is_empty() || self.version.has(&UNNAMED_PORT_HAS_COLON);
         Ok(ServicePort {
             namespace: self.namespace().to_owned(),
             service: self.name().to_owned(),
@@ -286,28 +294,28 @@ impl View<'_> {
                 if colon { ":" } else { "" },
             ),
             port_name,
-            protocol: Protocol::of(port.protocol.as_deref()).ok_or_else(|| {
-                self.wrong("protocol", port.protocol.as_deref().unwrap_or_default())
+            protocol: Protocol::from_name(port.protocol.as_deref()).ok_or_else(|| {
+                self.invalid_field("protocol", port.protocol.as_deref().unwrap_or_default())
             })?,
             cluster_ip,
             port: self
                 .number("port", port.port)?
-                .ok_or_else(|| self.wrong("port", &port.port))?,
+                .ok_or_else(|| self.invalid_field("port", &port.port))?,
             node_port: self.number("nodePort", port.node_port.unwrap_or(0))?,
             external_ips: self.external_ips()?,
             load_balancer_ips: self.load_balancer_ips()?,
             source_ranges: self.source_ranges()?,
-            external_local: self.external_local(),
-            internal_local: self.internal_local(),
+            external_local: self.is_external_local(),
+            internal_local: self.is_internal_local(),
             affinity_seconds: self.affinity_seconds()?,
             health_check_node_port: self.health_check_node_port()?,
-            topology_hints: self.topology_hints(),
+            topology_hints: self.has_topology_hints(),
         })
     }
 
     /// Parses a port number; 0 gives `None`.
     fn number(&self, field: &'static str, number: i32) -> Result<Option<u16>, KubeProxyError> {
-        let number = u16::try_from(number).map_err(|_| self.wrong(field, &number))?;
+        let number = u16::try_from(number).map_err(|_| self.invalid_field(field, &number))?;
         Ok((number != 0).then_some(number))
     }
 
@@ -322,12 +330,12 @@ impl View<'_> {
             .and_then(|status| status.load_balancer.as_ref())
             .and_then(|balancer| balancer.ingress.as_deref())
             .unwrap_or(&[]);
-        let proxied = |entry: &core::LoadBalancerIngress| {
+        let is_proxied = |entry: &core::LoadBalancerIngress| {
             self.version.has(&LOAD_BALANCER_IP_MODE) && entry.ip_mode.as_deref() == Some("Proxy")
         };
         let texts = ingress
             .iter()
-            .filter(|entry| !proxied(entry))
+            .filter(|entry| !is_proxied(entry))
             .filter_map(|entry| entry.ip.as_deref())
             .filter(|text| !text.is_empty());
         self.ips("status.loadBalancer.ingress.ip", texts)
@@ -343,12 +351,12 @@ impl View<'_> {
             let range: IpNetwork = text
                 .trim()
                 .parse()
-                .map_err(|_| self.wrong("loadBalancerSourceRanges", text))?;
-            if Family::of(range.ip()) == self.family {
+                .map_err(|_| self.invalid_field("loadBalancerSourceRanges", text))?;
+            if Family::from_ip(range.ip()) == self.family {
                 ranges.push(range);
             }
         }
-        if self.version.has(&ZERO_RANGE_IS_NO_RANGE)
+        if self.version.has(&ALL_ADDRESSES_RANGE_IGNORED)
             && ranges.iter().any(|range| range.prefix() == 0)
         {
             ranges.clear();
@@ -356,11 +364,11 @@ impl View<'_> {
         Ok(ranges)
     }
 
-    fn external_local(&self) -> bool {
+    fn is_external_local(&self) -> bool {
         let Some(spec) = self.spec() else {
             return false;
         };
-        let meant = match spec.type_.as_deref() {
+        let is_applicable = match spec.type_.as_deref() {
             Some("LoadBalancer" | "NodePort") => true,
             _ => {
                 self.version.has(&LOCAL_FOR_CLUSTER_IP_TYPE)
@@ -370,10 +378,10 @@ impl View<'_> {
                         .is_some_and(|ips| !ips.is_empty())
             }
         };
-        meant && spec.external_traffic_policy.as_deref() == Some("Local")
+        is_applicable && spec.external_traffic_policy.as_deref() == Some("Local")
     }
 
-    fn internal_local(&self) -> bool {
+    fn is_internal_local(&self) -> bool {
         let policy = self
             .spec()
             .and_then(|spec| spec.internal_traffic_policy.as_deref());
@@ -398,7 +406,7 @@ impl View<'_> {
                 .ok()
                 .filter(|seconds| (1..=MAX_AFFINITY_SECONDS).contains(seconds))
                 .map(Some)
-                .ok_or_else(|| self.wrong("timeoutSeconds", &seconds)),
+                .ok_or_else(|| self.invalid_field("timeoutSeconds", &seconds)),
         }
     }
 
@@ -406,7 +414,7 @@ impl View<'_> {
         let Some(spec) = self.spec() else {
             return Ok(None);
         };
-        if spec.type_.as_deref() == Some("LoadBalancer") && self.external_local() {
+        if spec.type_.as_deref() == Some("LoadBalancer") && self.is_external_local() {
             self.number(
                 "healthCheckNodePort",
                 spec.health_check_node_port.unwrap_or(0),
@@ -416,17 +424,17 @@ impl View<'_> {
         }
     }
 
-    fn topology_hints(&self) -> bool {
+    fn has_topology_hints(&self) -> bool {
         if self.version.has(&HINTS_WITHOUT_ANNOTATION) {
             return true;
         }
-        let said = |name: &str| {
+        let annotation = |name: &str| {
             let annotations = self.service.metadata.annotations.as_ref()?;
             annotations.get(name).map(String::as_str)
         };
-        let hints = said("service.kubernetes.io/topology-aware-hints");
+        let hints = annotation("service.kubernetes.io/topology-aware-hints");
         if self.version.has(&ANY_TOPOLOGY_ANNOTATION) {
-            let mode = hints.or_else(|| said("service.kubernetes.io/topology-mode"));
+            let mode = hints.or_else(|| annotation("service.kubernetes.io/topology-mode"));
             mode.is_some_and(|mode| !matches!(mode, "" | "disabled" | "Disabled"))
         } else {
             self.version.has(&ZONE_HINTS) && matches!(hints, Some("auto" | "Auto"))

@@ -6,14 +6,14 @@
 
 use super::endpoints::Endpoint;
 use super::history::{
-    NODE_HINTS, TERMINATING_FALLBACK, UNREADY_ENDPOINTS_COUNT, XLB_CHAINS, ZONE_HINTS,
+    NODE_HINTS, TERMINATING_FALLBACK, UNREADY_ENDPOINTS_COUNTED, XLB_CHAINS, ZONE_HINTS,
 };
 use super::services::ServicePort;
 use super::version::Version;
 
 /// Locality of a node, which topology hints refer to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct NodeLocality<'a> {
     /// Name of the node.
     pub node: &'a str,
     /// Value of the node's label `topology.kubernetes.io/zone`.
@@ -22,7 +22,7 @@ pub struct Place<'a> {
 
 /// Endpoints of a service port, selected for one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chosen<'a> {
+pub struct EndpointSelection<'a> {
     /// Endpoints for traffic that may leave the node.
     pub cluster: Vec<&'a Endpoint>,
     /// Endpoints for traffic that must stay on the node.
@@ -35,26 +35,26 @@ pub struct Chosen<'a> {
 
 /// Selects `endpoints` of `port` for a node at `place`.
 #[must_use]
-pub fn choose<'a>(
+pub fn select_endpoints<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
     version: Version,
-    place: Place<'_>,
-) -> Chosen<'a> {
+    locality: NodeLocality<'_>,
+) -> EndpointSelection<'a> {
     if version.has(&XLB_CHAINS) {
-        choose_before_categories(endpoints, port, version)
+        select_up_to_1_23(endpoints, port, version)
     } else {
-        categorize(endpoints, port, version, place)
+        select_from_1_24(endpoints, port, version, locality)
     }
 }
 
 /// Selects endpoints as versions up to v1.23 do. A `Local` policy for internal traffic is effective
 /// only if the policy for external traffic is not `Local`.
-fn choose_before_categories<'a>(
+fn select_up_to_1_23<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
     version: Version,
-) -> Chosen<'a> {
+) -> EndpointSelection<'a> {
     let internal_local = port.internal_local && !port.external_local;
     let candidates: Vec<&Endpoint> = endpoints
         .iter()
@@ -66,13 +66,13 @@ fn choose_before_categories<'a>(
     } else {
         Vec::new()
     };
-    let (reachable, any) = if version.has(&UNREADY_ENDPOINTS_COUNT) {
+    let (reachable, any) = if version.has(&UNREADY_ENDPOINTS_COUNTED) {
         let any = !candidates.is_empty();
         (candidates, any)
     } else {
         (cluster.clone(), !cluster.is_empty())
     };
-    Chosen {
+    EndpointSelection {
         cluster,
         local,
         reachable,
@@ -81,92 +81,92 @@ fn choose_before_categories<'a>(
 }
 
 /// Selects endpoints as versions from v1.24 on do.
-fn categorize<'a>(
+fn select_from_1_24<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
     version: Version,
-    place: Place<'_>,
-) -> Chosen<'a> {
+    locality: NodeLocality<'_>,
+) -> EndpointSelection<'a> {
     let fallback = version.has(&TERMINATING_FALLBACK);
-    let leaving = |e: &Endpoint| fallback && e.serving && e.terminating;
-    let mut chosen = Chosen::default();
+    let is_terminating = |e: &Endpoint| fallback && e.serving && e.terminating;
+    let mut selection = EndpointSelection::default();
 
-    if port.uses_cluster_endpoints() {
-        let near = nearness(endpoints, port, version, place);
-        chosen.cluster = endpoints
+    if port.has_cluster_traffic() {
+        let scope = hint_scope(endpoints, port, version, locality);
+        selection.cluster = endpoints
             .iter()
-            .filter(|e| e.ready && near.admits(e, place))
+            .filter(|e| e.ready && scope.admits(e, locality))
             .collect();
-        if chosen.cluster.is_empty() {
-            chosen.cluster = endpoints.iter().filter(|e| leaving(e)).collect();
+        if selection.cluster.is_empty() {
+            selection.cluster = endpoints.iter().filter(|e| is_terminating(e)).collect();
         }
-        chosen.any = !chosen.cluster.is_empty();
+        selection.any = !selection.cluster.is_empty();
     }
 
-    if port.uses_local_endpoints() {
-        chosen.any |= endpoints.iter().any(|e| e.ready || leaving(e));
-        chosen.local = endpoints.iter().filter(|e| e.local && e.ready).collect();
-        if chosen.local.is_empty() {
-            chosen.local = endpoints
+    if port.has_local_traffic() {
+        selection.any |= endpoints.iter().any(|e| e.ready || is_terminating(e));
+        selection.local = endpoints.iter().filter(|e| e.local && e.ready).collect();
+        if selection.local.is_empty() {
+            selection.local = endpoints
                 .iter()
-                .filter(|e| e.local && !e.ready && leaving(e))
+                .filter(|e| e.local && !e.ready && is_terminating(e))
                 .collect();
         }
     }
 
-    chosen.reachable = endpoints
+    selection.reachable = endpoints
         .iter()
         .filter(|e| {
-            let same = |other: &&Endpoint| std::ptr::eq(*other, *e);
-            chosen.cluster.iter().any(same) || chosen.local.iter().any(same)
+            let is_same = |endpoint: &&Endpoint| std::ptr::eq(*endpoint, *e);
+            selection.cluster.iter().any(is_same) || selection.local.iter().any(is_same)
         })
         .collect();
-    chosen
+    selection
 }
 
 /// Scope of the topology hints that kube-proxy obeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nearness {
+enum HintScope {
     Anywhere,
     SameZone,
     SameNode,
 }
 
-impl Nearness {
-    fn admits(self, endpoint: &Endpoint, place: Place<'_>) -> bool {
+impl HintScope {
+    fn admits(self, endpoint: &Endpoint, locality: NodeLocality<'_>) -> bool {
         match self {
             Self::Anywhere => true,
             Self::SameZone => endpoint
                 .zone_hints
                 .iter()
-                .any(|zone| Some(zone.as_str()) == place.zone),
-            Self::SameNode => endpoint.node_hints.iter().any(|node| node == place.node),
+                .any(|zone| Some(zone.as_str()) == locality.zone),
+            Self::SameNode => endpoint.node_hints.iter().any(|node| node == locality.node),
         }
     }
 }
 
 /// Returns the scope of hints. kube-proxy obeys hints only if every ready endpoint has one and at
 /// least one hint names this zone or node.
-fn nearness(
+fn hint_scope(
     endpoints: &[Endpoint],
     port: &ServicePort,
     version: Version,
-    place: Place<'_>,
-) -> Nearness {
+    locality: NodeLocality<'_>,
+) -> HintScope {
     let ready = || endpoints.iter().filter(|e| e.ready);
     if ready().next().is_none() || !port.topology_hints || !version.has(&ZONE_HINTS) {
-        return Nearness::Anywhere;
+        return HintScope::Anywhere;
     }
-    let obeyed = |near: Nearness, hints: fn(&Endpoint) -> &[String]| {
-        ready().all(|e| !hints(e).is_empty()) && ready().any(|e| near.admits(e, place))
+    let is_obeyed = |scope: HintScope, hints: fn(&Endpoint) -> &[String]| {
+        ready().all(|e| !hints(e).is_empty()) && ready().any(|e| scope.admits(e, locality))
     };
-    if version.has(&NODE_HINTS) && obeyed(Nearness::SameNode, |e| &e.node_hints) {
-        Nearness::SameNode
-    } else if place.zone.is_some_and(|zone| !zone.is_empty())
-        && obeyed(Nearness::SameZone, |e| &e.zone_hints)
+    if version.has(&NODE_HINTS) && is_obeyed(HintScope::SameNode, |e| &e.node_hints) {
+        HintScope::SameNode
+    } else if locality.zone.is_some_and(|zone| !zone.is_empty())
+        && is_obeyed(HintScope::SameZone, |e| &e.zone_hints)
     {
-        Nearness::SameZone
+        HintScope::SameZone
     } else {
-        Nearness::Anywhere
+        HintScope::Anywhere
     }
 }

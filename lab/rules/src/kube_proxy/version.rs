@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::change::Change;
+use super::change::VersionRange;
 
 /// Oldest supported minor version.
 pub const OLDEST_MINOR: u8 = 9;
@@ -32,7 +32,7 @@ pub enum VersionError {
     Form(String),
     /// Version is outside the supported range.
     #[error("kube-proxy {0} is not known: versions v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are")]
-    Unknown(String),
+    Unsupported(String),
 }
 
 impl Version {
@@ -41,24 +41,24 @@ impl Version {
     /// # Errors
     ///
     /// Returns [`VersionError::Unknown`] outside [`OLDEST_MINOR`] to [`NEWEST_MINOR`].
-    pub fn minor(minor: u8) -> Result<Self, VersionError> {
+    pub fn from_minor(minor: u8) -> Result<Self, VersionError> {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
             Ok(Self { minor, patch: None })
         } else {
-            Err(VersionError::Unknown(format!("v1.{minor}")))
+            Err(VersionError::Unsupported(format!("v1.{minor}")))
         }
     }
 
     /// Returns the minor version, the number after `v1.`.
     #[must_use]
-    pub const fn number(self) -> u8 {
+    pub const fn minor_number(self) -> u8 {
         self.minor
     }
 
     /// Whether this version has the behaviour `change`.
     #[must_use]
-    pub fn has(self, change: &Change) -> bool {
-        change.holds(self.minor, self.patch)
+    pub fn has(self, change: &VersionRange) -> bool {
+        change.includes(self.minor, self.patch)
     }
 }
 
@@ -86,7 +86,7 @@ impl FromStr for Version {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
             Ok(Self { minor, patch })
         } else {
-            Err(VersionError::Unknown(text.to_owned()))
+            Err(VersionError::Unsupported(text.to_owned()))
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_read_and_written_alike() {
+    fn version_both_forms_round_trip() {
         for text in ["v1.9", "v1.18", "v1.18.2", "v1.36.2"] {
             assert_eq!(text.parse::<Version>().unwrap().to_string(), text);
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_says_what_is_wrong() {
+    fn version_invalid_text_returns_error() {
         for text in [
             "",
             "v1",

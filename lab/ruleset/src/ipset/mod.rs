@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum length of a set name in bytes: `IPSET_MAXNAMELEN` without the final NUL
 /// (`include/uapi/linux/netfilter/ipset/ip_set.h`, v6.12).
-pub const MAX_NAME: usize = 31;
+pub const MAX_NAME_LENGTH: usize = 31;
 
 /// Type of a set, which defines the form of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -91,21 +91,21 @@ impl Set {
 
     /// Sets the initial size of the hash, in buckets. The default of the kernel is 1024.
     #[must_use]
-    pub fn hashsize(mut self, buckets: u32) -> Self {
+    pub fn with_hashsize(mut self, buckets: u32) -> Self {
         self.hashsize = Some(buckets);
         self
     }
 
     /// Sets the maximum number of entries. The default of the kernel is 65536.
     #[must_use]
-    pub fn maxelem(mut self, entries: u32) -> Self {
+    pub fn with_maxelem(mut self, entries: u32) -> Self {
         self.maxelem = Some(entries);
         self
     }
 
     /// Enables comments for the entries.
     #[must_use]
-    pub fn comment(mut self) -> Self {
+    pub fn with_comments(mut self) -> Self {
         self.comment = true;
         self
     }
@@ -128,7 +128,7 @@ impl Set {
     }
 
     /// Whether both sets are equal apart from their entries, so that they can be merged.
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_compatible(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.family == other.family
             && self.hashsize == other.hashsize
@@ -141,8 +141,8 @@ impl Set {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpsetError {
     /// The kernel would reject the name.
-    #[error("set name `{0}`: at most {MAX_NAME} bytes, without white space, and not empty")]
-    Name(String),
+    #[error("set name `{0}`: at most {MAX_NAME_LENGTH} bytes, without white space, and not empty")]
+    InvalidName(String),
     /// Two components use one name for different sets.
     #[error("set `{name}` is wanted as {wanted} and is already {standing}")]
     Conflict {
@@ -174,20 +174,20 @@ impl IpsetScript {
     /// # Errors
     ///
     /// Returns an error if the kernel would reject the name, or if a different set has the name.
-    pub fn put(&mut self, name: impl Into<String>, set: Set) -> Result<(), IpsetError> {
+    pub fn add_set(&mut self, name: impl Into<String>, set: Set) -> Result<(), IpsetError> {
         let name = name.into();
-        if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_whitespace) {
-            return Err(IpsetError::Name(name));
+        if name.is_empty() || name.len() > MAX_NAME_LENGTH || name.contains(char::is_whitespace) {
+            return Err(IpsetError::InvalidName(name));
         }
         match self.sets.get_mut(&name) {
             None => {
                 self.sets.insert(name, set);
             }
-            Some(standing) if standing.is_like(&set) => standing.entries.extend(set.entries),
-            Some(standing) => {
+            Some(existing) if existing.is_compatible(&set) => existing.entries.extend(set.entries),
+            Some(existing) => {
                 return Err(IpsetError::Conflict {
                     name,
-                    standing: standing.kind,
+                    standing: existing.kind,
                     wanted: set.kind,
                 });
             }
@@ -205,7 +205,7 @@ impl IpsetScript {
         later
             .sets
             .into_iter()
-            .try_for_each(|(name, set)| self.put(name, set))
+            .try_for_each(|(name, set)| self.add_set(name, set))
     }
 
     /// Returns the set with a name. `None` if there is none.
@@ -258,17 +258,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_creates_before_adds() {
+    fn ipset_script_display_writes_creates_before_adds() {
         let mut addresses = Set::new(SetType::HashIpPort, Family::Inet)
-            .hashsize(1024)
-            .maxelem(65536);
+            .with_hashsize(1024)
+            .with_maxelem(65536);
         addresses.add("10.0.0.1,tcp:80");
         addresses.add("10.0.0.1,tcp:80");
         let mut ports = Set::new(SetType::BitmapPort(0, 65535), Family::Inet);
         ports.add("30080");
         let mut script = IpsetScript::new();
-        script.put("A", addresses).expect("A");
-        script.put("B", ports).expect("B");
+        script.add_set("A", addresses).expect("A");
+        script.add_set("B", ports).expect("B");
         assert_eq!(
             script.to_string(),
             "create A hash:ip,port family inet hashsize 1024 maxelem 65536\n\
@@ -279,35 +279,42 @@ mod tests {
     }
 
     #[test]
-    fn appending_joins_equal_sets_and_refuses_others() {
-        let one = |kind, entry: &str| {
+    fn ipset_script_append_merges_equal_sets_only() {
+        let single_set = |kind, entry: &str| {
             let mut set = Set::new(kind, Family::Inet);
             set.add(entry);
             let mut script = IpsetScript::new();
-            script.put("S", set).expect("a fresh name");
+            script.add_set("S", set).expect("a fresh name");
             script
         };
-        let mut script = one(SetType::HashNet, "10.0.0.0/8");
+        let mut script = single_set(SetType::HashNet, "10.0.0.0/8");
         script
-            .append(one(SetType::HashNet, "172.16.0.0/12"))
+            .append(single_set(SetType::HashNet, "172.16.0.0/12"))
             .expect("the same kind");
         assert_eq!(
             script.get("S").map(|set| set.entries().collect::<Vec<_>>()),
             Some(vec!["10.0.0.0/8", "172.16.0.0/12"])
         );
         assert!(matches!(
-            script.append(one(SetType::HashIp, "10.0.0.1")),
+            script.append(single_set(SetType::HashIp, "10.0.0.1")),
             Err(IpsetError::Conflict { .. })
         ));
     }
 
     #[test]
-    fn refuses_names_the_kernel_refuses() {
+    fn ipset_script_invalid_name_returns_error() {
         let set = || Set::new(SetType::HashIp, Family::Inet);
         let mut script = IpsetScript::new();
-        assert!(script.put("x".repeat(MAX_NAME), set()).is_ok());
-        for name in [String::new(), "x".repeat(MAX_NAME + 1), "a b".to_owned()] {
-            assert!(matches!(script.put(name, set()), Err(IpsetError::Name(_))));
+        assert!(script.add_set("x".repeat(MAX_NAME_LENGTH), set()).is_ok());
+        for name in [
+            String::new(),
+            "x".repeat(MAX_NAME_LENGTH + 1),
+            "a b".to_owned(),
+        ] {
+            assert!(matches!(
+                script.add_set(name, set()),
+                Err(IpsetError::InvalidName(_))
+            ));
         }
     }
 }

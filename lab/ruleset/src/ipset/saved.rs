@@ -2,30 +2,30 @@
 
 use indexmap::IndexMap;
 
-use crate::text::attributes::{Attributes, Grammar, Takes};
-use crate::text::problem::{Problem, Wrong};
+use crate::text::attributes::{Attributes, Grammar, ValueKind};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
 /// Sets by name, in printed order.
-pub type Sets = IndexMap<String, Set>;
+pub type Sets = IndexMap<String, SavedSet>;
 
 /// Set as `ipset save` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Set {
+pub struct SavedSet {
     /// Type of the set: `hash:ip,port`.
     pub kind: Text,
     /// Options of the set: `family`, `maxelem`, …
     pub options: Attributes,
     /// Options of the entries by entry (`10.96.0.10,tcp:80`), in printed order.
-    pub entries: IndexMap<String, Entry>,
+    pub entries: IndexMap<String, EntryOptions>,
     /// Line number of the `create` line, from 1.
     pub line: u32,
 }
 
 /// Options of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryOptions {
     /// `timeout`, `comment`, `nomatch`, …
     pub options: Attributes,
     /// Line number of the `add` line, from 1.
@@ -33,37 +33,37 @@ pub struct Entry {
 }
 
 /// Options of a `create` line (ipset 7.17, `lib/args.c`).
-const CREATED_WITH: Grammar = &[
-    ("family", Takes::Word),
-    ("range", Takes::Word),
-    ("hashsize", Takes::Number),
-    ("maxelem", Takes::Number),
-    ("bucketsize", Takes::Number),
-    ("initval", Takes::Number),
-    ("netmask", Takes::Word),
-    ("bitmask", Takes::Word),
-    ("markmask", Takes::Number),
-    ("timeout", Takes::Number),
-    ("size", Takes::Number),
-    ("counters", Takes::Nothing),
-    ("comment", Takes::Nothing),
-    ("skbinfo", Takes::Nothing),
-    ("forceadd", Takes::Nothing),
+const CREATE_OPTIONS: Grammar = &[
+    ("family", ValueKind::Word),
+    ("range", ValueKind::Word),
+    ("hashsize", ValueKind::Number),
+    ("maxelem", ValueKind::Number),
+    ("bucketsize", ValueKind::Number),
+    ("initval", ValueKind::Number),
+    ("netmask", ValueKind::Word),
+    ("bitmask", ValueKind::Word),
+    ("markmask", ValueKind::Number),
+    ("timeout", ValueKind::Number),
+    ("size", ValueKind::Number),
+    ("counters", ValueKind::None),
+    ("comment", ValueKind::None),
+    ("skbinfo", ValueKind::None),
+    ("forceadd", ValueKind::None),
 ];
 
 /// Options of an `add` line.
-const ADDED_WITH: Grammar = &[
-    ("timeout", Takes::Number),
-    ("packets", Takes::Number),
-    ("bytes", Takes::Number),
-    ("comment", Takes::Quoted),
-    ("skbmark", Takes::Word),
-    ("skbprio", Takes::Word),
-    ("skbqueue", Takes::Number),
-    ("nomatch", Takes::Nothing),
-    ("wildcard", Takes::Nothing),
-    ("before", Takes::Word),
-    ("after", Takes::Word),
+const ADD_OPTIONS: Grammar = &[
+    ("timeout", ValueKind::Number),
+    ("packets", ValueKind::Number),
+    ("bytes", ValueKind::Number),
+    ("comment", ValueKind::Quoted),
+    ("skbmark", ValueKind::Word),
+    ("skbprio", ValueKind::Word),
+    ("skbqueue", ValueKind::Number),
+    ("nomatch", ValueKind::None),
+    ("wildcard", ValueKind::None),
+    ("before", ValueKind::Word),
+    ("after", ValueKind::Word),
 ];
 
 /// Storage methods, which are the first part of a set type.
@@ -77,27 +77,30 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sets {
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = fields(line);
         let read = match words.next().map(|word| word.text) {
-            Some("create") => create(text, line, &mut words, &mut sets),
-            Some("add") => add(text, line, &mut words, &mut sets),
-            _ => Err(whole(line)),
+            Some("create") => parse_create(text, line, &mut words, &mut sets),
+            Some("add") => parse_add(text, line, &mut words, &mut sets),
+            _ => Err(line_problem(line)),
         };
         problems.extend(read.err());
     }
     sets
 }
 
-fn whole(line: Line<'_>) -> Problem {
-    Problem::new(Wrong::Line(Format::Sets), line.start..line.end())
+fn line_problem(line: Line<'_>) -> Problem {
+    Problem::new(
+        ProblemKind::UnknownLine(Format::Sets),
+        line.start..line.end(),
+    )
 }
 
-fn create<'t>(
+fn parse_create<'t>(
     text: &Text,
     line: Line<'t>,
     words: &mut impl Iterator<Item = Field<'t>>,
     sets: &mut Sets,
 ) -> Result<(), Problem> {
     let (Some(name), Some(kind)) = (words.next(), words.next()) else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
     let parts = METHODS
         .iter()
@@ -105,18 +108,21 @@ fn create<'t>(
     if parts.is_none_or(str::is_empty) {
         let value = kind.text.to_owned();
         let wanted = "a type of set, such as hash:ip,port";
-        return Err(Problem::new(Wrong::Value { value, wanted }, kind.range()));
+        return Err(Problem::new(
+            ProblemKind::InvalidValue { value, wanted },
+            kind.range(),
+        ));
     }
-    let options = Attributes::read(text, words, CREATED_WITH)?;
-    if let Some(known) = sets.get(name.text) {
-        let wrong = Wrong::Twice {
-            what: format!("the set {}", name.text),
-            line: known.line,
+    let options = Attributes::parse(text, words, CREATE_OPTIONS)?;
+    if let Some(existing) = sets.get(name.text) {
+        let wrong = ProblemKind::Duplicate {
+            item: format!("the set {}", name.text),
+            line: existing.line,
         };
         return Err(Problem::new(wrong, name.range()));
     }
-    let set = Set {
-        kind: text.piece(kind.range()),
+    let set = SavedSet {
+        kind: text.slice(kind.range()),
         options,
         entries: IndexMap::new(),
         line: line.number,
@@ -125,43 +131,46 @@ fn create<'t>(
     Ok(())
 }
 
-fn add<'t>(
+fn parse_add<'t>(
     text: &Text,
     line: Line<'t>,
     words: &mut impl Iterator<Item = Field<'t>>,
     sets: &mut Sets,
 ) -> Result<(), Problem> {
     let (Some(name), Some(entry)) = (words.next(), words.next()) else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
     let Some(set) = sets.get_mut(name.text) else {
-        let wrong = Wrong::Homeless("an entry of a set that no line before it creates");
+        let wrong = ProblemKind::MissingParent("an entry of a set that no line before it creates");
         return Err(Problem::new(wrong, name.range()));
     };
     let parts = |text: &str| text.split(',').count();
-    let (has, wants) = (parts(entry.text), parts(&set.kind));
+    let (entry_parts, type_parts) = (parts(entry.text), parts(&set.kind));
     let fits = match &*set.kind {
         "list:set" => true,
         // The hardware address of an entry can be unknown.
-        "bitmap:ip,mac" => has <= wants,
-        _ => has == wants,
+        "bitmap:ip,mac" => entry_parts <= type_parts,
+        _ => entry_parts == type_parts,
     };
     if !fits {
         let value = entry.text.to_owned();
         let wanted = "an entry of a set of this type";
-        return Err(Problem::new(Wrong::Value { value, wanted }, entry.range()));
+        return Err(Problem::new(
+            ProblemKind::InvalidValue { value, wanted },
+            entry.range(),
+        ));
     }
-    let options = Attributes::read(text, words, ADDED_WITH)?;
-    if let Some(known) = set.entries.get(entry.text) {
-        let wrong = Wrong::Twice {
-            what: format!("the entry {}", entry.text),
-            line: known.line,
+    let options = Attributes::parse(text, words, ADD_OPTIONS)?;
+    if let Some(existing) = set.entries.get(entry.text) {
+        let wrong = ProblemKind::Duplicate {
+            item: format!("the entry {}", entry.text),
+            line: existing.line,
         };
         return Err(Problem::new(wrong, entry.range()));
     }
     let line = line.number;
     set.entries
-        .insert(entry.text.to_owned(), Entry { options, line });
+        .insert(entry.text.to_owned(), EntryOptions { options, line });
     Ok(())
 }
 
@@ -169,7 +178,7 @@ fn add<'t>(
 mod tests {
     use super::*;
 
-    fn problems(text: &str) -> Vec<(Wrong, String)> {
+    fn problems(text: &str) -> Vec<(ProblemKind, String)> {
         let mut problems = Vec::new();
         let _ = read(&Text::new(text), &mut problems);
         problems
@@ -179,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_and_entries_are_read() {
+    fn parse_ipset_output_returns_sets_and_entries() {
         let text = "create A hash:ip,port family inet hashsize 1024 maxelem 65536 timeout 60 counters comment\n\
                     add A 10.0.0.1,tcp:80 timeout 12 packets 1 bytes 60 comment \"a b\"\n\
                     create L list:set size 8\nadd L A before A\n";
@@ -193,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
-        let told = problems(
+    fn parse_invalid_lines_reports_positions() {
+        let reported = problems(
             "create A hash:ip,port family inet\ncreate A hash:ip\nadd B 10.0.0.1\n\
              add A 10.0.0.1\nadd A 10.0.0.1,tcp:80\nadd A 10.0.0.1,tcp:80\n\
              add A 10.0.0.1,tcp:81 comment \"a b\nName: A\ncreate C hsh:ip\n\
              create D hash:ip hashsize many\ncreate E hash:ip famly inet\n",
         );
-        let places: Vec<&str> = told.iter().map(|(_, place)| place.as_str()).collect();
+        let places: Vec<&str> = reported.iter().map(|(_, place)| place.as_str()).collect();
         assert_eq!(
             places,
             [

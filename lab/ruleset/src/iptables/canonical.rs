@@ -6,55 +6,59 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::rule::{Choice, Parts};
+use super::rule::{RuleOption, RuleParts};
 use super::words::quote_into;
 
 /// Renders the canonical text of a rule.
-pub(super) fn text(rule: &Parts<'_>) -> String {
+pub(super) fn render(rule: &RuleParts<'_>) -> String {
     let mut words = String::new();
 
-    let mut header: Vec<Choice<'_>> = rule.header.iter().filter_map(header_choice).collect();
+    let mut header: Vec<RuleOption<'_>> = rule
+        .header
+        .iter()
+        .filter_map(canonical_header_option)
+        .collect();
     header.sort_by_key(|choice| header_rank(&choice.name));
     for choice in &header {
-        push(&mut words, choice);
+        push_option(&mut words, choice);
     }
 
     for module in &rule.matches {
-        let mut choices: Vec<Choice<'_>> = module
-            .choices
+        let mut choices: Vec<RuleOption<'_>> = module
+            .options
             .iter()
-            .filter_map(|choice| match_choice(&module.name, choice))
+            .filter_map(|choice| canonical_match_option(&module.name, choice))
             .collect();
         choices.sort();
-        let says_nothing = matches!(module.name.as_ref(), "tcp" | "udp" | "sctp" | "comment")
+        let is_redundant = matches!(module.name.as_ref(), "tcp" | "udp" | "sctp" | "comment")
             && choices.is_empty();
-        if !says_nothing {
-            word(&mut words, "-m");
-            word(&mut words, &module.name);
+        if !is_redundant {
+            push_word(&mut words, "-m");
+            push_word(&mut words, &module.name);
             for choice in &choices {
-                push(&mut words, choice);
+                push_option(&mut words, choice);
             }
         }
     }
 
     if let Some(target) = &rule.target {
-        word(&mut words, if target.goto { "-g" } else { "-j" });
-        word(&mut words, &target.name);
-        let mut choices: Vec<Choice<'_>> = target
-            .choices
+        push_word(&mut words, if target.is_goto { "-g" } else { "-j" });
+        push_word(&mut words, &target.name);
+        let mut choices: Vec<RuleOption<'_>> = target
+            .options
             .iter()
-            .filter_map(|choice| target_choice(&target.name, choice))
+            .filter_map(|choice| canonical_target_option(&target.name, choice))
             .collect();
         choices.sort();
         for choice in &choices {
-            push(&mut words, choice);
+            push_option(&mut words, choice);
         }
     }
     words
 }
 
-fn push(words: &mut String, choice: &Choice<'_>) {
-    if choice.negated {
+fn push_option(words: &mut String, choice: &RuleOption<'_>) {
+    if choice.is_negated {
         words.push_str(if words.is_empty() { "!" } else { " !" });
     }
     // The option was not quoted. Quotes would turn it into a value.
@@ -63,11 +67,11 @@ fn push(words: &mut String, choice: &Choice<'_>) {
     }
     words.push_str(&choice.name);
     for value in &choice.values {
-        word(words, value);
+        push_word(words, value);
     }
 }
 
-fn word(words: &mut String, word: &str) {
+fn push_word(words: &mut String, word: &str) {
     if !words.is_empty() {
         words.push(' ');
     }
@@ -79,29 +83,29 @@ fn header_rank(name: &str) -> usize {
     order.iter().position(|known| *known == name).unwrap_or(6)
 }
 
-fn header_choice<'r>(choice: &Choice<'r>) -> Option<Choice<'r>> {
+fn canonical_header_option<'r>(choice: &RuleOption<'r>) -> Option<RuleOption<'r>> {
     let value = choice.values.first().map(AsRef::as_ref);
     match (choice.name.as_ref(), value) {
         ("-s" | "-d", Some(text)) => {
-            let Some(network) = network(text) else {
+            let Some(network) = parse_network(text) else {
                 return Some(choice.clone());
             };
-            let everything = network.prefix() == 0 && !choice.negated;
-            (!everything).then(|| with_value(choice, address(network)))
+            let everything = network.prefix() == 0 && !choice.is_negated;
+            (!everything).then(|| with_value(choice, format_address(network)))
         }
         ("-p", Some(text)) => {
-            let name = protocol(text);
+            let name = protocol_name(text);
             (name != "all").then(|| with_value(choice, name))
         }
         _ => Some(choice.clone()),
     }
 }
 
-fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+fn canonical_match_option<'r>(module: &str, choice: &RuleOption<'r>) -> Option<RuleOption<'r>> {
     let value = choice.values.first().map_or("", AsRef::as_ref);
-    let plain = !choice.negated;
+    let is_positive = !choice.is_negated;
     match (module, choice.name.as_ref()) {
-        ("mark" | "connmark", "--mark") => Some(with_value(choice, masked(value, u32::MAX)?)),
+        ("mark" | "connmark", "--mark") => Some(with_value(choice, format_mask(value, u32::MAX)?)),
         ("statistic", "--probability") => {
             // The kernel stores 31 bits of the probability.
             let bits = (value.parse::<f64>().ok()? * f64::from(1_u32 << 31)).round();
@@ -117,20 +121,20 @@ fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
             }
             Some(with_value(choice, states.join(",")))
         }
-        ("ipvs", "--vproto") => Some(with_value(choice, protocol(value))),
+        ("ipvs", "--vproto") => Some(with_value(choice, protocol_name(value))),
         // Defaults of `recent` that iptables-save prints and input usually omits.
-        ("recent", "--rsource") if plain => None,
+        ("recent", "--rsource") if is_positive => None,
         ("recent", "--mask") if is_full_mask(value) => None,
         ("recent", "--name") if value == "DEFAULT" => None,
         _ => Some(choice.clone()),
     }
 }
 
-fn target_choice<'r>(target: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+fn canonical_target_option<'r>(target: &str, choice: &RuleOption<'r>) -> Option<RuleOption<'r>> {
     let value = choice.values.first().map_or("", AsRef::as_ref);
-    let xmark = |value: u32, mask: u32| Choice {
+    let xmark = |value: u32, mask: u32| RuleOption {
         name: Cow::Borrowed("--set-xmark"),
-        negated: false,
+        is_negated: false,
         values: vec![Cow::Owned(format!("{value:#x}/{mask:#x}"))],
     };
     match (target, choice.name.as_ref()) {
@@ -154,15 +158,15 @@ fn target_choice<'r>(target: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
     }
 }
 
-fn with_value<'r>(choice: &Choice<'r>, value: String) -> Choice<'r> {
-    Choice {
+fn with_value<'r>(choice: &RuleOption<'r>, value: String) -> RuleOption<'r> {
+    RuleOption {
         values: vec![Cow::Owned(value)],
         ..choice.clone()
     }
 }
 
 /// Parses a network with a prefix length, a dotted mask or no mask.
-fn network(text: &str) -> Option<IpNetwork> {
+fn parse_network(text: &str) -> Option<IpNetwork> {
     let (ip, mask) = match text.split_once('/') {
         Some((ip, mask)) => (ip, Some(mask)),
         None => (text, None),
@@ -177,7 +181,7 @@ fn network(text: &str) -> Option<IpNetwork> {
     }
 }
 
-fn address(network: IpNetwork) -> String {
+fn format_address(network: IpNetwork) -> String {
     let full = if network.is_ipv4() { 32 } else { 128 };
     if network.prefix() == full {
         network.ip().to_string()
@@ -186,7 +190,7 @@ fn address(network: IpNetwork) -> String {
     }
 }
 
-fn protocol(text: &str) -> String {
+fn protocol_name(text: &str) -> String {
     match text {
         "0" => "all",
         "1" => "icmp",
@@ -194,25 +198,25 @@ fn protocol(text: &str) -> String {
         "17" => "udp",
         "58" | "icmpv6" => "ipv6-icmp",
         "132" => "sctp",
-        other => return other.to_ascii_lowercase(),
+        name => return name.to_ascii_lowercase(),
     }
     .to_owned()
 }
 
 /// Formats `VALUE/MASK` in hexadecimal. `default` is the mask of a text without one.
-fn masked(text: &str, default: u32) -> Option<String> {
+fn format_mask(text: &str, default: u32) -> Option<String> {
     let (value, mask) = value_and_mask(text)?;
     Some(format!("{value:#x}/{:#x}", mask.unwrap_or(default)))
 }
 
 fn value_and_mask(text: &str) -> Option<(u32, Option<u32>)> {
     match text.split_once('/') {
-        Some((value, mask)) => Some((number(value)?, Some(number(mask)?))),
-        None => Some((number(text)?, None)),
+        Some((value, mask)) => Some((parse_number(value)?, Some(parse_number(mask)?))),
+        None => Some((parse_number(text)?, None)),
     }
 }
 
-fn number(text: &str) -> Option<u32> {
+fn parse_number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -232,12 +236,15 @@ mod tests {
     use crate::iptables::Rule;
 
     fn text(rule: &str) -> String {
-        Rule::parse(&format!("-A X {rule}")).unwrap().1.text()
+        Rule::parse(&format!("-A X {rule}"))
+            .unwrap()
+            .1
+            .canonical_text()
     }
 
     /// Pairs of input for iptables-restore 1.8.9 and the output of iptables-save.
     #[test]
-    fn input_and_output_of_iptables_read_the_same() {
+    fn canonical_text_of_input_and_output_is_equal() {
         for (input, output) in [
             (
                 "-m comment --comment \"ns/svc:p cluster IP\" -m tcp -p tcp -d 10.0.0.1 --dport 80 ! -s 10.244.0.0/16 -j KUBE-MARK-MASQ",
@@ -286,8 +293,8 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_meaning_differs() {
-        for (one, other) in [
+    fn canonical_text_of_different_rules_differs() {
+        for (left, right) in [
             ("-s 10.0.0.0/8 -j Y", "! -s 10.0.0.0/8 -j Y"),
             ("-j Y", "-g Y"),
             (
@@ -304,7 +311,7 @@ mod tests {
             ("-j REJECT", "-j REJECT --reject-with tcp-reset"),
             ("-j Y", ""),
         ] {
-            assert_ne!(text(one), text(other));
+            assert_ne!(text(left), text(right));
         }
     }
 }

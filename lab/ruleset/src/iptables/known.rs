@@ -133,7 +133,7 @@ pub(super) fn is_match(name: &str) -> bool {
 }
 
 /// Suggests a target or one of the chains for an unknown name. `None` if no name is similar.
-pub(super) fn meant_target<'n>(
+pub(super) fn suggest_target<'n>(
     name: &str,
     chains: impl Iterator<Item = &'n str>,
 ) -> Option<String> {
@@ -142,7 +142,7 @@ pub(super) fn meant_target<'n>(
 }
 
 /// Suggests a match for an unknown name. `None` if no name is similar.
-pub(super) fn meant_match(name: &str) -> Option<String> {
+pub(super) fn suggest_match(name: &str) -> Option<String> {
     suggest(name, MATCHES).map(str::to_owned)
 }
 
@@ -151,10 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised() {
-        assert_eq!(meant_match("addtype").as_deref(), Some("addrtype"));
+    fn suggest_misspelt_name_returns_similar_name() {
+        assert_eq!(suggest_match("addtype").as_deref(), Some("addrtype"));
         assert_eq!(
-            meant_target("KUBE-MARK-MASK", ["KUBE-MARK-MASQ"].into_iter()).as_deref(),
+            suggest_target("KUBE-MARK-MASK", ["KUBE-MARK-MASQ"].into_iter()).as_deref(),
             Some("KUBE-MARK-MASQ")
         );
     }

@@ -23,14 +23,14 @@ use crate::iptables::script::Table;
 
 /// Output of one `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Dump {
+pub struct IptablesRules {
     /// Tables in printed order.
-    pub tables: Vec<TableDump>,
+    pub tables: Vec<TableRules>,
 }
 
 /// Table of a [`Dump`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableDump {
+pub struct TableRules {
     /// Name of the table.
     pub table: Table,
     /// Chains in printed order.
@@ -53,9 +53,9 @@ pub struct Chain {
 
 /// Formats the rules as `iptables-save` prints them and `iptables-restore` reads them. Each rule
 /// keeps its source text and its counters.
-impl fmt::Display for Dump {
+impl fmt::Display for IptablesRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for TableDump { table, chains } in &self.tables {
+        for TableRules { table, chains } in &self.tables {
             writeln!(f, "*{table}")?;
             for chain in chains {
                 let policy = chain.policy.as_deref().unwrap_or("-");
@@ -66,7 +66,7 @@ impl fmt::Display for Dump {
                     if let (Some(packets), Some(bytes)) = (rule.packets, rule.bytes) {
                         write!(f, "[{packets}:{bytes}] ")?;
                     }
-                    writeln!(f, "-A {name} {}", rule.written().trim_ascii())?;
+                    writeln!(f, "-A {name} {}", rule.source_text().trim_ascii())?;
                 }
             }
             writeln!(f, "COMMIT")?;
@@ -75,10 +75,10 @@ impl fmt::Display for Dump {
     }
 }
 
-impl Dump {
+impl IptablesRules {
     /// Returns the content of a table. `None` if the table was not printed.
     #[must_use]
-    pub fn table(&self, table: Table) -> Option<&TableDump> {
+    pub fn table(&self, table: Table) -> Option<&TableRules> {
         self.tables.iter().find(|dump| dump.table == table)
     }
 
@@ -86,6 +86,6 @@ impl Dump {
     #[must_use]
     pub fn chain(&self, table: Table, chain: &str) -> Option<&Chain> {
         let chains = &self.table(table)?.chains;
-        chains.iter().find(|found| found.name == chain)
+        chains.iter().find(|candidate| candidate.name == chain)
     }
 }

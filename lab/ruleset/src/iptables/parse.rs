@@ -6,27 +6,27 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::pieces::{Fault, Kind, Piece, Pieces};
-use super::rule::{self, Rule, shifted};
-use super::{Chain, Dump, TableDump, known};
+use super::pieces::{ClassifiedWord, RuleError, WordClass, WordClassifier};
+use super::rule::{self, Rule, shift_problem};
+use super::{Chain, IptablesRules, TableRules, known};
 use crate::iptables::script::Table;
-use crate::text::limits::MAX_TOLD;
-use crate::text::problem::{Problem, Wrong};
+use crate::text::limits::MAX_REPORTED;
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, lines};
-use crate::tool::{Backing, Format, Ip};
+use crate::tool::{DumpedBackend, Format, IpFamily};
 use svclab_diagnostic::Severity;
 
 /// Error for a text that is not the output of `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {problem}")]
+#[error("line {line}: {kind}")]
 pub struct ParseError {
     /// Line number, from 1.
     pub line: usize,
     /// Error in the line.
-    pub problem: Wrong,
+    pub kind: ProblemKind,
 }
 
-impl Dump {
+impl IptablesRules {
     /// Parses the output of `iptables-save` with or without `-c`. Blank lines, comment lines (`#`)
     /// and surrounding whitespace are ignored. Problems that are only warnings are ignored, see
     /// [`Dump::read`].
@@ -36,7 +36,7 @@ impl Dump {
     /// Returns the first error with its line.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut problems = Vec::new();
-        let dump = Self::read(&Text::new(text), &mut problems);
+        let dump = Self::parse_with_problems(&Text::new(text), &mut problems);
         let first = problems
             .into_iter()
             .filter(|problem| problem.severity() == Severity::Error)
@@ -45,7 +45,7 @@ impl Dump {
             None => Ok(dump),
             Some(Problem { wrong, at }) => Err(ParseError {
                 line: text[..at.start].matches('\n').count() + 1,
-                problem: wrong,
+                kind: wrong,
             }),
         }
     }
@@ -53,157 +53,166 @@ impl Dump {
     /// Parses the output of `iptables-save`. Lines that cannot be parsed are skipped and added to
     /// `problems`.
     #[must_use]
-    pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Self {
-        let mut reader = Reader {
+    pub fn parse_with_problems(text: &Text, problems: &mut Vec<Problem>) -> Self {
+        let mut reader = Parser {
             text,
             problems,
             dump: Self::default(),
-            open: None,
-            again: false,
-            begun: Vec::new(),
+            open_table: None,
+            is_duplicate_table: false,
+            started_tables: Vec::new(),
             chains: HashMap::new(),
-            last: None,
+            last_chain: None,
         };
-        let mut last = None;
+        let mut last_line = None;
         for line in lines(text) {
-            reader.line(line);
-            last = Some(line);
+            reader.parse_line(line);
+            last_line = Some(line);
         }
         // A truncated rule can be valid but have another meaning, for example if a port lacks a
         // digit.
-        if let Some(line) = last.filter(|line| reader.open.is_some() && line.end() == text.len()) {
-            let cut = is_rule(line.text);
-            if let Some(chain) = reader.last.filter(|_| cut).map(|(_, chain)| chain)
+        if let Some(line) =
+            last_line.filter(|line| reader.open_table.is_some() && line.end() == text.len())
+        {
+            let is_truncated = is_rule(line.text);
+            if let Some(chain) = reader
+                .last_chain
+                .filter(|_| is_truncated)
+                .map(|(_, chain)| chain)
                 && let Some(table) = reader.dump.tables.last_mut()
                 && let Some(rules) = table.chains.get_mut(chain).map(|chain| &mut chain.rules)
                 && rules.last().is_some_and(|rule| rule.line == line.number)
             {
                 rules.pop();
             }
-            if cut {
-                reader.wrong(Wrong::Cut, line.start..line.end());
+            if is_truncated {
+                reader.add_problem(ProblemKind::Truncated, line.start..line.end());
             }
         }
-        reader.close();
+        reader.close_table();
         reader.dump
     }
 }
 
 /// Maximum number of chains that are searched for a similar name.
-const MAX_SEARCHED: usize = 5000;
+const MAX_SEARCHED_CHAINS: usize = 5000;
 
-struct Reader<'t, 'p> {
+struct Parser<'t, 'p> {
     text: &'t Text,
     problems: &'p mut Vec<Problem>,
-    dump: Dump,
+    dump: IptablesRules,
     /// Range of the line that starts the open table. `None` outside of a table.
-    open: Option<Range<usize>>,
+    open_table: Option<Range<usize>>,
     /// Whether the open table is a duplicate, which is skipped.
-    again: bool,
+    is_duplicate_table: bool,
     /// Tables so far, with the line numbers where they start.
-    begun: Vec<(Table, u32)>,
+    started_tables: Vec<(Table, u32)>,
     /// Index and line number of each chain of the open table, by name.
     chains: HashMap<&'t str, (usize, u32)>,
     /// Chain of the last rule. The next rule usually belongs to the same chain.
-    last: Option<(&'t str, usize)>,
+    last_chain: Option<(&'t str, usize)>,
 }
 
-impl<'t> Reader<'t, '_> {
-    fn wrong(&mut self, wrong: Wrong, at: Range<usize>) {
-        self.problems.push(Problem::new(wrong, at));
+impl<'t> Parser<'t, '_> {
+    fn add_problem(&mut self, wrong: ProblemKind, range: Range<usize>) {
+        self.problems.push(Problem::new(wrong, range));
     }
 
-    fn line(&mut self, line: Line<'t>) {
+    fn parse_line(&mut self, line: Line<'t>) {
         let whole = line.start..line.end();
         match line.text.as_bytes()[0] {
             b'#' => {}
-            b'*' => self.table(line),
-            _ if self.open.is_none() => {
+            b'*' => self.parse_table(line),
+            _ if self.open_table.is_none() => {
                 let known = line.text == "COMMIT"
                     || line.text.starts_with([':', '['])
                     || line.text.starts_with("-A ");
                 let wrong = if known {
-                    Wrong::Outside
+                    ProblemKind::OutsideTable
                 } else {
-                    Wrong::Line(SAVE)
+                    ProblemKind::UnknownLine(SAVE_FORMAT)
                 };
-                self.wrong(wrong, whole);
+                self.add_problem(wrong, whole);
             }
-            b':' | b'-' | b'[' if self.again => {}
-            b':' => self.chain(line),
-            b'-' | b'[' => self.rule(line),
-            _ if line.text == "COMMIT" => self.open = None,
-            _ => self.wrong(Wrong::Line(SAVE), whole),
+            b':' | b'-' | b'[' if self.is_duplicate_table => {}
+            b':' => self.parse_chain(line),
+            b'-' | b'[' => self.parse_rule(line),
+            _ if line.text == "COMMIT" => self.open_table = None,
+            _ => self.add_problem(ProblemKind::UnknownLine(SAVE_FORMAT), whole),
         }
     }
 
-    fn table(&mut self, line: Line<'t>) {
-        self.close();
+    fn parse_table(&mut self, line: Line<'t>) {
+        self.close_table();
         let whole = line.start..line.end();
         let name = line.text[1..].trim_ascii();
         let Some(table) = Table::from_name(name) else {
-            self.wrong(Wrong::Table(name.to_owned()), whole);
+            self.add_problem(ProblemKind::UnknownTable(name.to_owned()), whole);
             return;
         };
-        if let Some((_, first)) = self.begun.iter().find(|(known, _)| *known == table) {
-            let wrong = Wrong::TableTwice {
+        if let Some((_, first)) = self
+            .started_tables
+            .iter()
+            .find(|(known, _)| *known == table)
+        {
+            let wrong = ProblemKind::DuplicateTable {
                 name: name.to_owned(),
                 line: *first,
             };
-            self.wrong(wrong, whole.clone());
+            self.add_problem(wrong, whole.clone());
             // Duplicate rules would have a double effect.
-            self.again = true;
-            self.open = Some(whole);
+            self.is_duplicate_table = true;
+            self.open_table = Some(whole);
             return;
         }
-        self.again = false;
-        self.begun.push((table, line.number));
-        self.dump.tables.push(TableDump {
+        self.is_duplicate_table = false;
+        self.started_tables.push((table, line.number));
+        self.dump.tables.push(TableRules {
             table,
             chains: Vec::new(),
         });
         self.chains.clear();
-        self.last = None;
-        self.open = Some(whole);
+        self.last_chain = None;
+        self.open_table = Some(whole);
     }
 
     /// Ends the open table, at the end of the text or before the next table. Reports a missing
     /// `COMMIT`.
-    fn close(&mut self) {
-        if let Some(begun) = self.open.take() {
-            let name = self.text[begun.start + 1..begun.end].trim_ascii();
-            self.wrong(Wrong::Unfinished(name.to_owned()), begun);
+    fn close_table(&mut self) {
+        if let Some(range) = self.open_table.take() {
+            let name = self.text[range.start + 1..range.end].trim_ascii();
+            self.add_problem(ProblemKind::UncommittedTable(name.to_owned()), range);
         }
     }
 
-    fn chain(&mut self, line: Line<'t>) {
+    fn parse_chain(&mut self, line: Line<'t>) {
         let whole = line.start..line.end();
         let mut words = line.text[1..].split_ascii_whitespace();
         let (Some(name), Some(policy), counters, None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return self.wrong(Wrong::Chain, whole);
+            return self.add_problem(ProblemKind::InvalidChain, whole);
         };
         if counters.is_some_and(|counters| !are_counters(counters)) {
-            return self.wrong(Wrong::Counters, whole);
+            return self.add_problem(ProblemKind::InvalidCounters, whole);
         }
         let policy = match policy {
             "-" => None,
             "ACCEPT" | "DROP" | "QUEUE" | "REJECT" => Some(policy.to_owned()),
-            other => {
-                let wrong = Wrong::Value {
-                    value: other.to_owned(),
+            text => {
+                let wrong = ProblemKind::InvalidValue {
+                    value: text.to_owned(),
                     wanted: "a policy: ACCEPT, DROP, or - for none",
                 };
-                return self.wrong(wrong, whole);
+                return self.add_problem(wrong, whole);
             }
         };
         if let Some((_, first)) = self.chains.get(name) {
-            let wrong = Wrong::ChainTwice {
+            let wrong = ProblemKind::DuplicateChain {
                 name: name.to_owned(),
                 line: *first,
             };
-            return self.wrong(wrong, whole);
+            return self.add_problem(wrong, whole);
         }
         let Some(table) = self.dump.tables.last_mut() else {
             return;
@@ -217,30 +226,31 @@ impl<'t> Reader<'t, '_> {
         });
     }
 
-    fn rule(&mut self, line: Line<'t>) {
-        let head = match rule::head(line.text) {
+    fn parse_rule(&mut self, line: Line<'t>) {
+        let head = match rule::parse_head(line.text) {
             Ok(head) => head,
             Err(problem) => {
-                self.problems.push(shifted(problem, line.start));
+                self.problems.push(shift_problem(problem, line.start));
                 return;
             }
         };
-        let chain = match self.last {
+        let chain = match self.last_chain {
             Some((name, chain)) if name == head.chain => chain,
             _ => {
                 let Some((chain, _)) = self.chains.get(head.chain) else {
-                    let at = line.start + head.chain_at.start..line.start + head.chain_at.end;
-                    return self.wrong(Wrong::Undeclared(head.chain.to_owned()), at);
+                    let range = line.start + head.chain_at.start..line.start + head.chain_at.end;
+                    return self
+                        .add_problem(ProblemKind::UndeclaredChain(head.chain.to_owned()), range);
                 };
-                self.last = Some((head.chain, *chain));
+                self.last_chain = Some((head.chain, *chain));
                 *chain
             }
         };
         let words = line.start + head.words.start..line.start + head.words.end;
-        if self.look(head.chain, words.clone()).is_none() {
+        if self.check_words(head.chain, words.clone()).is_none() {
             return;
         }
-        let mut rule = Rule::of_read(self.text.piece(words), line.number);
+        let mut rule = Rule::from_checked_words(self.text.slice(words), line.number);
         (rule.packets, rule.bytes) = head.counters.unzip();
         if let Some(table) = self.dump.tables.last_mut() {
             table.chains[chain].rules.push(rule);
@@ -248,14 +258,14 @@ impl<'t> Reader<'t, '_> {
     }
 
     /// Checks the words of a rule. `None` if the words cannot be parsed.
-    fn look(&mut self, chain: &str, at: Range<usize>) -> Option<()> {
+    fn check_words(&mut self, chain: &str, range: Range<usize>) -> Option<()> {
         let text = self.text;
-        for piece in Pieces::new(&text[at.clone()]) {
+        for piece in WordClassifier::new(&text[range.clone()]) {
             match piece {
-                Ok(piece) => self.piece(chain, &piece, at.start),
-                Err(Fault { wrong, at: fault }) => {
+                Ok(piece) => self.check_word(chain, &piece, range.start),
+                Err(RuleError { wrong, at: fault }) => {
                     self.problems
-                        .push(shifted(Problem::new(wrong, fault), at.start));
+                        .push(shift_problem(Problem::new(wrong, fault), range.start));
                     return None;
                 }
             }
@@ -263,31 +273,37 @@ impl<'t> Reader<'t, '_> {
         Some(())
     }
 
-    fn piece(&mut self, chain: &str, piece: &Piece<'_>, start: usize) {
+    fn check_word(&mut self, chain: &str, piece: &ClassifiedWord<'_>, start: usize) {
         let name = piece.word.text.as_ref();
         // Suggestions are computed only for reported problems, because the search is slow.
-        let told = self.problems.len() < MAX_TOLD;
+        let is_reported = self.problems.len() < MAX_REPORTED;
         let wrong = match piece.kind {
-            Kind::Match if !known::is_match(name) => Wrong::Match {
+            WordClass::Match if !known::is_match(name) => ProblemKind::UnknownMatch {
                 name: name.to_owned(),
-                meant: told.then(|| known::meant_match(name)).flatten(),
+                suggestion: is_reported.then(|| known::suggest_match(name)).flatten(),
             },
-            Kind::Jump | Kind::Goto if name == chain => Wrong::Loop(name.to_owned()),
-            Kind::Jump | Kind::Goto
+            WordClass::Jump | WordClass::Goto if name == chain => {
+                ProblemKind::SelfJump(name.to_owned())
+            }
+            WordClass::Jump | WordClass::Goto
                 if !known::is_target(name) && !self.chains.contains_key(name) =>
             {
                 let table = self.dump.tables.last();
                 let chains = table.into_iter().flat_map(|table| &table.chains);
-                let chains = chains.take(MAX_SEARCHED).map(|chain| chain.name.as_str());
-                Wrong::Target {
+                let chains = chains
+                    .take(MAX_SEARCHED_CHAINS)
+                    .map(|chain| chain.name.as_str());
+                ProblemKind::UnknownTarget {
                     name: name.to_owned(),
-                    meant: told.then(|| known::meant_target(name, chains)).flatten(),
+                    suggestion: is_reported
+                        .then(|| known::suggest_target(name, chains))
+                        .flatten(),
                 }
             }
             _ => return,
         };
-        let at = start + piece.word.at.start..start + piece.word.at.end;
-        self.wrong(wrong, at);
+        let range = start + piece.word.at.start..start + piece.word.at.end;
+        self.add_problem(wrong, range);
     }
 }
 
@@ -296,7 +312,7 @@ fn is_rule(line: &str) -> bool {
 }
 
 /// `iptables-save` and `ip6tables-save` print the same lines.
-const SAVE: Format = Format::Rules(Ip::V4, Backing::Default);
+const SAVE_FORMAT: Format = Format::Rules(IpFamily::V4, DumpedBackend::Default);
 
 fn are_counters(text: &str) -> bool {
     let inside = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
@@ -311,14 +327,14 @@ fn are_counters(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn problem(text: &str) -> (usize, Wrong) {
-        let error = Dump::parse(text).unwrap_err();
-        (error.line, error.problem)
+    fn first_problem(text: &str) -> (usize, ProblemKind) {
+        let error = IptablesRules::parse(text).unwrap_err();
+        (error.line, error.kind)
     }
 
-    fn problems(text: &str) -> Vec<(Wrong, String)> {
+    fn all_problems(text: &str) -> Vec<(ProblemKind, String)> {
         let mut problems = Vec::new();
-        let _ = Dump::read(&Text::new(text), &mut problems);
+        let _ = IptablesRules::parse_with_problems(&Text::new(text), &mut problems);
         problems
             .into_iter()
             .map(|problem| (problem.wrong, text[problem.at].to_owned()))
@@ -326,17 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_blank_to_iptables_stays() {
+    fn parse_keeps_vertical_tab_in_rule() {
         let text = "*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\u{b}\nCOMMIT\n";
-        let dump = Dump::parse(text).unwrap();
-        let again = Dump::parse(&dump.to_string()).unwrap();
-        let chain = |dump: &Dump| dump.tables[0].chains[0].rules[0].text();
-        assert_eq!(chain(&again), chain(&dump));
+        let dump = IptablesRules::parse(text).unwrap();
+        let reparsed = IptablesRules::parse(&dump.to_string()).unwrap();
+        let chain = |dump: &IptablesRules| dump.tables[0].chains[0].rules[0].canonical_text();
+        assert_eq!(chain(&reparsed), chain(&dump));
     }
 
     #[test]
-    fn tables_chains_policies_and_counters_are_read() {
-        let dump = Dump::parse(
+    fn parse_reads_tables_chains_policies_and_counters() {
+        let dump = IptablesRules::parse(
             "# Generated by iptables-save\n*nat\n:OUTPUT DROP [3:180]\n:MINE - [0:0]\n\
              [12:720] -A OUTPUT -d 10.0.0.1/32 -j MINE\n-A MINE -j RETURN\nCOMMIT\n",
         )
@@ -350,86 +366,104 @@ mod tests {
     }
 
     #[test]
-    fn the_line_at_fault_is_named() {
-        assert_eq!(problem("*nut\n"), (1, Wrong::Table("nut".into())));
-        assert_eq!(problem("\n-A X -j Y\n"), (2, Wrong::Outside));
+    fn parse_invalid_text_reports_line() {
         assert_eq!(
-            problem("*nat\n-A X -j Y\nCOMMIT\n"),
-            (2, Wrong::Undeclared("X".into()))
+            first_problem("*nut\n"),
+            (1, ProblemKind::UnknownTable("nut".into()))
         );
         assert_eq!(
-            problem("*nat\n:X - [0:0]\n-A X -m comment --comment \"a -j Y\nCOMMIT\n"),
-            (3, Wrong::Quote)
+            first_problem("\n-A X -j Y\n"),
+            (2, ProblemKind::OutsideTable)
         );
         assert_eq!(
-            problem("*nat\n:X - [0:0]\n"),
-            (1, Wrong::Unfinished("nat".into()))
+            first_problem("*nat\n-A X -j Y\nCOMMIT\n"),
+            (2, ProblemKind::UndeclaredChain("X".into()))
         );
         assert_eq!(
-            problem("*nat\n:X - [0:0]\n*filter\nCOMMIT\n"),
-            (1, Wrong::Unfinished("nat".into()))
+            first_problem("*nat\n:X - [0:0]\n-A X -m comment --comment \"a -j Y\nCOMMIT\n"),
+            (3, ProblemKind::UnclosedQuote)
         );
-        assert_eq!(problem("*nat\nhello\nCOMMIT"), (2, Wrong::Line(SAVE)));
-        assert_eq!(problem("*nat\nCOMMIT\nCOMMIT"), (3, Wrong::Outside));
         assert_eq!(
-            problem("*nat\n:X - [0:0]\n:X - [0:0]\nCOMMIT"),
+            first_problem("*nat\n:X - [0:0]\n"),
+            (1, ProblemKind::UncommittedTable("nat".into()))
+        );
+        assert_eq!(
+            first_problem("*nat\n:X - [0:0]\n*filter\nCOMMIT\n"),
+            (1, ProblemKind::UncommittedTable("nat".into()))
+        );
+        assert_eq!(
+            first_problem("*nat\nhello\nCOMMIT"),
+            (2, ProblemKind::UnknownLine(SAVE_FORMAT))
+        );
+        assert_eq!(
+            first_problem("*nat\nCOMMIT\nCOMMIT"),
+            (3, ProblemKind::OutsideTable)
+        );
+        assert_eq!(
+            first_problem("*nat\n:X - [0:0]\n:X - [0:0]\nCOMMIT"),
             (
                 3,
-                Wrong::ChainTwice {
+                ProblemKind::DuplicateChain {
                     name: "X".into(),
                     line: 2
                 }
             )
         );
         assert_eq!(
-            problem("*nat\nCOMMIT\n*nat\nCOMMIT"),
+            first_problem("*nat\nCOMMIT\n*nat\nCOMMIT"),
             (
                 3,
-                Wrong::TableTwice {
+                ProblemKind::DuplicateTable {
                     name: "nat".into(),
                     line: 1
                 }
             )
         );
-        assert_eq!(problem("*nat\n:X - [0:0\nCOMMIT"), (2, Wrong::Counters));
-        assert_eq!(problem("*nat\n:X\nCOMMIT"), (2, Wrong::Chain));
+        assert_eq!(
+            first_problem("*nat\n:X - [0:0\nCOMMIT"),
+            (2, ProblemKind::InvalidCounters)
+        );
+        assert_eq!(
+            first_problem("*nat\n:X\nCOMMIT"),
+            (2, ProblemKind::InvalidChain)
+        );
         assert!(matches!(
-            problem("*nat\n:X ACCEPTED [0:0]\nCOMMIT"),
-            (2, Wrong::Value { .. })
+            first_problem("*nat\n:X ACCEPTED [0:0]\nCOMMIT"),
+            (2, ProblemKind::InvalidValue { .. })
         ));
     }
 
     #[test]
-    fn what_no_kernel_holds_is_read_and_told() {
+    fn parse_impossible_rules_are_read_with_warnings() {
         let text = "*nat\n:X - [0:0]\n-A X -j X\n-A X -m addtype --dst-type LOCAL -j Z\nCOMMIT\n";
         assert_eq!(
-            problems(text),
+            all_problems(text),
             [
-                (Wrong::Loop("X".into()), "X".to_owned()),
+                (ProblemKind::SelfJump("X".into()), "X".to_owned()),
                 (
-                    Wrong::Match {
+                    ProblemKind::UnknownMatch {
                         name: "addtype".into(),
-                        meant: Some("addrtype".into())
+                        suggestion: Some("addrtype".into())
                     },
                     "addtype".to_owned()
                 ),
                 (
-                    Wrong::Target {
+                    ProblemKind::UnknownTarget {
                         name: "Z".into(),
-                        meant: None
+                        suggestion: None
                     },
                     "Z".to_owned()
                 ),
             ]
         );
-        assert!(Dump::parse(text).is_ok());
+        assert!(IptablesRules::parse(text).is_ok());
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_and_the_rest_is_read() {
+    fn parse_reports_all_errors_and_keeps_valid_rules() {
         let text = "*nat\n:X - [0:0]\n-A Y -j X\n-A X oops\n-A X -j ACCEPT\nCOMMIT\n";
-        assert_eq!(problems(text).len(), 2);
-        let dump = Dump::read(&Text::new(text), &mut Vec::new());
+        assert_eq!(all_problems(text).len(), 2);
+        let dump = IptablesRules::parse_with_problems(&Text::new(text), &mut Vec::new());
         assert_eq!(dump.chain(Table::Nat, "X").unwrap().rules.len(), 1);
     }
 }

@@ -2,23 +2,23 @@
 
 use std::ops::Range;
 
-use super::words::{OpenQuote, Word, Words};
-use crate::text::problem::Wrong;
+use super::words::{UnclosedQuote, Word, Words};
+use crate::text::problem::ProblemKind;
 
 /// Classified word of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece<'t> {
+pub(super) struct ClassifiedWord<'t> {
     /// Class of the word.
-    pub kind: Kind,
+    pub kind: WordClass,
     /// Text of the word. For a match or a target, its name.
     pub word: Word<'t>,
     /// Whether `!` precedes the word.
-    pub negated: bool,
+    pub is_negated: bool,
 }
 
 /// Class of a word in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WordClass {
     /// Option that matches the packet header, as its short name.
     Header(&'static str),
     /// Match: `-m NAME`.
@@ -32,12 +32,12 @@ pub(super) enum Kind {
     /// Value of the last option.
     Value,
     /// `!` after the option that it negates, as iptables before 1.4.3 prints it.
-    Denial,
+    Negation,
 }
 
 /// Options that accept any text as their value, even text that looks like an option. iptables-save
 /// does not quote a leading dash.
-const FREE: [&str; 17] = [
+const FREE_TEXT_OPTIONS: [&str; 17] = [
     "--comment",
     "--string",
     "--hex-string",
@@ -59,7 +59,7 @@ const FREE: [&str; 17] = [
 
 /// Number of values that the last option still accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum ExpectedValues {
     None,
     One,
     Any,
@@ -67,150 +67,159 @@ enum Takes {
 
 /// Iterator over the classified words of a rule, after the chain name.
 #[derive(Debug, Clone)]
-pub(super) struct Pieces<'t> {
+pub(super) struct WordClassifier<'t> {
     words: Words<'t>,
-    ahead: Option<Result<Word<'t>, OpenQuote>>,
-    takes: Takes,
+    lookahead: Option<Result<Word<'t>, UnclosedQuote>>,
+    expected: ExpectedValues,
     /// Range of the option that needs one value.
-    waits: Range<usize>,
+    pending_option: Range<usize>,
     line: &'t str,
-    targeted: bool,
+    has_target: bool,
 }
 
 /// Error in a rule, with its range in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub wrong: Wrong,
+pub(super) struct RuleError {
+    pub wrong: ProblemKind,
     pub at: Range<usize>,
 }
 
-impl<'t> Pieces<'t> {
+impl<'t> WordClassifier<'t> {
     /// Creates an iterator over the words after the chain name.
     pub fn new(line: &'t str) -> Self {
         let mut words = Words::new(line);
         Self {
-            ahead: words.next(),
+            lookahead: words.next(),
             words,
-            takes: Takes::None,
-            waits: 0..0,
+            expected: ExpectedValues::None,
+            pending_option: 0..0,
             line,
-            targeted: false,
+            has_target: false,
         }
     }
 
-    fn read(&mut self) -> Option<Result<Word<'t>, Fault>> {
-        let word = std::mem::replace(&mut self.ahead, self.words.next())?;
-        Some(word.map_err(|OpenQuote(at)| Fault {
-            wrong: Wrong::Quote,
-            at: at..self.line.len(),
+    fn next_word(&mut self) -> Option<Result<Word<'t>, RuleError>> {
+        let word = std::mem::replace(&mut self.lookahead, self.words.next())?;
+        Some(word.map_err(|UnclosedQuote(position)| RuleError {
+            wrong: ProblemKind::UnclosedQuote,
+            at: position..self.line.len(),
         }))
     }
 
     /// Returns the next word, which is the required value of the word at `of`.
-    fn value(&mut self, of: &Range<usize>) -> Result<Word<'t>, Fault> {
-        self.read().unwrap_or_else(|| Err(self.lacks(of)))
+    fn required_value(&mut self, option: &Range<usize>) -> Result<Word<'t>, RuleError> {
+        self.next_word()
+            .unwrap_or_else(|| Err(self.missing_value_error(option)))
     }
 
-    fn lacks(&self, of: &Range<usize>) -> Fault {
-        Fault {
-            wrong: Wrong::Lacks(self.line[of.clone()].to_owned()),
-            at: of.clone(),
+    fn missing_value_error(&self, option: &Range<usize>) -> RuleError {
+        RuleError {
+            wrong: ProblemKind::MissingValue(self.line[option.clone()].to_owned()),
+            at: option.clone(),
         }
     }
 
-    fn option(&mut self, word: Word<'t>, negated: bool) -> Result<Piece<'t>, Fault> {
-        self.takes = Takes::None;
+    fn classify_option(
+        &mut self,
+        word: Word<'t>,
+        negated: bool,
+    ) -> Result<ClassifiedWord<'t>, RuleError> {
+        self.expected = ExpectedValues::None;
         if let Some(name) = header_name(&word.text)
-            && !self.targeted
+            && !self.has_target
         {
             if name != "-f" {
-                self.takes = Takes::One;
-                self.waits = word.at.clone();
+                self.expected = ExpectedValues::One;
+                self.pending_option = word.at.clone();
             }
-            return Ok(Piece {
-                kind: Kind::Header(name),
+            return Ok(ClassifiedWord {
+                kind: WordClass::Header(name),
                 word,
-                negated,
+                is_negated: negated,
             });
         }
         let kind = match word.text.as_ref() {
-            "-m" | "--match" => Kind::Match,
-            "-j" | "--jump" => Kind::Jump,
-            "-g" | "--goto" => Kind::Goto,
+            "-m" | "--match" => WordClass::Match,
+            "-j" | "--jump" => WordClass::Jump,
+            "-g" | "--goto" => WordClass::Goto,
             name => {
-                if FREE.contains(&name) {
-                    self.takes = Takes::One;
-                    self.waits = word.at.clone();
+                if FREE_TEXT_OPTIONS.contains(&name) {
+                    self.expected = ExpectedValues::One;
+                    self.pending_option = word.at.clone();
                 } else {
-                    self.takes = Takes::Any;
+                    self.expected = ExpectedValues::Any;
                 }
-                return Ok(Piece {
-                    kind: Kind::Option,
+                return Ok(ClassifiedWord {
+                    kind: WordClass::Option,
                     word,
-                    negated,
+                    is_negated: negated,
                 });
             }
         };
-        self.targeted |= kind != Kind::Match;
-        let word = self.value(&word.at)?;
-        Ok(Piece {
+        self.has_target |= kind != WordClass::Match;
+        let word = self.required_value(&word.at)?;
+        Ok(ClassifiedWord {
             kind,
             word,
-            negated,
+            is_negated: negated,
         })
     }
 
-    fn piece(&mut self, word: Word<'t>) -> Result<Piece<'t>, Fault> {
-        let denial = word.text == "!" && !word.quoted;
+    fn classify(&mut self, word: Word<'t>) -> Result<ClassifiedWord<'t>, RuleError> {
+        let is_negation = word.text == "!" && !word.is_quoted;
         let before_option = matches!(
-            &self.ahead,
-            Some(Ok(next)) if next.text.starts_with('-') && !next.quoted
+            &self.lookahead,
+            Some(Ok(next)) if next.text.starts_with('-') && !next.is_quoted
         );
-        let plain = |kind, word| {
-            Ok(Piece {
+        let classified = |kind, word| {
+            Ok(ClassifiedWord {
                 kind,
                 word,
-                negated: false,
+                is_negated: false,
             })
         };
-        if denial && before_option && self.takes != Takes::One {
-            let next = self.value(&word.at)?;
-            return self.option(next, true);
+        if is_negation && before_option && self.expected != ExpectedValues::One {
+            let next = self.required_value(&word.at)?;
+            return self.classify_option(next, true);
         }
-        if denial && self.takes != Takes::None {
-            return plain(Kind::Denial, word);
+        if is_negation && self.expected != ExpectedValues::None {
+            return classified(WordClass::Negation, word);
         }
-        if self.takes == Takes::One {
+        if self.expected == ExpectedValues::One {
             // `--match-set` has two values.
-            let set = &self.line[self.waits.clone()] == "--match-set";
-            self.takes = if set { Takes::Any } else { Takes::None };
-            return plain(Kind::Value, word);
+            let takes_two = &self.line[self.pending_option.clone()] == "--match-set";
+            self.expected = if takes_two {
+                ExpectedValues::Any
+            } else {
+                ExpectedValues::None
+            };
+            return classified(WordClass::Value, word);
         }
-        if self.takes == Takes::Any && is_value(&word) {
-            return plain(Kind::Value, word);
+        if self.expected == ExpectedValues::Any && is_value(&word) {
+            return classified(WordClass::Value, word);
         }
-        if word.text.starts_with('-') && !word.quoted {
-            return self.option(word, false);
+        if word.text.starts_with('-') && !word.is_quoted {
+            return self.classify_option(word, false);
         }
-        Err(Fault {
+        Err(RuleError {
             at: word.at.clone(),
-            wrong: Wrong::Word {
+            wrong: ProblemKind::UnknownWord {
                 word: word.text.into_owned(),
             },
         })
     }
 }
 
-impl<'t> Iterator for Pieces<'t> {
-    type Item = Result<Piece<'t>, Fault>;
+impl<'t> Iterator for WordClassifier<'t> {
+    type Item = Result<ClassifiedWord<'t>, RuleError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.read() {
-            Some(Ok(word)) => Some(self.piece(word)),
+        match self.next_word() {
+            Some(Ok(word)) => Some(self.classify(word)),
             Some(Err(fault)) => Some(Err(fault)),
-            None if self.takes == Takes::One => {
-                self.takes = Takes::None;
-                Some(Err(self.lacks(&self.waits)))
+            None if self.expected == ExpectedValues::One => {
+                self.expected = ExpectedValues::None;
+                Some(Err(self.missing_value_error(&self.pending_option)))
             }
             None => None,
         }
@@ -221,7 +230,7 @@ impl<'t> Iterator for Pieces<'t> {
 fn is_value(word: &Word<'_>) -> bool {
     match word.text.strip_prefix('-') {
         None => true,
-        Some(rest) => word.quoted || rest.starts_with(|c: char| c.is_ascii_digit()),
+        Some(rest) => word.is_quoted || rest.starts_with(|c: char| c.is_ascii_digit()),
     }
 }
 

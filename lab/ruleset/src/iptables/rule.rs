@@ -5,10 +5,10 @@ use std::fmt;
 use std::ops::Range;
 
 use super::canonical;
-use super::pieces::{Fault, Kind, Pieces};
+use super::pieces::{RuleError, WordClass, WordClassifier};
 use super::words::Words;
 use crate::text::Text;
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 
 /// Rule of a chain.
 ///
@@ -27,33 +27,33 @@ pub struct Rule {
 
 /// Rule split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Parts<'r> {
+pub struct RuleParts<'r> {
     /// Options that match the packet header: `-p`, `-s`, `-d`, `-i`, `-o`, `-f`.
-    pub header: Vec<Choice<'r>>,
+    pub header: Vec<RuleOption<'r>>,
     /// Matches in order of evaluation.
-    pub matches: Vec<Module<'r>>,
+    pub matches: Vec<MatchModule<'r>>,
     /// Target for packets that pass all matches. `None` for a rule that only counts.
     pub target: Option<Target<'r>>,
 }
 
 /// Option with its values, possibly negated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Choice<'r> {
+pub struct RuleOption<'r> {
     /// Name with leading dashes.
     pub name: Cow<'r, str>,
     /// Whether `!` precedes the option.
-    pub negated: bool,
+    pub is_negated: bool,
     /// Values that follow the option.
     pub values: Vec<Cow<'r, str>>,
 }
 
 /// Match (`-m NAME`) with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Module<'r> {
+pub struct MatchModule<'r> {
     /// Name of the match.
     pub name: Cow<'r, str>,
     /// Options of the match.
-    pub choices: Vec<Choice<'r>>,
+    pub options: Vec<RuleOption<'r>>,
 }
 
 /// Target (`-j NAME` or `-g NAME`) with its options.
@@ -62,9 +62,9 @@ pub struct Target<'r> {
     /// Name of a chain, a verdict or a target extension.
     pub name: Cow<'r, str>,
     /// Whether the packet does not return to this chain (`-g`).
-    pub goto: bool,
+    pub is_goto: bool,
     /// Options of the target.
-    pub choices: Vec<Choice<'r>>,
+    pub options: Vec<RuleOption<'r>>,
 }
 
 impl Rule {
@@ -73,16 +73,16 @@ impl Rule {
     /// # Errors
     ///
     /// Returns the first error in the words.
-    pub fn of_words(words: impl Into<String>) -> Result<Self, Problem> {
+    pub fn from_words(words: impl Into<String>) -> Result<Self, Problem> {
         let words = Text::new(words.into());
-        for piece in Pieces::new(&words) {
-            piece.map_err(|Fault { wrong, at }| Problem::new(wrong, at))?;
+        for piece in WordClassifier::new(&words) {
+            piece.map_err(|RuleError { wrong, at }| Problem::new(wrong, at))?;
         }
-        Ok(Self::of_read(words, 0))
+        Ok(Self::from_checked_words(words, 0))
     }
 
     /// Creates a rule from words that were already checked.
-    pub(super) fn of_read(words: Text, line: u32) -> Self {
+    pub(super) fn from_checked_words(words: Text, line: u32) -> Self {
         Self {
             words,
             line,
@@ -97,62 +97,62 @@ impl Rule {
     ///
     /// Returns the first error in the line.
     pub fn parse(line: &str) -> Result<(String, Self), Problem> {
-        let head = head(line)?;
-        let mut rule = Self::of_words(&line[head.words.clone()])
-            .map_err(|problem| shifted(problem, head.words.start))?;
+        let head = parse_head(line)?;
+        let mut rule = Self::from_words(&line[head.words.clone()])
+            .map_err(|problem| shift_problem(problem, head.words.start))?;
         (rule.packets, rule.bytes) = head.counters.unzip();
         Ok((head.chain.to_owned(), rule))
     }
 
     /// Returns the source text of the words after the chain name.
     #[must_use]
-    pub fn written(&self) -> &str {
+    pub fn source_text(&self) -> &str {
         &self.words
     }
 
     /// Returns the byte range of the words in their file.
     #[must_use]
-    pub fn place(&self) -> Range<usize> {
+    pub fn range(&self) -> Range<usize> {
         self.words.range()
     }
 
     /// Splits the rule into its parts.
     #[must_use]
-    pub fn parts(&self) -> Parts<'_> {
-        let mut parts = Parts::default();
+    pub fn parts(&self) -> RuleParts<'_> {
+        let mut parts = RuleParts::default();
         // The constructors checked the words, so classification returns no errors.
-        for piece in Pieces::new(&self.words).flatten() {
+        for piece in WordClassifier::new(&self.words).flatten() {
             let text = piece.word.text;
             match piece.kind {
-                Kind::Header(name) => parts.header.push(Choice {
+                WordClass::Header(name) => parts.header.push(RuleOption {
                     name: Cow::Borrowed(name),
-                    negated: piece.negated,
+                    is_negated: piece.is_negated,
                     values: Vec::new(),
                 }),
-                Kind::Match => parts.matches.push(Module {
+                WordClass::Match => parts.matches.push(MatchModule {
                     name: text,
-                    choices: Vec::new(),
+                    options: Vec::new(),
                 }),
-                Kind::Jump | Kind::Goto => {
+                WordClass::Jump | WordClass::Goto => {
                     parts.target = Some(Target {
                         name: text,
-                        goto: piece.kind == Kind::Goto,
-                        choices: Vec::new(),
+                        is_goto: piece.kind == WordClass::Goto,
+                        options: Vec::new(),
                     });
                 }
-                Kind::Option => parts.open_choices().push(Choice {
+                WordClass::Option => parts.open_options().push(RuleOption {
                     name: text,
-                    negated: piece.negated,
+                    is_negated: piece.is_negated,
                     values: Vec::new(),
                 }),
-                Kind::Value => {
-                    if let Some(choice) = parts.last_choice() {
+                WordClass::Value => {
+                    if let Some(choice) = parts.last_option() {
                         choice.values.push(text);
                     }
                 }
-                Kind::Denial => {
-                    if let Some(choice) = parts.last_choice() {
-                        choice.negated = true;
+                WordClass::Negation => {
+                    if let Some(choice) = parts.last_option() {
+                        choice.is_negated = true;
                     }
                 }
             }
@@ -169,9 +169,9 @@ impl Rule {
     /// Returns the name of the target. `None` without a target.
     #[must_use]
     pub fn target(&self) -> Option<Cow<'_, str>> {
-        Pieces::new(&self.words)
+        WordClassifier::new(&self.words)
             .flatten()
-            .find(|piece| matches!(piece.kind, Kind::Jump | Kind::Goto))
+            .find(|piece| matches!(piece.kind, WordClass::Jump | WordClass::Goto))
             .map(|piece| piece.word.text)
     }
 
@@ -181,30 +181,31 @@ impl Rule {
         if !self.words.contains(option) {
             return None;
         }
-        let mut pieces = Pieces::new(&self.words).flatten();
-        pieces.find(|piece| piece.kind == Kind::Option && piece.word.text == option)?;
+        let mut pieces = WordClassifier::new(&self.words).flatten();
+        pieces.find(|piece| piece.kind == WordClass::Option && piece.word.text == option)?;
         pieces
-            .find(|piece| piece.kind == Kind::Value)
+            .find(|piece| piece.kind == WordClass::Value)
             .map(|piece| piece.word.text)
     }
 
     /// Returns the sets that the rule uses, with the byte ranges of their names in the file.
     #[must_use]
     pub fn sets(&self) -> Vec<(Cow<'_, str>, Range<usize>)> {
-        const NAMING: [&str; 4] = ["--match-set", "--add-set", "--del-set", "--map-set"];
+        const SET_NAME_OPTIONS: [&str; 4] = ["--match-set", "--add-set", "--del-set", "--map-set"];
         let mut sets = Vec::new();
         if !self.words.contains("-set ") {
             return sets;
         }
-        let mut named = false;
-        for piece in Pieces::new(&self.words).flatten() {
-            if named && piece.kind == Kind::Value {
+        let mut expects_name = false;
+        for piece in WordClassifier::new(&self.words).flatten() {
+            if expects_name && piece.kind == WordClass::Value {
                 let start = self.words.range().start;
-                let at = start + piece.word.at.start..start + piece.word.at.end;
-                sets.push((piece.word.text, at));
-                named = false;
+                let range = start + piece.word.at.start..start + piece.word.at.end;
+                sets.push((piece.word.text, range));
+                expects_name = false;
             } else {
-                named = piece.kind == Kind::Option && NAMING.contains(&piece.word.text.as_ref());
+                expects_name = piece.kind == WordClass::Option
+                    && SET_NAME_OPTIONS.contains(&piece.word.text.as_ref());
             }
         }
         sets
@@ -216,46 +217,47 @@ impl Rule {
     /// The text omits matches without options, `/32`, explicit defaults and counters. Marks are
     /// hexadecimal, and options are sorted by name.
     #[must_use]
-    pub fn text(&self) -> String {
-        canonical::text(&self.parts())
+    pub fn canonical_text(&self) -> String {
+        canonical::render(&self.parts())
     }
 }
 
-impl<'r> Parts<'r> {
+impl<'r> RuleParts<'r> {
     /// Returns the options of the target, of the last match, or of the match that the protocol
     /// implies.
-    fn open_choices(&mut self) -> &mut Vec<Choice<'r>> {
+    fn open_options(&mut self) -> &mut Vec<RuleOption<'r>> {
         if let Some(target) = &mut self.target {
-            return &mut target.choices;
+            return &mut target.options;
         }
         if self.matches.is_empty() {
             let protocol = self.header.iter().find(|choice| choice.name == "-p");
             let name = protocol.and_then(|choice| choice.values.first());
-            self.matches.push(Module {
+            self.matches.push(MatchModule {
                 name: name.cloned().unwrap_or_default(),
-                choices: Vec::new(),
+                options: Vec::new(),
             });
         }
         let last = self.matches.len() - 1;
-        &mut self.matches[last].choices
+        &mut self.matches[last].options
     }
 
     /// Returns the last parsed option. The value of a header option follows immediately. Other
     /// options belong to the last match or target.
-    fn last_choice(&mut self) -> Option<&mut Choice<'r>> {
-        let waits = |choice: &&mut Choice<'_>| choice.values.is_empty() && choice.name != "-f";
-        if let Some(header) = self.header.last_mut().filter(waits) {
+    fn last_option(&mut self) -> Option<&mut RuleOption<'r>> {
+        let needs_value =
+            |choice: &&mut RuleOption<'_>| choice.values.is_empty() && choice.name != "-f";
+        if let Some(header) = self.header.last_mut().filter(needs_value) {
             return Some(header);
         }
         if let Some(target) = &mut self.target {
-            return target.choices.last_mut();
+            return target.options.last_mut();
         }
-        self.matches.last_mut()?.choices.last_mut()
+        self.matches.last_mut()?.options.last_mut()
     }
 
     /// Returns the first match with a name. `None` without such a match.
     #[must_use]
-    pub fn module(&self, name: &str) -> Option<&Module<'r>> {
+    pub fn match_module(&self, name: &str) -> Option<&MatchModule<'r>> {
         self.matches.iter().find(|module| module.name == name)
     }
 
@@ -264,23 +266,23 @@ impl<'r> Parts<'r> {
     pub fn header(&self, name: &str) -> Option<&str> {
         let choice = self.header.iter().find(|choice| choice.name == name)?;
         let value = choice.values.first()?;
-        (!choice.negated).then_some(value.as_ref())
+        (!choice.is_negated).then_some(value.as_ref())
     }
 }
 
-impl Module<'_> {
+impl MatchModule<'_> {
     /// Returns the first value of an option. `None` if the option is absent or negated.
     #[must_use]
     pub fn value(&self, option: &str) -> Option<&str> {
-        let choice = self.choices.iter().find(|choice| choice.name == option)?;
+        let choice = self.options.iter().find(|choice| choice.name == option)?;
         let value = choice.values.first()?;
-        (!choice.negated).then_some(value.as_ref())
+        (!choice.is_negated).then_some(value.as_ref())
     }
 }
 
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
-        self.words == other.words || self.text() == other.text()
+        self.words == other.words || self.canonical_text() == other.canonical_text()
     }
 }
 
@@ -288,13 +290,13 @@ impl Eq for Rule {}
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
+        f.write_str(&self.canonical_text())
     }
 }
 
 /// Parts of a line that precede the words of a rule.
 #[derive(Debug)]
-pub(super) struct Head<'t> {
+pub(super) struct RuleHead<'t> {
     /// Packets and bytes. `None` without counters.
     pub counters: Option<(u64, u64)>,
     /// Name of the chain.
@@ -306,27 +308,33 @@ pub(super) struct Head<'t> {
 }
 
 /// Parses the start of `[12:720] -A CHAIN …`.
-pub(super) fn head(line: &str) -> Result<Head<'_>, Problem> {
-    let mut at = 0;
+pub(super) fn parse_head(line: &str) -> Result<RuleHead<'_>, Problem> {
+    let mut position = 0;
     let mut counters = None;
     if let Some(rest) = line.strip_prefix('[') {
         let Some((inside, _)) = rest.split_once(']') else {
-            return Err(Problem::new(Wrong::Counters, 0..line.len()));
+            return Err(Problem::new(ProblemKind::InvalidCounters, 0..line.len()));
         };
-        at = inside.len() + 2;
-        let bad = || Problem::new(Wrong::Counters, 0..at);
-        counters = Some(counted(inside).ok_or_else(bad)?);
+        position = inside.len() + 2;
+        let counters_error = || Problem::new(ProblemKind::InvalidCounters, 0..position);
+        counters = Some(parse_counters(inside).ok_or_else(counters_error)?);
     }
-    let mut words = Words::new(&line[at..]);
+    let mut words = Words::new(&line[position..]);
     let command = words.next();
     let (Some(Ok(command)), Some(Ok(chain))) = (command, words.next()) else {
-        return Err(Problem::new(Wrong::NoChain, at..line.len()));
+        return Err(Problem::new(
+            ProblemKind::MissingChain,
+            position..line.len(),
+        ));
     };
-    if !matches!(command.text.as_ref(), "-A" | "--append") || chain.quoted {
-        return Err(Problem::new(Wrong::NoChain, at..line.len()));
+    if !matches!(command.text.as_ref(), "-A" | "--append") || chain.is_quoted {
+        return Err(Problem::new(
+            ProblemKind::MissingChain,
+            position..line.len(),
+        ));
     }
-    let chain_at = at + chain.at.start..at + chain.at.end;
-    Ok(Head {
+    let chain_at = position + chain.at.start..position + chain.at.end;
+    Ok(RuleHead {
         counters,
         chain: &line[chain_at.clone()],
         words: chain_at.end..line.len(),
@@ -335,11 +343,11 @@ pub(super) fn head(line: &str) -> Result<Head<'_>, Problem> {
 }
 
 /// Moves an error by `by` bytes, from a part of a line to the whole line.
-pub(super) fn shifted(problem: Problem, by: usize) -> Problem {
+pub(super) fn shift_problem(problem: Problem, by: usize) -> Problem {
     Problem::new(problem.wrong, problem.at.start + by..problem.at.end + by)
 }
 
-fn counted(text: &str) -> Option<(u64, u64)> {
+fn parse_counters(text: &str) -> Option<(u64, u64)> {
     let (packets, bytes) = text.split_once(':')?;
     Some((packets.parse().ok()?, bytes.parse().ok()?))
 }
@@ -349,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_taken_apart() {
+    fn rule_parse_splits_options_matches_and_target() {
         let (chain, rule) = Rule::parse(
             "[12:720] -A X ! -s 10.0.0.0/8 -p tcp --dport 80 -m comment --comment \"-j no\" -j DNAT --to-destination 10.0.0.1:80",
         )
@@ -361,30 +369,33 @@ mod tests {
         let parts = rule.parts();
         assert_eq!(parts.header("-s"), None);
         assert_eq!(parts.header("-p"), Some("tcp"));
-        assert_eq!(parts.module("tcp").unwrap().value("--dport"), Some("80"));
+        assert_eq!(
+            parts.match_module("tcp").unwrap().value("--dport"),
+            Some("80")
+        );
         assert_eq!(rule.comment().as_deref(), Some("-j no"));
         assert_eq!(rule.target().as_deref(), Some("DNAT"));
         let target = parts.target.unwrap();
-        assert_eq!(target.choices[0].values, ["10.0.0.1:80"]);
+        assert_eq!(target.options[0].values, ["10.0.0.1:80"]);
     }
 
     #[test]
-    fn a_value_may_look_like_an_option() {
+    fn rule_parse_accepts_value_that_looks_like_option() {
         for text in [
             "-m comment --comment -foo -j Y",
             "-m comment --comment \"-foo\" -j Y",
         ] {
-            let rule = Rule::of_words(text).unwrap();
+            let rule = Rule::from_words(text).unwrap();
             assert_eq!(rule.comment().as_deref(), Some("-foo"), "{text}");
             assert_eq!(rule.target().as_deref(), Some("Y"), "{text}");
         }
-        let rule = Rule::of_words("-j NFLOG --nflog-prefix -A --nflog-group 2").unwrap();
+        let rule = Rule::from_words("-j NFLOG --nflog-prefix -A --nflog-group 2").unwrap();
         let target = rule.parts().target.unwrap();
-        assert_eq!(target.choices.len(), 2);
+        assert_eq!(target.options.len(), 2);
     }
 
     #[test]
-    fn a_denial_may_stand_before_or_after() {
+    fn rule_text_is_independent_of_negation_position() {
         for (old, new) in [
             ("-s ! 10.0.0.0/8 -j Y", "! -s 10.0.0.0/8 -j Y"),
             (
@@ -393,32 +404,44 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                Rule::of_words(old).unwrap().text(),
-                Rule::of_words(new).unwrap().text()
+                Rule::from_words(old).unwrap().canonical_text(),
+                Rule::from_words(new).unwrap().canonical_text()
             );
         }
     }
 
-    fn wrong(line: &str) -> (Wrong, &str) {
+    fn parse_error(line: &str) -> (ProblemKind, &str) {
         let problem = Rule::parse(line).unwrap_err();
         (problem.wrong, &line[problem.at])
     }
 
     #[test]
-    fn what_is_no_rule_is_pointed_at() {
+    fn rule_parse_invalid_rule_reports_position() {
         assert_eq!(
-            wrong("-A X -m comment --comment \"a -j Y"),
-            (Wrong::Quote, "\"a -j Y")
+            parse_error("-A X -m comment --comment \"a -j Y"),
+            (ProblemKind::UnclosedQuote, "\"a -j Y")
         );
-        assert_eq!(wrong("-A X -j"), (Wrong::Lacks("-j".into()), "-j"));
-        assert_eq!(wrong("-A X -p tcp -s"), (Wrong::Lacks("-s".into()), "-s"));
         assert_eq!(
-            wrong("-A X tcp -j Y"),
-            (Wrong::Word { word: "tcp".into() }, "tcp")
+            parse_error("-A X -j"),
+            (ProblemKind::MissingValue("-j".into()), "-j")
         );
-        assert_eq!(wrong("-I X -j Y"), (Wrong::NoChain, "-I X -j Y"));
-        assert_eq!(wrong("[a:1] -A X -j Y"), (Wrong::Counters, "[a:1]"));
-        assert_eq!(wrong("[12"), (Wrong::Counters, "[12"));
-        assert_eq!(wrong("[0:0"), (Wrong::Counters, "[0:0"));
+        assert_eq!(
+            parse_error("-A X -p tcp -s"),
+            (ProblemKind::MissingValue("-s".into()), "-s")
+        );
+        assert_eq!(
+            parse_error("-A X tcp -j Y"),
+            (ProblemKind::UnknownWord { word: "tcp".into() }, "tcp")
+        );
+        assert_eq!(
+            parse_error("-I X -j Y"),
+            (ProblemKind::MissingChain, "-I X -j Y")
+        );
+        assert_eq!(
+            parse_error("[a:1] -A X -j Y"),
+            (ProblemKind::InvalidCounters, "[a:1]")
+        );
+        assert_eq!(parse_error("[12"), (ProblemKind::InvalidCounters, "[12"));
+        assert_eq!(parse_error("[0:0"), (ProblemKind::InvalidCounters, "[0:0"));
     }
 }

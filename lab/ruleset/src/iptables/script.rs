@@ -81,11 +81,11 @@ pub struct TableScript {
 /// within each table, so `-I` and `-A` have the same result. The kernel commits each table only
 /// once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Script {
+pub struct IptablesScript {
     tables: Vec<(Table, TableScript)>,
 }
 
-impl Script {
+impl IptablesScript {
     /// Creates a script that changes nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -94,7 +94,7 @@ impl Script {
 
     /// Returns the block of a table. Creates the block if necessary.
     pub fn table(&mut self, table: Table) -> &mut TableScript {
-        let at = self
+        let index = self
             .tables
             .iter()
             .position(|(name, _)| *name == table)
@@ -102,7 +102,7 @@ impl Script {
                 self.tables.push((table, TableScript::default()));
                 self.tables.len() - 1
             });
-        &mut self.tables[at].1
+        &mut self.tables[index].1
     }
 
     /// Returns the blocks in the order of first use.
@@ -122,9 +122,9 @@ impl Script {
     pub fn append(&mut self, later: Self) {
         for (table, script) in later.tables {
             let block = self.table(table);
-            let mut known: HashSet<String> = block.chains.iter().cloned().collect();
+            let mut declared: HashSet<String> = block.chains.iter().cloned().collect();
             for chain in script.chains {
-                if known.insert(chain.clone()) {
+                if declared.insert(chain.clone()) {
                     block.chains.push(chain);
                 }
             }
@@ -141,7 +141,7 @@ impl TableScript {
     }
 
     /// Sets the policy of a built-in chain.
-    pub fn policy(&mut self, chain: impl Into<String>, policy: &'static str) {
+    pub fn set_policy(&mut self, chain: impl Into<String>, policy: &'static str) {
         self.policies.push((chain.into(), policy));
     }
 
@@ -151,7 +151,7 @@ impl TableScript {
     }
 }
 
-impl fmt::Display for Script {
+impl fmt::Display for IptablesScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (table, script) in &self.tables {
             writeln!(f, "*{table}")?;

@@ -13,95 +13,95 @@ pub struct Word<'t> {
     /// Word without quotes and escapes.
     pub text: Cow<'t, str>,
     /// Whether the word was quoted. A quoted word is always a value.
-    pub quoted: bool,
+    pub is_quoted: bool,
     /// Byte range in the line, including quotes.
     pub at: Range<usize>,
 }
 
 /// Error for an unclosed quote, with the position of the quote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenQuote(pub usize);
+pub struct UnclosedQuote(pub usize);
 
 /// Iterator over the words of a line.
 #[derive(Debug, Clone)]
 pub struct Words<'t> {
     line: &'t str,
-    at: usize,
+    position: usize,
 }
 
 impl<'t> Words<'t> {
     /// Creates an iterator over the words of a line.
     #[must_use]
     pub fn new(line: &'t str) -> Self {
-        Self { line, at: 0 }
+        Self { line, position: 0 }
     }
 }
 
 impl<'t> Iterator for Words<'t> {
-    type Item = Result<Word<'t>, OpenQuote>;
+    type Item = Result<Word<'t>, UnclosedQuote>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let bytes = self.line.as_bytes();
-        let mut at = self.at;
-        while matches!(bytes.get(at), Some(b' ' | b'\t')) {
-            at += 1;
+        let mut position = self.position;
+        while matches!(bytes.get(position), Some(b' ' | b'\t')) {
+            position += 1;
         }
-        let start = at;
-        while let Some(byte) = bytes.get(at) {
+        let start = position;
+        while let Some(byte) = bytes.get(position) {
             match byte {
                 b' ' | b'\t' => break,
                 b'"' => {
-                    let before = &self.line[start..at];
-                    let read = quoted(self.line, at);
-                    self.at = read.as_ref().map_or(bytes.len(), |(_, end)| *end);
+                    let before = &self.line[start..position];
+                    let read = parse_quoted(self.line, position);
+                    self.position = read.as_ref().map_or(bytes.len(), |(_, end)| *end);
                     return Some(read.map(|(text, end)| Word {
                         text: if before.is_empty() {
                             text
                         } else {
                             Cow::Owned(format!("{before}{text}"))
                         },
-                        quoted: true,
+                        is_quoted: true,
                         at: start..end,
                     }));
                 }
-                _ => at += 1,
+                _ => position += 1,
             }
         }
-        self.at = at;
-        (at > start).then(|| {
+        self.position = position;
+        (position > start).then(|| {
             Ok(Word {
-                text: Cow::Borrowed(&self.line[start..at]),
-                quoted: false,
-                at: start..at,
+                text: Cow::Borrowed(&self.line[start..position]),
+                is_quoted: false,
+                at: start..position,
             })
         })
     }
 }
 
 /// Returns the text between the quote at `open` and the closing quote, and the position after it.
-fn quoted(line: &str, open: usize) -> Result<(Cow<'_, str>, usize), OpenQuote> {
+fn parse_quoted(line: &str, open: usize) -> Result<(Cow<'_, str>, usize), UnclosedQuote> {
     let bytes = line.as_bytes();
-    let mut at = open + 1;
-    while let Some(byte) = bytes.get(at) {
+    let mut position = open + 1;
+    while let Some(byte) = bytes.get(position) {
         match byte {
-            b'"' => return Ok((Cow::Borrowed(&line[open + 1..at]), at + 1)),
+            b'"' => return Ok((Cow::Borrowed(&line[open + 1..position]), position + 1)),
             b'\\' => break,
-            _ => at += 1,
+            _ => position += 1,
         }
     }
-    let mut text = line[open + 1..at].to_owned();
-    let mut characters = line[at..].char_indices();
+    let mut text = line[open + 1..position].to_owned();
+    let mut characters = line[position..].char_indices();
     while let Some((i, character)) = characters.next() {
         match character {
-            '"' => return Ok((Cow::Owned(text), at + i + 1)),
+            '"' => return Ok((Cow::Owned(text), position + i + 1)),
             '\\' => match characters.next() {
                 Some((_, protected)) => text.push(protected),
                 None => break,
             },
-            other => text.push(other),
+            character => text.push(character),
         }
     }
-    Err(OpenQuote(open))
+    Err(UnclosedQuote(open))
 }
 
 /// Splits a line into words. `None` if a quote is not closed.
@@ -114,8 +114,8 @@ pub fn split(line: &str) -> Option<Vec<String>> {
 
 /// Appends a word to a line, in quotes if necessary.
 pub(super) fn quote_into(line: &mut String, word: &str) {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:,+=%@!#&*~|[]".contains(&b);
-    if !word.is_empty() && word != "!" && word.bytes().all(plain) {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:,+=%@!#&*~|[]".contains(&b);
+    if !word.is_empty() && word != "!" && word.bytes().all(is_plain) {
         line.push_str(word);
         return;
     }
@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quotes_hold_words_together() {
+    fn split_keeps_quoted_text_as_one_word() {
         let line = r#"-A X  -m comment --comment "a \"b\" c\\d" -j Y"#;
         assert_eq!(
             split(line).unwrap(),
@@ -155,29 +155,29 @@ mod tests {
     }
 
     #[test]
-    fn words_know_their_places_and_quotes() {
+    fn words_report_positions_and_quotes() {
         let line = r#" -m "a b""#;
         let words: Vec<_> = Words::new(line).map(Result::unwrap).collect();
         assert_eq!(
             words
                 .iter()
-                .map(|w| (&line[w.at.clone()], w.quoted))
+                .map(|w| (&line[w.at.clone()], w.is_quoted))
                 .collect::<Vec<_>>(),
             [("-m", false), (r#""a b""#, true)]
         );
     }
 
     #[test]
-    fn an_open_quote_is_no_line() {
+    fn split_unclosed_quote_returns_none() {
         assert_eq!(split(r#"--comment "a"#), None);
         assert_eq!(split(r#"--comment "a\"#), None);
         let last = Words::new(r#"-m "a\" "#).last().unwrap();
-        assert_eq!(last, Err(OpenQuote(3)));
+        assert_eq!(last, Err(UnclosedQuote(3)));
     }
 
     proptest! {
         #[test]
-        fn what_is_quoted_is_read_back(words in proptest::collection::vec("[ -~é]{0,12}", 0..6)) {
+        fn split_reverses_quote_into(words in proptest::collection::vec("[ -~é]{0,12}", 0..6)) {
             let mut line = String::new();
             for word in &words {
                 quote_into(&mut line, word);

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "camelCase", tag = "by")]
-pub enum Virtual {
+pub enum VirtualServerKey {
     /// Packets to an address and port.
     Address {
         /// Transport protocol of the packets.
@@ -88,7 +88,7 @@ impl fmt::Display for Timeouts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VirtualServer {
     /// Packets that the virtual server receives.
-    pub takes: Virtual,
+    pub takes: VirtualServerKey,
     /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: String,
     /// Persistence timeout in seconds: a client keeps its real server for this time. Absent without
@@ -183,7 +183,7 @@ pub enum Forwarding {
     Tunnel,
 }
 
-impl fmt::Display for Virtual {
+impl fmt::Display for VirtualServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address {
@@ -246,9 +246,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtual_servers_read_as_ipvsadm_prints_them() {
+    fn virtual_server_display_matches_ipvsadm_output() {
         let server = VirtualServer {
-            takes: Virtual::Address {
+            takes: VirtualServerKey::Address {
                 protocol: Transport::Tcp,
                 address: "10.20.0.1".parse().unwrap(),
                 port: 443,

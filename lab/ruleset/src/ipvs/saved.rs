@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use indexmap::IndexMap;
 
-use crate::ipvs::{Forwarding, Transport, Virtual};
-use crate::text::problem::{Problem, Wrong};
+use crate::ipvs::{Forwarding, Transport, VirtualServerKey};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
 /// Virtual servers in printed order.
-pub type Servers = IndexMap<Virtual, VirtualServer>;
+pub type Servers = IndexMap<VirtualServerKey, SavedVirtualServer>;
 
 /// Virtual server as `ipvsadm -Sn` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VirtualServer {
+pub struct SavedVirtualServer {
     /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: Text,
     /// Flags of the scheduler: `sh-port`. `None` without flags.
@@ -30,14 +30,14 @@ pub struct VirtualServer {
     pub one_packet: bool,
     /// Real servers in printed order, which is sorted and differs from the kernel's order (ipvsadm
     /// 1.31, `print_service_entry`).
-    pub servers: IndexMap<SocketAddr, RealServer>,
+    pub servers: IndexMap<SocketAddr, SavedRealServer>,
     /// Line number, from 1.
     pub line: u32,
 }
 
 /// Real server as `ipvsadm -Sn` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RealServer {
+pub struct SavedRealServer {
     /// Weight. A real server of weight 0 gets no new connections.
     pub weight: u32,
     /// Forwarding method to the real server.
@@ -57,7 +57,7 @@ pub struct RealServer {
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Servers {
     let mut servers = Servers::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
-        let mut words = Words {
+        let mut words = WordCursor {
             line,
             rest: fields(line).collect::<Vec<_>>().into_iter().peekable(),
         };
@@ -65,88 +65,103 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Servers {
         let read = match command {
             Some("-A" | "--add-service") => add_service(text, &mut words, &mut servers),
             Some("-a" | "--add-server") => add_server(text, &mut words, &mut servers),
-            _ => Err(words.whole()),
+            _ => Err(words.line_problem()),
         };
         problems.extend(read.err());
     }
     servers
 }
 
-struct Words<'t> {
+struct WordCursor<'t> {
     line: Line<'t>,
     rest: std::iter::Peekable<std::vec::IntoIter<Field<'t>>>,
 }
 
-impl<'t> Words<'t> {
-    fn whole(&self) -> Problem {
-        let at = self.line.start..self.line.end();
-        Problem::new(Wrong::Line(Format::Servers), at)
+impl<'t> WordCursor<'t> {
+    fn line_problem(&self) -> Problem {
+        let range = self.line.start..self.line.end();
+        Problem::new(ProblemKind::UnknownLine(Format::VirtualServers), range)
     }
 
-    fn value(&mut self, of: Field<'t>) -> Result<Field<'t>, Problem> {
-        let lacks = || Problem::new(Wrong::Lacks(of.text.to_owned()), of.range());
+    fn next_value(&mut self, option: Field<'t>) -> Result<Field<'t>, Problem> {
+        let lacks = || {
+            Problem::new(
+                ProblemKind::MissingValue(option.text.to_owned()),
+                option.range(),
+            )
+        };
         self.rest.next().ok_or_else(lacks)
     }
 
-    fn number(&mut self, of: Field<'t>) -> Result<u32, Problem> {
-        let value = self.value(of)?;
+    fn next_number(&mut self, option: Field<'t>) -> Result<u32, Problem> {
+        let value = self.next_value(option)?;
         let number = value.text.parse();
-        number.map_err(|_| bad(value.text, value.range(), "a number"))
+        number.map_err(|_| invalid_value(value.text, value.range(), "a number"))
     }
 
     /// Parses the virtual server of a line: `-t 10.0.0.1:80`, `-f 5 -6`.
-    fn virtual_server(&mut self) -> Result<(Virtual, Range<usize>), Problem> {
+    fn virtual_server(&mut self) -> Result<(VirtualServerKey, Range<usize>), Problem> {
         let Some(option) = self.rest.next() else {
-            return Err(self.whole());
+            return Err(self.line_problem());
         };
         let protocol = match option.text {
             "-t" | "--tcp-service" => Transport::Tcp,
             "-u" | "--udp-service" => Transport::Udp,
             "--sctp-service" => Transport::Sctp,
             "-f" | "--fwmark-service" => {
-                let mark = self.number(option)?;
+                let mark = self.next_number(option)?;
                 let six = |word: &Field<'_>| matches!(word.text, "-6" | "--ipv6");
                 let v6 = self.rest.next_if(six).is_some();
                 let end = option.range().end;
-                return Ok((Virtual::FwMark { mark, v6 }, option.start..end));
+                return Ok((VirtualServerKey::FwMark { mark, v6 }, option.start..end));
             }
-            _ => return Err(self.whole()),
+            _ => return Err(self.line_problem()),
         };
-        let value = self.value(option)?;
-        let to = socket(value)?;
-        let takes = Virtual::Address {
+        let value = self.next_value(option)?;
+        let to = parse_socket(value)?;
+        let key = VirtualServerKey::Address {
             protocol,
             address: to.ip(),
             port: to.port(),
         };
-        Ok((takes, option.start..value.range().end))
+        Ok((key, option.start..value.range().end))
     }
 }
 
-fn bad(value: &str, at: Range<usize>, wanted: &'static str) -> Problem {
+fn invalid_value(value: &str, range: Range<usize>, expected: &'static str) -> Problem {
     let value = value.to_owned();
-    Problem::new(Wrong::Value { value, wanted }, at)
+    Problem::new(
+        ProblemKind::InvalidValue {
+            value,
+            wanted: expected,
+        },
+        range,
+    )
 }
 
-fn unknown(word: Field<'_>) -> Problem {
-    let wrong = Wrong::Word {
+fn unknown_word(word: Field<'_>) -> Problem {
+    let wrong = ProblemKind::UnknownWord {
         word: word.text.to_owned(),
     };
     Problem::new(wrong, word.range())
 }
 
 /// Parses an address with a port. A real server of a mark may have no port.
-fn socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
+fn parse_socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
     let bare = || Some(SocketAddr::new(word.text.parse::<IpAddr>().ok()?, 0));
     word.text.parse().ok().or_else(bare).ok_or_else(|| {
         let wanted = "an address and a port in numbers; save with `ipvsadm -Sn`";
-        bad(word.text, word.range(), wanted)
+        invalid_value(word.text, word.range(), wanted)
     })
 }
 
-fn add_service(text: &Text, words: &mut Words<'_>, servers: &mut Servers) -> Result<(), Problem> {
-    let (takes, at) = words.virtual_server()?;
-    let mut server = VirtualServer {
+fn add_service(
+    text: &Text,
+    words: &mut WordCursor<'_>,
+    servers: &mut Servers,
+) -> Result<(), Problem> {
+    let (key, range) = words.virtual_server()?;
+    let mut server = SavedVirtualServer {
         scheduler: Text::new("wlc"),
         flags: None,
         persistence: None,
@@ -158,29 +173,37 @@ fn add_service(text: &Text, words: &mut Words<'_>, servers: &mut Servers) -> Res
     };
     while let Some(word) = words.rest.next() {
         match word.text {
-            "-s" | "--scheduler" => server.scheduler = text.piece(words.value(word)?.range()),
-            "-b" | "--sched-flags" => server.flags = Some(text.piece(words.value(word)?.range())),
-            "-p" | "--persistent" => server.persistence = Some(words.number(word)?),
-            "-M" | "--netmask" => server.netmask = Some(text.piece(words.value(word)?.range())),
+            "-s" | "--scheduler" => server.scheduler = text.slice(words.next_value(word)?.range()),
+            "-b" | "--sched-flags" => {
+                server.flags = Some(text.slice(words.next_value(word)?.range()))
+            }
+            "-p" | "--persistent" => server.persistence = Some(words.next_number(word)?),
+            "-M" | "--netmask" => {
+                server.netmask = Some(text.slice(words.next_value(word)?.range()))
+            }
             // Some versions save these options without dashes.
-            "--pe" | "pe" => server.engine = Some(text.piece(words.value(word)?.range())),
+            "--pe" | "pe" => server.engine = Some(text.slice(words.next_value(word)?.range())),
             "-o" | "--ops" | "ops" => server.one_packet = true,
-            _ => return Err(unknown(word)),
+            _ => return Err(unknown_word(word)),
         }
     }
-    if let Some(known) = servers.get(&takes) {
-        let what = format!("the virtual server {takes}");
-        let line = known.line;
-        return Err(Problem::new(Wrong::Twice { what, line }, at));
+    if let Some(existing) = servers.get(&key) {
+        let item = format!("the virtual server {key}");
+        let line = existing.line;
+        return Err(Problem::new(ProblemKind::Duplicate { item, line }, range));
     }
-    servers.insert(takes, server);
+    servers.insert(key, server);
     Ok(())
 }
 
-fn add_server(text: &Text, words: &mut Words<'_>, servers: &mut Servers) -> Result<(), Problem> {
-    let (takes, at) = words.virtual_server()?;
+fn add_server(
+    text: &Text,
+    words: &mut WordCursor<'_>,
+    servers: &mut Servers,
+) -> Result<(), Problem> {
+    let (key, range) = words.virtual_server()?;
     let mut to = None;
-    let mut server = RealServer {
+    let mut server = SavedRealServer {
         weight: 1,
         forwarding: Forwarding::Route,
         tunnel: None,
@@ -191,41 +214,45 @@ fn add_server(text: &Text, words: &mut Words<'_>, servers: &mut Servers) -> Resu
     while let Some(word) = words.rest.next() {
         match word.text {
             "-r" | "--real-server" => {
-                let value = words.value(word)?;
-                to = Some((socket(value)?, value.range()));
+                let value = words.next_value(word)?;
+                to = Some((parse_socket(value)?, value.range()));
             }
             "-m" | "--masquerading" => server.forwarding = Forwarding::Masquerade,
             "-g" | "--gatewaying" => server.forwarding = Forwarding::Route,
             "-i" | "--ipip" => server.forwarding = Forwarding::Tunnel,
-            "-w" | "--weight" => server.weight = words.number(word)?,
-            "-x" | "--u-threshold" => server.thresholds.0 = words.number(word)?,
-            "-y" | "--l-threshold" => server.thresholds.1 = words.number(word)?,
+            "-w" | "--weight" => server.weight = words.next_number(word)?,
+            "-x" | "--u-threshold" => server.thresholds.0 = words.next_number(word)?,
+            "-y" | "--l-threshold" => server.thresholds.1 = words.next_number(word)?,
             "--tun-type" | "--tun-port" => {
-                let end = words.value(word)?.range().end;
+                let end = words.next_value(word)?.range().end;
                 tunnel = Some(tunnel.map_or(word.start, |known| known.start)..end);
             }
             "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" => {
                 let start = tunnel.map_or(word.start, |known| known.start);
                 tunnel = Some(start..word.range().end);
             }
-            _ => return Err(unknown(word)),
+            _ => return Err(unknown_word(word)),
         }
     }
-    server.tunnel = tunnel.map(|range| text.piece(range));
+    server.tunnel = tunnel.map(|range| text.slice(range));
     let Some((to, place)) = to else {
-        return Err(Problem::new(Wrong::Lacks("-r".to_owned()), at));
+        return Err(Problem::new(
+            ProblemKind::MissingValue("-r".to_owned()),
+            range,
+        ));
     };
-    let Some(known) = servers.get_mut(&takes) else {
-        let wrong =
-            Wrong::Homeless("a real server of a virtual server that no line before it adds");
-        return Err(Problem::new(wrong, at));
+    let Some(virtual_server) = servers.get_mut(&key) else {
+        let wrong = ProblemKind::MissingParent(
+            "a real server of a virtual server that no line before it adds",
+        );
+        return Err(Problem::new(wrong, range));
     };
-    if let Some(known) = known.servers.get(&to) {
-        let what = format!("the real server {to} of this virtual server");
-        let line = known.line;
-        return Err(Problem::new(Wrong::Twice { what, line }, place));
+    if let Some(existing_server) = virtual_server.servers.get(&to) {
+        let item = format!("the real server {to} of this virtual server");
+        let line = existing_server.line;
+        return Err(Problem::new(ProblemKind::Duplicate { item, line }, place));
     }
-    known.servers.insert(to, server);
+    virtual_server.servers.insert(to, server);
     Ok(())
 }
 
@@ -234,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_ipvsadm_saves_is_read() {
+    fn parse_ipvsadm_output_returns_virtual_servers() {
         let text = "-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.1.0.1:8080 -m -w 1\n\
                     -A -u [fd00::1]:53 -s sh -b sh-port -p 300 -M 64\n\
                     -a -u [fd00::1]:53 -r [fd00::2]:53 -i -w 0 --tun-type gue --tun-port 6080 --tun-nocsum\n\
@@ -244,7 +271,7 @@ mod tests {
         let servers = read(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
         assert_eq!(servers.len(), 4);
-        let mark = &servers[&Virtual::FwMark { mark: 5, v6: true }];
+        let mark = &servers[&VirtualServerKey::FwMark { mark: 5, v6: true }];
         assert!(mark.one_packet);
         assert_eq!(mark.engine.as_deref(), Some("sip"));
         assert_eq!(mark.servers.len(), 1);
@@ -259,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn parse_invalid_lines_reports_positions() {
         let text = "-A -t 10.0.0.1:http -s rr\n-a -t 10.0.0.1:80 -r 10.1.0.1:80 -m -w 1\n\
                     -A -t 10.0.0.1:80 -s rr\n-A -t 10.0.0.1:80 -s rr\n\
                     -a -t 10.0.0.1:80 -r 10.1.0.1:80 -m -w one\n-a -t 10.0.0.1:80 -m\n\

@@ -2,18 +2,18 @@
 
 use indexmap::IndexMap;
 
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Text, fields, lines};
 use crate::tool::Format;
 
 /// Kinds of interfaces by interface name, in printed order.
-pub type Kinds = IndexMap<String, Kind>;
+pub type LinkKinds = IndexMap<String, Kind>;
 
 /// Kind of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
     /// Kind as the kernel names it: `veth`, `bridge`, `vxlan`. `None` for hardware.
-    pub is: Option<Text>,
+    pub kind: Option<Text>,
     /// Text after the kind: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
     pub details: Text,
     /// Text of the `bridge_slave` line. `None` if the interface is not a bridge port.
@@ -33,7 +33,7 @@ impl Kind {
 
     /// Whether the bridge may forward a frame out of the port that received it.
     #[must_use]
-    pub fn hairpin(&self) -> bool {
+    pub fn is_hairpin(&self) -> bool {
         let port = self.port.as_deref().unwrap_or_default();
         port.contains("hairpin on")
     }
@@ -70,8 +70,8 @@ const KINDS: [&str; 24] = [
 /// Parses the output of `ip -d link`. Details differ between kinds and versions, so unknown details
 /// are ignored. Lines that cannot be parsed are added to `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Kinds {
-    let mut kinds = Kinds::new();
+pub fn read(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
+    let mut kinds = LinkKinds::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = fields(line);
         let Some(first) = words.next() else {
@@ -81,29 +81,29 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Kinds {
             let number = first.text.strip_suffix(':');
             let name = words.next().and_then(|name| name.text.strip_suffix(':'));
             let (Some(_), Some(name)) = (number.and_then(|n| n.parse::<u32>().ok()), name) else {
-                let wrong = Wrong::Line(Format::Kinds);
+                let wrong = ProblemKind::UnknownLine(Format::LinkDetails);
                 problems.push(Problem::new(wrong, line.start..line.end()));
                 continue;
             };
             let short = name.split('@').next().unwrap_or(name);
             let kind = Kind {
-                is: None,
-                details: text.piece(line.end()..line.end()),
+                kind: None,
+                details: text.slice(line.end()..line.end()),
                 port: None,
                 line: line.number,
             };
             kinds.insert(short.to_owned(), kind);
             continue;
         }
-        let Some((_, last)) = kinds.last_mut() else {
+        let Some((_, current)) = kinds.last_mut() else {
             continue;
         };
-        let rest = text.piece(first.range().end..line.end());
+        let rest = text.slice(first.range().end..line.end());
         if first.text == "bridge_slave" {
-            last.port = Some(rest);
-        } else if KINDS.contains(&first.text) && last.is.is_none() {
-            last.is = Some(text.piece(first.range()));
-            last.details = rest;
+            current.port = Some(rest);
+        } else if KINDS.contains(&first.text) && current.kind.is_none() {
+            current.kind = Some(text.slice(first.range()));
+            current.details = rest;
         }
     }
     kinds
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_what_they_are_made_of_are_read() {
+    fn parse_iproute2_output_returns_kinds_and_details() {
         // Output of iproute2 6.1.
         let text = "\
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT group default qlen 1000
@@ -130,11 +130,11 @@ hello
 ";
         let mut problems = Vec::new();
         let kinds = read(&Text::new(text), &mut problems);
-        assert_eq!(kinds["eth0"].is, None);
-        assert_eq!(kinds["flannel.1"].is.as_deref(), Some("vxlan"));
+        assert_eq!(kinds["eth0"].kind, None);
+        assert_eq!(kinds["flannel.1"].kind.as_deref(), Some("vxlan"));
         assert_eq!(kinds["flannel.1"].detail("dstport"), Some("8472"));
         assert_eq!(kinds["flannel.1"].detail("local"), Some("192.168.50.11"));
-        assert!(kinds["veth0"].hairpin() && !kinds["eth0"].hairpin());
+        assert!(kinds["veth0"].is_hairpin() && !kinds["eth0"].is_hairpin());
         assert_eq!(problems.len(), 1);
         assert_eq!(&text[problems[0].at.clone()], "hello");
     }

@@ -8,8 +8,8 @@ use std::collections::hash_map::Entry as MapEntry;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use crate::text::attributes::{Attributes, Grammar, Takes};
-use crate::text::problem::{Problem, Wrong};
+use crate::text::attributes::{Attributes, Grammar, ValueKind};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
@@ -20,16 +20,16 @@ pub type Links = IndexMap<String, Link>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Name after the `@`: the peer or the lower interface. `None` without one.
-    pub tied: Option<Text>,
+    pub linked_to: Option<Text>,
     /// Flags as printed: `UP`, `NOARP`, …
     pub flags: Vec<Text>,
     /// `mtu`, `qdisc`, `master`, `state`, …
     pub attributes: Attributes,
     /// Type of the link layer (`ether`) with the attributes after its address, such as the
     /// broadcast address.
-    pub layer: Option<(Text, Attributes)>,
+    pub link_layer: Option<(Text, Attributes)>,
     /// Link-layer address. `None` if none is printed.
-    pub hardware: Option<Text>,
+    pub mac: Option<Text>,
     /// Alternative names and aliases.
     pub other_names: Vec<Text>,
     /// Addresses in printed order. The kernel uses the first address of a scope as a source.
@@ -44,7 +44,7 @@ pub struct Address {
     /// Address with its prefix length.
     pub network: IpNetwork,
     /// Address as printed. With a `peer`, the text has no prefix length.
-    pub written: Text,
+    pub source_text: Text,
     /// `peer`, `brd`, `scope`, `secondary`, `dynamic`, …
     pub attributes: Attributes,
     /// Label, which is another interface name for this address: `eth0:1`. `None` without a label.
@@ -57,55 +57,55 @@ pub struct Address {
 
 /// Attributes of an interface (iproute2 6.1, `ip/ipaddress.c`).
 const LINK: Grammar = &[
-    ("mtu", Takes::Number),
-    ("qdisc", Takes::Word),
-    ("master", Takes::Word),
-    ("vrf", Takes::Word),
-    ("state", Takes::Word),
-    ("mode", Takes::Word),
-    ("group", Takes::Word),
-    ("qlen", Takes::Number),
-    ("event", Takes::Word),
+    ("mtu", ValueKind::Number),
+    ("qdisc", ValueKind::Word),
+    ("master", ValueKind::Word),
+    ("vrf", ValueKind::Word),
+    ("state", ValueKind::Word),
+    ("mode", ValueKind::Word),
+    ("group", ValueKind::Word),
+    ("qlen", ValueKind::Number),
+    ("event", ValueKind::Word),
 ];
 
 /// Attributes after the link-layer address.
 const LAYER: Grammar = &[
-    ("brd", Takes::Word),
-    ("peer", Takes::Word),
-    ("link-netnsid", Takes::Word),
-    ("link-netns", Takes::Word),
-    ("permaddr", Takes::Word),
-    ("new-ifindex", Takes::Word),
-    ("new-netnsid", Takes::Word),
+    ("brd", ValueKind::Word),
+    ("peer", ValueKind::Word),
+    ("link-netnsid", ValueKind::Word),
+    ("link-netns", ValueKind::Word),
+    ("permaddr", ValueKind::Word),
+    ("new-ifindex", ValueKind::Word),
+    ("new-netnsid", ValueKind::Word),
 ];
 
 /// Attributes of an address.
 const ADDRESS: Grammar = &[
-    ("peer", Takes::Word),
-    ("brd", Takes::Word),
-    ("any", Takes::Word),
-    ("scope", Takes::Word),
-    ("metric", Takes::Number),
-    ("proto", Takes::Word),
-    ("secondary", Takes::Nothing),
-    ("temporary", Takes::Nothing),
-    ("dynamic", Takes::Nothing),
-    ("tentative", Takes::Nothing),
-    ("optimistic", Takes::Nothing),
-    ("deprecated", Takes::Nothing),
-    ("dadfailed", Takes::Nothing),
-    ("nodad", Takes::Nothing),
-    ("home", Takes::Nothing),
-    ("mngtmpaddr", Takes::Nothing),
-    ("noprefixroute", Takes::Nothing),
-    ("autojoin", Takes::Nothing),
-    ("stable-privacy", Takes::Nothing),
-    ("permanent", Takes::Nothing),
+    ("peer", ValueKind::Word),
+    ("brd", ValueKind::Word),
+    ("any", ValueKind::Word),
+    ("scope", ValueKind::Word),
+    ("metric", ValueKind::Number),
+    ("proto", ValueKind::Word),
+    ("secondary", ValueKind::None),
+    ("temporary", ValueKind::None),
+    ("dynamic", ValueKind::None),
+    ("tentative", ValueKind::None),
+    ("optimistic", ValueKind::None),
+    ("deprecated", ValueKind::None),
+    ("dadfailed", ValueKind::None),
+    ("nodad", ValueKind::None),
+    ("home", ValueKind::None),
+    ("mngtmpaddr", ValueKind::None),
+    ("noprefixroute", ValueKind::None),
+    ("autojoin", ValueKind::None),
+    ("stable-privacy", ValueKind::None),
+    ("permanent", ValueKind::None),
 ];
 
 const LIFETIME: Grammar = &[
-    ("valid_lft", Takes::Lifetime),
-    ("preferred_lft", Takes::Lifetime),
+    ("valid_lft", ValueKind::Lifetime),
+    ("preferred_lft", ValueKind::Lifetime),
 ];
 
 /// Parses the output of `ip addr`. Lines that cannot be parsed are skipped and added to `problems`.
@@ -113,93 +113,96 @@ const LIFETIME: Grammar = &[
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
     let mut links = Links::new();
     // Whether the last interface was valid. Otherwise, its further lines are skipped.
-    let mut known = true;
-    let mut addresses = Known::new();
+    let mut is_valid_link = true;
+    let mut addresses = AddressLines::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         if !line.indented {
             addresses.clear();
-            let read = link(text, line, &mut links);
-            known = read.is_ok();
+            let read = parse_link(text, line, &mut links);
+            is_valid_link = read.is_ok();
             problems.extend(read.err());
-        } else if known {
-            problems.extend(detail(text, line, &mut links, &mut addresses).err());
+        } else if is_valid_link {
+            problems.extend(parse_detail(text, line, &mut links, &mut addresses).err());
         }
     }
     links
 }
 
 /// Lines of the addresses of an interface. One address can have several peers.
-type Known = HashMap<(IpNetwork, Option<String>), u32>;
+type AddressLines = HashMap<(IpNetwork, Option<String>), u32>;
 
-fn whole(line: Line<'_>) -> Problem {
-    Problem::new(Wrong::Line(Format::Links), line.start..line.end())
+fn line_problem(line: Line<'_>) -> Problem {
+    Problem::new(
+        ProblemKind::UnknownLine(Format::Links),
+        line.start..line.end(),
+    )
 }
 
 /// Parses the first line of an interface: `4: kube-ipvs0@x: <BROADCAST,NOARP> mtu 1500 …`.
-fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
+fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
     let mut words = fields(line);
     let (Some(index), Some(name), Some(flags)) = (words.next(), words.next(), words.next()) else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
     let is_index = |text: &str| {
         text.strip_suffix(':')
             .is_some_and(|number| number.parse::<u32>().is_ok())
     };
-    let (Some(full), true) = (name.text.strip_suffix(':'), is_index(index.text)) else {
-        return Err(whole(line));
+    let (Some(full_name), true) = (name.text.strip_suffix(':'), is_index(index.text)) else {
+        return Err(line_problem(line));
     };
     let Some(inside) = flags
         .text
         .strip_prefix('<')
         .and_then(|flags| flags.strip_suffix('>'))
     else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
-    let (short, tied) = match full.split_once('@') {
+    let (short, tied) = match full_name.split_once('@') {
         Some((short, tied)) => (short, Some(tied)),
-        None => (full, None),
+        None => (full_name, None),
     };
-    let mut at = flags.start + 1;
+    let mut flag_start = flags.start + 1;
     let flags = inside
         .split(',')
         .map(|flag| {
-            let range = at..at + flag.len();
-            at = range.end + 1;
-            text.piece(range)
+            let range = flag_start..flag_start + flag.len();
+            flag_start = range.end + 1;
+            text.slice(range)
         })
         .collect();
-    let attributes = Attributes::read(text, &mut words, LINK)?;
-    if let Some(known) = links.get(short) {
-        let wrong = Wrong::Twice {
-            what: format!("the interface {short}"),
-            line: known.line,
+    let attributes = Attributes::parse(text, &mut words, LINK)?;
+    if let Some(existing) = links.get(short) {
+        let wrong = ProblemKind::Duplicate {
+            item: format!("the interface {short}"),
+            line: existing.line,
         };
         return Err(Problem::new(wrong, name.range()));
     }
-    let end = name.start + full.len();
-    let fresh = Link {
-        tied: tied.map(|tied| text.piece(end - tied.len()..end)),
+    let end = name.start + full_name.len();
+    let new_link = Link {
+        linked_to: tied.map(|tied| text.slice(end - tied.len()..end)),
         flags,
         attributes,
-        layer: None,
-        hardware: None,
+        link_layer: None,
+        mac: None,
         other_names: Vec::new(),
         addresses: Vec::new(),
         line: line.number,
     };
-    links.insert(short.to_owned(), fresh);
+    links.insert(short.to_owned(), new_link);
     Ok(())
 }
 
 /// Parses a further line of the last interface.
-fn detail(
+fn parse_detail(
     text: &Text,
     line: Line<'_>,
     links: &mut Links,
-    addresses: &mut Known,
+    addresses: &mut AddressLines,
 ) -> Result<(), Problem> {
-    let Some((_, last)) = links.last_mut() else {
-        return Err(whole(line));
+    let Some((_, link)) = links.last_mut() else {
+        return Err(line_problem(line));
     };
     let mut words = fields(line).peekable();
     let Some(first) = words.next() else {
@@ -207,91 +210,91 @@ fn detail(
     };
     match first.text {
         "inet" | "inet6" => {
-            let address = address(text, line, first, &mut words)?;
+            let address = parse_address(text, line, first, &mut words)?;
             let peer = address.attributes.get("peer").map(str::to_owned);
             match addresses.entry((address.network, peer)) {
                 MapEntry::Vacant(free) => free.insert(line.number),
                 MapEntry::Occupied(taken) => {
-                    let wrong = Wrong::Twice {
-                        what: format!("the address {}", address.written),
+                    let wrong = ProblemKind::Duplicate {
+                        item: format!("the address {}", address.source_text),
                         line: *taken.get(),
                     };
-                    return Err(Problem::new(wrong, address.written.range()));
+                    return Err(Problem::new(wrong, address.source_text.range()));
                 }
             };
-            last.addresses.push(address);
+            link.addresses.push(address);
         }
         "valid_lft" => {
-            let lifetime = Attributes::read(text, &mut fields(line), LIFETIME)?;
-            match last.addresses.last_mut() {
+            let lifetime = Attributes::parse(text, &mut fields(line), LIFETIME)?;
+            match link.addresses.last_mut() {
                 Some(address) if address.lifetime.0.is_empty() => address.lifetime = lifetime,
                 _ => {
-                    let wrong = Wrong::Homeless("the lifetime of no address");
+                    let wrong = ProblemKind::MissingParent("the lifetime of no address");
                     return Err(Problem::new(wrong, line.start..line.end()));
                 }
             }
         }
         "altname" | "alias" => {
-            last.other_names
-                .extend(words.map(|word| text.piece(word.range())));
+            link.other_names
+                .extend(words.map(|word| text.slice(word.range())));
         }
         layer => {
             let Some(kind) = layer.strip_prefix("link/") else {
-                return Err(whole(line));
+                return Err(line_problem(line));
             };
-            if last.layer.is_some() || !last.addresses.is_empty() {
-                let wrong = Wrong::Homeless("the link layer of no interface");
+            if link.link_layer.is_some() || !link.addresses.is_empty() {
+                let wrong = ProblemKind::MissingParent("the link layer of no interface");
                 return Err(Problem::new(wrong, line.start..line.end()));
             }
             let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);
-            last.hardware = words
+            link.mac = words
                 .next_if(is_address)
-                .map(|word| text.piece(word.range()));
-            let attributes = Attributes::read(text, &mut words, LAYER)?;
+                .map(|word| text.slice(word.range()));
+            let attributes = Attributes::parse(text, &mut words, LAYER)?;
             let end = first.range().end;
-            last.layer = Some((text.piece(end - kind.len()..end), attributes));
+            link.link_layer = Some((text.slice(end - kind.len()..end), attributes));
         }
     }
     Ok(())
 }
 
-fn address<'t>(
+fn parse_address<'t>(
     text: &Text,
     line: Line<'t>,
     first: Field<'t>,
     words: &mut impl Iterator<Item = Field<'t>>,
 ) -> Result<Address, Problem> {
     let Some(written) = words.next() else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
-    let bad = |word: Field<'_>| {
-        let wrong = Wrong::Value {
+    let invalid_value = |word: Field<'_>| {
+        let wrong = ProblemKind::InvalidValue {
             value: word.text.to_owned(),
             wanted: "an address of this family",
         };
         Problem::new(wrong, word.range())
     };
-    let network: IpNetwork = written.text.parse().map_err(|_| bad(written))?;
+    let network: IpNetwork = written.text.parse().map_err(|_| invalid_value(written))?;
     if network.is_ipv6() != (first.text == "inet6") {
-        return Err(bad(written));
+        return Err(invalid_value(written));
     }
-    let mut rest: Vec<Field<'_>> = words.collect();
+    let mut attribute_words: Vec<Field<'_>> = words.collect();
     // The label is the last word and has no keyword.
-    let label = rest
+    let label = attribute_words
         .pop_if(|last| first.text == "inet" && !ADDRESS.iter().any(|(name, _)| *name == last.text));
     // After `scope`, the last word is the scope, so the address has no label.
-    let label = match (label, rest.last()) {
+    let label = match (label, attribute_words.last()) {
         (Some(label), Some(last)) if last.text == "scope" => {
-            rest.push(label);
+            attribute_words.push(label);
             None
         }
         (label, _) => label,
     };
     Ok(Address {
         network,
-        written: text.piece(written.range()),
-        attributes: Attributes::read(text, &mut rest.into_iter(), ADDRESS)?,
-        label: label.map(|label| text.piece(label.range())),
+        source_text: text.slice(written.range()),
+        attributes: Attributes::parse(text, &mut attribute_words.into_iter(), ADDRESS)?,
+        label: label.map(|label| text.slice(label.range())),
         lifetime: Attributes::default(),
         line: line.number,
     })
@@ -321,12 +324,12 @@ mod tests {
 ";
 
     #[test]
-    fn interfaces_and_addresses_are_read() {
+    fn parse_iproute2_output_returns_links() {
         let mut problems = Vec::new();
         let links = read(&Text::new(TEXT), &mut problems);
         assert_eq!(problems, []);
         let p0 = &links["p0"];
-        assert_eq!(p0.tied.as_deref(), Some("eth0"));
+        assert_eq!(p0.linked_to.as_deref(), Some("eth0"));
         assert_eq!(p0.attributes.get("master"), Some("br0"));
         assert!(p0.addresses[0].attributes.has("tentative"));
         let eth0 = &links["eth0"];
@@ -340,11 +343,11 @@ mod tests {
             Some("10.9.9.10/32")
         );
         assert_eq!(eth0.addresses[2].lifetime.get("valid_lft"), Some("1000sec"));
-        assert_eq!(links["tun0"].hardware, None);
+        assert_eq!(links["tun0"].mac, None);
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn parse_invalid_lines_reports_positions() {
         let text = "    inet 10.0.0.1/8\n2: eth0: <UP> mtu many\n    inet 10.0.0.1/8 scope global\n\
                     3: eth1: <UP> mtu 1500\n    inet 10.0.0.1/33 scope global eth1\n\
                     \x20   inet fd00::1/64 scope global\n    inet 10.0.0.1/8 scoop global\n\

@@ -10,69 +10,79 @@ use crate::nft::{Chain, Ruleset, Set, Table};
 
 /// Maximum netlink size of a batch, in bytes. The default size of the buffer is 212,992 bytes
 /// (`net.core.wmem_default`).
-const HEAVIEST: usize = 120_000;
+const MAX_BATCH_SIZE: usize = 120_000;
 
 /// Maximum netlink size of a rule, in bytes: a constant, and a factor for the length of its text.
-const RULE: (usize, usize) = (200, 10);
+const RULE_SIZE: (usize, usize) = (200, 10);
 
 /// Netlink size of a chain, a set or an element, as for rules.
-const NAMED: (usize, usize) = (200, 3);
+const ITEM_SIZE: (usize, usize) = (200, 3);
 
 /// Splits input for `nft -f` into batches, to be loaded in order. The first batches declare sets
 /// and chains, the others add rules and elements. A text that is small enough or cannot be parsed
 /// stays one batch.
 #[must_use]
-pub fn batches(text: &str) -> Vec<String> {
-    if text.len().saturating_mul(RULE.1) <= HEAVIEST {
+pub fn split_batches(text: &str) -> Vec<String> {
+    if text.len().saturating_mul(RULE_SIZE.1) <= MAX_BATCH_SIZE {
         return vec![text.to_owned()];
     }
     let Ok(ruleset) = parse(text) else {
         return vec![text.to_owned()];
     };
-    let mut parts = Parts::default();
+    let mut builder = BatchBuilder::default();
     for table in &ruleset.tables {
-        let others = table.others.iter().flat_map(|other| &other.body);
-        let all = others.map(|line| weight(NAMED, line)).sum();
-        parts.put(table, all, |part| part.others.clone_from(&table.others));
+        let lines = table.other_objects.iter().flat_map(|other| &other.body);
+        let size = lines.map(|line| estimate_size(ITEM_SIZE, line)).sum();
+        builder.add(table, size, |part| {
+            part.other_objects.clone_from(&table.other_objects)
+        });
         for set in &table.sets {
             let declared = Set {
                 elements: Vec::new(),
                 ..set.clone()
             };
-            parts.put(table, weight_of(&declared), |part| part.sets.push(declared));
+            builder.add(table, estimate_set_size(&declared), |part| {
+                part.sets.push(declared)
+            });
         }
         for chain in &table.chains {
             let declared = Chain {
                 rules: Vec::new(),
                 ..chain.clone()
             };
-            parts.put(table, weight(NAMED, &chain.name), |part| {
+            builder.add(table, estimate_size(ITEM_SIZE, &chain.name), |part| {
                 part.chains.push(declared);
             });
         }
     }
     // Rules can only refer to chains and sets that exist.
-    parts.end();
+    builder.finish_batch();
     for table in &ruleset.tables {
         for chain in &table.chains {
             for rule in &chain.rules {
-                parts.put(table, weight(RULE, &rule.text), |part| {
-                    match part.chains.last_mut() {
-                        Some(last) if last.name == chain.name => last.rules.push(rule.clone()),
+                builder.add(
+                    table,
+                    estimate_size(RULE_SIZE, &rule.text),
+                    |part| match part.chains.last_mut() {
+                        Some(last_chain) if last_chain.name == chain.name => {
+                            last_chain.rules.push(rule.clone())
+                        }
                         _ => part.chains.push(Chain {
                             rules: vec![rule.clone()],
                             ..Chain::regular(chain.name.as_str())
                         }),
-                    }
-                });
+                    },
+                );
             }
         }
         for set in &table.sets {
             for element in &set.elements {
                 let text = element.value.as_ref().map_or(0, String::len) + element.key.len();
-                parts.put(table, NAMED.0 + NAMED.1 * text, |part| {
+                builder.add(table, ITEM_SIZE.0 + ITEM_SIZE.1 * text, |part| {
                     match part.sets.last_mut() {
-                        Some(last) if last.name == set.name => last.elements.push(element.clone()),
+                        Some(last_set) if last_set.name == set.name => {
+                            last_set.elements.push(element.clone())
+                        }
                         _ => part.sets.push(Set {
                             elements: vec![element.clone()],
                             ..set.clone()
@@ -82,54 +92,56 @@ pub fn batches(text: &str) -> Vec<String> {
             }
         }
     }
-    parts.end();
-    parts.texts
+    builder.finish_batch();
+    builder.finished
 }
 
-fn weight((each, of_byte): (usize, usize), text: &str) -> usize {
-    each + of_byte * text.len()
+fn estimate_size((base, per_byte): (usize, usize), text: &str) -> usize {
+    base + per_byte * text.len()
 }
 
-fn weight_of(set: &Set) -> usize {
+fn estimate_set_size(set: &Set) -> usize {
     let comment = set.comment.as_ref().map_or(0, String::len);
-    weight(NAMED, &set.name) + NAMED.1 * (set.holds.len() + comment)
+    estimate_size(ITEM_SIZE, &set.name) + ITEM_SIZE.1 * (set.holds.len() + comment)
 }
 
 /// Batches under construction.
 #[derive(Debug, Default)]
-struct Parts {
-    texts: Vec<String>,
-    last: Ruleset,
-    weight: usize,
+struct BatchBuilder {
+    finished: Vec<String>,
+    current: Ruleset,
+    current_size: usize,
 }
 
-impl Parts {
+impl BatchBuilder {
     /// Adds an item of a table to the last batch. Starts a new batch if the last one would become
     /// too large.
-    fn put(&mut self, table: &Table, weight: usize, add: impl FnOnce(&mut Table)) {
-        if self.weight + weight > HEAVIEST {
-            self.end();
+    fn add(&mut self, table: &Table, weight: usize, add: impl FnOnce(&mut Table)) {
+        if self.current_size + weight > MAX_BATCH_SIZE {
+            self.finish_batch();
         }
-        self.weight += weight;
-        let is_it = |last: &Table| (&last.family, &last.name) == (&table.family, &table.name);
-        if !self.last.tables.last().is_some_and(is_it) {
-            self.last.tables.push(Table {
+        self.current_size += weight;
+        let is_same_table =
+            |last: &Table| (&last.family, &last.name) == (&table.family, &table.name);
+        if !self.current.tables.last().is_some_and(is_same_table) {
+            self.current.tables.push(Table {
                 sets: Vec::new(),
                 chains: Vec::new(),
-                others: Vec::new(),
+                other_objects: Vec::new(),
                 ..table.clone()
             });
         }
-        if let Some(last) = self.last.tables.last_mut() {
+        if let Some(last) = self.current.tables.last_mut() {
             add(last);
         }
     }
 
-    fn end(&mut self) {
-        if !self.last.tables.is_empty() {
-            self.texts.push(std::mem::take(&mut self.last).to_string());
+    fn finish_batch(&mut self) {
+        if !self.current.tables.is_empty() {
+            self.finished
+                .push(std::mem::take(&mut self.current).to_string());
         }
-        self.weight = 0;
+        self.current_size = 0;
     }
 }
 
@@ -138,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_declare_before_they_fill_and_leave_nothing_out() {
+    fn split_batches_declares_first_and_keeps_all_items() {
         let rules: Vec<String> = (0..400)
             .map(|n| {
                 format!(
@@ -158,7 +170,7 @@ mod tests {
             entries.join(", "),
             rules.concat()
         );
-        let parts = batches(&text);
+        let parts = split_batches(&text);
         assert!(parts.len() > 3, "{}", parts.len());
         assert!(parts[0].contains("chain b") && !parts[0].contains("jump b"));
         let mut found = (Vec::new(), Vec::new());
@@ -176,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_or_cannot_be_read_is_one_part() {
+    fn split_batches_small_or_invalid_text_is_one_batch() {
         let small = "table ip t {\n}\n".to_owned();
-        assert_eq!(batches(&small), [small]);
-        let odd = "hello\n".repeat(10_000);
-        assert_eq!(batches(&odd), [odd]);
+        assert_eq!(split_batches(&small), [small]);
+        let invalid = "hello\n".repeat(10_000);
+        assert_eq!(split_batches(&invalid), [invalid]);
     }
 }

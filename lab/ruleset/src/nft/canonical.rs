@@ -13,12 +13,12 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::words::{Word, words};
+use super::words::{Token, tokenize};
 
 /// Returns the canonical text. Returns the text unchanged if it cannot be split into words.
 #[must_use]
 pub fn canonical(text: &str) -> String {
-    let Ok(words) = words(text) else {
+    let Ok(words) = tokenize(text) else {
         return text.to_owned();
     };
     let mut out: Vec<String> = Vec::with_capacity(words.len());
@@ -26,58 +26,58 @@ pub fn canonical(text: &str) -> String {
     let mut rest = words.as_slice();
     while let Some((word, after)) = rest.split_first() {
         rest = after;
-        if word.is("{") {
+        if word.is_unquoted("{") {
             open.push(out.len());
-        } else if word.is("}")
+        } else if word.is_unquoted("}")
             && let Some(begun) = open.pop()
         {
             let inner = out.split_off(begun);
-            out.extend(set(&inner[1..]));
+            out.extend(canonical_set(&inner[1..]));
             continue;
-        } else if word.is("counter")
+        } else if word.is_unquoted("counter")
             && let [packets, _, bytes, _, after @ ..] = after
-            && packets.is("packets")
-            && bytes.is("bytes")
+            && packets.is_unquoted("packets")
+            && bytes.is_unquoted("bytes")
         {
             rest = after;
-        } else if word.is("addr")
+        } else if word.is_unquoted("addr")
             && let [dot, port, after @ ..] = after
-            && dot.is(".")
-            && port.is("port")
-            && translates(&out)
+            && dot.is_unquoted(".")
+            && port.is_unquoted("port")
+            && ends_with_nat(&out)
         {
             rest = after;
             continue;
-        } else if word.is("mark")
+        } else if word.is_unquoted("mark")
             && !out
                 .last()
                 .is_some_and(|last| last == "meta" || last == "ct")
         {
             out.push("meta".to_owned());
         }
-        let word = said(word, &out);
+        let word = canonical_word(word, &out);
         out.push(word);
     }
     out.join(" ")
 }
 
 /// Whether the words end with a NAT statement and an address family.
-fn translates(words: &[String]) -> bool {
-    matches!(words, [.., what, family]
-        if matches!(what.as_str(), "dnat" | "snat") && matches!(family.as_str(), "ip" | "ip6"))
+fn ends_with_nat(words: &[String]) -> bool {
+    matches!(words, [.., statement, family]
+        if matches!(statement.as_str(), "dnat" | "snat") && matches!(family.as_str(), "ip" | "ip6"))
 }
 
 /// Returns the canonical form of a word that follows the words in `before`.
-fn said(word: &Word<'_>, before: &[String]) -> String {
+fn canonical_word(word: &Token<'_>, before: &[String]) -> String {
     let text = word.text;
-    if word.quoted {
+    if word.is_quoted {
         return text.to_owned();
     }
-    let of_mark = matches!(before, [.., meta, mark] if meta == "meta" && mark == "mark");
+    let is_mark_operand = matches!(before, [.., meta, mark] if meta == "meta" && mark == "mark");
     match text {
-        "and" if of_mark => return "&".to_owned(),
-        "or" if of_mark => return "|".to_owned(),
-        "xor" if of_mark => return "^".to_owned(),
+        "and" if is_mark_operand => return "&".to_owned(),
+        "or" if is_mark_operand => return "|".to_owned(),
+        "xor" if is_mark_operand => return "^".to_owned(),
         _ => {}
     }
     let operator = ["&", "|", "^", "==", "!="];
@@ -91,11 +91,11 @@ fn said(word: &Word<'_>, before: &[String]) -> String {
             return format!("{number:#010x}");
         }
     }
-    address(text).unwrap_or_else(|| text.to_owned())
+    canonical_address(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// Returns the canonical form of an address or network. `None` for other words.
-fn address(text: &str) -> Option<String> {
+fn canonical_address(text: &str) -> Option<String> {
     // Shortcut, because most words are no addresses.
     let first = text.as_bytes().first()?;
     if !first.is_ascii_hexdigit() && *first != b':' {
@@ -103,8 +103,8 @@ fn address(text: &str) -> Option<String> {
     }
     if text.contains('/') {
         let network: IpNetwork = text.parse().ok()?;
-        let whole = if network.is_ipv4() { 32 } else { 128 };
-        return Some(if network.prefix() == whole {
+        let max_prefix = if network.is_ipv4() { 32 } else { 128 };
+        return Some(if network.prefix() == max_prefix {
             network.ip().to_string()
         } else {
             format!("{}/{}", network.network(), network.prefix())
@@ -115,21 +115,21 @@ fn address(text: &str) -> Option<String> {
 }
 
 /// Returns the canonical form of an anonymous set, from the words between its braces.
-fn set(inner: &[String]) -> Vec<String> {
+fn canonical_set(inner: &[String]) -> Vec<String> {
     let mut items: Vec<String> = inner
         .split(|word| word == ",")
         .map(|item| item.join(" "))
         .collect();
     if items.len() > 1
-        && let Some(merged) = merged(&items)
+        && let Some(ranges) = merge_ranges(&items)
     {
-        items = merged;
+        items = ranges;
     }
     items.sort_unstable();
-    if let [one] = items.as_slice()
-        && !one.contains(' ')
+    if let [item] = items.as_slice()
+        && !item.contains(' ')
     {
-        return vec![one.clone()];
+        return vec![item.clone()];
     }
     vec![format!("{{ {} }}", items.join(", "))]
 }
@@ -138,40 +138,42 @@ fn set(inner: &[String]) -> Vec<String> {
 type Range = (u128, u128);
 
 /// Merges addresses and networks to ranges. `None` if an item is neither.
-fn merged(items: &[String]) -> Option<Vec<String>> {
-    let mut four = Vec::new();
-    let mut six = Vec::new();
+fn merge_ranges(items: &[String]) -> Option<Vec<String>> {
+    let mut v4_ranges = Vec::new();
+    let mut v6_ranges = Vec::new();
     for item in items {
         let (first, last) = match item.split_once('-') {
             Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
-            None => ends(item)?,
+            None => network_bounds(item)?,
         };
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
-                four.push((first.to_bits().into(), last.to_bits().into()));
+                v4_ranges.push((first.to_bits().into(), last.to_bits().into()));
             }
-            (IpAddr::V6(first), IpAddr::V6(last)) => six.push((first.to_bits(), last.to_bits())),
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                v6_ranges.push((first.to_bits(), last.to_bits()))
+            }
             _ => return None,
         }
     }
-    let four = join(four).into_iter().map(|(first, last)| {
+    let v4_texts = join_ranges(v4_ranges).into_iter().map(|(first, last)| {
         let [first, last] = [first, last].map(|bits| u32::try_from(bits).unwrap_or(u32::MAX));
-        range(
+        format_range(
             std::net::Ipv4Addr::from_bits(first).into(),
             std::net::Ipv4Addr::from_bits(last).into(),
         )
     });
-    let six = join(six).into_iter().map(|(first, last)| {
-        range(
+    let v6_texts = join_ranges(v6_ranges).into_iter().map(|(first, last)| {
+        format_range(
             std::net::Ipv6Addr::from_bits(first).into(),
             std::net::Ipv6Addr::from_bits(last).into(),
         )
     });
-    Some(four.chain(six).collect())
+    Some(v4_texts.chain(v6_texts).collect())
 }
 
 /// Returns the first and last address of a network. For a single address, both are equal.
-fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
+fn network_bounds(text: &str) -> Option<(IpAddr, IpAddr)> {
     let network: IpNetwork = text.parse().ok()?;
     Some(match network {
         IpNetwork::V4(network) => (network.network().into(), network.broadcast().into()),
@@ -180,7 +182,7 @@ fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// Sorts ranges, and joins ranges that overlap or touch.
-fn join(mut ranges: Vec<Range>) -> Vec<Range> {
+fn join_ranges(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut joined: Vec<Range> = Vec::new();
     for (first, last) in ranges {
@@ -193,14 +195,14 @@ fn join(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// Formats a range as an address, a network, or its first and last address.
-fn range(first: IpAddr, last: IpAddr) -> String {
+fn format_range(first: IpAddr, last: IpAddr) -> String {
     if first == last {
         return first.to_string();
     }
-    let whole = if first.is_ipv4() { 32 } else { 128 };
-    let network = (0..whole).find_map(|prefix| {
+    let max_prefix = if first.is_ipv4() { 32 } else { 128 };
+    let network = (0..max_prefix).find_map(|prefix| {
         let network = IpNetwork::new(first, prefix).ok()?;
-        let ends = ends(&network.to_string())?;
+        let ends = network_bounds(&network.to_string())?;
         (ends == (first, last)).then(|| network.to_string())
     });
     network.unwrap_or_else(|| format!("{first}-{last}"))
@@ -212,7 +214,7 @@ mod tests {
 
     /// Pairs of input for nft v1.0.6 and its listing.
     #[test]
-    fn what_is_written_means_what_is_listed() {
+    fn canonical_input_and_listing_are_equal() {
         for (written, listed) in [
             (
                 "mark set mark or 0x00004000",
@@ -263,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_else_is_told_apart() {
-        for (one, other) in [
+    fn canonical_different_meanings_stay_different() {
+        for (left, right) in [
             ("ip saddr 10.0.0.0/24 drop", "ip saddr 10.0.0.0/25 drop"),
             (
                 "ip saddr != { 10.0.0.1, 10.0.0.3 } drop",
@@ -279,12 +281,12 @@ mod tests {
             ("dnat ip to 10.0.0.1", "dnat to 10.0.0.1"),
             ("update @a { ip saddr }", "update @a { ip daddr }"),
         ] {
-            assert_ne!(canonical(one), canonical(other));
+            assert_ne!(canonical(left), canonical(right));
         }
     }
 
     #[test]
-    fn anything_can_be_said() {
+    fn canonical_arbitrary_text_is_stable() {
         for text in [
             "",
             "{",

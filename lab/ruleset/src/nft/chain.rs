@@ -1,48 +1,56 @@
 //! Parses the lines of a chain: its hook, its comment and its rules.
 
-use super::words::{Word, comment, words};
+use super::words::{Token, split_comment, tokenize};
 use crate::nft::{Chain, Hook, Rule};
 use crate::text::Line;
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::tool::Format;
 
 /// Parses one line into a chain. `family` is the family of its table.
-pub(super) fn line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<(), Problem> {
-    let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
+pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<(), Problem> {
+    let line_problem = || {
+        Problem::new(
+            ProblemKind::UnknownLine(Format::Nft),
+            line.start..line.end(),
+        )
+    };
     let words = split(line)?;
     match words.as_slice() {
-        [keyword, said] if keyword.is("comment") && said.quoted => {
+        [keyword, comment_text] if keyword.is_unquoted("comment") && comment_text.is_quoted => {
             if chain.comment.is_some() {
-                return Err(twice("the chain's comment", chain.line, line));
+                return Err(duplicate_error("the chain's comment", chain.line, line));
             }
-            chain.comment = Some(said.text.to_owned());
+            chain.comment = Some(comment_text.text.to_owned());
             Ok(())
         }
         [keyword, kind, hook, name, ..]
-            if keyword.is("type") && hook.is("hook") && !kind.quoted && !name.quoted =>
+            if keyword.is_unquoted("type")
+                && hook.is_unquoted("hook")
+                && !kind.is_quoted
+                && !name.is_quoted =>
         {
             if chain.hook.is_some() {
-                return Err(twice("the chain's hook", chain.line, line));
+                return Err(duplicate_error("the chain's hook", chain.line, line));
             }
-            let rest = &line.text[name.at.end..];
-            let mut read = Hook {
+            let properties_text = &line.text[name.at.end..];
+            let mut parsed_hook = Hook {
                 kind: kind.text.to_owned(),
                 hook: name.text.to_owned(),
                 policy: "accept".to_owned(),
                 ..Hook::default()
             };
-            properties(&mut read, rest, family, line)?;
-            chain.hook = Some(read);
+            parse_hook_properties(&mut parsed_hook, properties_text, family, line)?;
+            chain.hook = Some(parsed_hook);
             Ok(())
         }
         words => {
             if !is_balanced(words) {
-                return Err(whole());
+                return Err(line_problem());
             }
-            let (text, said) = comment(line.text, words);
+            let (text, rule_comment) = split_comment(line.text, words);
             chain.rules.push(Rule {
                 text: text.to_owned(),
-                comment: said.map(str::to_owned),
+                comment: rule_comment.map(str::to_owned),
                 line: line.number,
             });
             Ok(())
@@ -51,49 +59,68 @@ pub(super) fn line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<()
 }
 
 /// Splits a line into words.
-pub(super) fn split(line: Line<'_>) -> Result<Vec<Word<'_>>, Problem> {
-    words(line.text).map_err(|at| Problem::new(Wrong::Quote, line.start + at..line.end()))
+pub(super) fn split(line: Line<'_>) -> Result<Vec<Token<'_>>, Problem> {
+    tokenize(line.text).map_err(|position| {
+        Problem::new(
+            ProblemKind::UnclosedQuote,
+            line.start + position..line.end(),
+        )
+    })
 }
 
 /// Creates the error for a second occurrence of a unique item of a chain, set or table.
-pub(super) fn twice(what: &str, first: u32, line: Line<'_>) -> Problem {
-    let what = what.to_owned();
-    Problem::new(Wrong::Twice { what, line: first }, line.start..line.end())
+pub(super) fn duplicate_error(item: &str, first: u32, line: Line<'_>) -> Problem {
+    let item = item.to_owned();
+    Problem::new(
+        ProblemKind::Duplicate { item, line: first },
+        line.start..line.end(),
+    )
 }
 
 /// Whether the braces are balanced and correctly nested.
-pub(super) fn is_balanced(words: &[Word<'_>]) -> bool {
+pub(super) fn is_balanced(words: &[Token<'_>]) -> bool {
     let mut depth = 0_usize;
     for word in words {
-        if word.is("{") {
+        if word.is_unquoted("{") {
             depth += 1;
-        } else if word.is("}") {
-            let Some(less) = depth.checked_sub(1) else {
+        } else if word.is_unquoted("}") {
+            let Some(outer_depth) = depth.checked_sub(1) else {
                 return false;
             };
-            depth = less;
+            depth = outer_depth;
         }
     }
     depth == 0
 }
 
 /// Parses the part after the hook name: ` device eth0 priority dstnat - 10; policy accept;`.
-fn properties(hook: &mut Hook, rest: &str, family: &str, line: Line<'_>) -> Result<(), Problem> {
-    let place = line.start..line.end();
-    let whole = || Problem::new(Wrong::Line(Format::Nft), place.clone());
-    let (head, rest) = rest.split_once(';').ok_or_else(whole)?;
-    let (device, priority) = head.rsplit_once("priority ").ok_or_else(whole)?;
+fn parse_hook_properties(
+    hook: &mut Hook,
+    rest: &str,
+    family: &str,
+    line: Line<'_>,
+) -> Result<(), Problem> {
+    let range = line.start..line.end();
+    let line_problem = || Problem::new(ProblemKind::UnknownLine(Format::Nft), range.clone());
+    let (head, rest) = rest.split_once(';').ok_or_else(line_problem)?;
+    let (device, priority) = head.rsplit_once("priority ").ok_or_else(line_problem)?;
     device.trim().clone_into(&mut hook.device);
-    hook.priority = number(priority.trim(), family).ok_or_else(|| {
+    hook.priority = parse_priority(priority.trim(), family).ok_or_else(|| {
         let value = priority.trim().to_owned();
-        let wanted = "a priority";
-        Problem::new(Wrong::Value { value, wanted }, place.clone())
+        let expected = "a priority";
+        Problem::new(
+            ProblemKind::InvalidValue {
+                value,
+                wanted: expected,
+            },
+            range.clone(),
+        )
     })?;
     for property in rest.split(';').map(str::trim) {
         match property.strip_prefix("policy ") {
             Some(policy @ ("accept" | "drop")) => policy.clone_into(&mut hook.policy),
             None if property.is_empty() => {}
-            _ => return Err(whole()),
+            _ => return Err(line_problem()),
         }
     }
     Ok(())
@@ -101,8 +128,8 @@ fn properties(hook: &mut Hook, rest: &str, family: &str, line: Line<'_>) -> Resu
 
 /// Parses a priority: a number, a name, or a name plus or minus a number (nftables v1.0.6,
 /// `std_prios` and `bridge_std_prios` in `src/rule.c`).
-fn number(text: &str, family: &str) -> Option<i32> {
-    let named = |name: &str| {
+fn parse_priority(text: &str, family: &str) -> Option<i32> {
+    let priority_by_name = |name: &str| {
         let bridge = family == "bridge";
         Some(match name {
             "raw" => -300,
@@ -123,9 +150,9 @@ fn number(text: &str, family: &str) -> Option<i32> {
     }
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     match words.as_slice() {
-        [name] => named(name),
-        [name, "-", less] => named(name)?.checked_sub(less.parse().ok()?),
-        [name, "+", more] => named(name)?.checked_add(more.parse().ok()?),
+        [name] => priority_by_name(name),
+        [name, "-", less] => priority_by_name(name)?.checked_sub(less.parse().ok()?),
+        [name, "+", more] => priority_by_name(name)?.checked_add(more.parse().ok()?),
         _ => None,
     }
 }
@@ -135,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priorities_have_names() {
+    fn parse_priority_accepts_names_and_offsets() {
         for (text, priority) in [
             ("dstnat - 10", Some(-110)),
             ("-110", Some(-110)),
@@ -145,8 +172,8 @@ mod tests {
             ("dstnat * 10", None),
             ("", None),
         ] {
-            assert_eq!(number(text, "ip"), priority, "{text}");
+            assert_eq!(parse_priority(text, "ip"), priority, "{text}");
         }
-        assert_eq!(number("dstnat", "bridge"), Some(-300));
+        assert_eq!(parse_priority("dstnat", "bridge"), Some(-300));
     }
 }

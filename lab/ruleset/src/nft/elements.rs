@@ -2,56 +2,66 @@
 
 use std::collections::HashMap;
 
-use super::words::Word;
+use super::words::Token;
 use crate::nft::Element;
 use crate::text::Line;
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::tool::Format;
 
 /// Parser of elements.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct ElementParser {
     /// Words of the current element, each with whether it was quoted.
     words: Vec<(String, bool)>,
     /// Line on which the current element starts.
     line: u32,
     /// Line number of each element, by key.
-    known: HashMap<String, u32>,
+    lines_by_key: HashMap<String, u32>,
     /// Parsed elements.
     pub elements: Vec<Element>,
     /// Whether the closing brace has been parsed.
     pub ended: bool,
 }
 
-impl Reader {
+impl ElementParser {
     /// Parses the words of one line.
-    pub fn line(&mut self, words: &[Word<'_>], line: Line<'_>) -> Result<(), Problem> {
-        let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
+    pub fn line(&mut self, words: &[Token<'_>], line: Line<'_>) -> Result<(), Problem> {
+        let line_problem = || {
+            Problem::new(
+                ProblemKind::UnknownLine(Format::Nft),
+                line.start..line.end(),
+            )
+        };
         for word in words {
-            if self.ended || word.is("{") {
-                return Err(whole());
+            if self.ended || word.is_unquoted("{") {
+                return Err(line_problem());
             }
-            if word.is("}") {
+            if word.is_unquoted("}") {
                 self.ended = true;
                 // `nft` prints no `elements` for an empty set.
                 if !(self.words.is_empty() && self.elements.is_empty()) {
-                    self.take(line)?;
+                    self.finish_element(line)?;
                 }
-            } else if word.is(",") {
-                self.take(line)?;
+            } else if word.is_unquoted(",") {
+                self.finish_element(line)?;
             } else {
                 if self.words.is_empty() {
                     self.line = line.number;
                 }
-                self.words.push((word.text.to_owned(), word.quoted));
+                self.words.push((word.text.to_owned(), word.is_quoted));
             }
         }
         Ok(())
     }
 
     /// Completes the current element.
-    fn take(&mut self, line: Line<'_>) -> Result<(), Problem> {
-        let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
+    fn finish_element(&mut self, line: Line<'_>) -> Result<(), Problem> {
+        let line_problem = || {
+            Problem::new(
+                ProblemKind::UnknownLine(Format::Nft),
+                line.start..line.end(),
+            )
+        };
         let mut element = Element {
             line: self.line,
             ..Element::default()
@@ -74,7 +84,7 @@ impl Reader {
                 // The remaining time differs in each listing.
                 ("expires", false) => match words.next() {
                     Some((time, false)) if time.starts_with(|c: char| c.is_ascii_digit()) => {}
-                    _ => return Err(whole()),
+                    _ => return Err(line_problem()),
                 },
                 (":", false) => value = Some(Vec::new()),
                 _ => match &mut value {
@@ -86,11 +96,11 @@ impl Reader {
         element.key = key.join(" ");
         element.value = value.map(|value| value.join(" "));
         if element.key.is_empty() || element.value.as_ref().is_some_and(String::is_empty) {
-            return Err(whole());
+            return Err(line_problem());
         }
-        if let Some(first) = self.known.insert(element.key.clone(), element.line) {
-            let what = format!("the entry {}", element.key);
-            return Err(super::chain::twice(&what, first, line));
+        if let Some(first) = self.lines_by_key.insert(element.key.clone(), element.line) {
+            let item = format!("the entry {}", element.key);
+            return Err(super::chain::duplicate_error(&item, first, line));
         }
         self.elements.push(element);
         Ok(())

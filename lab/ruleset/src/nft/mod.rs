@@ -8,11 +8,11 @@ mod model;
 mod read;
 mod words;
 
-pub use batches::batches;
+pub use batches::split_batches;
 pub use canonical::canonical;
 pub use model::*;
 pub use read::read;
-pub use words::{Word, words};
+pub use words::{Token, tokenize};
 
 use crate::text::Text;
 use crate::text::problem::Problem;
@@ -20,16 +20,16 @@ use crate::text::problem::Problem;
 /// Returns the tables of a text, each with its family and name (`ip kube-proxy`) and its part of
 /// the text.
 pub fn tables(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let is_first = |at: &usize| *at == 0 || text.as_bytes().get(at - 1) == Some(&b'\n');
-    let begins = text.match_indices("table ").map(|(at, _)| at);
-    let begins: Vec<usize> = begins.filter(is_first).collect();
-    let mut ends = begins.clone().into_iter().skip(1);
-    begins.into_iter().map(move |begin| {
-        let piece = &text[begin..ends.next().unwrap_or(text.len())];
-        let head = piece.lines().next().unwrap_or_default();
+    let is_first = |index: &usize| *index == 0 || text.as_bytes().get(index - 1) == Some(&b'\n');
+    let starts = text.match_indices("table ").map(|(index, _)| index);
+    let starts: Vec<usize> = starts.filter(is_first).collect();
+    let mut ends = starts.clone().into_iter().skip(1);
+    starts.into_iter().map(move |start| {
+        let table_text = &text[start..ends.next().unwrap_or(text.len())];
+        let head = table_text.lines().next().unwrap_or_default();
         let head = head.trim_start_matches("table ");
         let (name, _) = head.split_once(" {").unwrap_or((head, ""));
-        (name, piece)
+        (name, table_text)
     })
 }
 

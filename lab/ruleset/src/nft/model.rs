@@ -28,7 +28,7 @@ pub struct Table {
     /// Chains of the table.
     pub chains: Vec<Chain>,
     /// Other objects of the table, such as flow tables and named counters.
-    pub others: Vec<Other>,
+    pub other_objects: Vec<TableObject>,
     /// Line number of the first line, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
@@ -114,7 +114,7 @@ pub struct Rule {
 
 /// Object of a table that is neither a set nor a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Other {
+pub struct TableObject {
     /// Kind and name: `counter web`.
     pub head: String,
     /// Lines of the object.
@@ -140,7 +140,7 @@ impl Table {
 impl Element {
     /// Creates an element of a set.
     #[must_use]
-    pub fn of_set(key: impl Into<String>) -> Self {
+    pub fn set_element(key: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             ..Self::default()
@@ -149,7 +149,7 @@ impl Element {
 
     /// Creates an element of a map.
     #[must_use]
-    pub fn of_map(key: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn map_element(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             value: Some(value.into()),
@@ -170,7 +170,7 @@ impl Rule {
 
     /// Returns the rule with a comment.
     #[must_use]
-    pub fn comment(self, comment: impl Into<String>) -> Self {
+    pub fn with_comment(self, comment: impl Into<String>) -> Self {
         Self {
             comment: Some(comment.into()),
             ..self
@@ -189,7 +189,7 @@ impl Chain {
     }
 
     /// Appends a rule without a comment.
-    pub fn rule(&mut self, text: impl Into<String>) {
+    pub fn push_rule(&mut self, text: impl Into<String>) {
         self.rules.push(Rule::new(text));
     }
 }
@@ -209,13 +209,13 @@ impl fmt::Display for Table {
         if let Some(flags) = &self.flags {
             writeln!(f, "\tflags {flags}")?;
         }
-        for (at, set) in self.sets.iter().enumerate() {
-            if at > 0 {
+        for (index, set) in self.sets.iter().enumerate() {
+            if index > 0 {
                 writeln!(f)?;
             }
             set.fmt(f)?;
         }
-        for other in &self.others {
+        for other in &self.other_objects {
             writeln!(f, "\n\t{} {{", other.head)?;
             for line in &other.body {
                 writeln!(f, "\t\t{line}")?;
@@ -250,13 +250,13 @@ impl fmt::Display for Set {
         if let Some(comment) = &self.comment {
             writeln!(f, "\t\tcomment \"{comment}\"")?;
         }
-        for (at, element) in self.elements.iter().enumerate() {
-            let begun = if at == 0 {
+        for (index, element) in self.elements.iter().enumerate() {
+            let prefix = if index == 0 {
                 "\t\telements = { "
             } else {
                 ",\n\t\t\t     "
             };
-            write!(f, "{begun}{element}")?;
+            write!(f, "{prefix}{element}")?;
         }
         if !self.elements.is_empty() {
             writeln!(f, " }}")?;

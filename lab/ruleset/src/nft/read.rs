@@ -1,10 +1,10 @@
 //! Parses a ruleset line by line.
 
-use super::chain::{self, split, twice};
-use super::elements::Reader;
-use super::words::Word;
-use crate::nft::{Chain, Other, Ruleset, Set, Table};
-use crate::text::problem::{Problem, Wrong};
+use super::chain::{self, duplicate_error, split};
+use super::elements::ElementParser;
+use super::words::Token;
+use crate::nft::{Chain, Ruleset, Set, Table, TableObject};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, lines};
 use crate::tool::Format;
 
@@ -12,7 +12,7 @@ use crate::tool::Format;
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
 /// First words of table objects other than sets, maps and chains.
-const OTHERS: [&str; 7] = [
+const OBJECT_KEYWORDS: [&str; 7] = [
     "flowtable",
     "counter",
     "quota",
@@ -23,18 +23,18 @@ const OTHERS: [&str; 7] = [
 ];
 
 /// Properties of a set that are kept as source text.
-const PROPERTIES: [&str; 4] = ["policy", "gc-interval", "auto-merge", "counter"];
+const VERBATIM_PROPERTIES: [&str; 4] = ["policy", "gc-interval", "auto-merge", "counter"];
 
 /// Parses the output of `nft list ruleset`. Lines that cannot be parsed are skipped and added to
 /// `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
-    let mut reader = State::default();
+    let mut reader = Parser::default();
     for line in lines(text).map(without_handle) {
         // `nft` prints a comment before the tables of iptables-nft.
         if !line.text.is_empty()
             && !line.text.starts_with('#')
-            && let Err(problem) = reader.line(line)
+            && let Err(problem) = reader.parse_line(line)
         {
             problems.push(problem);
         }
@@ -42,7 +42,7 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
     if let Some(table) = &reader.table {
         let name = format!("{} {}", table.family, table.name);
         let end = text.len();
-        problems.push(Problem::new(Wrong::Open(name), end..end));
+        problems.push(Problem::new(ProblemKind::UnclosedTable(name), end..end));
     }
     reader.ruleset
 }
@@ -61,68 +61,68 @@ fn without_handle(line: Line<'_>) -> Line<'_> {
 
 /// Object that contains the next line.
 #[derive(Debug, Default)]
-enum Within {
+enum Context {
     /// Table, outside of any of its objects.
     #[default]
     Table,
     Set(Set),
-    Elements(Set, Reader),
+    Elements(Set, ElementParser),
     Chain(Chain),
-    Other(Other),
+    Other(TableObject),
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Parser {
     ruleset: Ruleset,
     table: Option<Table>,
-    within: Within,
+    context: Context,
 }
 
-impl State {
-    fn line(&mut self, line: Line<'_>) -> Result<(), Problem> {
+impl Parser {
+    fn parse_line(&mut self, line: Line<'_>) -> Result<(), Problem> {
         let words = split(line)?;
         let Some(table) = &mut self.table else {
-            self.table = Some(begin(&self.ruleset, &words, line)?);
-            self.within = Within::Table;
+            self.table = Some(parse_table_header(&self.ruleset, &words, line)?);
+            self.context = Context::Table;
             return Ok(());
         };
-        let closes = matches!(words.as_slice(), [word] if word.is("}"));
-        match (std::mem::take(&mut self.within), closes) {
-            (Within::Table, true) => self.ruleset.tables.extend(self.table.take()),
-            (Within::Table, false) => {
-                let (within, wrong) = in_table(table, &words, line);
-                self.within = within;
+        let closes = matches!(words.as_slice(), [word] if word.is_unquoted("}"));
+        match (std::mem::take(&mut self.context), closes) {
+            (Context::Table, true) => self.ruleset.tables.extend(self.table.take()),
+            (Context::Table, false) => {
+                let (within, wrong) = parse_table_line(table, &words, line);
+                self.context = within;
                 return wrong.map_or(Ok(()), Err);
             }
-            (Within::Set(set), true) => table.sets.push(set),
-            (Within::Set(mut set), false) => {
-                let read = in_set(&mut set, &words, line);
+            (Context::Set(set), true) => table.sets.push(set),
+            (Context::Set(mut set), false) => {
+                let read = parse_set_line(&mut set, &words, line);
                 let (within, wrong) = match read {
-                    Ok(Some(reader)) => (go_on(set, reader), None),
-                    Ok(None) => (Within::Set(set), None),
-                    Err(wrong) => (Within::Set(set), Some(wrong)),
+                    Ok(Some(reader)) => (context_after_elements(set, reader), None),
+                    Ok(None) => (Context::Set(set), None),
+                    Err(wrong) => (Context::Set(set), Some(wrong)),
                 };
-                self.within = within;
+                self.context = within;
                 return wrong.map_or(Ok(()), Err);
             }
-            (Within::Elements(set, mut reader), _) => {
+            (Context::Elements(set, mut reader), _) => {
                 let read = reader.line(&words, line);
-                self.within = go_on(set, reader);
+                self.context = context_after_elements(set, reader);
                 read?;
             }
-            (Within::Chain(chain), true) => table.chains.push(chain),
-            (Within::Chain(mut chain), false) => {
-                let read = chain::line(&mut chain, line, &table.family);
-                self.within = Within::Chain(chain);
+            (Context::Chain(chain), true) => table.chains.push(chain),
+            (Context::Chain(mut chain), false) => {
+                let read = chain::parse_line(&mut chain, line, &table.family);
+                self.context = Context::Chain(chain);
                 read?;
             }
-            (Within::Other(other), true) => table.others.push(other),
-            (Within::Other(mut other), false) => {
+            (Context::Other(other), true) => table.other_objects.push(other),
+            (Context::Other(mut other), false) => {
                 let balanced = chain::is_balanced(&words);
                 other.body.push(line.text.to_owned());
-                self.within = Within::Other(other);
+                self.context = Context::Other(other);
                 if !balanced {
-                    return Err(whole(line));
+                    return Err(line_problem(line));
                 }
             }
         }
@@ -130,34 +130,46 @@ impl State {
     }
 }
 
-fn whole(line: Line<'_>) -> Problem {
-    Problem::new(Wrong::Line(Format::Nft), line.start..line.end())
+fn line_problem(line: Line<'_>) -> Problem {
+    Problem::new(
+        ProblemKind::UnknownLine(Format::Nft),
+        line.start..line.end(),
+    )
 }
 
 /// Returns the parser state after a line of elements: the set again after the closing brace.
-fn go_on(mut set: Set, mut reader: Reader) -> Within {
+fn context_after_elements(mut set: Set, mut reader: ElementParser) -> Context {
     if reader.ended {
         set.elements = std::mem::take(&mut reader.elements);
-        Within::Set(set)
+        Context::Set(set)
     } else {
-        Within::Elements(set, reader)
+        Context::Elements(set, reader)
     }
 }
 
 /// Parses the first line of a table: `table ip kube-proxy {`.
-fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table, Problem> {
+fn parse_table_header(
+    ruleset: &Ruleset,
+    words: &[Token<'_>],
+    line: Line<'_>,
+) -> Result<Table, Problem> {
     let [keyword, family, name, brace] = words else {
-        return Err(whole(line));
+        return Err(line_problem(line));
     };
-    if !keyword.is("table") || name.quoted || !brace.is("{") || !FAMILIES.contains(&family.text) {
-        return Err(whole(line));
-    }
-    let mut known = ruleset.tables.iter();
-    if let Some(known) = known.find(|known| known.family == family.text && known.name == name.text)
+    if !keyword.is_unquoted("table")
+        || name.is_quoted
+        || !brace.is_unquoted("{")
+        || !FAMILIES.contains(&family.text)
     {
-        let name = format!("{} {}", known.family, known.name);
-        let line_of_first = known.line;
-        let wrong = Wrong::TableTwice {
+        return Err(line_problem(line));
+    }
+    let mut existing = ruleset.tables.iter();
+    if let Some(existing) =
+        existing.find(|known| known.family == family.text && known.name == name.text)
+    {
+        let name = format!("{} {}", existing.family, existing.name);
+        let line_of_first = existing.line;
+        let wrong = ProblemKind::DuplicateTable {
             name,
             line: line_of_first,
         };
@@ -173,111 +185,126 @@ fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table,
 
 /// Parses a line directly inside a table. Returns the object that contains the next line, and the
 /// error.
-fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> (Within, Option<Problem>) {
-    let again = |what: String, first: u32| twice(&what, first, line);
+fn parse_table_line(
+    table: &mut Table,
+    words: &[Token<'_>],
+    line: Line<'_>,
+) -> (Context, Option<Problem>) {
+    let duplicate = |item: String, first: u32| duplicate_error(&item, first, line);
     match words {
-        [keyword, said] if keyword.is("comment") && said.quoted => {
-            let known = table.comment.replace(said.text.to_owned());
-            let wrong = known.map(|_| again("the table's comment".to_owned(), table.line));
-            (Within::Table, wrong)
+        [keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
+            let known = table.comment.replace(comment.text.to_owned());
+            let wrong = known.map(|_| duplicate("the table's comment".to_owned(), table.line));
+            (Context::Table, wrong)
         }
-        [_, name, brace] if name.quoted && brace.is("{") => (Within::Table, Some(whole(line))),
-        [kind, name, brace] if brace.is("{") && (kind.is("set") || kind.is("map")) => {
+        [_, name, brace] if name.is_quoted && brace.is_unquoted("{") => {
+            (Context::Table, Some(line_problem(line)))
+        }
+        [kind, name, brace]
+            if brace.is_unquoted("{") && (kind.is_unquoted("set") || kind.is_unquoted("map")) =>
+        {
             let known = table.set(name.text);
-            let wrong = known.map(|known| again(format!("the set {}", name.text), known.line));
+            let wrong = known.map(|known| duplicate(format!("the set {}", name.text), known.line));
             let set = Set {
-                map: kind.is("map"),
+                map: kind.is_unquoted("map"),
                 name: name.text.to_owned(),
                 line: line.number,
                 ..Set::default()
             };
-            (Within::Set(set), wrong)
+            (Context::Set(set), wrong)
         }
-        [kind, name, brace] if brace.is("{") && kind.is("chain") => {
+        [kind, name, brace] if brace.is_unquoted("{") && kind.is_unquoted("chain") => {
             let known = table.chain(name.text);
-            let wrong = known.map(|known| again(format!("the chain {}", name.text), known.line));
+            let wrong =
+                known.map(|known| duplicate(format!("the chain {}", name.text), known.line));
             let chain = Chain {
                 line: line.number,
                 ..Chain::regular(name.text)
             };
-            (Within::Chain(chain), wrong)
+            (Context::Chain(chain), wrong)
         }
-        [kind, .., brace] if brace.is("{") && OTHERS.contains(&kind.text) => {
+        [kind, .., brace] if brace.is_unquoted("{") && OBJECT_KEYWORDS.contains(&kind.text) => {
             let head = line.text.trim_end_matches('{').trim_end().to_owned();
-            let known = table.others.iter().find(|known| known.head == head);
-            let wrong = known.map(|known| again(head.clone(), known.line));
-            let other = Other {
+            let known = table.other_objects.iter().find(|known| known.head == head);
+            let wrong = known.map(|known| duplicate(head.clone(), known.line));
+            let other = TableObject {
                 head,
                 body: Vec::new(),
                 line: line.number,
             };
-            (Within::Other(other), wrong)
+            (Context::Other(other), wrong)
         }
-        [flags, said, ..] if flags.is("flags") && table.flags.is_none() => {
-            table.flags = Some(line.text[said.at.start..].to_owned());
-            (Within::Table, None)
+        [flags, flag, ..] if flags.is_unquoted("flags") && table.flags.is_none() => {
+            table.flags = Some(line.text[flag.at.start..].to_owned());
+            (Context::Table, None)
         }
-        _ => (Within::Table, Some(whole(line))),
+        _ => (Context::Table, Some(line_problem(line))),
     }
 }
 
 /// Parses a line of a set. Returns a reader if the line starts the elements.
-fn in_set(set: &mut Set, words: &[Word<'_>], line: Line<'_>) -> Result<Option<Reader>, Problem> {
+fn parse_set_line(
+    set: &mut Set,
+    words: &[Token<'_>],
+    line: Line<'_>,
+) -> Result<Option<ElementParser>, Problem> {
     let Some((keyword, rest)) = words.split_first() else {
         return Ok(None);
     };
-    let again = || twice(&format!("`{}`", keyword.text), set.line, line);
-    let value = |value: &str, wanted: &'static str| {
+    let again = || duplicate_error(&format!("`{}`", keyword.text), set.line, line);
+    let invalid_value = |value: &str, wanted: &'static str| {
         let value = value.to_owned();
-        let wrong = Wrong::Value { value, wanted };
+        let wrong = ProblemKind::InvalidValue { value, wanted };
         Problem::new(wrong, line.start..line.end())
     };
     match (keyword.text, rest) {
-        ("elements", [equals, brace, entries @ ..]) if equals.is("=") && brace.is("{") => {
+        ("elements", [equals, brace, entries @ ..])
+            if equals.is_unquoted("=") && brace.is_unquoted("{") =>
+        {
             if !set.elements.is_empty() {
                 return Err(again());
             }
-            let mut reader = Reader::default();
+            let mut reader = ElementParser::default();
             reader.line(entries, line)?;
             return Ok(Some(reader));
         }
         ("type" | "typeof", [_, ..]) if set.holds.is_empty() => {
             line.text.clone_into(&mut set.holds);
         }
-        ("flags", [_, ..]) if set.flags.is_empty() && !rest.iter().any(|word| word.quoted) => {
-            let flags = rest.iter().filter(|word| !word.is(","));
+        ("flags", [_, ..]) if set.flags.is_empty() && !rest.iter().any(|word| word.is_quoted) => {
+            let flags = rest.iter().filter(|word| !word.is_unquoted(","));
             set.flags = flags.map(|word| word.text.to_owned()).collect();
         }
-        ("timeout", [said]) if set.timeout.is_none() => {
-            let seconds = seconds(said.text);
-            set.timeout = Some(seconds.ok_or_else(|| value(said.text, "a duration"))?);
+        ("timeout", [duration]) if set.timeout.is_none() => {
+            let seconds = parse_duration(duration.text);
+            set.timeout = Some(seconds.ok_or_else(|| invalid_value(duration.text, "a duration"))?);
         }
-        ("size", [said]) if set.size.is_none() => {
-            let size = said.text.parse().ok();
-            set.size = Some(size.ok_or_else(|| value(said.text, "a number"))?);
+        ("size", [number]) if set.size.is_none() => {
+            let size = number.text.parse().ok();
+            set.size = Some(size.ok_or_else(|| invalid_value(number.text, "a number"))?);
         }
-        ("comment", [said]) if said.quoted && set.comment.is_none() => {
-            set.comment = Some(said.text.to_owned());
+        ("comment", [text]) if text.is_quoted && set.comment.is_none() => {
+            set.comment = Some(text.text.to_owned());
         }
         ("type" | "typeof" | "flags" | "timeout" | "size" | "comment", [_, ..]) => {
             return Err(again());
         }
-        (property, _) if PROPERTIES.contains(&property) => {
+        (property, _) if VERBATIM_PROPERTIES.contains(&property) => {
             set.properties.push(line.text.to_owned());
         }
-        _ => return Err(whole(line)),
+        _ => return Err(line_problem(line)),
     }
     Ok(None)
 }
 
 /// Parses a duration as `nft` prints it, `1d1h1m1s` or a number of seconds. Parts below 1 s are
 /// dropped.
-fn seconds(text: &str) -> Option<u64> {
+fn parse_duration(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse() {
         return Some(seconds);
     }
     let mut rest = text;
-    let mut all = 0_u64;
+    let mut total = 0_u64;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let number: u64 = rest[..digits].parse().ok()?;
@@ -294,10 +321,10 @@ fn seconds(text: &str) -> Option<u64> {
             "ms" => 0,
             _ => return None,
         };
-        all = all.checked_add(number.checked_mul(factor)?)?;
+        total = total.checked_add(number.checked_mul(factor)?)?;
         rest = &unit[length..];
     }
-    Some(all)
+    Some(total)
 }
 
 #[cfg(test)]
@@ -305,12 +332,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_seconds() {
-        assert_eq!(seconds("3h"), Some(10_800));
-        assert_eq!(seconds("1d1h1m1s"), Some(90_061));
-        assert_eq!(seconds("10800s"), Some(10_800));
-        assert_eq!(seconds("10800"), Some(10_800));
-        assert_eq!(seconds("3i"), None);
-        assert_eq!(seconds("h"), None);
+    fn parse_duration_returns_seconds() {
+        assert_eq!(parse_duration("3h"), Some(10_800));
+        assert_eq!(parse_duration("1d1h1m1s"), Some(90_061));
+        assert_eq!(parse_duration("10800s"), Some(10_800));
+        assert_eq!(parse_duration("10800"), Some(10_800));
+        assert_eq!(parse_duration("3i"), None);
+        assert_eq!(parse_duration("h"), None);
     }
 }

@@ -4,20 +4,20 @@ use std::ops::Range;
 
 /// Word with its position in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word<'t> {
+pub struct Token<'t> {
     /// Word without quotes.
     pub text: &'t str,
     /// Whether the word was quoted.
-    pub quoted: bool,
+    pub is_quoted: bool,
     /// Byte range of the word, including quotes.
     pub at: Range<usize>,
 }
 
-impl Word<'_> {
+impl Token<'_> {
     /// Whether the word equals `text` and is not quoted.
     #[must_use]
-    pub fn is(&self, text: &str) -> bool {
-        !self.quoted && self.text == text
+    pub fn is_unquoted(&self, text: &str) -> bool {
+        !self.is_quoted && self.text == text
     }
 }
 
@@ -26,41 +26,41 @@ impl Word<'_> {
 /// # Errors
 ///
 /// Returns the position of a quote that is not closed.
-pub fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
+pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, usize> {
     let bytes = text.as_bytes();
     let mut words = Vec::new();
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let start = at;
+    let mut position = 0;
+    while let Some(byte) = bytes.get(position) {
+        let start = position;
         match byte {
             b'"' => {
-                let end = bytes[at + 1..].iter().position(|byte| *byte == b'"');
-                let end = at + 1 + end.ok_or(at)?;
-                at = end + 1;
-                words.push(Word {
+                let end = bytes[position + 1..].iter().position(|byte| *byte == b'"');
+                let end = position + 1 + end.ok_or(position)?;
+                position = end + 1;
+                words.push(Token {
                     text: &text[start + 1..end],
-                    quoted: true,
-                    at: start..at,
+                    is_quoted: true,
+                    at: start..position,
                 });
             }
-            b' ' | b'\t' | b'\r' => at += 1,
+            b' ' | b'\t' | b'\r' => position += 1,
             b'{' | b'}' | b',' => {
-                at += 1;
-                words.push(Word {
-                    text: &text[start..at],
-                    quoted: false,
-                    at: start..at,
+                position += 1;
+                words.push(Token {
+                    text: &text[start..position],
+                    is_quoted: false,
+                    at: start..position,
                 });
             }
             _ => {
-                let length = bytes[at..]
+                let length = bytes[position..]
                     .iter()
                     .position(|byte| b" \t\r\"{},".contains(byte));
-                at = length.map_or(bytes.len(), |length| at + length);
-                words.push(Word {
-                    text: &text[start..at],
-                    quoted: false,
-                    at: start..at,
+                position = length.map_or(bytes.len(), |length| position + length);
+                words.push(Token {
+                    text: &text[start..position],
+                    is_quoted: false,
+                    at: start..position,
                 });
             }
         }
@@ -69,9 +69,9 @@ pub fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
 }
 
 /// Splits the trailing comment from a text.
-pub(super) fn comment<'t>(text: &'t str, words: &[Word<'t>]) -> (&'t str, Option<&'t str>) {
+pub(super) fn split_comment<'t>(text: &'t str, words: &[Token<'t>]) -> (&'t str, Option<&'t str>) {
     match words {
-        [.., keyword, comment] if keyword.is("comment") && comment.quoted => {
+        [.., keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
             (text[..keyword.at.start].trim_end(), Some(comment.text))
         }
         _ => (text, None),
@@ -83,9 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_braces_and_commas_are_words() {
+    fn tokenize_separates_quotes_braces_and_commas() {
         let text = "ip saddr { 10.0.0.1,10.0.0.2} drop comment \"a, b\"";
-        let found = words(text).unwrap();
+        let found = tokenize(text).unwrap();
         let texts: Vec<&str> = found.iter().map(|word| word.text).collect();
         assert_eq!(
             texts,
@@ -94,8 +94,8 @@ mod tests {
             ]
         );
         let rule = "ip saddr { 10.0.0.1,10.0.0.2} drop";
-        assert_eq!(comment(text, &found), (rule, Some("a, b")));
-        assert_eq!(words("a \"b"), Err(2));
-        assert_eq!(comment("", &[]), ("", None));
+        assert_eq!(split_comment(text, &found), (rule, Some("a, b")));
+        assert_eq!(tokenize("a \"b"), Err(2));
+        assert_eq!(split_comment("", &[]), ("", None));
     }
 }

@@ -2,16 +2,16 @@
 
 pub mod rule;
 
-use crate::text::attributes::{Attributes, Grammar, Takes};
-use crate::text::problem::{Problem, Wrong};
+use crate::text::attributes::{Attributes, Grammar, ValueKind};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Line, Text, fields, lines};
-use crate::tool::{Format, Ip};
+use crate::tool::{Format, IpFamily};
 
 /// Route as `ip route` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Address family of the route.
-    pub ip: Ip,
+    pub ip: IpFamily,
     /// Route type, such as `local` or `blackhole`. `None` if none is printed, which means
     /// `unicast`.
     pub kind: Option<Text>,
@@ -22,7 +22,7 @@ pub struct Route {
     /// Next hops of a multipath route. Empty for other routes.
     pub hops: Vec<Attributes>,
     /// Text of the route as printed.
-    pub written: Text,
+    pub source_text: Text,
     /// Line number, from 1.
     pub line: u32,
 }
@@ -53,78 +53,81 @@ const KINDS: [&str; 12] = [
 
 /// Attributes of a route (iproute2 6.1, `ip/iproute.c`).
 const ROUTE: Grammar = &[
-    ("via", Takes::Gateway),
-    ("dev", Takes::Word),
-    ("table", Takes::Word),
-    ("proto", Takes::Word),
-    ("scope", Takes::Word),
-    ("src", Takes::Word),
-    ("from", Takes::Word),
-    ("metric", Takes::Number),
-    ("tos", Takes::Word),
-    ("dsfield", Takes::Word),
-    ("mtu", Takes::Lockable),
-    ("advmss", Takes::Lockable),
-    ("hoplimit", Takes::Lockable),
-    ("window", Takes::Lockable),
-    ("rtt", Takes::Lockable),
-    ("rttvar", Takes::Lockable),
-    ("rto_min", Takes::Lockable),
-    ("ssthresh", Takes::Lockable),
-    ("cwnd", Takes::Lockable),
-    ("initcwnd", Takes::Lockable),
-    ("initrwnd", Takes::Lockable),
-    ("reordering", Takes::Lockable),
-    ("features", Takes::Word),
-    ("quickack", Takes::Word),
-    ("congctl", Takes::Lockable),
-    ("fastopen_no_cookie", Takes::Word),
-    ("ttl-propagate", Takes::Word),
-    ("realm", Takes::Word),
-    ("realms", Takes::Word),
-    ("error", Takes::Word),
-    ("expires", Takes::Word),
-    ("pref", Takes::Word),
-    ("nhid", Takes::Number),
-    ("weight", Takes::Number),
-    ("uid", Takes::Number),
-    ("iif", Takes::Word),
-    ("encap", Takes::Until(&["via", "dev", "nexthop", "scope"])),
-    ("onlink", Takes::Nothing),
-    ("linkdown", Takes::Nothing),
-    ("dead", Takes::Nothing),
-    ("pervasive", Takes::Nothing),
-    ("offload", Takes::Nothing),
-    ("offload_failed", Takes::Nothing),
-    ("rt_offload", Takes::Nothing),
-    ("rt_offload_failed", Takes::Nothing),
-    ("trap", Takes::Nothing),
-    ("rt_trap", Takes::Nothing),
-    ("unresolved", Takes::Nothing),
-    ("notify", Takes::Nothing),
-    ("cache", Takes::Nothing),
+    ("via", ValueKind::Gateway),
+    ("dev", ValueKind::Word),
+    ("table", ValueKind::Word),
+    ("proto", ValueKind::Word),
+    ("scope", ValueKind::Word),
+    ("src", ValueKind::Word),
+    ("from", ValueKind::Word),
+    ("metric", ValueKind::Number),
+    ("tos", ValueKind::Word),
+    ("dsfield", ValueKind::Word),
+    ("mtu", ValueKind::Lockable),
+    ("advmss", ValueKind::Lockable),
+    ("hoplimit", ValueKind::Lockable),
+    ("window", ValueKind::Lockable),
+    ("rtt", ValueKind::Lockable),
+    ("rttvar", ValueKind::Lockable),
+    ("rto_min", ValueKind::Lockable),
+    ("ssthresh", ValueKind::Lockable),
+    ("cwnd", ValueKind::Lockable),
+    ("initcwnd", ValueKind::Lockable),
+    ("initrwnd", ValueKind::Lockable),
+    ("reordering", ValueKind::Lockable),
+    ("features", ValueKind::Word),
+    ("quickack", ValueKind::Word),
+    ("congctl", ValueKind::Lockable),
+    ("fastopen_no_cookie", ValueKind::Word),
+    ("ttl-propagate", ValueKind::Word),
+    ("realm", ValueKind::Word),
+    ("realms", ValueKind::Word),
+    ("error", ValueKind::Word),
+    ("expires", ValueKind::Word),
+    ("pref", ValueKind::Word),
+    ("nhid", ValueKind::Number),
+    ("weight", ValueKind::Number),
+    ("uid", ValueKind::Number),
+    ("iif", ValueKind::Word),
+    (
+        "encap",
+        ValueKind::Until(&["via", "dev", "nexthop", "scope"]),
+    ),
+    ("onlink", ValueKind::None),
+    ("linkdown", ValueKind::None),
+    ("dead", ValueKind::None),
+    ("pervasive", ValueKind::None),
+    ("offload", ValueKind::None),
+    ("offload_failed", ValueKind::None),
+    ("rt_offload", ValueKind::None),
+    ("rt_offload_failed", ValueKind::None),
+    ("trap", ValueKind::None),
+    ("rt_trap", ValueKind::None),
+    ("unresolved", ValueKind::None),
+    ("notify", ValueKind::None),
+    ("cache", ValueKind::None),
 ];
 
 /// Parses the output of `ip route`. Lines that cannot be parsed are skipped and added to
 /// `problems`. `ip` is the family of routes whose text does not show the family.
 #[must_use]
-pub fn read(text: &Text, ip: Ip, problems: &mut Vec<Problem>) -> Vec<Route> {
+pub fn read(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
-    let mut known = true;
+    let mut follows_valid_route = true;
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         if line.text.starts_with("nexthop ") {
-            if known {
-                problems.extend(hop(text, line, &mut routes).err());
+            if follows_valid_route {
+                problems.extend(parse_hop(text, line, &mut routes).err());
             }
             continue;
         }
-        match route(text, ip, line) {
+        match parse_route(text, ip, line) {
             Ok(route) => {
-                known = true;
+                follows_valid_route = true;
                 routes.push(route);
             }
             Err(problem) => {
-                known = false;
+                follows_valid_route = false;
                 problems.push(problem);
             }
         }
@@ -132,34 +135,39 @@ pub fn read(text: &Text, ip: Ip, problems: &mut Vec<Problem>) -> Vec<Route> {
     routes
 }
 
-fn route(text: &Text, ip: Ip, line: Line<'_>) -> Result<Route, Problem> {
+fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Problem> {
     let mut words = fields(line).peekable();
-    let whole = || Problem::new(Wrong::Line(Format::Routes(ip)), line.start..line.end());
+    let line_problem = || {
+        Problem::new(
+            ProblemKind::UnknownLine(Format::Routes(ip)),
+            line.start..line.end(),
+        )
+    };
     let kind = words.next_if(|word| KINDS.contains(&word.text));
-    let to = words.next().ok_or_else(whole)?;
-    let is_six = match network(to.text) {
+    let to = words.next().ok_or_else(line_problem)?;
+    let known_family = match is_ipv6_network(to.text) {
         Some(known) => known,
         None if to.text == "default" => None,
         None => {
-            let wrong = Wrong::Value {
+            let wrong = ProblemKind::InvalidValue {
                 value: to.text.to_owned(),
                 wanted: "a destination: `default`, an address or a network",
             };
             return Err(Problem::new(wrong, to.range()));
         }
     };
-    let attributes = Attributes::read(text, &mut words, ROUTE)?;
-    let six = is_six.unwrap_or_else(|| {
+    let attributes = Attributes::parse(text, &mut words, ROUTE)?;
+    let is_ipv6 = known_family.unwrap_or_else(|| {
         let via_six = |via: &str| via.contains(':') && !via.starts_with("inet");
-        ip == Ip::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
+        ip == IpFamily::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
     });
     Ok(Route {
-        ip: if six { Ip::V6 } else { Ip::V4 },
-        kind: kind.map(|kind| text.piece(kind.range())),
-        to: text.piece(to.range()),
+        ip: if is_ipv6 { IpFamily::V6 } else { IpFamily::V4 },
+        kind: kind.map(|kind| text.slice(kind.range())),
+        to: text.slice(to.range()),
         attributes,
         hops: Vec::new(),
-        written: text.piece(line.start..line.end()),
+        source_text: text.slice(line.start..line.end()),
         line: line.number,
     })
 }
@@ -169,20 +177,20 @@ fn route(text: &Text, ip: Ip, line: Line<'_>) -> Result<Route, Problem> {
     clippy::option_option,
     reason = "a network always knows its family, `default` never"
 )]
-fn network(text: &str) -> Option<Option<bool>> {
+fn is_ipv6_network(text: &str) -> Option<Option<bool>> {
     let network: ipnetwork::IpNetwork = text.parse().ok()?;
     Some(Some(network.is_ipv6()))
 }
 
-fn hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
+fn parse_hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
     let Some(route) = routes.last_mut() else {
-        let wrong = Wrong::Homeless("a way of no route");
+        let wrong = ProblemKind::MissingParent("a way of no route");
         return Err(Problem::new(wrong, line.start..line.end()));
     };
     let mut words = fields(line);
     words.next();
-    let hop = Attributes::read(text, &mut words, ROUTE)?;
-    route.written = text.piece(route.written.range().start..line.end());
+    let hop = Attributes::parse(text, &mut words, ROUTE)?;
+    route.source_text = text.slice(route.source_text.range().start..line.end());
     route.hops.push(hop);
     Ok(())
 }
@@ -213,9 +221,9 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
 ";
 
     #[test]
-    fn routes_are_read() {
+    fn parse_iproute2_output_returns_routes() {
         let mut problems = Vec::new();
-        let routes = read(&Text::new(TEXT), Ip::V4, &mut problems);
+        let routes = read(&Text::new(TEXT), IpFamily::V4, &mut problems);
         assert_eq!(problems, []);
         assert_eq!(routes.len(), 13);
         assert_eq!(routes[2].hops.len(), 2);
@@ -223,20 +231,20 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
         assert_eq!(routes[4].table(), "100");
         assert_eq!(routes[4].attributes.get("mtu"), Some("lock 1400"));
         assert_eq!(routes[5].attributes.get("via"), Some("inet6 fe80::5"));
-        assert_eq!(routes[5].ip, Ip::V4);
+        assert_eq!(routes[5].ip, IpFamily::V4);
         let encap = "ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0";
         assert_eq!(routes[7].attributes.get("encap"), Some(encap));
         for route in &routes[10..] {
-            assert_eq!(route.ip, Ip::V6, "{}", route.to);
+            assert_eq!(route.ip, IpFamily::V6, "{}", route.to);
         }
     }
 
     #[test]
-    fn what_is_wrong_is_pointed_at() {
+    fn parse_invalid_lines_reports_positions() {
         let text = "\tnexthop via 10.0.0.1\nhello\n10.0.0.0/8 dve eth0\n10.0.0.0/8 via\n\
                     10.0.0.0/40 dev eth0\n10.0.0.0/8 dev eth0 metric low\n";
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), Ip::V4, &mut problems);
+        let _ = read(&Text::new(text), IpFamily::V4, &mut problems);
         let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
         assert_eq!(
             places,

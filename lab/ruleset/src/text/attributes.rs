@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::text::problem::{Problem, Wrong};
+use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Text};
 
 /// Attribute: a name with a value, or a flag.
@@ -21,9 +21,9 @@ pub struct Attributes(pub Vec<Attribute>);
 
 /// Kind of value that follows a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
+pub enum ValueKind {
     /// No value: the name is a flag.
-    Nothing,
+    None,
     /// Single word.
     Word,
     /// Decimal or hexadecimal integer.
@@ -41,13 +41,13 @@ pub enum Takes {
 }
 
 /// Names that a program prints, with the kinds of their values.
-pub type Grammar = &'static [(&'static str, Takes)];
+pub type Grammar = &'static [(&'static str, ValueKind)];
 
 /// Formats the attributes as printed, separated by single spaces.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Attribute { name, value }) in self.0.iter().enumerate() {
-            let space = if at > 0 { " " } else { "" };
+        for (index, Attribute { name, value }) in self.0.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
             write!(f, "{space}{}", &**name)?;
             if let Some(value) = value {
                 write!(f, " {}", &**value)?;
@@ -74,11 +74,11 @@ impl Attributes {
     /// Formats the attributes sorted by name, without those in `but`. Equivalent attributes give
     /// equal texts.
     #[must_use]
-    pub fn canonical(&self, but: &[&str]) -> String {
+    pub fn canonical(&self, except: &[&str]) -> String {
         let mut parts: Vec<String> = self
             .0
             .iter()
-            .filter(|attribute| !but.contains(&&*attribute.name))
+            .filter(|attribute| !except.contains(&&*attribute.name))
             .map(|attribute| match &attribute.value {
                 None => attribute.name.to_string(),
                 Some(value) => {
@@ -96,92 +96,106 @@ impl Attributes {
     /// # Errors
     ///
     /// Returns an error for the first unknown name and for the first value of the wrong kind.
-    pub fn read<'t>(
+    pub fn parse<'t>(
         text: &Text,
         fields: &mut impl Iterator<Item = Field<'t>>,
         grammar: Grammar,
     ) -> Result<Self, Problem> {
-        let mut read = Self::default();
+        let mut attributes = Self::default();
         let mut fields = fields.peekable();
         while let Some(field) = fields.next() {
-            let Some((_, takes)) = grammar.iter().find(|(name, _)| *name == field.text) else {
+            let Some((_, value_kind)) = grammar.iter().find(|(name, _)| *name == field.text) else {
                 let word = field.text.to_owned();
-                return Err(Problem::new(Wrong::Word { word }, field.range()));
+                return Err(Problem::new(
+                    ProblemKind::UnknownWord { word },
+                    field.range(),
+                ));
             };
-            let lacks = || Problem::new(Wrong::Lacks(field.text.to_owned()), field.range());
-            let value: Option<Range<usize>> = match takes {
-                Takes::Nothing => None,
-                Takes::Word => Some(fields.next().ok_or_else(lacks)?.range()),
-                Takes::Number => Some(checked(
-                    fields.next().ok_or_else(lacks)?,
+            let missing_value = || {
+                Problem::new(
+                    ProblemKind::MissingValue(field.text.to_owned()),
+                    field.range(),
+                )
+            };
+            let value: Option<Range<usize>> = match value_kind {
+                ValueKind::None => None,
+                ValueKind::Word => Some(fields.next().ok_or_else(missing_value)?.range()),
+                ValueKind::Number => Some(checked_value(
+                    fields.next().ok_or_else(missing_value)?,
                     is_number,
                     "a number",
                 )?),
-                Takes::Lifetime => Some(checked(
-                    fields.next().ok_or_else(lacks)?,
+                ValueKind::Lifetime => Some(checked_value(
+                    fields.next().ok_or_else(missing_value)?,
                     is_lifetime,
                     "a time: `forever`, or seconds as in `86311sec`",
                 )?),
-                Takes::Lockable | Takes::Gateway => {
-                    let first = fields.next().ok_or_else(lacks)?;
+                ValueKind::Lockable | ValueKind::Gateway => {
+                    let first = fields.next().ok_or_else(missing_value)?;
                     if matches!(first.text, "lock" | "inet" | "inet6") {
-                        let second = fields.next().ok_or_else(lacks)?;
+                        let second = fields.next().ok_or_else(missing_value)?;
                         Some(first.start..second.range().end)
                     } else {
                         Some(first.range())
                     }
                 }
-                Takes::Until(ends) => {
-                    let mut range = fields.next().ok_or_else(lacks)?.range();
+                ValueKind::Until(ends) => {
+                    let mut range = fields.next().ok_or_else(missing_value)?.range();
                     while let Some(next) = fields.next_if(|next| !ends.contains(&next.text)) {
                         range.end = next.range().end;
                     }
                     Some(range)
                 }
-                Takes::Quoted => {
-                    let first = fields.next().ok_or_else(lacks)?;
+                ValueKind::Quoted => {
+                    let first = fields.next().ok_or_else(missing_value)?;
                     let mut range = first.range();
-                    let open = |range: &Range<usize>| {
+                    let is_unclosed = |range: &Range<usize>| {
                         let word = &text[range.clone()];
                         word.len() < 2 || !word.ends_with('"')
                     };
                     if !first.text.starts_with('"') {
                         return Err(Problem::new(
-                            Wrong::Value {
+                            ProblemKind::InvalidValue {
                                 value: first.text.to_owned(),
                                 wanted: "a text in quotes",
                             },
                             range,
                         ));
                     }
-                    while open(&range) {
-                        let next = fields
-                            .next()
-                            .ok_or_else(|| Problem::new(Wrong::Quote, range.clone()))?;
+                    while is_unclosed(&range) {
+                        let next = fields.next().ok_or_else(|| {
+                            Problem::new(ProblemKind::UnclosedQuote, range.clone())
+                        })?;
                         range.end = next.range().end;
                     }
                     Some(range)
                 }
             };
-            read.0.push(Attribute {
-                name: text.piece(field.range()),
-                value: value.map(|range| text.piece(range)),
+            attributes.0.push(Attribute {
+                name: text.slice(field.range()),
+                value: value.map(|range| text.slice(range)),
             });
         }
-        Ok(read)
+        Ok(attributes)
     }
 }
 
-fn checked(
+fn checked_value(
     field: Field<'_>,
-    is_right: fn(&str) -> bool,
-    wanted: &'static str,
+    is_valid: fn(&str) -> bool,
+    expected: &'static str,
 ) -> Result<Range<usize>, Problem> {
-    if is_right(field.text) {
+    if is_valid(field.text) {
         return Ok(field.range());
     }
     let value = field.text.to_owned();
-    Err(Problem::new(Wrong::Value { value, wanted }, field.range()))
+    Err(Problem::new(
+        ProblemKind::InvalidValue {
+            value,
+            wanted: expected,
+        },
+        field.range(),
+    ))
 }
 
 /// Whether a text is a decimal or hexadecimal integer.

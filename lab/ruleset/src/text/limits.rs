@@ -11,4 +11,4 @@ pub const MAX_UNPACKED: usize = 256 << 20;
 pub const MAX_FILES: usize = 256;
 
 /// Maximum number of reported problems per file. Further problems are only counted.
-pub const MAX_TOLD: usize = 20;
+pub const MAX_REPORTED: usize = 20;

@@ -25,8 +25,8 @@ impl Text {
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let whole: Arc<str> = text.into();
-        let most = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
-        let end = whole.floor_char_boundary(whole.len().min(most));
+        let max_len = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
+        let end = whole.floor_char_boundary(whole.len().min(max_len));
         Self {
             start: 0,
             end: u32::try_from(end).unwrap_or(u32::MAX),
@@ -37,7 +37,7 @@ impl Text {
     /// Returns the slice of the whole text for a byte range. Returns an empty slice if an end of
     /// the range is not a character boundary.
     #[must_use]
-    pub fn piece(&self, range: Range<usize>) -> Self {
+    pub fn slice(&self, range: Range<usize>) -> Self {
         let range = if self.whole.get(range.clone()).is_some() {
             range
         } else {
@@ -119,7 +119,7 @@ pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
     let mut start = 0;
     let mut number = 0;
     whole.split('\n').filter_map(move |line| {
-        let at = start;
+        let line_start = start;
         start += line.len() + 1;
         number += 1;
         let text = line.trim_ascii_start();
@@ -128,7 +128,7 @@ pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
         (!text.is_empty()).then_some(Line {
             text,
             number,
-            start: at + indent,
+            start: line_start + indent,
             indented: indent > 0,
         })
     })
@@ -178,9 +178,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_words_know_their_places() {
+    fn lines_and_fields_report_byte_positions() {
         let whole = "a b\r\n\n   é\tcd \n";
-        let found: Vec<(u32, bool, Vec<&str>)> = lines(whole)
+        let parsed: Vec<(u32, bool, Vec<&str>)> = lines(whole)
             .map(|line| {
                 let words = fields(line).map(|word| {
                     assert_eq!(&whole[word.range()], word.text);
@@ -190,16 +190,16 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            found,
+            parsed,
             [(1, false, vec!["a", "b"]), (3, true, vec!["é", "cd"])]
         );
     }
 
     #[test]
-    fn a_piece_that_is_none_is_empty() {
+    fn text_slice_invalid_range_is_empty() {
         let whole = Text::new("é");
-        assert_eq!(whole.piece(0..2).as_str(), "é");
-        assert_eq!(whole.piece(1..2).as_str(), "");
-        assert_eq!(whole.piece(0..9).as_str(), "");
+        assert_eq!(whole.slice(0..2).as_str(), "é");
+        assert_eq!(whole.slice(1..2).as_str(), "");
+        assert_eq!(whole.slice(0..9).as_str(), "");
     }
 }

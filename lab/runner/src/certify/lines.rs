@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 ///
 /// When `json` is not the output of `ip`.
 pub fn links(json: &str) -> Result<Vec<String>, String> {
-    const KEPT: [&str; 9] = [
+    const KEPT_KEYS: [&str; 9] = [
         "ifindex",
         "ifname",
         "link",
@@ -20,9 +20,9 @@ pub fn links(json: &str) -> Result<Vec<String>, String> {
         "address",
         "group",
     ];
-    of_each(json, |object| {
+    map_objects(json, |object| {
         let mut kept = Map::new();
-        for key in KEPT {
+        for key in KEPT_KEYS {
             if let Some(value) = object.get(key) {
                 kept.insert(key.to_owned(), value.clone());
             }
@@ -48,15 +48,15 @@ pub fn links(json: &str) -> Result<Vec<String>, String> {
 ///
 /// When `json` is not the output of `ip`.
 pub fn addresses(json: &str) -> Result<Vec<String>, String> {
-    const DROPPED: [&str; 4] = [
+    const DROPPED_KEYS: [&str; 4] = [
         "valid_life_time",
         "preferred_life_time",
         // Duplicate address detection changes these flags by itself.
         "tentative",
         "optimistic",
     ];
-    let mut all = Vec::new();
-    for interface in objects(json)? {
+    let mut addresses = Vec::new();
+    for interface in parse_objects(json)? {
         let dev = interface.get("ifname").cloned().unwrap_or_default();
         for address in interface
             .get("addr_info")
@@ -75,11 +75,11 @@ pub fn addresses(json: &str) -> Result<Vec<String>, String> {
                 continue;
             }
             let mut kept = Map::from_iter([("dev".to_owned(), dev.clone())]);
-            kept.extend(without(address, &DROPPED));
-            all.push(Value::Object(kept).to_string());
+            kept.extend(without_keys(address, &DROPPED_KEYS));
+            addresses.push(Value::Object(kept).to_string());
         }
     }
-    Ok(all)
+    Ok(addresses)
 }
 
 /// Parses `ip -j route show table all`. Keeps the routes that the kernel did not derive from
@@ -89,13 +89,13 @@ pub fn addresses(json: &str) -> Result<Vec<String>, String> {
 ///
 /// When `json` is not the output of `ip`.
 pub fn routes(json: &str) -> Result<Vec<String>, String> {
-    of_each(json, |object| {
-        let derived = ["kernel", "ra", "redirect"]
+    map_objects(json, |object| {
+        let is_derived = ["kernel", "ra", "redirect"]
             .iter()
             .any(|word| object.get("protocol").and_then(Value::as_str) == Some(word));
-        let passes = object.contains_key("expires") || object.contains_key("cache");
+        let expires = object.contains_key("expires") || object.contains_key("cache");
         // The flags state whether the next hop is reachable at the moment.
-        (!derived && !passes).then(|| without(object, &["flags"]))
+        (!is_derived && !expires).then(|| without_keys(object, &["flags"]))
     })
 }
 
@@ -105,7 +105,7 @@ pub fn routes(json: &str) -> Result<Vec<String>, String> {
 ///
 /// When `json` is not the output of `ip`.
 pub fn rules(json: &str) -> Result<Vec<String>, String> {
-    of_each(json, |object| Some(object.clone()))
+    map_objects(json, |object| Some(object.clone()))
 }
 
 /// Parses `ip -j neigh show nud permanent` or `ip -j neigh show proxy`.
@@ -114,7 +114,7 @@ pub fn rules(json: &str) -> Result<Vec<String>, String> {
 ///
 /// When `json` is not the output of `ip`.
 pub fn neighbours(json: &str) -> Result<Vec<String>, String> {
-    of_each(json, |object| Some(object.clone()))
+    map_objects(json, |object| Some(object.clone()))
 }
 
 /// Parses `nft -j -s list ruleset`, without counters and without the members of sets that packets
@@ -131,30 +131,30 @@ pub fn nftables(json: &str) -> Result<Vec<String>, String> {
     Ok(objects
         .iter()
         .filter(|object| object.get("metainfo").is_none())
-        .map(|object| settled(object).to_string())
+        .map(|object| without_volatile(object).to_string())
         .collect())
 }
 
 /// Removes the parts of an nftables object that change by themselves.
-fn settled(value: &Value) -> Value {
+fn without_volatile(value: &Value) -> Value {
     match value {
         Value::Object(object) => {
             let flags = object.get("flags").and_then(Value::as_array);
-            let moves = flags.is_some_and(|flags| {
+            let is_volatile = flags.is_some_and(|flags| {
                 flags
                     .iter()
                     .any(|flag| flag == "dynamic" || flag == "timeout")
             });
             let kept = object.iter().filter(|(key, _)| {
-                let counts = ["packets", "bytes", "expires", "used", "last"];
-                !(counts.contains(&key.as_str()) || moves && *key == "elem")
+                let volatile = ["packets", "bytes", "expires", "used", "last"];
+                !(volatile.contains(&key.as_str()) || is_volatile && *key == "elem")
             });
             Value::Object(
-                kept.map(|(key, value)| (key.clone(), settled(value)))
+                kept.map(|(key, value)| (key.clone(), without_volatile(value)))
                     .collect(),
             )
         }
-        Value::Array(items) => Value::Array(items.iter().map(settled).collect()),
+        Value::Array(items) => Value::Array(items.iter().map(without_volatile).collect()),
         other => other.clone(),
     }
 }
@@ -175,7 +175,7 @@ pub fn iptables(text: &str) -> Vec<String> {
 /// members of a set have no order.
 #[must_use]
 pub fn ipset(text: &str) -> Vec<String> {
-    let timed: Vec<&str> = text
+    let timed_sets: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("create ") && line.contains(" timeout "))
         .filter_map(|line| line.split(' ').nth(1))
@@ -184,7 +184,7 @@ pub fn ipset(text: &str) -> Vec<String> {
         .lines()
         .filter(|line| {
             let mut words = line.split(' ');
-            words.next() != Some("add") || words.next().is_none_or(|set| !timed.contains(&set))
+            words.next() != Some("add") || words.next().is_none_or(|set| !timed_sets.contains(&set))
         })
         .map(str::to_owned)
         .collect();
@@ -214,8 +214,8 @@ pub fn ipvs(text: &str) -> Vec<String> {
 /// Whether a path below `/proc/sys` is a setting. Some files there count, return random values or
 /// are changed by the kernel itself.
 #[must_use]
-pub fn is_setting(path: &str) -> bool {
-    const MOVING: [&str; 17] = [
+pub fn is_sysctl(path: &str) -> bool {
+    const VOLATILE: [&str; 17] = [
         "fs/aio-nr",
         "fs/dentry-state",
         "fs/file-nr",
@@ -234,7 +234,7 @@ pub fn is_setting(path: &str) -> bool {
         "sunrpc/",
         "vm/stat_refresh",
     ];
-    !MOVING.iter().any(|moving| path.starts_with(moving)) && !path.ends_with("/stable_secret")
+    !VOLATILE.iter().any(|moving| path.starts_with(moving)) && !path.ends_with("/stable_secret")
 }
 
 /// Parses `/proc/modules`. Returns the sorted module names.
@@ -262,7 +262,7 @@ pub fn mounts(text: &str) -> Vec<String> {
         .collect()
 }
 
-fn objects(json: &str) -> Result<Vec<Map<String, Value>>, String> {
+fn parse_objects(json: &str) -> Result<Vec<Map<String, Value>>, String> {
     // Older versions of `ip` print nothing for an empty list.
     if json.trim().is_empty() {
         return Ok(Vec::new());
@@ -270,11 +270,11 @@ fn objects(json: &str) -> Result<Vec<Map<String, Value>>, String> {
     serde_json::from_str(json).map_err(|error| format!("`ip` does not print JSON: {error}"))
 }
 
-fn of_each(
+fn map_objects(
     json: &str,
     keep: impl Fn(&Map<String, Value>) -> Option<Map<String, Value>>,
 ) -> Result<Vec<String>, String> {
-    Ok(objects(json)?
+    Ok(parse_objects(json)?
         .iter()
         // `ip` prints an empty object for each entry that it filters out.
         .filter(|object| !object.is_empty())
@@ -283,7 +283,7 @@ fn of_each(
         .collect())
 }
 
-fn without(object: &Map<String, Value>, dropped: &[&str]) -> Map<String, Value> {
+fn without_keys(object: &Map<String, Value>, dropped: &[&str]) -> Map<String, Value> {
     let kept = object
         .iter()
         .filter(|(key, _)| !dropped.contains(&key.as_str()));
@@ -297,17 +297,17 @@ mod tests {
 
     /// Asserts that `of` returns equal values for the first two texts, and another value for the
     /// third.
-    fn same_and_other<T: PartialEq + std::fmt::Debug>(
-        of: impl Fn(&str) -> T,
-        [one, same, other]: [&str; 3],
+    fn assert_same_and_other<T: PartialEq + std::fmt::Debug>(
+        parse: impl Fn(&str) -> T,
+        [first, same, other]: [&str; 3],
     ) {
-        assert_eq!(of(one), of(same), "{one}\n{same}");
-        assert_ne!(of(one), of(other), "{one}\n{other}");
+        assert_eq!(parse(first), parse(same), "{first}\n{same}");
+        assert_ne!(parse(first), parse(other), "{first}\n{other}");
     }
 
     #[test]
-    fn a_carrier_that_comes_and_goes_is_no_change_and_an_interface_is() {
-        same_and_other(
+    fn links_carrier_change_is_ignored() {
+        assert_same_and_other(
             |json| links(json).unwrap(),
             [
                 r#"[{"ifindex":2,"ifname":"eth0","flags":["UP","LOWER_UP"],"operstate":"UP","mtu":1500}]"#,
@@ -324,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_no_address_of_anybodys_making() {
-        same_and_other(
+    fn addresses_leases_are_ignored() {
+        assert_same_and_other(
             |json| addresses(json).unwrap(),
             [
                 r#"[{"ifname":"eth0","addr_info":[{"local":"10.0.0.1","valid_life_time":1}]}]"#,
@@ -336,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_was_learned_or_passes_is_nobodys() {
-        same_and_other(
+    fn routes_learned_or_expiring_are_ignored() {
+        assert_same_and_other(
             |json| routes(json).unwrap(),
             [
                 r#"[{"dst":"default","gateway":"10.0.0.1","flags":[]}]"#,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_passing_members_are_no_rules() {
+    fn nftables_counters_and_timed_members_are_ignored() {
         let nft = |packets: u32, member: &str, verdict: &str| {
             format!(
                 r#"{{"nftables":[{{"metainfo":{{}}}},
@@ -358,7 +358,7 @@ mod tests {
                 {{"rule":{{"expr":[{{"counter":{{"packets":{packets},"bytes":9}}}},{{"{verdict}":null}}]}}}}]}}"#
             )
         };
-        same_and_other(
+        assert_same_and_other(
             |json| nftables(json).unwrap(),
             [
                 &nft(1, "a", "drop"),
@@ -375,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_compared_without_times_and_counts() {
-        same_and_other(
+    fn iptables_times_and_counters_are_ignored() {
+        assert_same_and_other(
             iptables,
             [
                 "# Generated at noon\n*nat\n:INPUT ACCEPT [1:2]\n-A INPUT -j DROP\nCOMMIT\n",
@@ -387,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_compared_without_what_times_out() {
-        same_and_other(
+    fn ipset_timed_members_are_ignored() {
+        assert_same_and_other(
             ipset,
             [
                 "create a hash:ip\nadd a 10.0.0.1\nadd a 10.0.0.2\ncreate t hash:ip timeout 9\nadd t 10.0.0.3 timeout 2\n",
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_compared_without_their_connections() {
+    fn ipvs_connection_counts_are_ignored() {
         let table = |weight: u32, active: u32| {
             format!(
                 "IP Virtual Server version 1.2.1 (size=4096)\n\
@@ -409,7 +409,7 @@ mod tests {
                  \x20 -> C0A80001:1F90      Masq    {weight}      {active}          7         \n"
             )
         };
-        same_and_other(ipvs, [&table(1, 0), &table(1, 5), &table(2, 0)]);
+        assert_same_and_other(ipvs, [&table(1, 0), &table(1, 5), &table(2, 0)]);
         assert_eq!(
             ipvs(&table(1, 0)),
             [
@@ -420,26 +420,26 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_from_what_moves() {
+    fn is_sysctl_volatile_file_is_false() {
         for setting in [
             "net/ipv4/ip_forward",
             "kernel/core_pattern",
             "vm/swappiness",
         ] {
-            assert!(is_setting(setting), "{setting}");
+            assert!(is_sysctl(setting), "{setting}");
         }
         for moving in [
             "kernel/random/uuid",
             "net/netfilter/nf_conntrack_count",
             "net/ipv6/conf/eth0/stable_secret",
         ] {
-            assert!(!is_setting(moving), "{moving}");
+            assert!(!is_sysctl(moving), "{moving}");
         }
     }
 
     #[test]
-    fn modules_and_mounts_are_compared_without_numbers() {
-        same_and_other(
+    fn modules_and_mounts_numbers_are_ignored() {
+        assert_same_and_other(
             modules,
             [
                 "nf_nat 45056 2 a,b, Live 0x0\nip_set 1 0 - Live 0x0\n",
@@ -447,7 +447,7 @@ mod tests {
                 "nf_nat 45056 2 a,b, Live 0x0\n",
             ],
         );
-        same_and_other(
+        assert_same_and_other(
             mounts,
             [
                 "36 35 98:0 / /mnt rw,noatime shared:1 - ext3 /dev/root rw\n",

@@ -20,7 +20,7 @@ use sha2::Digest as _;
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum Section {
     /// Interfaces, without carrier state and counters.
     Links,
     /// Addresses without an expiry time.
@@ -53,7 +53,7 @@ pub enum Part {
     Run,
 }
 
-impl Part {
+impl Section {
     /// All sections, in the order of output.
     pub const ALL: [Self; 15] = [
         Self::Links,
@@ -75,7 +75,7 @@ impl Part {
 
     /// Returns the name of the section.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Links => "links",
             Self::Addresses => "addresses",
@@ -96,25 +96,25 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 
 /// Entries of a section, one line each, or the reason why the section could not be read.
-pub type Found = Result<Vec<String>, String>;
+pub type SectionLines = Result<Vec<String>, String>;
 
 /// State of a machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct State {
-    parts: BTreeMap<Part, Found>,
+pub struct MachineState {
+    parts: BTreeMap<Section, SectionLines>,
 }
 
-impl State {
+impl MachineState {
     /// Adds the entries of a section.
     #[must_use]
-    pub fn with(mut self, part: Part, found: Found) -> Self {
+    pub fn with(mut self, part: Section, found: SectionLines) -> Self {
         self.parts.insert(part, found);
         self
     }
@@ -129,7 +129,7 @@ impl State {
             hasher.update(text);
         };
         for (part, found) in &self.parts {
-            feed(part.word());
+            feed(part.name());
             match found {
                 Ok(lines) => {
                     feed(&format!("{} entries", lines.len()));
@@ -155,17 +155,17 @@ pub struct Certificate {
     /// SHA-256 of the state after the run. Equal to `before` if nothing changed.
     pub after: String,
     /// Number of compared entries by section.
-    pub compared: BTreeMap<Part, usize>,
+    pub compared: BTreeMap<Section, usize>,
     /// Sections that could not be read and were not compared, each with the reason.
-    pub unread: BTreeMap<Part, String>,
+    pub unread: BTreeMap<Section, String>,
     /// Differences by section.
-    pub changes: BTreeMap<Part, Change>,
+    pub changes: BTreeMap<Section, SectionDiff>,
 }
 
 /// Difference of a section.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct SectionDiff {
     /// Lines that existed before the run but not after it.
     pub gone: Vec<String>,
     /// Lines that exist after the run but did not before.
@@ -176,7 +176,7 @@ impl Certificate {
     /// Compares the states of a machine before and after a run. A section that could be read only
     /// once counts as changed.
     #[must_use]
-    pub fn of(before: &State, after: &State) -> Self {
+    pub fn compare(before: &MachineState, after: &MachineState) -> Self {
         let mut certificate = Self {
             unchanged: true,
             before: before.digest(),
@@ -186,35 +186,39 @@ impl Certificate {
             changes: BTreeMap::new(),
         };
         let nothing = Ok(Vec::new());
-        let parts: BTreeSet<Part> = before
+        let parts: BTreeSet<Section> = before
             .parts
             .keys()
             .chain(after.parts.keys())
             .copied()
             .collect();
         for part in parts {
-            let of = |state: &State| state.parts.get(&part).unwrap_or(&nothing).clone();
-            match (of(before), of(after)) {
+            let lines_of =
+                |state: &MachineState| state.parts.get(&part).unwrap_or(&nothing).clone();
+            match (lines_of(before), lines_of(after)) {
                 (Ok(before), Ok(after)) => {
                     certificate.compared.insert(part, before.len());
-                    if let Some(change) = change(&before, &after) {
+                    if let Some(change) = diff_lines(&before, &after) {
                         certificate.changes.insert(part, change);
                     }
                 }
                 (Err(before), Err(after)) => {
                     if before != after {
-                        let (gone, come) = (vec![unreadable(&before)], vec![unreadable(&after)]);
-                        certificate.changes.insert(part, Change { gone, come });
+                        let (gone, come) = (
+                            vec![unreadable_line(&before)],
+                            vec![unreadable_line(&after)],
+                        );
+                        certificate.changes.insert(part, SectionDiff { gone, come });
                     }
                     certificate.unread.insert(part, after);
                 }
                 (Ok(gone), Err(why)) => {
-                    let come = vec![unreadable(&why)];
-                    certificate.changes.insert(part, Change { gone, come });
+                    let come = vec![unreadable_line(&why)];
+                    certificate.changes.insert(part, SectionDiff { gone, come });
                 }
                 (Err(why), Ok(come)) => {
-                    let gone = vec![unreadable(&why)];
-                    certificate.changes.insert(part, Change { gone, come });
+                    let gone = vec![unreadable_line(&why)];
+                    certificate.changes.insert(part, SectionDiff { gone, come });
                 }
             }
         }
@@ -223,22 +227,22 @@ impl Certificate {
     }
 }
 
-fn unreadable(why: &str) -> String {
+fn unreadable_line(why: &str) -> String {
     format!("(it cannot be read: {why})")
 }
 
 /// Returns the difference of two lists; `None` if they are equal. The order counts, because rules
 /// match in order: if both lists have the same lines, returns the lines at changed positions.
-fn change(before: &[String], after: &[String]) -> Option<Change> {
+fn diff_lines(before: &[String], after: &[String]) -> Option<SectionDiff> {
     if before == after {
         return None;
     }
-    let only = |these: &[String], those: &[String]| -> Vec<String> {
+    let lines_only_in = |lines: &[String], other_lines: &[String]| -> Vec<String> {
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for line in those {
+        for line in other_lines {
             *count.entry(line).or_default() += 1;
         }
-        these
+        lines
             .iter()
             .filter(|line| match count.get_mut(line.as_str()) {
                 Some(left @ 1..) => {
@@ -250,44 +254,44 @@ fn change(before: &[String], after: &[String]) -> Option<Change> {
             .cloned()
             .collect()
     };
-    let (mut gone, mut come) = (only(before, after), only(after, before));
+    let (mut gone, mut come) = (lines_only_in(before, after), lines_only_in(after, before));
     if gone.is_empty() && come.is_empty() {
         let moved = before.iter().zip(after).filter(|(was, is)| was != is);
         (gone, come) = moved.map(|(was, is)| (was.clone(), is.clone())).unzip();
     }
-    Some(Change { gone, come })
+    Some(SectionDiff { gone, come })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn state(lines: &[&str]) -> State {
+    fn state(lines: &[&str]) -> MachineState {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
-        State::default().with(Part::Links, Ok(lines))
+        MachineState::default().with(Section::Links, Ok(lines))
     }
 
     #[test]
-    fn the_same_is_unchanged_and_has_the_same_digest() {
-        let certificate = Certificate::of(&state(&["lo", "eth0"]), &state(&["lo", "eth0"]));
+    fn certificate_equal_states_is_unchanged() {
+        let certificate = Certificate::compare(&state(&["lo", "eth0"]), &state(&["lo", "eth0"]));
         assert!(certificate.unchanged);
         assert_eq!(certificate.before, certificate.after);
-        assert_eq!(certificate.compared[&Part::Links], 2);
+        assert_eq!(certificate.compared[&Section::Links], 2);
         assert_eq!(certificate.changes, BTreeMap::new());
     }
 
     #[test]
-    fn what_came_what_went_and_what_moved_is_named() {
+    fn certificate_changed_lines_are_listed() {
         for [before, after, gone, come] in [
             [&["lo"][..], &["lo", "veth1"], &[], &["veth1"]],
             [&["lo", "eth0"], &["lo"], &["eth0"], &[]],
             [&["lo", "lo"], &["lo"], &["lo"], &[]],
             [&["a", "b", "c"], &["b", "a", "c"], &["a", "b"], &["b", "a"]],
         ] {
-            let certificate = Certificate::of(&state(before), &state(after));
+            let certificate = Certificate::compare(&state(before), &state(after));
             assert!(!certificate.unchanged, "{before:?} {after:?}");
             assert_ne!(certificate.before, certificate.after);
-            let change = &certificate.changes[&Part::Links];
+            let change = &certificate.changes[&Section::Links];
             assert_eq!(
                 (&*change.gone, &*change.come),
                 (&*owned(gone), &*owned(come))
@@ -300,29 +304,29 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_and_is_no_change_unless_it_was_read_once() {
-        let unread = State::default().with(Part::Links, Err("only root may".to_owned()));
-        let certificate = Certificate::of(&unread, &unread);
+    fn certificate_section_read_once_counts_as_changed() {
+        let unread = MachineState::default().with(Section::Links, Err("only root may".to_owned()));
+        let certificate = Certificate::compare(&unread, &unread);
         assert!(certificate.unchanged);
-        assert_eq!(certificate.unread[&Part::Links], "only root may");
-        assert!(!certificate.compared.contains_key(&Part::Links));
+        assert_eq!(certificate.unread[&Section::Links], "only root may");
+        assert!(!certificate.compared.contains_key(&Section::Links));
         for (before, after) in [(&unread, &state(&["lo"])), (&state(&["lo"]), &unread)] {
-            assert!(!Certificate::of(before, after).unchanged);
+            assert!(!Certificate::compare(before, after).unchanged);
         }
     }
 
     #[test]
-    fn lines_are_kept_apart_in_the_digest() {
+    fn digest_depends_on_line_boundaries() {
         assert_ne!(state(&["ab", "c"]).digest(), state(&["a", "bc"]).digest());
         assert_ne!(state(&["a"]).digest(), state(&["a", ""]).digest());
-        let elsewhere = State::default().with(Part::Routes, Ok(owned(&["a"])));
+        let elsewhere = MachineState::default().with(Section::Routes, Ok(owned(&["a"])));
         assert_ne!(state(&["a"]).digest(), elsewhere.digest());
     }
 
     #[test]
-    fn a_part_has_one_word_everywhere() {
-        for part in Part::ALL {
-            assert_eq!(serde_json::to_value(part).unwrap(), part.word());
+    fn section_name_equals_serialized_name() {
+        for part in Section::ALL {
+            assert_eq!(serde_json::to_value(part).unwrap(), part.name());
         }
     }
 }

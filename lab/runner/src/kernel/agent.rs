@@ -12,17 +12,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use super::audience::Audience;
+use super::audience::Dispatcher;
 use super::drops;
-use super::error::{KernelError, LostAgent, SILENT};
+use super::error::{KernelError, LostAgent, SILENCE_PREFIXES};
 use super::memory;
 use super::own_time;
 use super::session::Session;
-use svclab_diagnostic::printable::beginning;
-use svclab_model::evidence::Surroundings;
+use svclab_diagnostic::printable::format_beginning;
+use svclab_model::evidence::Environment;
 use svclab_model::plan::Plan;
 use svclab_model::protocol::stream::{FromStream, StreamId};
-use svclab_model::protocol::{Event, LabId, Request, VERSION, event_framing, framing, read_event};
+use svclab_model::protocol::{
+    Event, LabId, Request, VERSION, event_framing, read_event, request_framing,
+};
 
 /// Maximum time between the end of an agent's stream and the agent's exit. An agent that is
 /// killed earlier does not report its exit status.
@@ -30,63 +32,63 @@ const MAX_EXIT: Duration = Duration::from_secs(5);
 
 /// Options of a connection to an agent.
 #[derive(Debug, Clone)]
-pub(super) struct Manner {
+pub(super) struct ConnectOptions {
     /// Maximum time until the agent is ready.
-    pub ready: Duration,
+    pub max_start: Duration,
     /// First request. `None` for an agent that starts without a request.
-    pub greeting: Option<Request>,
+    pub first_request: Option<Request>,
     /// Keepalive requests. `None` for an agent whose end is visible without them.
-    pub pulse: Option<Pulse>,
+    pub keepalive: Option<Keepalive>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pulse {
-    pub every: Duration,
+pub(super) struct Keepalive {
+    pub interval: Duration,
     /// Maximum silence of the agent before it is given up.
-    pub silence: Duration,
+    pub max_silence: Duration,
 }
 
-impl Default for Manner {
+impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
-            ready: Duration::from_mins(1),
-            greeting: None,
-            pulse: None,
+            max_start: Duration::from_mins(1),
+            first_request: None,
+            keepalive: None,
         }
     }
 }
 
 /// Sender that kills the agent. The first task that kills the agent takes it.
-type Kill = Arc<Mutex<Option<oneshot::Sender<()>>>>;
+type KillSwitch = Arc<Mutex<Option<oneshot::Sender<()>>>>;
 
 /// Connected agent that holds any number of labs. Dropping the last handle ends the agent and all
 /// of its labs.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    pub(super) link: Arc<Link>,
-    surroundings: Arc<Surroundings>,
+    pub(super) link: Arc<AgentLink>,
+    environment: Arc<Environment>,
     process: Option<u32>,
     /// Agent as this front end traces the drops of its labs. `None` if this front end does not
     /// trace them.
-    pub(super) traced_as: Option<drops::Agent>,
+    pub(super) traced_as: Option<drops::HostAgent>,
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct AgentLink {
     requests: mpsc::UnboundedSender<Request>,
     shared: Arc<Mutex<Shared>>,
-    kill: Kill,
+    kill: KillSwitch,
 }
 
 /// State that the reading task and the sessions share.
 #[derive(Debug, Default)]
 struct Shared {
-    audience: Audience,
+    audience: Dispatcher,
     last_step: Option<String>,
     lost: Option<LostAgent>,
 }
 
-impl Drop for Link {
+impl Drop for AgentLink {
     fn drop(&mut self) {
         self.kill();
     }
@@ -98,35 +100,41 @@ impl Agent {
     pub(super) async fn new(
         events: impl AsyncRead + Unpin + Send + 'static,
         requests: impl AsyncWrite + Unpin + Send + 'static,
-        obituary: impl Future<Output = (String, String)> + Send + 'static,
+        exit_info: impl Future<Output = (String, String)> + Send + 'static,
         kill: oneshot::Sender<()>,
         process: Option<u32>,
-        manner: Manner,
+        options: ConnectOptions,
     ) -> Result<Self, KernelError> {
-        let ended = memory::ended_for_want();
+        let oom_kills_before = memory::oom_kill_count();
         let mut events = FramedRead::new(events, event_framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let (ask, asked) = mpsc::unbounded_channel();
-        tokio::spawn(write_on(FramedWrite::new(requests, framing()), asked));
-        if let Some(greeting) = manner.greeting {
-            let _ = ask.send(greeting);
+        let (request_sender, request_receiver) = mpsc::unbounded_channel();
+        tokio::spawn(write_requests(
+            FramedWrite::new(requests, request_framing()),
+            request_receiver,
+        ));
+        if let Some(greeting) = options.first_request {
+            let _ = request_sender.send(greeting);
         }
-        let first = own_time::within(process, manner.ready, next(&mut events)).await;
+        let first =
+            own_time::within_cpu_time(process, options.max_start, next_event(&mut events)).await;
         let first = first.map(|first| first.map(|first| first.map(|(event, _)| event)));
-        let surroundings = match first {
+        let environment = match first {
             Some(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
                 return Err(KernelError::Protocol {
-                    ours: VERSION,
-                    theirs: protocol,
+                    own_version: VERSION,
+                    agent_version: protocol,
                 });
             }
             Some(Ok(Some(Event::Ready { surroundings, .. }))) => surroundings,
-            Some(Ok(Some(Event::Unable { failure }))) => return Err(KernelError::Unable(failure)),
+            Some(Ok(Some(Event::StartFailed { failure }))) => {
+                return Err(KernelError::AgentSetup(failure));
+            }
             other => {
-                let told = match other {
+                let cause = match other {
                     None => Some(format!(
                         "it was not ready after {} s",
-                        manner.ready.as_secs()
+                        options.max_start.as_secs()
                     )),
                     Some(Err(error)) => Some(format!("it spoke nonsense: {error}")),
                     Some(Ok(Some(_))) => {
@@ -134,48 +142,52 @@ impl Agent {
                     }
                     Some(Ok(None)) => None,
                 };
-                let mut obituary = pin!(obituary);
+                let mut obituary = pin!(exit_info);
                 let mut exit = None;
-                if told.is_none() {
+                if cause.is_none() {
                     exit = tokio::time::timeout(MAX_EXIT, &mut obituary).await.ok();
                 }
                 drop(kill);
-                let (how, said) = match exit {
+                let (exit_cause, stderr) = match exit {
                     Some(exit) => exit,
                     None => obituary.await,
                 };
-                let starved = told.is_none() && memory::was_short(ended, &how, &said);
+                let is_out_of_memory = cause.is_none()
+                    && memory::is_out_of_memory(oom_kills_before, &exit_cause, &stderr);
                 return Err(KernelError::Lost(LostAgent {
-                    how: told.unwrap_or(how),
+                    cause: cause.unwrap_or(exit_cause),
                     step: None,
-                    said,
-                    starved,
+                    said: stderr,
+                    is_out_of_memory,
                 }));
             }
         };
-        let kill: Kill = Arc::new(Mutex::new(Some(kill)));
-        if let Some(pulse) = manner.pulse {
-            tokio::spawn(feel(ask.downgrade(), pulse.every));
+        let kill: KillSwitch = Arc::new(Mutex::new(Some(kill)));
+        if let Some(keepalive) = options.keepalive {
+            tokio::spawn(send_keepalives(
+                request_sender.downgrade(),
+                keepalive.interval,
+            ));
         }
-        tokio::spawn(read_on(
+        tokio::spawn(read_events(
             events,
             Arc::clone(&shared),
             async move {
-                let (how, said) = obituary.await;
-                let starved = memory::was_short(ended, &how, &said);
-                (how, said, starved)
+                let (cause, stderr) = exit_info.await;
+                let is_out_of_memory = memory::is_out_of_memory(oom_kills_before, &cause, &stderr);
+                (cause, stderr, is_out_of_memory)
             },
-            manner.pulse.map(|pulse| (process, pulse.silence)),
+            options.keepalive.map(|pulse| (process, pulse.max_silence)),
             Arc::clone(&kill),
         ));
-        let link = Link {
-            requests: ask,
+        let link = AgentLink {
+            requests: request_sender,
             shared,
             kill,
         };
         Ok(Self {
             link: Arc::new(link),
-            surroundings: Arc::new(surroundings),
+            environment: Arc::new(environment),
             process,
             traced_as: None,
         })
@@ -192,19 +204,27 @@ impl Agent {
         requests: impl AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Self, KernelError> {
         let (kill, _) = oneshot::channel();
-        let obituary = async { ("it ended".to_owned(), String::new()) };
-        Self::new(events, requests, obituary, kill, None, Manner::default()).await
+        let exit_info = async { ("it ended".to_owned(), String::new()) };
+        Self::new(
+            events,
+            requests,
+            exit_info,
+            kill,
+            None,
+            ConnectOptions::default(),
+        )
+        .await
     }
 
     /// Sets the agent as which this front end traces drops; `None` disables the trace.
-    pub(super) fn traced_as(self, traced_as: Option<drops::Agent>) -> Self {
+    pub(super) fn with_drop_trace(self, traced_as: Option<drops::HostAgent>) -> Self {
         Self { traced_as, ..self }
     }
 
     /// Returns the kernel and programs that the agent found.
     #[must_use]
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.surroundings
+    pub fn surroundings(&self) -> &Environment {
+        &self.environment
     }
 
     /// Returns the ID of the process on this host that was started for the agent: that of the agent
@@ -239,66 +259,66 @@ impl Agent {
         self.build_lab(plan, true).await
     }
 
-    async fn build_lab(&self, plan: Plan, standing: bool) -> Result<Session, KernelError> {
-        let (id, said) = self.link.shared().audience.add_lab();
-        let mut session = Session::new(self.clone(), id, said, &plan);
-        session.build(plan, standing).await?;
+    async fn build_lab(&self, plan: Plan, is_changeable: bool) -> Result<Session, KernelError> {
+        let (id, receiver) = self.link.shared().audience.add_lab();
+        let mut session = Session::new(self.clone(), id, receiver, &plan);
+        session.build(plan, is_changeable).await?;
         Ok(session)
     }
 }
 
-impl Link {
+impl AgentLink {
     fn shared(&self) -> std::sync::MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request. A request to a lost agent is dropped; the task that waits for the answer
     /// receives the loss.
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn send(&self, request: Request) {
         if let Some(lab) = request.lab().filter(|_| request.is_answered()) {
-            self.shared().audience.ask(lab);
+            self.shared().audience.expect_answer(lab);
         }
         let _ = self.requests.send(request);
     }
 
     /// Assigns a number to a stream. Returns the receiver of its messages.
-    pub(super) fn listen(&self) -> (StreamId, mpsc::Receiver<FromStream>) {
+    pub(super) fn add_stream(&self) -> (StreamId, mpsc::Receiver<FromStream>) {
         let mut shared = self.shared();
-        let (id, said) = shared.audience.add_stream();
+        let (id, receiver) = shared.audience.add_stream();
         // A lost agent sends no messages.
         if shared.lost.is_some() {
             shared.audience.remove_stream(id);
         }
-        (id, said)
+        (id, receiver)
     }
 
     /// Stops receiving messages of a stream.
-    pub(super) fn cease(&self, stream: StreamId) {
+    pub(super) fn remove_stream(&self, stream: StreamId) {
         self.shared().audience.remove_stream(stream);
     }
 
-    pub(super) fn forget(&self, lab: LabId) {
+    pub(super) fn remove_lab(&self, lab: LabId) {
         self.shared().audience.remove_lab(lab);
     }
 
     /// Returns the loss of the agent after it stopped answering. `otherwise` is the description if
     /// none was recorded.
-    pub(super) fn lost(&self, otherwise: &str) -> LostAgent {
+    pub(super) fn loss(&self, default_cause: &str) -> LostAgent {
         let shared = self.shared();
         shared.lost.clone().unwrap_or_else(|| LostAgent {
-            how: otherwise.to_owned(),
+            cause: default_cause.to_owned(),
             step: shared.last_step.clone(),
             said: String::new(),
-            starved: false,
+            is_out_of_memory: false,
         })
     }
 
     pub(super) fn kill(&self) {
-        end(&self.kill);
+        kill_agent(&self.kill);
     }
 }
 
-fn end(kill: &Kill) {
+fn kill_agent(kill: &KillSwitch) {
     let kill = kill.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(kill) = kill {
         let _ = kill.send(());
@@ -306,10 +326,10 @@ fn end(kill: &Kill) {
 }
 
 /// Sends a keepalive request at each interval, until the agent is no longer needed.
-async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
+async fn send_keepalives(requests: mpsc::WeakUnboundedSender<Request>, interval: Duration) {
     loop {
-        tokio::time::sleep(every).await;
-        match ask.upgrade() {
+        tokio::time::sleep(interval).await;
+        match requests.upgrade() {
             Some(ask) if ask.send(Request::Ping).is_ok() => {}
             _ => return,
         }
@@ -317,7 +337,7 @@ async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
 }
 
 /// Receives the next event. Returns it with its size in bytes.
-async fn next(
+async fn next_event(
     events: &mut FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
 ) -> std::io::Result<Option<(Event, usize)>> {
     match events.next().await {
@@ -332,11 +352,11 @@ async fn next(
     }
 }
 
-async fn write_on(
+async fn write_requests(
     mut out: FramedWrite<impl AsyncWrite + Unpin, tokio_util::codec::LengthDelimitedCodec>,
-    mut asked: mpsc::UnboundedReceiver<Request>,
+    mut requests: mpsc::UnboundedReceiver<Request>,
 ) {
-    while let Some(request) = asked.recv().await {
+    while let Some(request) = requests.recv().await {
         let Ok(text) = serde_json::to_vec(&request) else {
             return;
         };
@@ -347,61 +367,61 @@ async fn write_on(
     }
 }
 
-async fn read_on(
+async fn read_events(
     mut events: FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
     shared: Arc<Mutex<Shared>>,
-    obituary: impl Future<Output = (String, String, bool)>,
-    watched: Option<(Option<u32>, Duration)>,
-    kill: Kill,
+    exit_info: impl Future<Output = (String, String, bool)>,
+    silence_limit: Option<(Option<u32>, Duration)>,
+    kill: KillSwitch,
 ) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
-    let nonsense = loop {
-        let heard = match watched {
-            None => next(&mut events).await,
+    let violation = loop {
+        let event = match silence_limit {
+            None => next_event(&mut events).await,
             Some((process, silence)) => {
-                let heard = own_time::within(process, silence, next(&mut events));
+                let heard = own_time::within_cpu_time(process, silence, next_event(&mut events));
                 if let Some(heard) = heard.await {
                     heard
                 } else {
-                    break Some(format!("{} {} s", SILENT[0], silence.as_secs()));
+                    break Some(format!("{} {} s", SILENCE_PREFIXES[0], silence.as_secs()));
                 }
             }
         };
-        match heard {
+        match event {
             Ok(Some((event, size))) => {
                 let mut shared = lock();
                 match &event {
                     Event::Step { lab, step } => {
                         tracing::debug!(lab, "{step}");
-                        shared.last_step = Some(beginning(step));
+                        shared.last_step = Some(format_beginning(step));
                     }
-                    Event::Ready { .. } | Event::Unable { .. } => {
+                    Event::Ready { .. } | Event::StartFailed { .. } => {
                         break Some("it began anew".to_owned());
                     }
                     _ => {}
                 }
-                if let Err(wrong) = shared.audience.hand_on(event, size) {
-                    break Some(format!("it {wrong}"));
+                if let Err(violation) = shared.audience.dispatch(event, size) {
+                    break Some(format!("it {violation}"));
                 }
             }
             Ok(None) => break None,
-            Err(error) => break Some(format!("it spoke nonsense: {}", beginning(&error))),
+            Err(error) => break Some(format!("it spoke nonsense: {}", format_beginning(&error))),
         }
     };
-    if nonsense.is_some() {
-        end(&kill);
+    if violation.is_some() {
+        kill_agent(&kill);
     }
     let step = lock().last_step.clone();
-    let (how, said, starved) = if let Some(how) = nonsense {
+    let (cause, stderr, is_out_of_memory) = if let Some(how) = violation {
         (how, String::new(), false)
     } else {
-        obituary.await
+        exit_info.await
     };
     let lost = LostAgent {
-        how,
+        cause,
         step,
-        said,
-        starved,
+        said: stderr,
+        is_out_of_memory,
     };
     let mut shared = lock();
     shared.lost = Some(lost);

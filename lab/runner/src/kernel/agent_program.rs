@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use svclab_agent::find_program;
 
 /// Environment variable with the path of the agent program.
-pub const VARIABLE: &str = "SVCLAB_AGENT";
+pub const PATH_VARIABLE: &str = "SVCLAB_AGENT";
 
 /// File name of the agent program.
 pub const NAME: &str = "svclab-agent";
@@ -19,11 +19,11 @@ pub const NAME: &str = "svclab-agent";
 /// - `PATH`, and the directories of the system
 #[must_use]
 pub fn find() -> Option<PathBuf> {
-    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
-    let beside = || {
+    let named = env::var_os(PATH_VARIABLE).filter(|path| !path.is_empty());
+    let in_own_directory = || {
         // The link points to the running program even if its file was replaced.
-        let own = env::current_exe().ok()?;
-        let directory = own.parent()?;
+        let running_program = env::current_exe().ok()?;
+        let directory = running_program.parent()?;
         let above = directory.parent().filter(|_| directory.ends_with("deps"));
         first_in(std::iter::once(directory).chain(above))
     };
@@ -33,7 +33,7 @@ pub fn find() -> Option<PathBuf> {
     };
     named
         .map(PathBuf::from)
-        .or_else(beside)
+        .or_else(in_own_directory)
         .or_else(on_path)
         .or_else(|| find_program(NAME))
 }
@@ -42,8 +42,8 @@ pub fn find() -> Option<PathBuf> {
 #[must_use]
 pub fn expected() -> PathBuf {
     find().unwrap_or_else(|| {
-        let own = env::current_exe().unwrap_or_default();
-        own.with_file_name(NAME)
+        let running_program = env::current_exe().unwrap_or_default();
+        running_program.with_file_name(NAME)
     })
 }
 

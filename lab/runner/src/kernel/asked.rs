@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use svclab_model::evidence::met::MAX_MET;
+use svclab_model::evidence::met::MAX_TRACE_EVENTS;
 use svclab_model::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
 use svclab_model::plan::{Delta, Plan, Probe, Protocol, Step, Watch, probes_by_stage};
 
 /// Evidence that the next `Probe` request must return.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ExpectedEvidence {
     namespaces: BTreeSet<String>,
     probes: Vec<Probe>,
     /// Steps run only once, so later requests do not include them.
@@ -19,9 +19,9 @@ pub struct Asked {
     watch: Watch,
 }
 
-impl Asked {
+impl ExpectedEvidence {
     /// Creates the request of a plan.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         let steps = plan.steps.iter().map(|step| Step {
             name: step.name.clone(),
             open: step.open.clone(),
@@ -53,20 +53,20 @@ impl Asked {
     /// When an item is missing, occurs twice, or was not requested.
     pub fn check(&mut self, evidence: &Evidence) -> Result<(), String> {
         let steps = std::mem::take(&mut self.steps);
-        let told: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();
-        let asked: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
-        if told != asked {
+        let reported_steps: Vec<&str> = evidence.steps.iter().map(|step| &*step.name).collect();
+        let expected_steps: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
+        if reported_steps != expected_steps {
             return Err(format!(
-                "it tells of the steps {told:?}, and {asked:?} were asked for"
+                "it tells of the steps {reported_steps:?}, and {expected_steps:?} were asked for"
             ));
         }
         let mut stages = probes_by_stage(&self.probes, &steps);
-        self.stage(evidence, stages.next().into_iter().flatten())?;
-        for ((step, seen), probes) in steps.iter().zip(&evidence.steps).zip(stages) {
-            self.stage(&seen.evidence, probes)
-                .map_err(|why| format!("{why} after the step {}", step.name))?;
-            is_small("packets", seen.packets.len(), MAX_PACKETS)?;
-            if !seen.evidence.steps.is_empty() {
+        self.check_stage(evidence, stages.next().into_iter().flatten())?;
+        for ((step, step_evidence), probes) in steps.iter().zip(&evidence.steps).zip(stages) {
+            self.check_stage(&step_evidence.evidence, probes)
+                .map_err(|message| format!("{message} after the step {}", step.name))?;
+            check_count("packets", step_evidence.packets.len(), MAX_PACKETS)?;
+            if !step_evidence.evidence.steps.is_empty() {
                 return Err(format!("it tells of steps within the step {}", step.name));
             }
         }
@@ -74,22 +74,22 @@ impl Asked {
     }
 
     /// Compares the evidence of one stage.
-    fn stage<'p>(
+    fn check_stage<'p>(
         &self,
-        seen: &Evidence,
+        evidence: &Evidence,
         probes: impl Iterator<Item = &'p Probe>,
     ) -> Result<(), String> {
-        is_small("packets", seen.packets.len(), MAX_PACKETS)?;
-        is_small("trace events", seen.met.len(), MAX_MET)?;
+        check_count("packets", evidence.packets.len(), MAX_PACKETS)?;
+        check_count("trace events", evidence.met.len(), MAX_TRACE_EVENTS)?;
         let mut missing: BTreeMap<(&str, u32), &Probe> = BTreeMap::new();
         for probe in probes {
             let each = (0..probe.connections).map(|number| ((&*probe.name, number), probe));
             missing.extend(each);
         }
-        for attempt in &seen.attempts {
+        for attempt in &evidence.attempts {
             let (name, number) = (&*attempt.probe, attempt.number);
             match missing.remove(&(name, number)) {
-                Some(probe) => whole(attempt, probe)?,
+                Some(probe) => check_answer(attempt, probe)?,
                 None => {
                     return Err(format!(
                         "connection {number} of the probe {name} is told twice or was not asked for"
@@ -103,17 +103,19 @@ impl Asked {
             ));
         }
         let watch = &self.watch;
-        let known = |name: &&String| self.namespaces.contains(*name);
-        let uncounted = |name: &&String| !seen.counters.contains_key(*name);
-        if let Some(name) = watch.counters.iter().filter(known).find(uncounted) {
+        let is_in_plan = |name: &&String| self.namespaces.contains(*name);
+        let is_missing = |name: &&String| !evidence.counters.contains_key(*name);
+        if let Some(name) = watch.counters.iter().filter(is_in_plan).find(is_missing) {
             return Err(format!("the counters of {name} are missing"));
         }
-        let mut held = watch.sets.iter().chain(&watch.ipvs).chain(&watch.links);
-        if let Some(name) = held.find(|name| known(name) && !seen.held.contains_key(*name)) {
+        let mut watched_namespaces = watch.sets.iter().chain(&watch.ipvs).chain(&watch.links);
+        if let Some(name) =
+            watched_namespaces.find(|name| is_in_plan(name) && !evidence.held.contains_key(*name))
+        {
             return Err(format!("what {name} holds is missing"));
         }
         let mut rules = BTreeSet::new();
-        for saved in &seen.rules {
+        for saved in &evidence.rules {
             let backend = format!("{:?}", saved.backend);
             if !rules.insert((&saved.namespace, backend, saved.ip)) {
                 return Err(format!("the rules of {} are told twice", saved.namespace));
@@ -124,15 +126,15 @@ impl Asked {
 }
 
 /// Checks that there are no more items than an agent keeps.
-fn is_small(what: &str, count: usize, most: usize) -> Result<(), String> {
-    if count <= most {
+fn check_count(items: &str, count: usize, max: usize) -> Result<(), String> {
+    if count <= max {
         return Ok(());
     }
-    Err(format!("it has {count} {what}, and an agent keeps {most}"))
+    Err(format!("it has {count} {items}, and an agent keeps {max}"))
 }
 
 /// Checks that an attempt has all data that its verdict requires.
-fn whole(attempt: &Attempt, probe: &Probe) -> Result<(), String> {
+fn check_answer(attempt: &Attempt, probe: &Probe) -> Result<(), String> {
     let answers = match probe.protocol {
         Protocol::Tcp => attempt.verdict == Verdict::Connected,
         Protocol::Udp => attempt.verdict == Verdict::Answered,

@@ -1,21 +1,21 @@
 //! Runs a plan again if the machine was too busy for a verdict.
 
 use super::KernelError;
-use svclab_model::protocol::Fault;
+use svclab_model::protocol::FailureKind;
 
 /// Maximum number of runs of a plan.
-const MAX_TRIES: u32 = 3;
+const MAX_RUNS: u32 = 3;
 
 /// Number of runs of a plan.
 #[derive(Debug, Default)]
-pub struct Tries(u32);
+pub struct RunCount(u32);
 
-impl Tries {
+impl RunCount {
     /// Whether to run the plan again after `error`, in a new lab.
-    pub fn again(&mut self, error: &KernelError) -> bool {
+    pub fn should_retry(&mut self, error: &KernelError) -> bool {
         self.0 += 1;
-        matches!(error, KernelError::Failed(failure) if failure.fault == Fault::Slow)
-            && self.0 < MAX_TRIES
+        matches!(error, KernelError::Failed(failure) if failure.fault == FailureKind::TooBusy)
+            && self.0 < MAX_RUNS
     }
 }
 
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
     use svclab_model::protocol::Failure;
 
-    fn failed(fault: Fault) -> KernelError {
+    fn failed(fault: FailureKind) -> KernelError {
         KernelError::Failed(Failure {
             fault,
             message: String::new(),
@@ -34,16 +34,16 @@ mod tests {
     }
 
     #[test]
-    fn plan_busy_machine_is_run_three_times() {
-        let mut tries = Tries::default();
-        let again = [(); 3].map(|()| tries.again(&failed(Fault::Slow)));
+    fn run_count_busy_machine_allows_three_runs() {
+        let mut tries = RunCount::default();
+        let again = [(); 3].map(|()| tries.should_retry(&failed(FailureKind::TooBusy)));
         assert_eq!(again, [true, true, false]);
     }
 
     #[test]
-    fn plan_other_failure_is_not_run_again() {
-        for fault in [Fault::Input, Fault::Machine, Fault::Bug] {
-            assert!(!Tries::default().again(&failed(fault)));
+    fn run_count_other_failure_allows_no_retry() {
+        for fault in [FailureKind::Input, FailureKind::Machine, FailureKind::Bug] {
+            assert!(!RunCount::default().should_retry(&failed(fault)));
         }
     }
 }

@@ -11,17 +11,17 @@ use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use super::agent::Agent;
 use super::error::KernelError;
-use super::guest::{self, Cache, Guest, GuestError, Wanted};
+use super::guest::{self, Cache, Guest, GuestError, KernelRequest};
 use super::host::Host;
-use super::missing::Missing;
+use super::missing::MissingRequirements;
 use super::room;
-use svclab_agent::contain::Standing;
+use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Needs;
+use svclab_planner::needs::Requirements;
 
 /// Additional memory of a guest with additional programs, in MiB. The guest contains these programs
 /// twice while it boots.
-const FURTHER: u32 = 128;
+const PROGRAM_MEMORY_MIB: u32 = 128;
 
 /// Kernel that can run plans.
 #[derive(Debug, Clone)]
@@ -50,10 +50,10 @@ impl Kernel {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester.
-    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+    pub fn check_plan(&self, plan: &Plan) -> Result<(), MissingRequirements> {
         match self {
-            Self::Host(host) => host.missing(plan),
-            Self::Guest(guest) => guest.missing(plan),
+            Self::Host(host) => host.check_plan(plan),
+            Self::Guest(guest) => guest.check_plan(plan),
         }
     }
 
@@ -62,10 +62,10 @@ impl Kernel {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester.
-    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
+    pub fn check_requirements(&self, needs: &Requirements) -> Result<(), MissingRequirements> {
         match self {
-            Self::Host(host) => host.missing_of(needs),
-            Self::Guest(guest) => guest.missing_of(needs),
+            Self::Host(host) => host.check_requirements(needs),
+            Self::Guest(guest) => guest.check_requirements(needs),
         }
     }
 
@@ -82,28 +82,28 @@ impl Kernel {
 
     /// Returns the memory for labs, in KiB.
     #[must_use]
-    pub fn room(&self) -> u64 {
+    pub fn lab_memory(&self) -> u64 {
         match self {
-            Self::Host(_) => room::of_host(),
-            Self::Guest(guest) => room::of_guest(guest.more_room()),
+            Self::Host(_) => room::host_memory(),
+            Self::Guest(guest) => room::guest_memory(guest.additional_memory()),
         }
     }
 
     /// Returns the name of the kernel in messages.
     #[must_use]
-    pub const fn place(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Host(_) => "this machine",
-            Self::Guest(_) => room::GUEST,
+            Self::Guest(_) => room::GUEST_NAME,
         }
     }
 
     /// Returns the release and privilege that distinguish its agents from those of other kernels.
     #[must_use]
-    pub fn key(&self) -> (&str, Standing) {
+    pub fn key(&self) -> (&str, AgentPrivilege) {
         match self {
             Self::Host(host) => ("", host.standing()),
-            Self::Guest(guest) => (guest.release(), Standing::default()),
+            Self::Guest(guest) => (guest.release(), AgentPrivilege::default()),
         }
     }
 
@@ -120,7 +120,7 @@ impl Kernel {
 
 /// Kernels that a user selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Choice {
+pub enum KernelChoice {
     /// This host if it can run the plan, else a guest with the newest kernel.
     #[default]
     Auto,
@@ -131,7 +131,7 @@ pub enum Choice {
     /// Guest with a kernel of the distribution, by series or release.
     Series(String),
     /// Guest with the user's own kernel.
-    Own {
+    UserKernel {
         /// Path of the kernel file.
         kernel: PathBuf,
         /// Directory of the kernel's modules. `None` if it must be searched.
@@ -139,7 +139,7 @@ pub enum Choice {
     },
 }
 
-impl FromStr for Choice {
+impl FromStr for KernelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -147,7 +147,7 @@ impl FromStr for Choice {
             "auto" => Self::Auto,
             "host" => Self::Host,
             "all" => Self::All,
-            _ if text.contains('/') => Self::Own {
+            _ if text.contains('/') => Self::UserKernel {
                 kernel: PathBuf::from(text),
                 modules: None,
             },
@@ -164,41 +164,41 @@ impl FromStr for Choice {
     }
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Host => f.write_str("host"),
             Self::All => f.write_str("all"),
             Self::Series(series) => f.write_str(series),
-            Self::Own { kernel, .. } => kernel.display().fmt(f),
+            Self::UserKernel { kernel, .. } => kernel.display().fmt(f),
         }
     }
 }
 
 /// Kernels of a run. Guests are prepared when the first plan needs one.
 #[derive(Debug, Default)]
-pub struct Kernels {
-    choice: Choice,
+pub struct KernelSelector {
+    choice: KernelChoice,
     host: Host,
     cache: Option<Cache>,
     /// Programs of guests in addition to those that labs need.
-    further: Vec<PathBuf>,
+    guest_programs: Vec<PathBuf>,
     /// Additional memory of guests for labs, in MiB.
-    more: u32,
+    additional_memory: u32,
     /// Callback that prints that labs run in a guest because no agent starts on this host.
     notice: Option<fn(&str)>,
-    noticed: OnceLock<()>,
+    has_noticed: OnceLock<()>,
     /// Result of starting an agent on this host, by privilege: the host with this agent, or the
     /// error.
-    started: Mutex<BTreeMap<Standing, Result<Host, KernelError>>>,
+    started_hosts: Mutex<BTreeMap<AgentPrivilege, Result<Host, KernelError>>>,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
-impl Kernels {
+impl KernelSelector {
     /// Creates the kernels that a user selects.
     #[must_use]
-    pub fn new(choice: Choice) -> Self {
+    pub fn new(choice: KernelChoice) -> Self {
         Self {
             choice,
             ..Self::default()
@@ -224,16 +224,16 @@ impl Kernels {
     /// then have more memory.
     #[must_use]
     pub fn with_programs(mut self, everywhere: Vec<PathBuf>, in_guests: Vec<PathBuf>) -> Self {
-        self.further = in_guests;
-        self.further.extend(everywhere.iter().cloned());
+        self.guest_programs = in_guests;
+        self.guest_programs.extend(everywhere.iter().cloned());
         self.host = self.host.with_programs(everywhere);
         self
     }
 
     /// Sets the additional memory of guests for labs, in MiB.
     #[must_use]
-    pub fn with_more_room(mut self, mebibytes: u32) -> Self {
-        self.more = mebibytes;
+    pub fn with_additional_memory(mut self, mebibytes: u32) -> Self {
+        self.additional_memory = mebibytes;
         self
     }
 
@@ -250,74 +250,76 @@ impl Kernels {
     /// # Errors
     ///
     /// When no kernel can run the plan. The error has the missing requirements and the help.
-    pub async fn of_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
-        match (&self.choice, suited_host(&self.host, plan)) {
-            (Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
-            (Choice::Auto, Ok(host)) => match Box::pin(self.start_on(host)).await {
+    pub async fn for_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
+        match (&self.choice, host_for_plan(&self.host, plan)) {
+            (KernelChoice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
+            (KernelChoice::Auto, Ok(host)) => match Box::pin(self.start_agent(host)).await {
                 Ok(host) => Ok(vec![Kernel::Host(host)]),
                 // The agent was killed, or a resource ran out. Neither shows what this host can
                 // run.
-                Err(error) if error.tells_of_a_kill() || error.is_shortage() => Err(error),
+                Err(error) if error.is_kill() || error.is_shortage() => Err(error),
                 Err(error) => {
-                    let guests = self.guests().await.map_err(|guest| KernelError::Nowhere {
+                    let guests = self.guests().await.map_err(|guest| KernelError::NoKernel {
                         host: Box::new(error.clone()),
                         guest,
                     })?;
-                    let suited = suited(guests, plan)?;
-                    self.note(&error, &suited);
-                    Ok(suited)
+                    let kernels = guests_for_plan(guests, plan)?;
+                    self.notify_once(&error, &kernels);
+                    Ok(kernels)
                 }
             },
-            (Choice::Host, Err(missing)) => Err(KernelError::HostLacks(missing)),
-            (Choice::Auto, Err(missing)) => {
+            (KernelChoice::Host, Err(missing)) => Err(KernelError::HostMissing(missing)),
+            (KernelChoice::Auto, Err(missing)) => {
                 let guests = self
                     .guests()
                     .await
-                    .map_err(|no_guest| KernelError::Nowhere {
+                    .map_err(|no_guest| KernelError::NoKernel {
                         host: Box::new(missing.into()),
                         guest: no_guest,
                     })?;
-                suited(guests, plan)
+                guests_for_plan(guests, plan)
             }
-            (Choice::All, host) => {
-                let mut kernels = suited(self.guests().await?, plan)?;
+            (KernelChoice::All, host) => {
+                let mut kernels = guests_for_plan(self.guests().await?, plan)?;
                 if let Ok(host) = host {
-                    match Box::pin(self.start_on(host)).await {
+                    match Box::pin(self.start_agent(host)).await {
                         Ok(host) => kernels.insert(0, Kernel::Host(host)),
-                        Err(error) if error.tells_of_a_kill() || error.is_shortage() => {
+                        Err(error) if error.is_kill() || error.is_shortage() => {
                             return Err(error);
                         }
-                        Err(error) => self.note(&error, &kernels),
+                        Err(error) => self.notify_once(&error, &kernels),
                     }
                 }
                 Ok(kernels)
             }
-            (Choice::Series(_) | Choice::Own { .. }, _) => suited(self.guests().await?, plan),
+            (KernelChoice::Series(_) | KernelChoice::UserKernel { .. }, _) => {
+                guests_for_plan(self.guests().await?, plan)
+            }
         }
     }
 
     /// Returns this host with a started agent, which the first lab uses. The start is tried once
     /// for each privilege.
-    async fn start_on(&self, host: Host) -> Result<Host, KernelError> {
-        let mut started = self.started.lock().await;
-        if let Some(known) = started.get(&host.standing()) {
-            return known.clone();
+    async fn start_agent(&self, host: Host) -> Result<Host, KernelError> {
+        let mut started = self.started_hosts.lock().await;
+        if let Some(result) = started.get(&host.standing()) {
+            return result.clone();
         }
         let standing = host.standing();
-        let found = host.started().await;
-        if !matches!(&found, Err(error) if error.tells_of_a_kill()) {
-            started.insert(standing, found.clone());
+        let result = host.with_started_agent().await;
+        if !matches!(&result, Err(error) if error.is_kill()) {
+            started.insert(standing, result.clone());
         }
-        found
+        result
     }
 
     /// Reports once that labs run in these kernels instead of that of this host.
-    fn note(&self, error: &KernelError, kernels: &[Kernel]) {
-        if self.noticed.set(()).is_err() {
+    fn notify_once(&self, error: &KernelError, kernels: &[Kernel]) {
+        if self.has_noticed.set(()).is_err() {
             return;
         }
         let releases: Vec<&str> = kernels.iter().map(Kernel::release).collect();
-        let text = notice(error, &releases);
+        let text = guest_notice(error, &releases);
         if let Some(notice) = self.notice {
             notice(&text);
         } else {
@@ -326,38 +328,40 @@ impl Kernels {
     }
 
     async fn guests(&self) -> Result<&[Kernel], Arc<GuestError>> {
-        let found = self
+        let guests = self
             .guests
-            .get_or_init(|| async { self.find().await.map_err(Arc::new) })
+            .get_or_init(|| async { self.prepare_guests().await.map_err(Arc::new) })
             .await;
-        found.as_deref().map_err(Arc::clone)
+        guests.as_deref().map_err(Arc::clone)
     }
 
-    async fn find(&self) -> Result<Vec<Kernel>, GuestError> {
+    async fn prepare_guests(&self) -> Result<Vec<Kernel>, GuestError> {
         // Reports a missing QEMU before anything is downloaded.
-        guest::look_for_qemu()?;
+        guest::check_qemu()?;
         let cache = match &self.cache {
             Some(cache) => cache.clone(),
-            None => Cache::of_environment()?,
+            None => Cache::from_environment()?,
         };
         let wanted = match &self.choice {
-            Choice::Auto | Choice::Host => vec![Wanted::Newest],
-            Choice::Series(series) => vec![Wanted::Series(series.clone())],
-            Choice::Own { kernel, modules } => vec![Wanted::Own {
+            KernelChoice::Auto | KernelChoice::Host => vec![KernelRequest::Newest],
+            KernelChoice::Series(series) => vec![KernelRequest::Series(series.clone())],
+            KernelChoice::UserKernel { kernel, modules } => vec![KernelRequest::UserKernel {
                 kernel: kernel.clone(),
                 modules: modules.clone(),
             }],
-            Choice::All => guest::every_series(&cache).await?,
+            KernelChoice::All => guest::every_series(&cache).await?,
         };
         let mut guests = Vec::new();
         for wanted in &wanted {
             let mut guest =
                 Guest::with_agent(cache.clone(), wanted, self.host.agent().to_owned()).await?;
-            if !self.further.is_empty() {
+            if !self.guest_programs.is_empty() {
                 guest = guest
-                    .with_programs(self.further.iter().cloned())
-                    .with_memory(guest::MEMORY + FURTHER + self.more)
-                    .with_more_room(self.more);
+                    .with_programs(self.guest_programs.iter().cloned())
+                    .with_memory(
+                        guest::DEFAULT_MEMORY_MIB + PROGRAM_MEMORY_MIB + self.additional_memory,
+                    )
+                    .with_additional_memory(self.additional_memory);
             }
             guests.push(Kernel::Guest(Box::new(guest)));
         }
@@ -366,7 +370,7 @@ impl Kernels {
 }
 
 /// Returns the reason why labs run in guests of these releases, in one line.
-fn notice(error: &KernelError, releases: &[&str]) -> String {
+fn guest_notice(error: &KernelError, releases: &[&str]) -> String {
     let reason = error.to_string();
     let reason: Vec<&str> = reason.lines().map(str::trim).collect();
     format!(
@@ -379,34 +383,34 @@ fn notice(error: &KernelError, releases: &[&str]) -> String {
 
 /// Returns the host with agents that can run a plan. Agents with privileges of the machine's root
 /// run only plans that need these.
-fn suited_host(host: &Host, plan: &Plan) -> Result<Host, Missing> {
-    if let Err(missing) = host.missing(plan) {
+fn host_for_plan(host: &Host, plan: &Plan) -> Result<Host, MissingRequirements> {
+    if let Err(missing) = host.check_plan(plan) {
         // The programs reject names without a module. Their messages name the line, and nothing is
         // loaded.
-        let left_to_them = missing.modules.is_empty()
+        let is_left_to_programs = missing.modules.is_empty()
             && missing.programs.is_empty()
-            && missing.rights.is_none()
-            && !missing.absent.iter().any(|lack| guests_have(&lack.name));
-        if !left_to_them {
+            && missing.privileges.is_none()
+            && !missing.absent.iter().any(|lack| is_in_guests(&lack.name));
+        if !is_left_to_programs {
             return Err(missing);
         }
     }
-    Ok(match Needs::of(plan).ipvs_by() {
-        Some(_) => host.for_ipvs(),
+    Ok(match Requirements::from_plan(plan).ipvs_requester() {
+        Some(_) => host.with_ipvs_privileges(),
         None => host.clone(),
     })
 }
 
 /// Whether guests are known to have a module that this host lacks permanently.
-fn guests_have(name: &str) -> bool {
+fn is_in_guests(name: &str) -> bool {
     name == "dummy" || name.starts_with("ip_vs")
 }
 
 /// Returns the guests, if they meet the requirements of a plan.
-fn suited(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
+fn guests_for_plan(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
     for guest in guests {
-        if let Err(missing) = guest.missing(plan) {
-            return Err(KernelError::GuestLacks {
+        if let Err(missing) = guest.check_plan(plan) {
+            return Err(KernelError::GuestMissing {
                 release: guest.release().to_owned(),
                 missing,
             });
@@ -421,21 +425,21 @@ mod tests {
     use crate::kernel::LostAgent;
 
     #[test]
-    fn notice_of_guest_is_one_line_with_the_reason() {
+    fn guest_notice_is_one_line_with_reason() {
         let error = KernelError::Lost(LostAgent {
-            how: "it ended with status 1".to_owned(),
+            cause: "it ended with status 1".to_owned(),
             step: None,
             said: "out of\u{1b}memory".to_owned(),
-            starved: false,
+            is_out_of_memory: false,
         });
         insta::assert_snapshot!(
-            notice(&error, &["6.12.117+deb12-cloud-amd64"]),
+            guest_notice(&error, &["6.12.117+deb12-cloud-amd64"]),
             @"no agent starts on this host, so labs run in a guest (Linux 6.12.117+deb12-cloud-amd64): the agent was lost: it ended with status 1; it had begun nothing; it said: out of memory"
         );
     }
 
     #[test]
-    fn a_choice_is_read_as_it_is_written() {
+    fn kernel_choice_round_trips_through_text() {
         for text in [
             "auto",
             "host",
@@ -444,9 +448,9 @@ mod tests {
             "6.1.0-56-cloud-amd64",
             "/boot/vmlinuz",
         ] {
-            let choice: Choice = text.parse().unwrap();
+            let choice: KernelChoice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);
         }
-        assert!("guest".parse::<Choice>().is_err());
+        assert!("guest".parse::<KernelChoice>().is_err());
     }
 }

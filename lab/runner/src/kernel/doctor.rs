@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::agent::Agent;
 use super::drops;
 use super::error::KernelError;
-use super::guest::{self, Cache, Guest, GuestError, Kvm, Lacks, Wanted};
+use super::guest::{self, Cache, DisallowedLayers, Guest, GuestError, KernelRequest, Kvm};
 use super::host::Host;
-use super::missing::{Missing, modprobe};
+use super::missing::{MissingRequirements, modprobe};
 use super::trials::{self, Trial};
 use svclab_diagnostic::exit_code;
-use svclab_model::evidence::Surroundings;
-use svclab_planner::needs::Needs;
+use svclab_model::evidence::Environment;
+use svclab_planner::needs::Requirements;
 
 /// Features that this machine supports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub struct Diagnosis {
     pub root: bool,
     /// Kernel and programs of this host. Absent if no agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub surroundings: Option<Surroundings>,
+    pub surroundings: Option<Environment>,
     /// Availability of guests.
     pub guest: GuestDiagnosis,
     /// Results of the checks, the simplest first.
@@ -42,8 +42,8 @@ pub struct GuestDiagnosis {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<String>,
     /// Parts of QEMU's confinement that this machine does not support.
-    #[serde(default, skip_serializing_if = "Lacks::is_empty")]
-    pub qemu_lacks: Lacks,
+    #[serde(default, skip_serializing_if = "DisallowedLayers::is_empty")]
+    pub qemu_lacks: DisallowedLayers,
     /// State of KVM. Absent if no guest was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm: Option<Kvm>,
@@ -67,17 +67,17 @@ pub struct Finding {
     /// Whether a lab may need the feature to run. Other features add details about labs that run.
     pub needed: bool,
     /// Availability on this host.
-    pub host: Way,
+    pub host: Availability,
     /// Availability in a guest.
-    pub guest: Way,
+    pub guest: Availability,
 }
 
 /// Availability of a feature on this host or in a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Way {
+pub struct Availability {
     /// Result of the check.
-    pub state: Health,
+    pub state: CheckStatus,
     /// Reason why the feature is not available. Empty if it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -92,7 +92,7 @@ pub struct Way {
 /// Result of the check of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Health {
+pub enum CheckStatus {
     /// The check ran and succeeded.
     Works,
     /// The check was skipped because a module, a program or a privilege is missing.
@@ -106,18 +106,18 @@ pub enum Health {
 impl Diagnosis {
     /// Whether this machine can run every lab, on this host or in a guest.
     #[must_use]
-    pub fn is_well(&self) -> bool {
+    pub fn can_run_all_labs(&self) -> bool {
         let mut needed = self.findings.iter().filter(|finding| finding.needed);
-        needed.all(Finding::is_there)
+        needed.all(Finding::is_available)
     }
 
     /// Returns the exit code of the diagnosis: 0, or 3 if this machine cannot run every lab.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if self.is_well() {
+        if self.can_run_all_labs() {
             exit_code::SUCCESS
         } else {
-            exit_code::MACHINE
+            exit_code::HOST_UNABLE
         }
     }
 
@@ -138,37 +138,37 @@ impl Diagnosis {
 impl Finding {
     /// Whether the feature is available on this host or in a guest.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn is_available(&self) -> bool {
         [&self.host, &self.guest]
             .iter()
-            .any(|way| way.state == Health::Works)
+            .any(|way| way.state == CheckStatus::Works)
     }
 }
 
-impl Way {
-    fn works() -> Self {
+impl Availability {
+    fn available() -> Self {
         Self {
-            state: Health::Works,
+            state: CheckStatus::Works,
             reason: String::new(),
             remedy: None,
             modules: Vec::new(),
         }
     }
 
-    fn but(state: Health, reason: String, remedy: Option<String>) -> Self {
+    fn unavailable(state: CheckStatus, reason: String, remedy: Option<String>) -> Self {
         Self {
             state,
             reason,
             remedy,
-            ..Self::works()
+            ..Self::available()
         }
     }
 
-    fn lacks(missing: &Missing) -> Self {
+    fn missing(missing: &MissingRequirements) -> Self {
         let modules = missing.modules.iter().map(|lack| lack.name.clone());
         Self {
             modules: modules.collect(),
-            ..Self::but(Health::Lacking, missing.summary(), missing.remedy())
+            ..Self::unavailable(CheckStatus::Lacking, missing.summary(), missing.remedy())
         }
     }
 }
@@ -177,9 +177,9 @@ impl Way {
 /// on this host run at the same time. All labs are removed afterwards.
 pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
     let trials = trials::all();
-    let ((surroundings, here), (guest, there)) =
+    let ((surroundings, on_host), (guest, in_guest)) =
         tokio::join!(examine_host(host, &trials), examine_guest(cache, &trials));
-    let findings = trials.iter().zip(here.into_iter().zip(there));
+    let findings = trials.iter().zip(on_host.into_iter().zip(in_guest));
     Diagnosis {
         root: geteuid().is_root(),
         surroundings,
@@ -195,147 +195,158 @@ pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis
     }
 }
 
-async fn examine_host(host: &Host, trials: &[Trial]) -> (Option<Surroundings>, Vec<Way>) {
+async fn examine_host(host: &Host, trials: &[Trial]) -> (Option<Environment>, Vec<Availability>) {
     match host.start().await {
         Ok(agent) => {
-            let tried = trials.iter().map(|trial| on_host(host, &agent, trial));
-            let ways = join_all(tried).await;
-            (Some(agent.surroundings().clone()), ways)
+            let checks = trials
+                .iter()
+                .map(|trial| check_on_host(host, &agent, trial));
+            let results = join_all(checks).await;
+            (Some(agent.surroundings().clone()), results)
         }
-        Err(error) => (None, unstarted(trials, &error)),
+        Err(error) => (None, without_agent(trials, &error)),
     }
 }
 
-async fn on_host(host: &Host, agent: &Agent, trial: &Trial) -> Way {
-    if let Err(missing) = host.missing(&trial.plan) {
-        return Way::lacks(&missing);
+async fn check_on_host(host: &Host, agent: &Agent, trial: &Trial) -> Availability {
+    if let Err(missing) = host.check_plan(&trial.plan) {
+        return Availability::missing(&missing);
     }
     // Without the trace of drops, the result has the reason and the help.
     if trial.dropped.is_some()
-        && let Err(why) = drops::ask()
+        && let Err(error) = drops::check_traceable()
     {
-        let remedy = Some(why.remedy().to_owned());
-        return Way::but(Health::Lacking, why.to_string(), remedy);
+        let remedy = Some(error.remedy().to_owned());
+        return Availability::unavailable(CheckStatus::Lacking, error.to_string(), remedy);
     }
-    if Needs::of(&trial.plan).ipvs_by().is_none() {
-        return attempt(agent, trial).await;
+    if Requirements::from_plan(&trial.plan)
+        .ipvs_requester()
+        .is_none()
+    {
+        return run_check(agent, trial).await;
     }
-    match host.for_ipvs().start().await {
-        Ok(agent) => attempt(&agent, trial).await,
-        Err(error) => failed(&error),
+    match host.with_ipvs_privileges().start().await {
+        Ok(agent) => run_check(&agent, trial).await,
+        Err(error) => availability_of_error(&error),
     }
 }
 
 async fn examine_guest(
     cache: Result<Cache, GuestError>,
     trials: &[Trial],
-) -> (GuestDiagnosis, Vec<Way>) {
-    let mut about = GuestDiagnosis::default();
-    let ways = match try_guest(cache, trials, &mut about).await {
+) -> (GuestDiagnosis, Vec<Availability>) {
+    let mut diagnosis = GuestDiagnosis::default();
+    let results = match check_in_guest(cache, trials, &mut diagnosis).await {
         Ok(ways) => ways,
         Err(error) => {
-            about.reason = error.to_string();
+            diagnosis.reason = error.to_string();
             let remedy = match &error {
-                KernelError::Guest(error) => error.remedy(),
+                KernelError::NoGuest(error) => error.remedy(),
                 _ => None,
             };
-            about.remedy = about.remedy.or(remedy);
-            let untried = || Way::but(Health::Untried, "there is no guest".to_owned(), None);
+            diagnosis.remedy = diagnosis.remedy.or(remedy);
+            let untried = || {
+                Availability::unavailable(
+                    CheckStatus::Untried,
+                    "there is no guest".to_owned(),
+                    None,
+                )
+            };
             trials.iter().map(|_| untried()).collect()
         }
     };
-    (about, ways)
+    (diagnosis, results)
 }
 
-async fn try_guest(
+async fn check_in_guest(
     cache: Result<Cache, GuestError>,
     trials: &[Trial],
-    about: &mut GuestDiagnosis,
-) -> Result<Vec<Way>, KernelError> {
+    diagnosis: &mut GuestDiagnosis,
+) -> Result<Vec<Availability>, KernelError> {
     let (version, lacks) = guest::qemu_version().await?;
-    about.qemu = Some(version);
-    about.qemu_lacks = lacks;
+    diagnosis.qemu = Some(version);
+    diagnosis.qemu_lacks = lacks;
     let cache = cache?;
-    if guest::kept(&cache).is_empty() {
+    if guest::cached_kernels(&cache).is_empty() {
         // Reports whether a kernel can be downloaded, or why not.
-        let package = guest::find(&Wanted::Newest).await?;
-        about.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
+        let package = guest::find(&KernelRequest::Newest).await?;
+        diagnosis.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
         return Err(GuestError::NoKernel {
             wanted: package.release,
-            why: "it has not been fetched yet".to_owned(),
+            reason: "it has not been fetched yet".to_owned(),
         }
         .into());
     }
-    let guest = Guest::new(cache, &Wanted::Newest).await?;
-    about.kernel = Some(guest.release().to_owned());
+    let guest = Guest::new(cache, &KernelRequest::Newest).await?;
+    diagnosis.kernel = Some(guest.release().to_owned());
     let agent = guest.start().await?;
-    about.kvm = Some(guest.kvm().await?);
+    diagnosis.kvm = Some(guest.kvm().await?);
     // In sequence, because a guest has 1 processor.
-    let mut ways = Vec::new();
+    let mut results = Vec::new();
     for trial in trials {
-        ways.push(match guest.missing(&trial.plan) {
-            Ok(()) => attempt(&agent, trial).await,
-            Err(missing) => Way::lacks(&missing),
+        results.push(match guest.check_plan(&trial.plan) {
+            Ok(()) => run_check(&agent, trial).await,
+            Err(missing) => Availability::missing(&missing),
         });
     }
-    Ok(ways)
+    Ok(results)
 }
 
-async fn attempt(agent: &Agent, trial: &Trial) -> Way {
-    let tried = async {
+async fn run_check(agent: &Agent, trial: &Trial) -> Availability {
+    let run = async {
         let mut session = agent.build(trial.plan.clone()).await?;
         session.probe().await
     };
-    match tried.await {
+    match run.await {
         Ok(evidence) => match trial.judge(&evidence) {
-            Ok(()) => Way::works(),
-            Err(reason) => Way::but(Health::Fails, reason, None),
+            Ok(()) => Availability::available(),
+            Err(reason) => Availability::unavailable(CheckStatus::Fails, reason, None),
         },
-        Err(error) => failed(&error),
+        Err(error) => availability_of_error(&error),
     }
 }
 
-fn failed(error: &KernelError) -> Way {
+fn availability_of_error(error: &KernelError) -> Availability {
     let (state, remedy) = match error {
         KernelError::Lost(_)
-        | KernelError::Start { .. }
+        | KernelError::AgentSpawn { .. }
         | KernelError::Protocol { .. }
-        | KernelError::NoRoom(_)
-        | KernelError::Guest(_)
-        | KernelError::GuestLacks { .. }
-        | KernelError::Nowhere { .. } => (Health::Untried, None),
-        KernelError::Unable(failure) | KernelError::Failed(failure) => {
-            (Health::Fails, failure.remedy.clone())
+        | KernelError::NotEnoughMemory(_)
+        | KernelError::NoGuest(_)
+        | KernelError::GuestMissing { .. }
+        | KernelError::NoKernel { .. } => (CheckStatus::Untried, None),
+        KernelError::AgentSetup(failure) | KernelError::Failed(failure) => {
+            (CheckStatus::Fails, failure.remedy.clone())
         }
-        KernelError::Missing(missing) | KernelError::HostLacks(missing) => {
-            (Health::Lacking, missing.remedy())
+        KernelError::Missing(missing) | KernelError::HostMissing(missing) => {
+            (CheckStatus::Lacking, missing.remedy())
         }
     };
-    Way::but(state, error.to_string(), remedy)
+    Availability::unavailable(state, error.to_string(), remedy)
 }
 
 /// Returns the results if no agent started. The first result has the reason, the others only state
 /// that there is no agent.
-fn unstarted(trials: &[Trial], error: &KernelError) -> Vec<Way> {
+fn without_agent(trials: &[Trial], error: &KernelError) -> Vec<Availability> {
     let untried = || {
         let reason = "there is no agent to try it with".to_owned();
-        Way::but(Health::Untried, reason, None)
+        Availability::unavailable(CheckStatus::Untried, reason, None)
     };
-    let mut ways: Vec<Way> = trials.iter().map(|_| untried()).collect();
-    if let Some(first) = ways.first_mut() {
-        *first = Way {
-            state: Health::Fails,
-            ..failed(error)
+    let mut results: Vec<Availability> = trials.iter().map(|_| untried()).collect();
+    if let Some(first) = results.first_mut() {
+        *first = Availability {
+            state: CheckStatus::Fails,
+            ..availability_of_error(error)
         };
     }
-    ways
+    results
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn finding(host: Way, guest: Way) -> Finding {
+    fn finding(host: Availability, guest: Availability) -> Finding {
         Finding {
             feature: "IPVS".to_owned(),
             needed: true,
@@ -344,22 +355,25 @@ mod tests {
         }
     }
 
-    fn lacking(modules: &[&str]) -> Way {
-        Way {
+    fn missing_modules(modules: &[&str]) -> Availability {
+        Availability {
             modules: modules.iter().map(|&name| name.to_owned()).collect(),
-            ..Way::but(Health::Lacking, "not loaded".to_owned(), None)
+            ..Availability::unavailable(CheckStatus::Lacking, "not loaded".to_owned(), None)
         }
     }
 
     #[test]
-    fn one_of_the_two_ways_is_enough() {
+    fn exit_code_host_or_guest_suffices() {
         let mut diagnosis = Diagnosis {
             root: false,
             surroundings: None,
             guest: GuestDiagnosis::default(),
             findings: vec![
-                finding(Way::works(), lacking(&[])),
-                finding(lacking(&["ip_vs", "dummy"]), Way::works()),
+                finding(Availability::available(), missing_modules(&[])),
+                finding(
+                    missing_modules(&["ip_vs", "dummy"]),
+                    Availability::available(),
+                ),
             ],
         };
         assert_eq!(diagnosis.exit_code(), 0);
@@ -367,9 +381,10 @@ mod tests {
             diagnosis.modprobe().as_deref(),
             Some("modprobe -a ip_vs dummy")
         );
-        diagnosis
-            .findings
-            .push(finding(lacking(&["dummy"]), lacking(&["vxlan"])));
+        diagnosis.findings.push(finding(
+            missing_modules(&["dummy"]),
+            missing_modules(&["vxlan"]),
+        ));
         assert_eq!(diagnosis.exit_code(), 3);
         // Modules that a guest lacks are not loaded on this host.
         assert_eq!(
@@ -379,29 +394,29 @@ mod tests {
     }
 
     #[test]
-    fn what_no_lab_needs_may_lack() {
+    fn exit_code_unneeded_feature_is_ignored() {
         let diagnosis = Diagnosis {
             root: false,
             surroundings: None,
             guest: GuestDiagnosis::default(),
             findings: vec![Finding {
                 needed: false,
-                ..finding(lacking(&[]), lacking(&[]))
+                ..finding(missing_modules(&[]), missing_modules(&[]))
             }],
         };
         assert_eq!(diagnosis.exit_code(), 0);
     }
 
     #[test]
-    fn without_an_agent_the_first_says_why() {
-        let error = KernelError::Start {
+    fn without_agent_first_result_has_reason() {
+        let error = KernelError::AgentSpawn {
             program: "svclab".to_owned(),
             source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
-        let ways = unstarted(&trials::all(), &error);
-        assert_eq!(ways[0].state, Health::Fails);
-        assert!(ways[0].reason.contains("cannot start the agent"));
-        let others = &ways[1..];
-        assert!(others.iter().all(|way| way.state == Health::Untried));
+        let results = without_agent(&trials::all(), &error);
+        assert_eq!(results[0].state, CheckStatus::Fails);
+        assert!(results[0].reason.contains("cannot start the agent"));
+        let rest = &results[1..];
+        assert!(rest.iter().all(|way| way.state == CheckStatus::Untried));
     }
 }

@@ -18,49 +18,49 @@ use nix::errno::Errno;
 use nix::libc;
 
 use super::enter;
-use svclab_agent::contain::Standing;
-use svclab_agent::drops::{Scope, Tracer, Untraced};
-use svclab_model::evidence::Drops;
+use svclab_agent::contain::AgentPrivilege;
+use svclab_agent::drops::{DropTracer, Scope, TraceError};
+use svclab_model::evidence::DropEvidence;
 
 /// Request of `ioctl_ns(2)` for the user namespace that owns a namespace (`NS_GET_USERNS`).
-const OWNER: libc::c_ulong = 0xb701;
+const NS_GET_USERNS: libc::c_ulong = 0xb701;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Agent {
+pub struct HostAgent {
     /// Process ID of the agent's program as it was started.
     pub process: u32,
-    pub standing: Standing,
+    pub standing: AgentPrivilege,
 }
 
 /// Running trace of the drops of a lab.
 #[derive(Debug)]
-pub struct Tracing {
-    tracer: Tracer,
+pub struct DropTrace {
+    tracer: DropTracer,
     /// Open descriptors of the namespaces. While they are open, no other namespace can get the same
     /// inode number.
     _held: Vec<OwnedFd>,
 }
 
-impl Tracing {
+impl DropTrace {
     /// Starts to trace namespaces that an agent holds. Each has its name and the descriptor that
     /// the agent reports for it.
     ///
     /// # Errors
     ///
     /// When drops cannot be traced here, or a descriptor is not such a namespace.
-    pub fn begin(agent: Agent, namespaces: Vec<(String, i32)>) -> Result<Self, Untraced> {
-        let (scope, held) = scope(agent, namespaces).map_err(|error| {
-            Untraced::Unheld(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+    pub fn start(agent: HostAgent, namespaces: Vec<(String, i32)>) -> Result<Self, TraceError> {
+        let (scope, held) = trace_scope(agent, namespaces).map_err(|error| {
+            TraceError::NamespaceNotFound(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
         })?;
         Ok(Self {
-            tracer: Tracer::begin(scope)?,
+            tracer: DropTracer::start(scope)?,
             _held: held,
         })
     }
 
     /// Stops the trace and returns the dropped packets.
     #[must_use]
-    pub fn end(self) -> Drops {
+    pub fn end(self) -> DropEvidence {
         self.tracer.drops()
     }
 }
@@ -70,43 +70,46 @@ impl Tracing {
 /// # Errors
 ///
 /// When they cannot.
-pub fn ask() -> Result<(), Untraced> {
-    Tracer::begin(Scope::default()).map(drop)
+pub fn check_traceable() -> Result<(), TraceError> {
+    DropTracer::start(Scope::default()).map(drop)
 }
 
 /// Returns the scope of the trace, and the descriptors that keep its inode numbers in use.
-fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec<OwnedFd>)> {
-    let process = enter::innermost(agent.process).ok_or(Errno::ESRCH)?;
+fn trace_scope(
+    agent: HostAgent,
+    namespaces: Vec<(String, i32)>,
+) -> io::Result<(Scope, Vec<OwnedFd>)> {
+    let process = enter::find_agent_process(agent.process).ok_or(Errno::ESRCH)?;
     // The descriptor stays open, because the inode number could be reused otherwise.
     let user = File::open(format!("/proc/{process}/ns/user"))?;
     let owner = user.metadata()?.ino();
-    let own = fs::metadata("/proc/self/ns/user")?.ino();
-    if (agent.standing == Standing::Contained) == (owner == own) {
+    let own_user_namespace = fs::metadata("/proc/self/ns/user")?.ino();
+    if (agent.standing == AgentPrivilege::Contained) == (owner == own_user_namespace) {
         return Err(Errno::EPERM.into());
     }
-    let others = ["/proc/self/ns/net", "/proc/1/ns/net"]
+    let protected = ["/proc/self/ns/net", "/proc/1/ns/net"]
         .map(fs::metadata)
         .map(|found| found.map(|found| found.ino()));
     let mut held = vec![OwnedFd::from(user)];
     let mut scope = Scope {
-        owner: u32::try_from(owner).map_err(io::Error::other)?,
+        owner_user_namespace: u32::try_from(owner).map_err(io::Error::other)?,
         ..Scope::default()
     };
     for (name, descriptor) in namespaces {
-        let at = format!("/proc/{process}/fd/{descriptor}");
-        let namespace = network_namespace(Path::new(&at))?;
+        let path = format!("/proc/{process}/fd/{descriptor}");
+        let namespace = network_namespace(Path::new(&path))?;
         let number = namespace.metadata()?.ino();
-        let is_another_s = others
+        let is_protected = protected
             .iter()
             .any(|other| other.as_ref().is_ok_and(|other| *other == number));
-        if owner_of(&namespace)? != owner || is_another_s {
+        if owner_inode(&namespace)? != owner || is_protected {
             return Err(Errno::EPERM.into());
         }
         let number = u32::try_from(number).map_err(io::Error::other)?;
         scope.namespaces.insert(number, name);
         // The tracing program also compares the owner, which is held open. If the owner is the user
         // namespace of the machine, the network namespace itself must be held open.
-        if agent.standing == Standing::Machine {
+        if agent.standing == AgentPrivilege::Host {
             held.push(namespace.into());
         }
     }
@@ -115,23 +118,23 @@ fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec
 
 /// Opens a network namespace, and no other file. The kernel's name of the file is checked first,
 /// because opening a file can have side effects.
-fn network_namespace(at: &Path) -> io::Result<File> {
+fn network_namespace(path: &Path) -> io::Result<File> {
     let found = File::options()
         .read(true)
         .custom_flags(libc::O_PATH)
-        .open(at)?;
-    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let name = fs::read_link(&itself)?;
+        .open(path)?;
+    let path_of_descriptor = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let name = fs::read_link(&path_of_descriptor)?;
     if !name.to_str().is_some_and(|name| name.starts_with("net:[")) {
         return Err(Errno::EBADF.into());
     }
-    File::open(itself)
+    File::open(path_of_descriptor)
 }
 
 /// Returns the inode number of the user namespace that owns a namespace.
-fn owner_of(namespace: &File) -> io::Result<u64> {
+fn owner_inode(namespace: &File) -> io::Result<u64> {
     // SAFETY: the descriptor is the only argument of the request.
-    let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), OWNER) };
+    let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) };
     let fd = Errno::result(fd)?;
     // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     let owner = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -146,10 +149,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_network_namespace_is_opened_as_one() {
-        let own = network_namespace(Path::new("/proc/self/ns/net")).unwrap();
+    fn network_namespace_other_file_is_rejected() {
+        let opened = network_namespace(Path::new("/proc/self/ns/net")).unwrap();
         let number = fs::metadata("/proc/self/ns/net").unwrap().ino();
-        assert_eq!(own.metadata().unwrap().ino(), number);
+        assert_eq!(opened.metadata().unwrap().ino(), number);
         let directory = tempfile::tempdir().unwrap();
         let named = directory.path().join("net:[4026531840]");
         File::create(&named).unwrap().write_all(b"none").unwrap();
@@ -161,29 +164,29 @@ mod tests {
 
     /// Process that resembles an agent: a shell in namespaces of its own. Its descriptor 8 holds
     /// the outer network namespace, and 9 its own.
-    struct Like(Child);
+    struct FakeAgent(Child);
 
-    impl Like {
-        fn started(words: &[&str]) -> (Self, Agent) {
+    impl FakeAgent {
+        fn start(options: &[&str]) -> (Self, HostAgent) {
             let script = "exec 9</proc/self/ns/net; echo; read end";
             let mut child = Command::new("sh")
                 .args(["-c", "exec 8</proc/self/ns/net; exec \"$@\"", "sh"])
                 .args(["unshare", "--user", "--map-root-user", "--pid", "--fork"])
-                .args(words)
+                .args(options)
                 .args(["--mount-proc", "sh", "-c", script])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
                 .expect("a shell");
             let process = child.id();
-            let mut said = child.stdout.take().expect("a pipe");
-            said.read_exact(&mut [0]).expect("it is there");
-            let standing = Standing::Contained;
-            (Self(child), Agent { process, standing })
+            let mut stdout = child.stdout.take().expect("a pipe");
+            stdout.read_exact(&mut [0]).expect("it is there");
+            let standing = AgentPrivilege::Contained;
+            (Self(child), HostAgent { process, standing })
         }
     }
 
-    impl Drop for Like {
+    impl Drop for FakeAgent {
         fn drop(&mut self) {
             // The shell ends when its input ends.
             drop(self.0.stdin.take());
@@ -191,37 +194,37 @@ mod tests {
         }
     }
 
-    fn refusal(agent: Agent, descriptor: i32) -> Option<i32> {
-        let scope = scope(agent, vec![("lab".to_owned(), descriptor)]);
+    fn refusal(agent: HostAgent, descriptor: i32) -> Option<i32> {
+        let scope = trace_scope(agent, vec![("lab".to_owned(), descriptor)]);
         scope.err().map(|error| error.raw_os_error().unwrap_or(0))
     }
 
     #[test]
-    fn an_agent_is_believed_of_its_own_namespaces_only() {
-        let (_like, agent) = Like::started(&["--net"]);
+    fn scope_foreign_namespace_is_rejected() {
+        let (_like, agent) = FakeAgent::start(&["--net"]);
         assert_eq!(refusal(agent, 9), None);
         // Namespace of others; pipe; closed descriptor.
         assert_eq!(refusal(agent, 8), Some(libc::EPERM));
         assert_eq!(refusal(agent, 0), Some(libc::EBADF));
         assert_eq!(refusal(agent, 7), Some(libc::ENOENT));
         // Agent that should not have a user namespace of its own, but has one.
-        let machine = Agent {
-            standing: Standing::Machine,
+        let machine = HostAgent {
+            standing: AgentPrivilege::Host,
             ..agent
         };
         assert_eq!(refusal(machine, 9), Some(libc::EPERM));
         // Agent without a network namespace of its own.
-        let (_like, agent) = Like::started(&[]);
+        let (_like, agent) = FakeAgent::start(&[]);
         assert_eq!(refusal(agent, 9), Some(libc::EPERM));
     }
 
     #[test]
-    fn a_process_that_is_no_agent_is_not_traced() {
-        let own = Agent {
+    fn trace_process_without_agent_is_rejected() {
+        let current_process = HostAgent {
             process: std::process::id(),
-            standing: Standing::Contained,
+            standing: AgentPrivilege::Contained,
         };
-        let refused = Tracing::begin(own, Vec::new()).unwrap_err();
-        assert_eq!(refused, Untraced::Unheld(Errno::ESRCH));
+        let refused = DropTrace::start(current_process, Vec::new()).unwrap_err();
+        assert_eq!(refused, TraceError::NamespaceNotFound(Errno::ESRCH));
     }
 }

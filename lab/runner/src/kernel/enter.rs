@@ -9,7 +9,7 @@ use super::session::Session;
 #[must_use]
 pub fn command(session: &Session, namespace: &str) -> Option<String> {
     let descriptor = session.descriptors().get(namespace)?;
-    let agent = innermost(session.agent().process()?)?;
+    let agent = find_agent_process(session.agent().process()?)?;
     let net = format!("--net=/proc/{agent}/fd/{descriptor}");
     Some(if nix::unistd::geteuid().is_root() {
         format!("nsenter {net} COMMAND")
@@ -20,20 +20,20 @@ pub fn command(session: &Session, namespace: &str) -> Option<String> {
 
 /// Returns the process ID of the agent itself: PID 1 of the PID namespace that `process` or a
 /// descendant of it created.
-pub(super) fn innermost(process: u32) -> Option<u32> {
+pub(super) fn find_agent_process(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    if is_first(&status) {
+    if is_namespace_init(&status) {
         return Some(process);
     }
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
     children
         .split_whitespace()
         .filter_map(|child| child.parse().ok())
-        .find_map(innermost)
+        .find_map(find_agent_process)
 }
 
 /// Whether a process is PID 1 of a PID namespace below that of the caller, by its `status` file.
-fn is_first(status: &str) -> bool {
+fn is_namespace_init(status: &str) -> bool {
     status
         .lines()
         .find_map(|line| line.strip_prefix("NSpid:"))
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agent_is_the_first_of_its_own_namespace() {
-        assert!(is_first("Name:\tsvclab\nNSpid:\t4711\t1\n"));
-        assert!(!is_first("Name:\tsvclab\nNSpid:\t4711\n"));
-        assert!(!is_first("Name:\tsvclab\nNSpid:\t1\n"));
-        assert!(!is_first("Name:\tiptables\nNSpid:\t4712\t2\n"));
+    fn is_namespace_init_agent_is_pid_1_below() {
+        assert!(is_namespace_init("Name:\tsvclab\nNSpid:\t4711\t1\n"));
+        assert!(!is_namespace_init("Name:\tsvclab\nNSpid:\t4711\n"));
+        assert!(!is_namespace_init("Name:\tsvclab\nNSpid:\t1\n"));
+        assert!(!is_namespace_init("Name:\tiptables\nNSpid:\t4712\t2\n"));
     }
 }

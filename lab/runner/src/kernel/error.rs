@@ -14,7 +14,7 @@ use svclab_model::protocol::Failure;
 pub enum KernelError {
     /// The agent program could not be started.
     #[error("cannot start the agent {program}: {source}")]
-    Start {
+    AgentSpawn {
         /// Path of the agent program.
         program: String,
         /// Error of the operating system.
@@ -22,33 +22,33 @@ pub enum KernelError {
     },
     /// The agent could not set up its environment.
     #[error("{0}")]
-    Unable(Failure),
+    AgentSetup(Failure),
     /// The agent could not execute a request.
     #[error("{0}")]
     Failed(Failure),
     /// This machine lacks something that the plan needs. Nothing was run.
     #[error("{0}")]
-    Missing(#[from] super::Missing),
+    Missing(#[from] super::MissingRequirements),
     /// The user selected this host, but it lacks something that the plan needs. Nothing was run.
     #[error("{0}")]
-    HostLacks(super::Missing),
+    HostMissing(super::MissingRequirements),
     /// The kernel has less memory than the plan needs. Nothing was run.
     #[error(transparent)]
-    NoRoom(#[from] super::NoRoom),
+    NotEnoughMemory(#[from] super::NotEnoughMemory),
     /// No guest is available.
     #[error("{0}")]
-    Guest(Arc<GuestError>),
+    NoGuest(Arc<GuestError>),
     /// The kernel of a guest lacks something that the plan needs. Nothing was run.
     #[error("the guest kernel {release} is not enough: {missing}")]
-    GuestLacks {
+    GuestMissing {
         /// Release of the guest's kernel.
         release: String,
         /// Missing requirements.
-        missing: super::Missing,
+        missing: super::MissingRequirements,
     },
     /// This host cannot run the plan, and no guest is available.
     #[error("{host}\nand there is no guest to run it in: {guest}")]
-    Nowhere {
+    NoKernel {
         /// Reason why this host cannot run the plan.
         host: Box<KernelError>,
         /// Reason why no guest is available.
@@ -56,13 +56,13 @@ pub enum KernelError {
     },
     /// The agent uses another version of the protocol.
     #[error(
-        "svclab-agent speaks version {theirs} of the protocol, not {ours}: it belongs to another svclab"
+        "svclab-agent speaks version {agent_version} of the protocol, not {own_version}: it belongs to another svclab"
     )]
     Protocol {
         /// Protocol version of this program.
-        ours: u32,
+        own_version: u32,
         /// Protocol version of the agent.
-        theirs: u32,
+        agent_version: u32,
     },
     /// The agent ended, sent nothing for too long, or sent invalid data.
     #[error("{0}")]
@@ -74,9 +74,9 @@ impl KernelError {
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         match self {
-            Self::Start { source, .. } => shortage::is_of_this_process(source),
-            Self::Unable(failure) => failure.remedy.as_deref().is_some_and(shortage::is_remedy),
-            Self::Lost(lost) => lost.starved,
+            Self::AgentSpawn { source, .. } => shortage::is_shortage(source),
+            Self::AgentSetup(failure) => failure.remedy.as_deref().is_some_and(shortage::is_remedy),
+            Self::Lost(lost) => lost.is_out_of_memory,
             _ => false,
         }
     }
@@ -84,11 +84,11 @@ impl KernelError {
     /// Whether the lost agent or guest was killed from outside: by `kill -9`, or by a kernel
     /// without free memory.
     #[must_use]
-    pub fn tells_of_a_kill(&self) -> bool {
+    pub fn is_kill(&self) -> bool {
         match self {
-            Self::Lost(lost) => lost.how.ends_with(memory::KILLED),
-            Self::Guest(error) => {
-                matches!(error.as_ref(), GuestError::Died { how, .. } if how.ends_with(memory::KILLED))
+            Self::Lost(lost) => lost.cause.ends_with(memory::SIGKILL),
+            Self::NoGuest(error) => {
+                matches!(error.as_ref(), GuestError::Ended { cause, .. } if cause.ends_with(memory::SIGKILL))
             }
             _ => false,
         }
@@ -97,13 +97,13 @@ impl KernelError {
 
 impl From<GuestError> for KernelError {
     fn from(error: GuestError) -> Self {
-        Self::Guest(Arc::new(error))
+        Self::NoGuest(Arc::new(error))
     }
 }
 
 impl From<Arc<GuestError>> for KernelError {
     fn from(error: Arc<GuestError>) -> Self {
-        Self::Guest(error)
+        Self::NoGuest(error)
     }
 }
 
@@ -111,35 +111,38 @@ impl From<Arc<GuestError>> for KernelError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostAgent {
     /// Description of the loss: "it ended with signal 9".
-    pub how: String,
+    pub cause: String,
     /// Last step that the agent reported before it started the step. `None` if it reported no step.
     pub step: Option<String>,
     /// End of the agent's standard error.
     pub said: String,
     /// Whether the agent ended because memory ran out.
-    pub starved: bool,
+    pub is_out_of_memory: bool,
 }
 
 /// Beginnings of [`LostAgent::how`] for an agent that was given up.
-pub(super) const SILENT: [&str; 2] = ["it has not said anything for", "it did not answer within"];
+pub(super) const SILENCE_PREFIXES: [&str; 2] =
+    ["it has not said anything for", "it did not answer within"];
 
 impl LostAgent {
     /// Whether the agent was given up because it sent nothing, as an agent that gets no processor
     /// does.
     #[must_use]
-    pub fn was_silent(&self) -> bool {
-        SILENT.iter().any(|silent| self.how.starts_with(silent))
+    pub fn is_silent(&self) -> bool {
+        SILENCE_PREFIXES
+            .iter()
+            .any(|silent| self.cause.starts_with(silent))
     }
 }
 
 impl fmt::Display for LostAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the agent was lost: {}", self.how)?;
+        write!(f, "the agent was lost: {}", self.cause)?;
         match &self.step {
             Some(step) => write!(f, "; its last step was to {step}")?,
             None => f.write_str("; it had begun nothing")?,
         }
-        if self.starved {
+        if self.is_out_of_memory {
             f.write_str("; there was not enough memory")?;
         }
         if !self.said.is_empty() {

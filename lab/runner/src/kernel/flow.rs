@@ -4,53 +4,53 @@ use tokio::sync::mpsc;
 
 use super::agent::Agent;
 use super::error::{KernelError, LostAgent};
-use svclab_model::protocol::stream::{FromStream, Opening, StreamId, ToStream};
+use svclab_model::protocol::stream::{FromStream, StreamId, StreamRequest, ToStream};
 use svclab_model::protocol::{LabId, Request};
 
 /// Opens streams of a lab. Keeps the agent running, but not the lab.
 #[derive(Debug, Clone)]
-pub struct Opener {
+pub struct StreamOpener {
     agent: Agent,
     lab: LabId,
 }
 
-impl Opener {
+impl StreamOpener {
     pub(super) const fn new(agent: Agent, lab: LabId) -> Self {
         Self { agent, lab }
     }
 
     /// Opens a stream. [`Flow::hear`] receives its messages.
     #[must_use]
-    pub fn open(&self, opening: Opening) -> Flow {
-        let (id, heard) = self.agent.link.listen();
-        self.agent.link.ask(Request::Open {
+    pub fn open(&self, opening: StreamRequest) -> StreamHandle {
+        let (id, receiver) = self.agent.link.add_stream();
+        self.agent.link.send(Request::OpenStream {
             lab: self.lab,
             stream: id,
             opening: Box::new(opening),
         });
-        Flow {
+        StreamHandle {
             opener: self.clone(),
             id,
-            heard,
+            receiver,
         }
     }
 }
 
 /// Open stream. Dropping the handle closes the stream and kills the program that runs for it.
 #[derive(Debug)]
-pub struct Flow {
-    opener: Opener,
+pub struct StreamHandle {
+    opener: StreamOpener,
     id: StreamId,
-    heard: mpsc::Receiver<FromStream>,
+    receiver: mpsc::Receiver<FromStream>,
 }
 
-impl Flow {
+impl StreamHandle {
     /// Sends a message. A stream that has ended ignores the message.
-    pub fn tell(&self, word: ToStream) {
-        self.opener.agent.link.ask(Request::Tell {
+    pub fn send(&self, message: ToStream) {
+        self.opener.agent.link.send(Request::StreamMessage {
             lab: self.opener.lab,
             stream: self.id,
-            word,
+            word: message,
         });
     }
 
@@ -59,24 +59,24 @@ impl Flow {
     /// # Errors
     ///
     /// When the agent was lost.
-    pub async fn hear(&mut self) -> Result<FromStream, KernelError> {
-        match self.heard.recv().await {
+    pub async fn recv(&mut self) -> Result<FromStream, KernelError> {
+        match self.receiver.recv().await {
             Some(word) => Ok(word),
             None => Err(KernelError::Lost(self.lost())),
         }
     }
 
     fn lost(&self) -> LostAgent {
-        self.opener.agent.link.lost("it ended")
+        self.opener.agent.link.loss("it ended")
     }
 }
 
-impl Drop for Flow {
+impl Drop for StreamHandle {
     fn drop(&mut self) {
-        self.opener.agent.link.ask(Request::Close {
+        self.opener.agent.link.send(Request::CloseStream {
             lab: self.opener.lab,
             stream: self.id,
         });
-        self.opener.agent.link.cease(self.id);
+        self.opener.agent.link.remove_stream(self.id);
     }
 }

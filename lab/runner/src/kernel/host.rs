@@ -9,33 +9,33 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
 use tokio::sync::oneshot;
 
-use super::agent::{Agent, Manner};
+use super::agent::{Agent, ConnectOptions};
 use super::agent_program;
 use super::drops;
 use super::error::KernelError;
 use super::lists;
-use super::missing::Missing;
+use super::missing::MissingRequirements;
 use super::modules::Modules;
-use svclab_agent::contain::Standing;
+use svclab_agent::contain::AgentPrivilege;
 use svclab_agent::rights;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Needs;
+use svclab_planner::needs::Requirements;
 
 /// Maximum size of an agent's standard error that is kept, in bytes.
-const KEPT: usize = 4096;
+const MAX_STDERR_KEPT: usize = 4096;
 
 /// Kernel of this host, with the options of its agents.
 #[derive(Debug, Clone)]
 pub struct Host {
     program: PathBuf,
     modules: Arc<OnceLock<Modules>>,
-    standing: Standing,
+    privilege: AgentPrivilege,
     /// Programs of agents in addition to those of the system.
-    further: Vec<PathBuf>,
+    additional_programs: Vec<PathBuf>,
     /// Whether drops are not traced and only counters report them.
-    untraced: bool,
+    is_untraced: bool,
     /// Agent that was started as a test and is not used yet.
-    started: Arc<Mutex<Option<Agent>>>,
+    test_agent: Arc<Mutex<Option<Agent>>>,
 }
 
 impl Host {
@@ -51,10 +51,10 @@ impl Host {
         Self {
             program,
             modules: Arc::default(),
-            standing: Standing::Contained,
-            further: Vec::new(),
-            untraced: false,
-            started: Arc::default(),
+            privilege: AgentPrivilege::Contained,
+            additional_programs: Vec::new(),
+            is_untraced: false,
+            test_agent: Arc::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Host {
     /// drops as it does for a user without privileges.
     #[must_use]
     pub fn without_drops(mut self) -> Self {
-        self.untraced = true;
+        self.is_untraced = true;
         self
     }
 
@@ -77,25 +77,25 @@ impl Host {
     /// the system.
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.further.extend(programs);
+        self.additional_programs.extend(programs);
         self
     }
 
     /// Returns this host with agents that keep the privileges of the machine's root that IPVS
     /// needs.
     #[must_use]
-    pub fn for_ipvs(&self) -> Self {
+    pub fn with_ipvs_privileges(&self) -> Self {
         Self {
-            standing: Standing::Machine,
-            started: Arc::default(),
+            privilege: AgentPrivilege::Host,
+            test_agent: Arc::default(),
             ..self.clone()
         }
     }
 
     /// Returns the privilege of the agents.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        self.standing
+    pub const fn standing(&self) -> AgentPrivilege {
+        self.privilege
     }
 
     /// Returns the modules of this host's kernel, as they were at the first call.
@@ -116,8 +116,8 @@ impl Host {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester and the help.
-    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
-        self.missing_of(&Needs::of(plan))
+    pub fn check_plan(&self, plan: &Plan) -> Result<(), MissingRequirements> {
+        self.check_requirements(&Requirements::from_plan(plan))
     }
 
     /// Checks that this host meets requirements, which may be those of several plans.
@@ -125,12 +125,12 @@ impl Host {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester.
-    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
-        Missing::check(
+    pub fn check_requirements(&self, needs: &Requirements) -> Result<(), MissingRequirements> {
+        MissingRequirements::check(
             needs,
             self.modules(),
             |name| self.has_program(name),
-            rights::are_those_of_root,
+            rights::check_host_root,
         )
     }
 
@@ -139,10 +139,10 @@ impl Host {
     /// # Errors
     ///
     /// When no agent starts.
-    pub(super) async fn started(self) -> Result<Self, KernelError> {
+    pub(super) async fn with_started_agent(self) -> Result<Self, KernelError> {
         let agent = self.start().await?;
         Ok(Self {
-            started: Arc::new(Mutex::new(Some(agent))),
+            test_agent: Arc::new(Mutex::new(Some(agent))),
             ..self
         })
     }
@@ -153,14 +153,17 @@ impl Host {
     ///
     /// When the agent cannot be started, cannot create its environment, or ends.
     pub async fn start(&self) -> Result<Agent, KernelError> {
-        let started = self.started.lock().map_or(None, |mut agent| agent.take());
+        let started = self
+            .test_agent
+            .lock()
+            .map_or(None, |mut agent| agent.take());
         if let Some(agent) = started.filter(|agent| !agent.is_lost()) {
             return Ok(agent);
         }
         let mut child = Command::new(&self.program)
-            .args((self.standing == Standing::Machine).then_some(svclab_agent::MACHINE))
+            .args((self.privilege == AgentPrivilege::Host).then_some(svclab_agent::HOST_OPTION))
             .args(
-                self.further
+                self.additional_programs
                     .iter()
                     .flat_map(|program| [OsStr::new(svclab_agent::PROGRAM), program.as_os_str()]),
             )
@@ -173,7 +176,7 @@ impl Host {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|source| KernelError::Start {
+            .map_err(|source| KernelError::AgentSpawn {
                 program: self.program.display().to_string(),
                 source: Arc::new(source),
             })?;
@@ -184,8 +187,8 @@ impl Host {
         };
         let process = child.id();
         let (kill, killed) = oneshot::channel::<()>();
-        let obituary = async move {
-            let (said, status) = tokio::join!(last_words(errors), async {
+        let exit_info = async move {
+            let (stderr, status) = tokio::join!(read_stderr(errors), async {
                 tokio::select! {
                     status = child.wait() => status,
                     // Sent or dropped: the agent is no longer needed.
@@ -195,14 +198,24 @@ impl Host {
                     }
                 }
             });
-            (how(status.ok()), said)
+            (describe_exit(status.ok()), stderr)
         };
-        let agent = Agent::new(output, input, obituary, kill, process, Manner::default()).await?;
-        let traced_as = process.filter(|_| !self.untraced);
-        Ok(agent.traced_as(traced_as.map(|process| drops::Agent {
+        let agent = Agent::new(
+            output,
+            input,
+            exit_info,
+            kill,
             process,
-            standing: self.standing,
-        })))
+            ConnectOptions::default(),
+        )
+        .await?;
+        let traced_as = process.filter(|_| !self.is_untraced);
+        Ok(
+            agent.with_drop_trace(traced_as.map(|process| drops::HostAgent {
+                process,
+                standing: self.privilege,
+            })),
+        )
     }
 }
 
@@ -212,17 +225,17 @@ impl Default for Host {
     }
 }
 
-async fn last_words(mut errors: ChildStderr) -> String {
+async fn read_stderr(mut errors: ChildStderr) -> String {
     let mut kept = Vec::new();
     let mut chunk = [0; 1024];
     while let Ok(length @ 1..) = errors.read(&mut chunk).await {
         kept.extend_from_slice(&chunk[..length]);
-        kept.drain(..kept.len().saturating_sub(KEPT));
+        kept.drain(..kept.len().saturating_sub(MAX_STDERR_KEPT));
     }
     String::from_utf8_lossy(&kept).trim().to_owned()
 }
 
-fn how(status: Option<ExitStatus>) -> String {
+fn describe_exit(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
     match status {
         Some(status) => match (status.code(), status.signal()) {
@@ -242,7 +255,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn agent_that_closes_its_stream_before_it_exits_is_not_killed() {
+    async fn start_agent_closing_stream_before_exit_is_not_killed() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("agent");
         // The loop takes several milliseconds.
@@ -257,6 +270,6 @@ mod tests {
         let KernelError::Lost(lost) = error else {
             panic!("{error:?}");
         };
-        assert_eq!(lost.how, "it ended with status 3");
+        assert_eq!(lost.cause, "it ended with status 3");
     }
 }

@@ -3,27 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::modules::Lists;
+use super::modules::ModuleLists;
 
 /// Reads the lists of this machine. A list that cannot be read counts as missing.
 #[must_use]
-pub fn read() -> Lists {
+pub fn read() -> ModuleLists {
     let release = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())
         .unwrap_or_default();
-    let directory = directory(&release);
-    let list = |name: &str| text(&directory.as_ref()?.join(name));
-    Lists {
-        loaded: text(Path::new("/proc/modules")),
-        in_sysfs: names(Path::new("/sys/module"))
+    let directory = module_directory(&release);
+    let list = |name: &str| read_text(&directory.as_ref()?.join(name));
+    ModuleLists {
+        loaded: read_text(Path::new("/proc/modules")),
+        in_sysfs: read_names(Path::new("/sys/module"))
             .into_iter()
-            .chain(shown_in_proc())
+            .chain(modules_in_proc())
             .collect(),
         dep: list("modules.dep"),
         alias: list("modules.alias"),
         builtin: list("modules.builtin"),
         builtin_info: list("modules.builtin.modinfo"),
-        sealed: text(Path::new("/proc/sys/kernel/modules_disabled"))
+        is_loading_disabled: read_text(Path::new("/proc/sys/kernel/modules_disabled"))
             .is_some_and(|text| text.trim() == "1"),
         release,
     }
@@ -32,7 +32,7 @@ pub fn read() -> Lists {
 /// Returns the built-in modules that are visible in `/proc`. A built-in module without parameters
 /// is not in `/sys/module`. In a container without `/lib/modules`, only `/proc` shows such a
 /// module.
-fn shown_in_proc() -> impl Iterator<Item = String> {
+fn modules_in_proc() -> impl Iterator<Item = String> {
     // Linux v6.12, `net/packet/af_packet.c`, `packet_net_init`.
     [("/proc/net/packet", "af_packet")]
         .into_iter()
@@ -41,7 +41,7 @@ fn shown_in_proc() -> impl Iterator<Item = String> {
 }
 
 /// Returns the directory in which `depmod` keeps the lists of a kernel release.
-fn directory(release: &str) -> Option<PathBuf> {
+fn module_directory(release: &str) -> Option<PathBuf> {
     [
         "/lib/modules",
         "/usr/lib/modules",
@@ -53,12 +53,12 @@ fn directory(release: &str) -> Option<PathBuf> {
 }
 
 /// Reads a list. Lists contain ASCII; other bytes are part of no name.
-fn text(path: &Path) -> Option<String> {
+fn read_text(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn names(path: &Path) -> Vec<String> {
+fn read_names(path: &Path) -> Vec<String> {
     fs::read_dir(path)
         .into_iter()
         .flatten()

@@ -2,42 +2,42 @@
 
 use std::fmt::{self, Write as _};
 
-use super::modules::{Modules, State};
+use super::modules::{ModuleState, Modules};
 use svclab_agent::PATH;
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 use svclab_model::tools::package;
-use svclab_planner::needs::{Asker, Needs};
+use svclab_planner::needs::{Requester, Requirements};
 
 /// Maximum number of items of each kind in a message.
-const LISTED: usize = 12;
+const MAX_LISTED: usize = 12;
 
 /// Missing requirement of a plan, with its requester.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingItem {
     /// Name of the module or program.
     pub name: String,
     /// First requester of the item.
-    pub by: Asker,
+    pub requester: Requester,
 }
 
 /// Requirements of a plan that a machine does not meet. `Display` prints them without the help.
 #[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
-pub struct Missing {
+pub struct MissingRequirements {
     /// Modules that the kernel would have to load. svclab never makes the kernel load a module.
-    pub modules: Vec<Lack>,
+    pub modules: Vec<MissingItem>,
     /// Names for which this kernel has no module.
-    pub absent: Vec<Lack>,
+    pub absent: Vec<MissingItem>,
     /// Programs that are not installed.
-    pub programs: Vec<Lack>,
+    pub programs: Vec<MissingItem>,
     /// Reason why svclab lacks the privileges for IPVS, as text that follows "svclab", with the
     /// requester. `None` if IPVS is not needed or the privileges are present.
-    pub rights: Option<Box<Lack>>,
+    pub privileges: Option<Box<MissingItem>>,
     /// Whether some of `modules` may be built into the kernel, because the machine does not show
     /// which modules are.
-    pub unsure: bool,
+    pub may_be_built_in: bool,
 }
 
-impl Missing {
+impl MissingRequirements {
     /// Compares the requirements of a plan with a machine. `has_program` returns whether the agent
     /// finds a program. `root` returns why svclab is not the machine's own root, if it is not; it
     /// is called only for plans that need root.
@@ -46,60 +46,63 @@ impl Missing {
     ///
     /// When a requirement is not met.
     pub fn check(
-        needs: &Needs,
+        needs: &Requirements,
         modules: &Modules,
         has_program: impl Fn(&str) -> bool,
         root: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), Self> {
         let mut missing = Self::default();
-        for (name, by) in needs.modules() {
-            let lack = |name: &str| Lack {
+        for (name, requester) in needs.modules() {
+            let missing_item = |name: &str| MissingItem {
                 name: name.to_owned(),
-                by: by.clone(),
+                requester: requester.clone(),
             };
             match modules.state(name) {
-                State::Present => {}
-                State::Absent => missing.absent.push(lack(name)),
-                State::Loadable(lacking) => {
-                    for module in lacking {
-                        if !missing.modules.iter().any(|known| known.name == module) {
-                            missing.modules.push(lack(&module));
+                ModuleState::Present => {}
+                ModuleState::Absent => missing.absent.push(missing_item(name)),
+                ModuleState::Loadable(modules_to_load) => {
+                    for module in modules_to_load {
+                        if !missing.modules.iter().any(|item| item.name == module) {
+                            missing.modules.push(missing_item(&module));
                         }
                     }
                 }
             }
         }
-        for (name, by) in needs.programs().filter(|(name, _)| !has_program(name)) {
-            missing.programs.push(Lack {
+        for (name, requester) in needs.programs().filter(|(name, _)| !has_program(name)) {
+            missing.programs.push(MissingItem {
                 name: name.to_owned(),
-                by: by.clone(),
+                requester: requester.clone(),
             });
         }
-        if let Some(by) = needs.ipvs_by()
+        if let Some(requester) = needs.ipvs_requester()
             && let Err(name) = root()
         {
-            let by = by.clone();
-            missing.rights = Some(Box::new(Lack { name, by }));
+            let by = requester.clone();
+            missing.privileges = Some(Box::new(MissingItem {
+                name,
+                requester: by,
+            }));
         }
-        missing.unsure = !missing.modules.is_empty() && !modules.shows_lists();
-        if missing.is_nothing() {
+        missing.may_be_built_in = !missing.modules.is_empty() && !modules.shows_lists();
+        if missing.is_empty() {
             Ok(())
         } else {
             Err(missing)
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.modules.is_empty()
             && self.absent.is_empty()
             && self.programs.is_empty()
-            && self.rights.is_none()
+            && self.privileges.is_none()
     }
 
     /// Returns all missing items in one line, without requesters.
     #[must_use]
     pub fn summary(&self) -> String {
-        let names = |lacks: &[Lack]| {
+        let names = |lacks: &[MissingItem]| {
             let names: Vec<&str> = lacks.iter().map(|lack| lack.name.as_str()).collect();
             names.join(", ")
         };
@@ -112,7 +115,7 @@ impl Missing {
         .filter(|(_, lacks)| !lacks.is_empty())
         .map(|(words, lacks)| format!("{words}: {}", names(lacks)))
         .chain(
-            self.rights
+            self.privileges
                 .iter()
                 .map(|lack| format!("svclab {}", lack.name)),
         )
@@ -138,7 +141,7 @@ impl Missing {
                     "; from then on br_netfilter passes what crosses this machine's own bridges through its own rules, too",
                 );
             }
-            if self.unsure {
+            if self.may_be_built_in {
                 remedy.push_str(
                     "; if this is a container, mount the host's /lib/modules into it, so that svclab sees what is built into the kernel",
                 );
@@ -151,14 +154,14 @@ impl Missing {
                     .to_owned(),
             );
         }
-        let (known, unknown): (Vec<_>, Vec<_>) = self
+        let (packages_of_programs, without_package): (Vec<_>, Vec<_>) = self
             .programs
             .iter()
             .map(|lack| package(&lack.name).ok_or(&lack.name))
             .partition(Result::is_ok);
-        let mut packages: Vec<&str> = known.into_iter().flatten().collect();
+        let mut packages: Vec<&str> = packages_of_programs.into_iter().flatten().collect();
         packages.dedup();
-        for name in unknown.into_iter().filter_map(Result::err) {
+        for name in without_package.into_iter().filter_map(Result::err) {
             remedies.push(format!("install `{name}` where programs are: {PATH}"));
         }
         if !packages.is_empty() {
@@ -167,7 +170,7 @@ impl Missing {
                 packages.join(" ")
             ));
         }
-        if self.rights.is_some() {
+        if self.privileges.is_some() {
             remedies.push(
                 "run svclab as root of the machine itself; a container has that when it is started with --privileged and without user namespaces"
                     .to_owned(),
@@ -188,7 +191,7 @@ pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingRequirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (
@@ -199,28 +202,36 @@ impl fmt::Display for Missing {
             ("programs are not installed", &self.programs),
         ];
         let mut text = String::new();
-        for (words, lacks) in parts {
+        for (heading, lacks) in parts {
             if lacks.is_empty() {
                 continue;
             }
             if !text.is_empty() {
                 text.push('\n');
             }
-            write!(text, "{words}:")?;
+            write!(text, "{heading}:")?;
             let width = lacks
                 .iter()
-                .take(LISTED)
+                .take(MAX_LISTED)
                 .map(|lack| lack.name.len())
                 .max()
                 .unwrap_or(0);
-            for Lack { name, by } in lacks.iter().take(LISTED) {
+            for MissingItem {
+                name,
+                requester: by,
+            } in lacks.iter().take(MAX_LISTED)
+            {
                 write!(text, "\n  {name:width$}  for {by}")?;
             }
-            if lacks.len() > LISTED {
-                write!(text, "\n  and {} more", lacks.len() - LISTED)?;
+            if lacks.len() > MAX_LISTED {
+                write!(text, "\n  and {} more", lacks.len() - MAX_LISTED)?;
             }
         }
-        if let Some(Lack { name, by }) = self.rights.as_deref() {
+        if let Some(MissingItem {
+            name,
+            requester: by,
+        }) = self.privileges.as_deref()
+        {
             if !text.is_empty() {
                 text.push('\n');
             }
@@ -233,10 +244,10 @@ impl fmt::Display for Missing {
     }
 }
 
-impl From<Missing> for Failure {
-    fn from(missing: Missing) -> Self {
+impl From<MissingRequirements> for Failure {
+    fn from(missing: MissingRequirements) -> Self {
         Self {
-            fault: Fault::Machine,
+            fault: FailureKind::Machine,
             message: missing.to_string(),
             remedy: missing.remedy(),
             rejected: None,
@@ -247,16 +258,16 @@ impl From<Missing> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Lists;
+    use crate::kernel::ModuleLists;
     use svclab_model::plan::{Namespace, Plan};
-    use svclab_ruleset::ipvs::{SchedulerFlags, Transport, Virtual, VirtualServer};
+    use svclab_ruleset::ipvs::{SchedulerFlags, Transport, VirtualServer, VirtualServerKey};
 
-    fn balanced() -> Needs {
-        Needs::of(&Plan {
+    fn ipvs_requirements() -> Requirements {
+        Requirements::from_plan(&Plan {
             namespaces: vec![Namespace {
                 name: "node-1".to_owned(),
                 ipvs: vec![VirtualServer {
-                    takes: Virtual::Address {
+                    takes: VirtualServerKey::Address {
                         protocol: Transport::Tcp,
                         address: [10, 96, 0, 1].into(),
                         port: 80,
@@ -273,20 +284,20 @@ mod tests {
     }
 
     fn modules(loaded: &str) -> Modules {
-        Modules::new(&Lists {
+        Modules::new(&ModuleLists {
             loaded: Some(loaded.to_owned()),
-            ..Lists::default()
+            ..ModuleLists::default()
         })
     }
 
     #[test]
-    fn ipvs_wants_root_beside_its_modules() {
+    fn missing_ipvs_without_root_is_reported() {
         let unprivileged = || Err("runs without root".to_owned());
         let check = |loaded, root: fn() -> Result<(), String>| {
-            Missing::check(&balanced(), &modules(loaded), |_| true, root)
+            MissingRequirements::check(&ipvs_requirements(), &modules(loaded), |_| true, root)
         };
         let loaded = "ip_vs 1 0 - Live 0x0\nip_vs_rr 1 0 - Live 0x0\n";
-        let said = |missing: &Missing| {
+        let render = |missing: &MissingRequirements| {
             format!(
                 "{missing}\n---\n{}\n---\n{}",
                 missing.summary(),
@@ -295,15 +306,18 @@ mod tests {
         };
         assert_eq!(check(loaded, || Ok(())), Ok(()));
         let neither = check("", unprivileged).unwrap_err();
-        insta::assert_snapshot!("neither_modules_nor_root", said(&neither));
+        insta::assert_snapshot!("neither_modules_nor_root", render(&neither));
         let only_modules = check(loaded, unprivileged).unwrap_err();
-        insta::assert_snapshot!("modules_without_root", said(&only_modules));
+        insta::assert_snapshot!("modules_without_root", render(&only_modules));
     }
 
     #[test]
-    fn what_needs_no_ipvs_does_not_ask_for_root() {
-        let needs = Needs::of(&Plan::default());
+    fn missing_plan_without_ipvs_does_not_check_root() {
+        let needs = Requirements::from_plan(&Plan::default());
         let root = || panic!("nobody asked");
-        assert_eq!(Missing::check(&needs, &modules(""), |_| true, root), Ok(()));
+        assert_eq!(
+            MissingRequirements::check(&needs, &modules(""), |_| true, root),
+            Ok(())
+        );
     }
 }

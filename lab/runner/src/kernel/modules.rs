@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 /// Contents of the files in which a machine lists the modules of its kernel. `None` for a missing
 /// file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lists {
+pub struct ModuleLists {
     /// Release of the kernel (`uname -r`).
     pub release: String,
     /// `/proc/modules`: the loaded modules. A kernel without module support has no such file.
@@ -24,12 +24,12 @@ pub struct Lists {
     pub builtin_info: Option<String>,
     /// Whether `/proc/sys/kernel/modules_disabled` is 1: no module can be loaded until the next
     /// boot.
-    pub sealed: bool,
+    pub is_loading_disabled: bool,
 }
 
 /// State of a module in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum ModuleState {
     /// The kernel has the module. Also the result for a kernel that cannot load modules and does
     /// not show that it lacks the module: a request then has no effect.
     Present,
@@ -43,8 +43,8 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modules {
     /// Whether the kernel supports modules.
-    loads: bool,
-    sealed: bool,
+    supports_modules: bool,
+    is_loading_disabled: bool,
     release: (u32, u32),
     /// Loaded and built-in modules.
     present: HashSet<String>,
@@ -99,7 +99,7 @@ const ALIASES: [(&str, &str); 30] = [
 
 /// Extensions that exist for one family only: `ipt_REJECT` is a module, while `ipt_comment` is an
 /// alias of `xt_comment`.
-const OF_ONE_FAMILY: [&str; 15] = [
+const SINGLE_FAMILY: [&str; 15] = [
     "ipt_REJECT",
     "ipt_rpfilter",
     "ipt_ah",
@@ -120,9 +120,10 @@ const OF_ONE_FAMILY: [&str; 15] = [
 impl Modules {
     /// Parses the lists of a machine.
     #[must_use]
-    pub fn new(lists: &Lists) -> Self {
-        let mut present: HashSet<String> = lists.in_sysfs.iter().map(|name| plain(name)).collect();
-        present.extend(first_words(lists.loaded.as_deref()).map(plain));
+    pub fn new(lists: &ModuleLists) -> Self {
+        let mut present: HashSet<String> =
+            lists.in_sysfs.iter().map(|name| normalize(name)).collect();
+        present.extend(first_words(lists.loaded.as_deref()).map(normalize));
         let built_in: HashSet<String> = lists
             .builtin
             .iter()
@@ -138,7 +139,10 @@ impl Modules {
         present.extend(built_in);
         let mut aliases: HashMap<String, Vec<String>> = HashMap::new();
         let mut alias = |alias: &str, module: &str| {
-            aliases.entry(plain(alias)).or_default().push(plain(module));
+            aliases
+                .entry(normalize(alias))
+                .or_default()
+                .push(normalize(module));
         };
         for line in lists.alias.iter().flat_map(|text| text.lines()) {
             let mut words = line.split_whitespace();
@@ -155,9 +159,9 @@ impl Modules {
             }
         }
         Self {
-            loads: lists.loaded.is_some(),
-            sealed: lists.sealed,
-            release: release(&lists.release),
+            supports_modules: lists.loaded.is_some(),
+            is_loading_disabled: lists.is_loading_disabled,
+            release: parse_release(&lists.release),
             present,
             known,
             aliases,
@@ -173,54 +177,54 @@ impl Modules {
 
     /// Whether this kernel can load modules. False if module loading is disabled.
     #[must_use]
-    pub const fn loads(&self) -> bool {
-        self.loads && !self.sealed
+    pub const fn can_load(&self) -> bool {
+        self.supports_modules && !self.is_loading_disabled
     }
 
     /// Whether a module is loaded or built in.
     #[must_use]
     pub fn is_present(&self, module: &str) -> bool {
-        self.present.contains(&plain(module))
+        self.present.contains(&normalize(module))
     }
 
     /// Returns the state of the module that the kernel would request by this name.
     #[must_use]
-    pub fn state(&self, name: &str) -> State {
-        if !self.loads {
-            let lists = !self.present.is_empty();
-            return if lists && ALWAYS_LISTED.contains(&name) && !self.is_present(name) {
-                State::Absent
+    pub fn state(&self, name: &str) -> ModuleState {
+        if !self.supports_modules {
+            let shows_modules = !self.present.is_empty();
+            return if shows_modules && ALWAYS_LISTED.contains(&name) && !self.is_present(name) {
+                ModuleState::Absent
             } else {
-                State::Present
+                ModuleState::Present
             };
         }
-        let modules = self.answering_to(name);
+        let modules = self.modules_for(name);
         if modules.is_empty() {
-            return if self.merged(name) {
-                State::Present
+            return if self.is_merged(name) {
+                ModuleState::Present
             } else {
-                State::Absent
+                ModuleState::Absent
             };
         }
-        let lacking: Vec<String> = modules
+        let missing: Vec<String> = modules
             .into_iter()
             .filter(|module| !self.present.contains(module))
             .collect();
-        match (lacking.is_empty(), self.sealed) {
-            (true, _) => State::Present,
-            (false, true) => State::Absent,
-            (false, false) => State::Loadable(lacking),
+        match (missing.is_empty(), self.is_loading_disabled) {
+            (true, _) => ModuleState::Present,
+            (false, true) => ModuleState::Absent,
+            (false, false) => ModuleState::Loadable(missing),
         }
     }
 
     /// Returns the modules that the kernel would load for a name.
-    fn answering_to(&self, name: &str) -> Vec<String> {
-        let plain_name = plain(name);
+    fn modules_for(&self, name: &str) -> Vec<String> {
+        let plain_name = normalize(name);
         let Some(known) = &self.known else {
-            if self.merged(name) {
+            if self.is_merged(name) {
                 return Vec::new();
             }
-            return vec![self.by_custom(name)];
+            return vec![self.conventional_module(name)];
         };
         if known.contains(&plain_name) || self.present.contains(&plain_name) {
             return vec![plain_name];
@@ -229,7 +233,7 @@ impl Modules {
             return modules.clone();
         }
         // Kernels before 5.2 do not list the aliases of built-in modules.
-        let custom = self.by_custom(name);
+        let custom = self.conventional_module(name);
         if known.contains(&custom) {
             vec![custom]
         } else {
@@ -238,13 +242,13 @@ impl Modules {
     }
 
     /// Returns the module that provides a name in most kernels.
-    fn by_custom(&self, name: &str) -> String {
-        let oneself = plain(name);
-        if self.present.contains(&oneself) || OF_ONE_FAMILY.contains(&name) {
-            return oneself;
+    fn conventional_module(&self, name: &str) -> String {
+        let plain_name = normalize(name);
+        if self.present.contains(&plain_name) || SINGLE_FAMILY.contains(&name) {
+            return plain_name;
         }
         if let Some((_, module)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
-            return plain(module);
+            return normalize(module);
         }
         if let Some(kind) = name.strip_prefix("ip_set_") {
             return format!("ip_set_{}", kind.replace(':', "_").replace(',', ""));
@@ -265,11 +269,11 @@ impl Modules {
         }
         match name.split_once("t_") {
             Some(("ip" | "ip6", extension)) => format!("xt_{extension}"),
-            _ => oneself,
+            _ => plain_name,
         }
     }
 
-    fn merged(&self, name: &str) -> bool {
+    fn is_merged(&self, name: &str) -> bool {
         MERGED
             .iter()
             .any(|(module, since)| *module == name && self.release >= *since)
@@ -277,7 +281,7 @@ impl Modules {
 }
 
 /// Normalizes a name as the kernel does when it compares names: `-` equals `_`.
-fn plain(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -285,7 +289,7 @@ fn plain(name: &str) -> String {
 fn module_of(path: &str) -> Option<String> {
     let file = path.trim().rsplit('/').next()?;
     let name = file.split_once(".ko").map_or(file, |(name, _)| name);
-    (!name.is_empty()).then(|| plain(name))
+    (!name.is_empty()).then(|| normalize(name))
 }
 
 fn first_words(text: Option<&str>) -> impl Iterator<Item = &str> {
@@ -295,7 +299,7 @@ fn first_words(text: Option<&str>) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the major and minor number of `6.1.0-50-cloud-amd64`; 0 for a number that is missing.
-fn release(text: &str) -> (u32, u32) {
+fn parse_release(text: &str) -> (u32, u32) {
     let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || {
         numbers
@@ -310,8 +314,8 @@ fn release(text: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    fn machine() -> Lists {
-        Lists {
+    fn machine() -> ModuleLists {
+        ModuleLists {
             release: "6.1.0-50-cloud-amd64".to_owned(),
             loaded: Some("nf_tables 311296 2 nft_compat, Live 0x0\n".to_owned()),
             in_sysfs: vec!["ipv6".to_owned()],
@@ -322,67 +326,67 @@ mod tests {
             alias: Some("# list\nalias ipt_comment xt_comment\nalias nft-chain-2-nat nft_chain_nat\n".to_owned()),
             builtin: Some("kernel/drivers/net/veth.ko\n".to_owned()),
             builtin_info: Some("veth.alias=rtnl-link-veth\0veth.license=GPL\0".to_owned()),
-            sealed: false,
+            is_loading_disabled: false,
         }
     }
 
     #[test]
-    fn what_is_loaded_or_built_in_is_there() {
+    fn state_loaded_or_built_in_is_present() {
         let modules = Modules::new(&machine());
         for name in ["nf_tables", "nf-tables", "ipv6", "veth", "rtnl-link-veth"] {
-            assert_eq!(modules.state(name), State::Present, "{name}");
+            assert_eq!(modules.state(name), ModuleState::Present, "{name}");
         }
-        let loadable = |name: &str| State::Loadable(vec![name.to_owned()]);
+        let loadable = |name: &str| ModuleState::Loadable(vec![name.to_owned()]);
         assert_eq!(modules.state("ipt_comment"), loadable("xt_comment"));
         assert_eq!(modules.state("snd_dummy"), loadable("snd_dummy"));
-        assert_eq!(modules.state("ipt_recent"), State::Absent);
+        assert_eq!(modules.state("ipt_recent"), ModuleState::Absent);
     }
 
     #[test]
-    fn a_kernel_without_modules_is_left_to_answer_for_itself() {
-        let modules = Modules::new(&Lists {
+    fn state_kernel_without_modules_is_present() {
+        let modules = Modules::new(&ModuleLists {
             loaded: None,
             ..machine()
         });
-        assert_eq!(modules.state("ipt_recent"), State::Present);
-        assert!(!modules.loads());
+        assert_eq!(modules.state("ipt_recent"), ModuleState::Present);
+        assert!(!modules.can_load());
         // The kernel would list this module if it had it.
-        assert_eq!(modules.state("ip_vs"), State::Absent);
-        assert_eq!(modules.state("ip_vs_rr"), State::Present);
+        assert_eq!(modules.state("ip_vs"), ModuleState::Absent);
+        assert_eq!(modules.state("ip_vs_rr"), ModuleState::Present);
     }
 
     #[test]
-    fn a_sealed_kernel_has_what_it_has() {
-        let modules = Modules::new(&Lists {
-            sealed: true,
+    fn state_disabled_loading_is_absent() {
+        let modules = Modules::new(&ModuleLists {
+            is_loading_disabled: true,
             ..machine()
         });
-        assert_eq!(modules.state("ipt_comment"), State::Absent);
-        assert_eq!(modules.state("veth"), State::Present);
+        assert_eq!(modules.state("ipt_comment"), ModuleState::Absent);
+        assert_eq!(modules.state("veth"), ModuleState::Present);
     }
 
     #[test]
-    fn a_part_of_another_module_is_not_asked_for_by_later_kernels() {
-        let of = |release: &str, dep: Option<&str>| {
-            Modules::new(&Lists {
+    fn state_merged_module_is_present_in_later_kernels() {
+        let state_of = |release: &str, dep: Option<&str>| {
+            Modules::new(&ModuleLists {
                 release: release.to_owned(),
                 dep: dep.map(str::to_owned),
                 ..machine()
             })
             .state("nft_counter")
         };
-        let loadable = State::Loadable(vec!["nft_counter".to_owned()]);
+        let loadable = ModuleState::Loadable(vec!["nft_counter".to_owned()]);
         let listed = "kernel/net/netfilter/nft_counter.ko:\n";
-        assert_eq!(of("5.15.0-100-generic", Some(listed)), loadable);
-        assert_eq!(of("5.15.0-100-generic", None), loadable);
-        assert_eq!(of("6.1.0", Some("")), State::Present);
-        assert_eq!(of("6.1.0", None), State::Present);
+        assert_eq!(state_of("5.15.0-100-generic", Some(listed)), loadable);
+        assert_eq!(state_of("5.15.0-100-generic", None), loadable);
+        assert_eq!(state_of("6.1.0", Some("")), ModuleState::Present);
+        assert_eq!(state_of("6.1.0", None), ModuleState::Present);
     }
 
     #[test]
-    fn releases_are_numbers() {
-        assert_eq!(release("6.1.0-50-cloud-amd64"), (6, 1));
-        assert_eq!(release("5.15"), (5, 15));
-        assert_eq!(release("odd"), (0, 0));
+    fn release_text_is_parsed_to_numbers() {
+        assert_eq!(parse_release("6.1.0-50-cloud-amd64"), (6, 1));
+        assert_eq!(parse_release("5.15"), (5, 15));
+        assert_eq!(parse_release("odd"), (0, 0));
     }
 }

@@ -9,32 +9,32 @@ use tokio::time::{Instant, timeout};
 
 /// A reply within this time, or within 1/10 of the maximum wait, needs no measurement. Measuring a
 /// process and those below it takes longer than most replies.
-const SOON: Duration = Duration::from_millis(100);
+const MAX_UNMEASURED: Duration = Duration::from_millis(100);
 
 /// Maximum wait for a process that gets no processor, as a multiple of its patience.
-const MOST: u32 = 10;
+const MAX_PATIENCE_FACTOR: u32 = 10;
 
 /// Returns the output of `doing` if it ends within `patience`, else `None`. Time in which `process`
 /// or a process below it waits for a processor does not count, up to [`MOST`] times the patience.
-pub async fn within<T>(
+pub async fn within_cpu_time<T>(
     process: Option<u32>,
-    patience: Duration,
-    doing: impl Future<Output = T>,
+    max_wait: Duration,
+    work: impl Future<Output = T>,
 ) -> Option<T> {
-    within_beside(patience, doing, || process.map_or(Duration::ZERO, waited)).await
+    within_measured(max_wait, work, || process.map_or(Duration::ZERO, cpu_wait)).await
 }
 
-async fn within_beside<T>(
-    patience: Duration,
-    doing: impl Future<Output = T>,
+async fn within_measured<T>(
+    max_wait: Duration,
+    work: impl Future<Output = T>,
     waited: impl Fn() -> Duration,
 ) -> Option<T> {
-    let mut doing = pin!(doing);
-    let soon = SOON.min(patience / 10);
+    let mut doing = pin!(work);
+    let soon = MAX_UNMEASURED.min(max_wait / 10);
     if let Ok(done) = timeout(soon, &mut doing).await {
         return Some(done);
     }
-    let patience = patience.saturating_sub(soon);
+    let patience = max_wait.saturating_sub(soon);
     let (begun, before) = (Instant::now(), waited());
     let mut left = patience;
     loop {
@@ -45,7 +45,7 @@ async fn within_beside<T>(
         let ran = passed.saturating_sub(waited().saturating_sub(before));
         left = patience
             .saturating_sub(ran)
-            .min((patience * MOST).saturating_sub(passed));
+            .min((patience * MAX_PATIENCE_FACTOR).saturating_sub(passed));
         if left.is_zero() {
             return None;
         }
@@ -54,16 +54,17 @@ async fn within_beside<T>(
 
 /// Returns how long a process has waited for a processor. The result is the longest wait of any
 /// thread of the process or of the processes below it, such as a virtual CPU.
-fn waited(process: u32) -> Duration {
-    let mut all = VecDeque::from([process]);
+fn cpu_wait(process: u32) -> Duration {
+    let mut pending = VecDeque::from([process]);
     let mut longest = Duration::ZERO;
-    while let Some(process) = all.pop_front() {
+    while let Some(process) = pending.pop_front() {
         let threads = fs::read_dir(format!("/proc/{process}/task"));
         for thread in threads.into_iter().flatten().flatten() {
             let read = |file: &str| fs::read_to_string(thread.path().join(file));
-            longest = longest.max(read("schedstat").map_or(Duration::ZERO, |text| delay(&text)));
+            longest =
+                longest.max(read("schedstat").map_or(Duration::ZERO, |text| parse_delay(&text)));
             let children = read("children").unwrap_or_default();
-            all.extend(
+            pending.extend(
                 children
                     .split_whitespace()
                     .filter_map(|pid| pid.parse::<u32>().ok()),
@@ -75,7 +76,7 @@ fn waited(process: u32) -> Duration {
 
 /// Parses the second field of `schedstat`, in nanoseconds (Linux v6.12,
 /// `Documentation/scheduler/sched-stats.rst`).
-fn delay(schedstat: &str) -> Duration {
+fn parse_delay(schedstat: &str) -> Duration {
     let field = schedstat.split_whitespace().nth(1);
     Duration::from_nanos(field.and_then(|field| field.parse().ok()).unwrap_or(0))
 }
@@ -92,40 +93,40 @@ mod tests {
 
     /// Returns how long a process that never replies is waited for. The process waits for a
     /// processor during `share` of the time.
-    fn gave_up_after(share: f64) -> Duration {
+    fn time_until_given_up(share: f64) -> Duration {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let begun = Instant::now();
         let waited = || begun.elapsed().mul_f64(share);
-        let nothing = runtime.block_on(within_beside(PATIENCE, pending::<()>(), waited));
+        let nothing = runtime.block_on(within_measured(PATIENCE, pending::<()>(), waited));
         assert_eq!(nothing, None);
         begun.elapsed()
     }
 
     #[test]
-    fn silent_process_with_a_processor_is_given_up() {
-        assert!(gave_up_after(0.0) >= PATIENCE);
+    fn within_silent_running_process_is_given_up() {
+        assert!(time_until_given_up(0.0) >= PATIENCE);
     }
 
     #[test]
-    fn process_without_a_processor_is_waited_for() {
+    fn within_process_without_cpu_extends_wait() {
         // The process is not measured in the first tenth.
-        let looked_at = PATIENCE * 9 / 10;
-        assert!(gave_up_after(0.75) >= 4 * looked_at);
-        assert!(gave_up_after(1.0) >= MOST * looked_at);
+        let measured = PATIENCE * 9 / 10;
+        assert!(time_until_given_up(0.75) >= 4 * measured);
+        assert!(time_until_given_up(1.0) >= MAX_PATIENCE_FACTOR * measured);
     }
 
     #[test]
-    fn process_that_answers_soon_is_not_looked_at() {
+    fn within_quick_reply_is_not_measured() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let answer = async { tokio::task::yield_now().await };
         let waited = || panic!("it is looked at");
-        let answered = runtime.block_on(within_beside(PATIENCE, answer, waited));
+        let answered = runtime.block_on(within_measured(PATIENCE, answer, waited));
         assert_eq!(answered, Some(()));
     }
 
     #[test]
-    fn delay_is_the_second_field() {
-        assert_eq!(delay("311 4000 17\n"), Duration::from_micros(4));
-        assert_eq!(delay(""), Duration::ZERO);
+    fn delay_second_field_is_nanoseconds() {
+        assert_eq!(parse_delay("311 4000 17\n"), Duration::from_micros(4));
+        assert_eq!(parse_delay(""), Duration::ZERO);
     }
 }

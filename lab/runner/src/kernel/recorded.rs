@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Lack, Lists, Missing, Modules, State};
+use super::{MissingItem, MissingRequirements, ModuleLists, ModuleState, Modules};
 use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan};
-use svclab_planner::needs::{Asker, Needs};
+use svclab_planner::needs::{Requester, Requirements};
 
 const KERNELS: [(&str, &str); 2] = [
     ("debian-6.1-cloud", "6.1.0-50-cloud-amd64"),
@@ -23,15 +23,15 @@ fn file(kernel: &str, name: &str) -> String {
 }
 
 /// Returns the lists of a machine that has booted and loaded no module.
-fn fresh(kernel: &str, release: &str, shows_lists: bool) -> Lists {
+fn fresh(kernel: &str, release: &str, shows_lists: bool) -> ModuleLists {
     let list = |name| shows_lists.then(|| file(kernel, name));
-    Lists {
+    ModuleLists {
         release: release.to_owned(),
         loaded: Some(String::new()),
         dep: list("modules.dep"),
         alias: list("modules.alias"),
         builtin: list("modules.builtin"),
-        ..Lists::default()
+        ..ModuleLists::default()
     }
 }
 
@@ -45,19 +45,19 @@ fn closures(kernel: &str) -> BTreeMap<String, BTreeSet<String>> {
         .lines()
         .map(|line| {
             let (module, others) = line.split_once(':').unwrap();
-            let all = others.split_whitespace().chain([module]).map(name);
-            (name(module), all.collect())
+            let modules = others.split_whitespace().chain([module]).map(name);
+            (name(module), modules.collect())
         })
         .collect()
 }
 
 /// Returns a namespace that makes a recorded request.
-fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str) -> Namespace {
+fn namespace(backend: Backend, kind: &str, family: &str, table: &str, subject: &str) -> Namespace {
     let mut namespace = Namespace::default();
     match kind {
-        "set" => namespace.ipset = format!("{what}\n"),
+        "set" => namespace.ipset = format!("{subject}\n"),
         "rule" => {
-            let text = format!("*{table}\n:X - [0:0]\n-A {what}\nCOMMIT\n");
+            let text = format!("*{table}\n:X - [0:0]\n-A {subject}\nCOMMIT\n");
             let (v4, v6) = if family == "6" {
                 (String::new(), text)
             } else {
@@ -66,7 +66,7 @@ fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str
             namespace.iptables = Some(Iptables { backend, v4, v6 });
         }
         "link" => {
-            let kind = match what {
+            let kind = match subject {
                 "veth" => LinkKind::Veth {
                     namespace: String::new(),
                     peer: String::new(),
@@ -97,7 +97,7 @@ fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str
 }
 
 #[test]
-fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
+fn requirements_equal_the_modules_that_kernels_load() {
     for (kernel, release) in KERNELS {
         let closures = closures(kernel);
         for backend in [Backend::Nft, Backend::Legacy] {
@@ -109,7 +109,7 @@ fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
             let mut loaded = BTreeSet::new();
             let mut plan = Plan::default();
             let mut requests = 0;
-            for line in file(kernel, &format!("loads.{}", backend.word())).lines() {
+            for line in file(kernel, &format!("loads.{}", backend.name())).lines() {
                 let fields: Vec<&str> = line.split('\t').collect();
                 let [kind, family, table, what, new] = fields[..] else {
                     panic!("{kernel}: {line}");
@@ -118,28 +118,30 @@ fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
                 plan.namespaces
                     .push(namespace(backend, kind, family, table, what));
                 requests += 1;
-                let needs = Needs::of(&plan);
+                let needs = Requirements::from_plan(&plan);
                 for modules in &modules {
                     if !modules.shows_lists() && release.starts_with("6.1.") {
                         // The ICMP match of kernel 6.1 is in another module than in later kernels.
                         continue;
                     }
-                    let mut asked = BTreeSet::new();
+                    let mut required = BTreeSet::new();
                     for (name, by) in needs.modules() {
                         match modules.state(name) {
-                            State::Present => {}
-                            State::Absent => panic!("{kernel}: nothing answers to {name} for {by}"),
-                            State::Loadable(lacking) => {
+                            ModuleState::Present => {}
+                            ModuleState::Absent => {
+                                panic!("{kernel}: nothing answers to {name} for {by}")
+                            }
+                            ModuleState::Loadable(lacking) => {
                                 for module in lacking {
                                     let with = closures.get(&module).unwrap_or_else(|| {
                                         panic!("{kernel} has no {module} for {by}")
                                     });
-                                    asked.extend(with.iter().cloned());
+                                    required.extend(with.iter().cloned());
                                 }
                             }
                         }
                     }
-                    assert_eq!(asked, loaded, "{kernel}, {}: {line}", backend.word());
+                    assert_eq!(required, loaded, "{kernel}, {}: {line}", backend.name());
                 }
             }
             assert!(requests > 50, "{kernel}: {requests} requests");
@@ -148,7 +150,7 @@ fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
 }
 
 #[test]
-fn without_lists_a_name_leads_where_the_lists_would_lead() {
+fn modules_without_lists_have_same_states() {
     let (kernel, release) = KERNELS[1];
     let blind = Modules::new(&fresh(kernel, release, false));
     let seeing = Modules::new(&fresh(kernel, release, true));
@@ -157,12 +159,12 @@ fn without_lists_a_name_leads_where_the_lists_would_lead() {
         let Some(name) = line.split_whitespace().nth(1) else {
             continue;
         };
-        let ours = ["ipt_", "ip6t_", "ip_set_", "nft-chain-", "nf-logger-2-0"];
-        let ours = ours.iter().any(|start| name.starts_with(start));
+        let is_used = ["ipt_", "ip6t_", "ip_set_", "nft-chain-", "nf-logger-2-0"];
+        let ours = is_used.iter().any(|start| name.starts_with(start));
         // Expressions of nftables for IPv4, IPv6 and all families only.
         let expression = name.strip_prefix("nft-expr-");
-        let of_others = |rest: &str| ["1-", "5-", "7-"].iter().any(|of| rest.starts_with(of));
-        let ours = ours || expression.is_some_and(|rest| !of_others(rest));
+        let is_other_family = |rest: &str| ["1-", "5-", "7-"].iter().any(|of| rest.starts_with(of));
+        let ours = ours || expression.is_some_and(|rest| !is_other_family(rest));
         if line.starts_with("alias") && ours {
             assert_eq!(blind.state(name), seeing.state(name), "{line}");
             names += 1;
@@ -172,7 +174,7 @@ fn without_lists_a_name_leads_where_the_lists_would_lead() {
 }
 
 #[test]
-fn what_is_missing_is_said_with_who_asks_and_what_helps() {
+fn missing_message_names_requester_and_help() {
     let (kernel, release) = KERNELS[1];
     let plan = Plan {
     namespaces: vec![
@@ -190,43 +192,45 @@ fn what_is_missing_is_said_with_who_asks_and_what_helps() {
     ],
     ..Plan::default()
     };
-    let needs = Needs::of(&plan);
-    let shown = |shows_lists, has_program: bool| {
+    let needs = Requirements::from_plan(&plan);
+    let render = |shows_lists, has_program: bool| {
         let modules = Modules::new(&fresh(kernel, release, shows_lists));
-        let missing = Missing::check(&needs, &modules, |_| has_program, || Ok(())).unwrap_err();
+        let missing =
+            MissingRequirements::check(&needs, &modules, |_| has_program, || Ok(())).unwrap_err();
         format!("{missing}\n---\n{}", missing.remedy().unwrap())
     };
-    insta::assert_snapshot!("lists_and_no_programs", shown(true, false));
-    insta::assert_snapshot!("no_lists", shown(false, true));
+    insta::assert_snapshot!("lists_and_no_programs", render(true, false));
+    insta::assert_snapshot!("no_lists", render(false, true));
 }
 
 #[test]
-fn nothing_is_missing_where_all_is_loaded() {
+fn missing_all_loaded_returns_none() {
     let (kernel, release) = KERNELS[0];
     let mut lists = fresh(kernel, release, true);
     let mut plan = Plan::default();
-    let needs = Needs::of(&plan);
+    let needs = Requirements::from_plan(&plan);
     assert_eq!(
-        Missing::check(&needs, &Modules::new(&lists), |_| false, || Ok(())),
+        MissingRequirements::check(&needs, &Modules::new(&lists), |_| false, || Ok(())),
         Ok(())
     );
     plan.namespaces = vec![namespace(Backend::Nft, "link", "-", "-", "vxlan")];
-    let needs = Needs::of(&plan);
-    let missing = Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())).unwrap_err();
+    let needs = Requirements::from_plan(&plan);
+    let missing =
+        MissingRequirements::check(&needs, &Modules::new(&lists), |_| true, || Ok(())).unwrap_err();
     assert_eq!(
         missing.modules,
-        [Lack {
+        [MissingItem {
             name: "vxlan".to_owned(),
-            by: Asker {
+            requester: Requester {
                 namespace: String::new(),
-                what: "the interface `x`".to_owned()
+                object: "the interface `x`".to_owned()
             }
         }]
     );
     assert_eq!(missing.modprobe().as_deref(), Some("modprobe vxlan"));
     lists.loaded = Some("vxlan 131072 0 - Live 0x0\n".to_owned());
     assert_eq!(
-        Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())),
+        MissingRequirements::check(&needs, &Modules::new(&lists), |_| true, || Ok(())),
         Ok(())
     );
 }

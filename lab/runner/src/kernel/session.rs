@@ -9,84 +9,87 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::agent::Agent;
-use super::asked::Asked;
-use super::audience::Ear;
-use super::drops::Tracing;
-use super::error::{KernelError, SILENT};
-use super::flow::Opener;
+use super::asked::ExpectedEvidence;
+use super::audience::SessionReceiver;
+use super::drops::DropTrace;
+use super::error::{KernelError, SILENCE_PREFIXES};
+use super::flow::StreamOpener;
 use super::own_time;
-use svclab_agent::drops::Untraced;
-use svclab_diagnostic::printable::beginning;
-use svclab_model::evidence::{Drops, Evidence, Refused};
+use svclab_agent::drops::TraceError;
+use svclab_diagnostic::printable::format_beginning;
+use svclab_model::evidence::{DropEvidence, Evidence, Refused};
 use svclab_model::plan::{Delta, Plan, Probe};
-use svclab_model::protocol::{Event, Finished, LabId, Request, Running, Turn};
+use svclab_model::protocol::{BackendHealthChange, Event, LabId, ProgramOutput, Request, Running};
 
 /// Time that an agent may spend on one request in addition to the time that the lab itself waits.
 /// It does not limit labs, but distinguishes an agent that hangs from one that works.
-const HANG: Duration = Duration::from_mins(5);
+const HANG_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Maximum number of backend health changes that are kept until they are requested. The latest are
 /// kept.
-const MAX_TURNS: usize = 1024;
+const MAX_HEALTH_CHANGES: usize = 1024;
 
 /// Running lab. Dropping the session removes the lab.
 #[derive(Debug)]
 pub struct Session {
     agent: Agent,
     lab: LabId,
-    events: Ear,
+    events: SessionReceiver,
     /// Health changes that balancers reported and that were not requested yet.
-    turns: VecDeque<Turn>,
+    health_changes: VecDeque<BackendHealthChange>,
     /// Maximum time of the commands that run on nodes.
-    typing: Duration,
-    probing: Duration,
+    max_command_time: Duration,
+    max_probe_time: Duration,
     descriptors: BTreeMap<String, i32>,
     refused: Vec<Refused>,
     /// Namespaces whose packets are traced.
-    traced: Vec<String>,
-    asked: Asked,
-    ended: bool,
+    traced_namespaces: Vec<String>,
+    expected_evidence: ExpectedEvidence,
+    is_removed: bool,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.ended {
+        if self.is_removed {
             return;
         }
-        self.agent.link.ask(Request::Remove { lab: self.lab });
-        self.agent.link.forget(self.lab);
+        self.agent.link.send(Request::Remove { lab: self.lab });
+        self.agent.link.remove_lab(self.lab);
     }
 }
 
 impl Session {
-    pub(super) fn new(agent: Agent, lab: LabId, events: Ear, plan: &Plan) -> Self {
-        let steps = plan
-            .steps
-            .iter()
-            .map(|step| probing(&step.probes) + probing(&step.open) * 2 + HANG);
-        let probing = probing(&plan.probes) + steps.sum::<Duration>();
+    pub(super) fn new(agent: Agent, lab: LabId, events: SessionReceiver, plan: &Plan) -> Self {
+        let steps = plan.steps.iter().map(|step| {
+            max_probe_time(&step.probes) + max_probe_time(&step.open) * 2 + HANG_TIMEOUT
+        });
+        let max_probe_time = max_probe_time(&plan.probes) + steps.sum::<Duration>();
         Self {
             agent,
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
-            traced: plan.watch.trace.clone(),
-            asked: Asked::of(plan),
-            turns: VecDeque::new(),
-            ended: false,
-            typing: plan.typed.iter().map(|typed| typed.limits.time).sum(),
+            traced_namespaces: plan.watch.trace.clone(),
+            expected_evidence: ExpectedEvidence::new(plan),
+            health_changes: VecDeque::new(),
+            is_removed: false,
+            max_command_time: plan.typed.iter().map(|typed| typed.limits.time).sum(),
             lab,
             events,
-            probing,
+            max_probe_time: max_probe_time,
         }
     }
 
-    pub(super) async fn build(&mut self, plan: Plan, standing: bool) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Build {
+    pub(super) async fn build(
+        &mut self,
+        plan: Plan,
+        is_changeable: bool,
+    ) -> Result<(), KernelError> {
+        self.agent.link.send(Request::Build {
             lab: self.lab,
             plan: Box::new(plan),
-            standing,
+            standing: is_changeable,
         });
-        match self.answer(self.typing + HANG).await? {
+        match self.answer(self.max_command_time + HANG_TIMEOUT).await? {
             Event::Built {
                 descriptors,
                 refused,
@@ -125,18 +128,18 @@ impl Session {
     ///
     /// When the agent cannot apply the change or was lost.
     pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
-        self.asked.change(&delta);
+        self.expected_evidence.change(&delta);
         if let Some(probes) = &delta.probes {
-            self.probing = probing(probes);
+            self.max_probe_time = max_probe_time(probes);
         }
         if let Some(watch) = &delta.watch {
-            self.traced.clone_from(&watch.trace);
+            self.traced_namespaces.clone_from(&watch.trace);
         }
-        self.agent.link.ask(Request::Change {
+        self.agent.link.send(Request::Change {
             lab: self.lab,
             delta: Box::new(delta),
         });
-        match self.answer(HANG).await? {
+        match self.answer(HANG_TIMEOUT).await? {
             Event::Changed { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
@@ -149,9 +152,11 @@ impl Session {
     ///
     /// When the agent cannot reset the state or was lost.
     pub async fn forget(&mut self) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Forget { lab: self.lab });
-        match self.answer(HANG).await? {
-            Event::Forgotten { .. } => Ok(()),
+        self.agent
+            .link
+            .send(Request::ResetConnections { lab: self.lab });
+        match self.answer(HANG_TIMEOUT).await? {
+            Event::ConnectionsReset { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -163,18 +168,18 @@ impl Session {
     /// When the agent cannot run the probes, returns other evidence than requested, or was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
         let tracing = self.trace_drops().await;
-        self.agent.link.ask(Request::Probe { lab: self.lab });
-        let mut evidence = match self.answer(self.probing + HANG).await? {
+        self.agent.link.send(Request::Probe { lab: self.lab });
+        let mut evidence = match self.answer(self.max_probe_time + HANG_TIMEOUT).await? {
             Event::Probed { evidence, .. } => *evidence,
             other => return Err(self.unexpected(&other)),
         };
-        if let Err(why) = self.asked.check(&evidence) {
-            let how = format_args!("its evidence is not what was asked for: {why}");
-            return Err(self.nonsense(&how));
+        if let Err(reason) = self.expected_evidence.check(&evidence) {
+            let cause = format_args!("its evidence is not what was asked for: {reason}");
+            return Err(self.protocol_violation(&cause));
         }
         match tracing {
-            Some(Ok(tracing)) => evidence.tell_drops(beside(move || tracing.end()).await),
-            Some(Err(why)) => evidence.tell_drops(Drops::Uncertain(why.told())),
+            Some(Ok(tracing)) => evidence.assign_drops(run_blocking(move || tracing.end()).await),
+            Some(Err(reason)) => evidence.assign_drops(DropEvidence::Uncertain(reason.told())),
             None => {}
         }
         Ok(evidence)
@@ -182,11 +187,18 @@ impl Session {
 
     /// Starts to trace the dropped packets of the lab. `None` if the front end does not trace them,
     /// or if no packets are traced.
-    async fn trace_drops(&self) -> Option<Result<Tracing, Untraced>> {
-        let agent = self.agent.traced_as.filter(|_| !self.traced.is_empty())?;
-        let of = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
-        let namespaces = self.traced.iter().filter_map(of).collect();
-        Some(beside(move || Tracing::begin(agent, namespaces)).await)
+    async fn trace_drops(&self) -> Option<Result<DropTrace, TraceError>> {
+        let agent = self
+            .agent
+            .traced_as
+            .filter(|_| !self.traced_namespaces.is_empty())?;
+        let with_descriptor = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
+        let namespaces = self
+            .traced_namespaces
+            .iter()
+            .filter_map(with_descriptor)
+            .collect();
+        Some(run_blocking(move || DropTrace::start(agent, namespaces)).await)
     }
 
     /// Stops what the lab serves under a name, as if its process were killed: connections end, and
@@ -196,11 +208,11 @@ impl Session {
     ///
     /// When the lab serves nothing under that name, or the agent was lost.
     pub async fn stop(&mut self, server: &str) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Stop {
+        self.agent.link.send(Request::Stop {
             lab: self.lab,
             server: server.to_owned(),
         });
-        match self.answer(HANG).await? {
+        match self.answer(HANG_TIMEOUT).await? {
             Event::Stopped { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
@@ -213,12 +225,12 @@ impl Session {
     ///
     /// When the agent was lost.
     pub async fn end(mut self) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Remove { lab: self.lab });
-        let gone = self.answer(HANG).await;
-        self.ended = true;
-        self.agent.link.forget(self.lab);
-        match gone? {
-            Event::Gone { .. } => Ok(()),
+        self.agent.link.send(Request::Remove { lab: self.lab });
+        let removed = self.answer(HANG_TIMEOUT).await;
+        self.is_removed = true;
+        self.agent.link.remove_lab(self.lab);
+        match removed? {
+            Event::Removed { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -233,16 +245,16 @@ impl Session {
     pub async fn serve(
         &mut self,
         namespace: &str,
-        at: SocketAddr,
+        address: SocketAddr,
         objects: Vec<serde_json::Value>,
     ) -> Result<u64, KernelError> {
-        self.agent.link.ask(Request::Serve {
+        self.agent.link.send(Request::Serve {
             lab: self.lab,
             namespace: namespace.to_owned(),
-            at,
+            at: address,
             objects,
         });
-        self.served().await
+        self.served_version().await
     }
 
     /// Adds these objects to the API server at an address, or replaces those of the same names.
@@ -251,24 +263,24 @@ impl Session {
     /// # Errors
     ///
     /// When an object cannot be served, no API server is at the address, or the agent was lost.
-    pub async fn put(
+    pub async fn update_objects(
         &mut self,
         namespace: &str,
-        at: SocketAddr,
+        address: SocketAddr,
         objects: Vec<serde_json::Value>,
     ) -> Result<u64, KernelError> {
-        self.agent.link.ask(Request::Put {
+        self.agent.link.send(Request::UpdateObjects {
             lab: self.lab,
             namespace: namespace.to_owned(),
-            at,
+            at: address,
             objects,
         });
-        self.served().await
+        self.served_version().await
     }
 
     /// Returns the version at which the API server has the objects.
-    async fn served(&mut self) -> Result<u64, KernelError> {
-        match self.answer(HANG).await? {
+    async fn served_version(&mut self) -> Result<u64, KernelError> {
+        match self.answer(HANG_TIMEOUT).await? {
             Event::Served { version, .. } => Ok(version),
             other => Err(self.unexpected(&other)),
         }
@@ -287,14 +299,14 @@ impl Session {
         program: &str,
         arguments: &[String],
     ) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Start {
+        self.agent.link.send(Request::Start {
             lab: self.lab,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             program: program.to_owned(),
             arguments: arguments.to_vec(),
         });
-        match self.answer(HANG).await? {
+        match self.answer(HANG_TIMEOUT).await? {
             Event::Started { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
@@ -306,12 +318,12 @@ impl Session {
     ///
     /// When no program of that name was started, or the agent was lost.
     pub async fn look(&mut self, name: &str) -> Result<Running, KernelError> {
-        self.agent.link.ask(Request::Look {
+        self.agent.link.send(Request::ProgramStatus {
             lab: self.lab,
             name: name.to_owned(),
         });
-        match self.answer(HANG).await? {
-            Event::Looked { running, .. } => Ok(running),
+        match self.answer(HANG_TIMEOUT).await? {
+            Event::ProgramStatus { running, .. } => Ok(running),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -329,24 +341,24 @@ impl Session {
         program: &str,
         arguments: &[&str],
         input: &str,
-    ) -> Result<Finished, KernelError> {
-        self.agent.link.ask(Request::Run {
+    ) -> Result<ProgramOutput, KernelError> {
+        self.agent.link.send(Request::Run {
             lab: self.lab,
             namespace: namespace.to_owned(),
             program: program.to_owned(),
             arguments: arguments.iter().map(|each| (*each).to_owned()).collect(),
             input: input.to_owned(),
         });
-        match self.answer(HANG).await? {
-            Event::Ran { finished, .. } => Ok(finished),
+        match self.answer(HANG_TIMEOUT).await? {
+            Event::ProgramFinished { finished, .. } => Ok(finished),
             other => Err(self.unexpected(&other)),
         }
     }
 
     /// Returns the opener of streams to the lab. Streams work in parallel with other requests.
     #[must_use]
-    pub fn opener(&self) -> Opener {
-        Opener::new(self.agent.clone(), self.lab)
+    pub fn opener(&self) -> StreamOpener {
+        StreamOpener::new(self.agent.clone(), self.lab)
     }
 
     /// Waits until a balancer of the lab has found a change of a backend's health and has acted on
@@ -355,25 +367,29 @@ impl Session {
     /// # Errors
     ///
     /// When the agent was lost.
-    pub async fn turned(&mut self) -> Result<Turn, KernelError> {
-        if let Some(turn) = self.turns.pop_front() {
+    pub async fn next_health_change(&mut self) -> Result<BackendHealthChange, KernelError> {
+        if let Some(turn) = self.health_changes.pop_front() {
             return Ok(turn);
         }
         match self.events.recv().await {
-            Some(Event::Turned { turn, .. }) => Ok(turn),
+            Some(Event::BackendHealthChanged { turn, .. }) => Ok(turn),
             Some(other) => Err(self.unexpected(&other)),
-            None => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
+            None => Err(KernelError::Lost(self.agent.link.loss("it ended"))),
         }
     }
 
-    async fn answer(&mut self, within: Duration) -> Result<Event, KernelError> {
-        let Self { events, turns, .. } = self;
+    async fn answer(&mut self, timeout: Duration) -> Result<Event, KernelError> {
+        let Self {
+            events,
+            health_changes: turns,
+            ..
+        } = self;
         let answer = async {
             loop {
                 match events.recv().await {
-                    Some(Event::Turned { turn, .. }) => {
+                    Some(Event::BackendHealthChanged { turn, .. }) => {
                         turns.push_back(turn);
-                        if turns.len() > MAX_TURNS {
+                        if turns.len() > MAX_HEALTH_CHANGES {
                             turns.pop_front();
                         }
                     }
@@ -381,55 +397,57 @@ impl Session {
                 }
             }
         };
-        match own_time::within(self.agent.process(), within, answer).await {
+        match own_time::within_cpu_time(self.agent.process(), timeout, answer).await {
             Some(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
             Some(Some(event)) => Ok(event),
-            Some(None) => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
+            Some(None) => Err(KernelError::Lost(self.agent.link.loss("it ended"))),
             None => {
                 self.agent.link.kill();
-                Err(KernelError::Lost(self.agent.link.lost(&format!(
+                Err(KernelError::Lost(self.agent.link.loss(&format!(
                     "{} {} s",
-                    SILENT[1],
-                    within.as_secs()
+                    SILENCE_PREFIXES[1],
+                    timeout.as_secs()
                 ))))
             }
         }
     }
 
     fn unexpected(&self, event: &Event) -> KernelError {
-        self.nonsense(&format_args!("it answered what was not asked: {event:?}"))
+        self.protocol_violation(&format_args!("it answered what was not asked: {event:?}"))
     }
 
     /// Kills an agent that violates the protocol.
-    fn nonsense(&self, how: &dyn std::fmt::Display) -> KernelError {
+    fn protocol_violation(&self, cause: &dyn std::fmt::Display) -> KernelError {
         self.agent.link.kill();
-        let mut lost = self.agent.link.lost("");
-        lost.how = beginning(how);
+        let mut lost = self.agent.link.loss("");
+        lost.cause = format_beginning(cause);
         KernelError::Lost(lost)
     }
 }
 
 /// Runs work of some milliseconds in another thread, so that other tasks are not delayed. Runs it
 /// in this thread if no thread can be started.
-pub(super) async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
-    let (say, said) = oneshot::channel();
-    let doing = Arc::new(Mutex::new(Some(doing)));
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (sender, receiver) = oneshot::channel();
+    let shared_work = Arc::new(Mutex::new(Some(work)));
     let take = |doing: &Mutex<Option<_>>| {
         let mut doing = doing.lock().unwrap_or_else(PoisonError::into_inner);
         doing.take()
     };
-    let there = Arc::clone(&doing);
+    let work_in_thread = Arc::clone(&shared_work);
     let spawned = thread::Builder::new().spawn(move || {
-        if let Some(doing) = take(&there) {
-            let _ = say.send(doing());
+        if let Some(doing) = take(&work_in_thread) {
+            let _ = sender.send(doing());
         }
     });
     if spawned.is_ok()
-        && let Ok(done) = said.await
+        && let Ok(done) = receiver.await
     {
         return done;
     }
-    match take(&doing) {
+    match take(&shared_work) {
         Some(doing) => doing(),
         None => unreachable!("it was done, or has told of its panic"),
     }
@@ -437,6 +455,6 @@ pub(super) async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send +
 
 /// Returns the maximum time of probes. At worst, each probe waits for the previous one, for its
 /// handshake and for its answer.
-fn probing(probes: &[Probe]) -> Duration {
+fn max_probe_time(probes: &[Probe]) -> Duration {
     probes.iter().map(|probe| probe.patience * 2).sum()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::seen::Seen;
+use super::seen::CaseEvidence;
 use super::{CaseResult, Results};
 
 /// Event of a run. Events are sent in the order in which they occur.
@@ -15,23 +15,23 @@ pub enum Event {
         cases: usize,
     },
     /// A case starts.
-    Started {
+    CaseStarted {
         /// ID of the case.
         case: String,
     },
     /// A case ended.
-    Finished {
+    CaseEnded {
         /// Result of the case.
         result: Box<CaseResult>,
         /// Full evidence of the case. `None` unless requested, or if there is none.
-        seen: Option<Arc<Seen>>,
+        evidence: Option<Arc<CaseEvidence>>,
     },
     /// The run ended.
-    Over {
+    RunEnded {
         /// Results of all cases, in the order of the labs and their cases.
         results: Box<Results>,
         /// Time from the start of the first case to the end of the last. Cases run in parallel, so
         /// this is not the sum of their times.
-        took: Duration,
+        duration: Duration,
     },
 }

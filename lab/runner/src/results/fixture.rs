@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::flows::{self, FlowOutcome, FlowSeen, FlowTable};
-use super::{CaseResult, Event, Outcome, Place, Results, RunError, Trouble, Warning};
-use crate::certify::{Certificate, Part, State};
+use super::flows::{self, FlowObservation, FlowOutcome, FlowTable};
+use super::{CaseResult, CaseStatus, ErrorKind, Event, FileLine, Results, RunError, Warning};
+use crate::certify::{Certificate, MachineState, Section};
 use svclab_judge::{Check, ClaimOutcome, ClaimVerdict, Moved, Observed, ProbeOutcome, StepOutcome};
 use svclab_model::evidence::{Refused, Verdict};
 
@@ -19,7 +19,7 @@ pub fn passed(name: &str) -> CaseResult {
     let lab = name.split('/').next().unwrap_or(name);
     CaseResult {
         kernel: KERNEL.to_owned(),
-        result: Outcome::Pass,
+        result: CaseStatus::Pass,
         duration_ms: 40,
         ..CaseResult::empty(lab, name)
     }
@@ -75,9 +75,9 @@ pub fn claim(
     }
 }
 
-fn place(file: &str, line: u32) -> Place {
+fn place(file: &str, line: u32) -> FileLine {
     let file = file.to_owned();
-    Place { file, line }
+    FileLine { file, line }
 }
 
 /// Returns a case with steps after which traffic moved, once in time and once too late.
@@ -103,7 +103,7 @@ fn stepped() -> CaseResult {
     };
     let moved = [("callAfter", 1_020_000, "pod/default/web-b")];
     CaseResult {
-        result: Outcome::Fail,
+        result: CaseStatus::Fail,
         place: Some(place("topologies/changes.yaml", 12)),
         probes: vec![after],
         steps: vec![
@@ -116,7 +116,7 @@ fn stepped() -> CaseResult {
 }
 
 /// Returns a case in which a probe timed out as expected.
-fn stale() -> CaseResult {
+fn timed_out() -> CaseResult {
     let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
     CaseResult {
         duration_ms: 3_021,
@@ -137,7 +137,7 @@ fn stale() -> CaseResult {
 }
 
 /// Returns a case that fails every kind of expectation.
-fn hairpin() -> CaseResult {
+fn failed_everywhere() -> CaseResult {
     let seen = observed(
         &[(Verdict::Connected, 7), (Verdict::Timeout, 1)],
         &["pod/default/nginx-b"],
@@ -145,7 +145,7 @@ fn hairpin() -> CaseResult {
     );
     CaseResult {
         kernel: GUEST.to_owned(),
-        result: Outcome::Fail,
+        result: CaseStatus::Fail,
         duration_ms: 8_124,
         place: Some(place("topologies/odd, name: 100%.yaml", 31)),
         claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
@@ -199,25 +199,29 @@ fn hairpin() -> CaseResult {
 /// different timeouts, and another request.
 #[must_use]
 pub fn refused() -> Vec<Refused> {
-    let one = |node: &str, seconds: u32, times| Refused {
+    let request_of_node = |node: &str, seconds: u32, times| Refused {
         node: node.to_owned(),
         request: format!("GET /apis/x.example/v1/policies?timeoutSeconds={seconds}&watch=true"),
         status: 404,
         message: "/apis/x.example/v1/policies is not served".to_owned(),
         times,
     };
-    let other = Refused {
+    let other_request = Refused {
         node: "node-1".to_owned(),
         request: "DELETE /api/v1/services".to_owned(),
         status: 405,
         message: "DELETE of /api/v1/services is not served".to_owned(),
         times: 1,
     };
-    vec![one("node-1", 301, 1), other, one("node-2", 399, 3)]
+    vec![
+        request_of_node("node-1", 301, 1),
+        other_request,
+        request_of_node("node-2", 399, 3),
+    ]
 }
 
 /// Returns a case with more probes than an output line lists.
-fn many() -> CaseResult {
+fn many_probes() -> CaseResult {
     let seen = |verdict, count| observed(&[(verdict, count)], &["pod/default/web-a"], &["node-1"]);
     let names = ["cluster", "node", "local", "balancer", "outside"];
     let probes = names
@@ -246,10 +250,10 @@ fn many() -> CaseResult {
     }
 }
 
-fn troubled(name: &str, trouble: Trouble, message: &str, remedy: Option<&str>) -> CaseResult {
+fn errored(name: &str, trouble: ErrorKind, message: &str, remedy: Option<&str>) -> CaseResult {
     CaseResult {
         kernel: String::new(),
-        result: Outcome::Error,
+        result: CaseStatus::Error,
         duration_ms: 12,
         error: Some(RunError {
             trouble,
@@ -265,26 +269,26 @@ fn cases() -> Vec<CaseResult> {
                 ::error::not the runner's | <b>100%</b>\n##[group]nor this";
     let module = "IPVS: Protocol not available (the module ip_vs is not loaded)";
     vec![
-        stale(),
+        timed_out(),
         passed("canal-stale-rule/stale=absent,rpFilter=0"),
-        many(),
-        hairpin(),
-        troubled("it's", Trouble::Input, dump, None),
-        troubled(
+        many_probes(),
+        failed_everywhere(),
+        errored("it's", ErrorKind::Input, dump, None),
+        errored(
             "needs/mode=ipvs",
-            Trouble::Machine,
+            ErrorKind::Machine,
             module,
             Some("modprobe ip_vs,\nor install qemu-system-x86"),
         ),
-        troubled(
+        errored(
             "needs/mode=iptables",
-            Trouble::Lost,
+            ErrorKind::Lost,
             "the agent ended with signal 9",
             None,
         ),
-        troubled(
+        errored(
             "needs/mode=nftables",
-            Trouble::Bug,
+            ErrorKind::Bug,
             "the plan names no namespace",
             Some("please report it"),
         ),
@@ -315,7 +319,7 @@ pub fn results() -> Results {
     results.warnings = vec![Warning {
         lab: "clb-hairpin".to_owned(),
         message: "an object of kind `Deployment` is not modelled: 100%".to_owned(),
-        place: Some(Place {
+        place: Some(FileLine {
             file: "topologies/odd, name: 100%.yaml".to_owned(),
             line: 90,
         }),
@@ -327,43 +331,43 @@ pub fn results() -> Results {
 /// Returns a certificate of a machine with a section that cannot be read.
 #[must_use]
 pub fn certificate() -> Certificate {
-    let state = State::default()
-        .with(Part::Links, Ok(vec!["lo".to_owned()]))
+    let state = MachineState::default()
+        .with(Section::Links, Ok(vec!["lo".to_owned()]))
         .with(
-            Part::Nftables,
+            Section::Nftables,
             Err("nft: Operation not permitted".to_owned()),
         );
-    Certificate::of(&state, &state)
+    Certificate::compare(&state, &state)
 }
 
 /// Returns a certificate of a machine that a run changed.
 #[must_use]
 pub fn broken_certificate() -> Certificate {
     let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
-    let before = State::default()
-        .with(Part::Links, lines(&[r#"{"ifname":"lo"}"#]))
-        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 0"]))
-        .with(Part::Processes, lines(&[]));
-    let after = State::default()
+    let before = MachineState::default()
+        .with(Section::Links, lines(&[r#"{"ifname":"lo"}"#]))
+        .with(Section::Sysctls, lines(&["net/ipv4/ip_forward = 0"]))
+        .with(Section::Processes, lines(&[]));
+    let after = MachineState::default()
         .with(
-            Part::Links,
+            Section::Links,
             lines(&[r#"{"ifname":"lo"}"#, r#"{"ifname":"veth7"}"#]),
         )
-        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 1"]))
-        .with(Part::Processes, lines(&["sleep (process 4711)"]));
-    Certificate::of(&before, &after)
+        .with(Section::Sysctls, lines(&["net/ipv4/ip_forward = 1"]))
+        .with(Section::Processes, lines(&["sleep (process 4711)"]));
+    Certificate::compare(&before, &after)
 }
 
 /// Returns the events of a run whose cases end in another order than they are listed.
 #[must_use]
 pub fn events() -> Vec<Event> {
     let results = results();
-    let started = results.cases.iter().map(|case| Event::Started {
+    let started = results.cases.iter().map(|case| Event::CaseStarted {
         case: case.case.clone(),
     });
-    let finished = results.cases.iter().rev().map(|case| Event::Finished {
+    let finished = results.cases.iter().rev().map(|case| Event::CaseEnded {
         result: Box::new(case.clone()),
-        seen: None,
+        evidence: None,
     });
     let begun = Event::Begun {
         cases: results.cases.len(),
@@ -372,9 +376,9 @@ pub fn events() -> Vec<Event> {
         .chain(started)
         .chain(finished)
         .collect();
-    events.push(Event::Over {
+    events.push(Event::RunEnded {
         results: Box::new(results),
-        took: Duration::from_millis(8_449),
+        duration: Duration::from_millis(8_449),
     });
     events
 }
@@ -388,7 +392,7 @@ fn flow(
         flow: name.to_owned(),
         from: "pod/default/beside".to_owned(),
         to: format!("service/default/{name}:80"),
-        seen: FlowSeen {
+        seen: FlowObservation {
             verdicts: verdicts.iter().copied().collect(),
             endpoints: strings(endpoints),
             sources: strings(sources),
@@ -431,14 +435,18 @@ fn with_flows(name: &str, reached: FlowOutcome) -> CaseResult {
     let failed = !reached.holds;
     CaseResult {
         flows: vec![every, none, reached],
-        result: if failed { Outcome::Fail } else { Outcome::Pass },
+        result: if failed {
+            CaseStatus::Fail
+        } else {
+            CaseStatus::Pass
+        },
         ..passed(name)
     }
 }
 
-fn declared(lab: &str, columns: Option<&str>) -> flows::Declared {
+fn declared_flows(lab: &str, columns: Option<&str>) -> flows::DeclaredFlows {
     let fact = |id: &str, why: Option<&str>| (id.to_owned(), why.map(str::to_owned));
-    flows::Declared {
+    flows::DeclaredFlows {
         lab: lab.to_owned(),
         columns: columns.map(str::to_owned),
         flows: ["every", "none", "pod"].map(str::to_owned).to_vec(),
@@ -456,36 +464,50 @@ fn declared(lab: &str, columns: Option<&str>) -> flows::Declared {
 #[must_use]
 pub fn flow_tables() -> Vec<FlowTable> {
     let named = |rest: &str| format!("table/{rest}");
-    let one: (&[Verdict], &[&str], &[&str]) = (
+    let expected: (&[Verdict], &[&str], &[&str]) = (
         &[Verdict::Connected],
         &["pod/default/web-a"],
         &["pod/default/beside"],
     );
-    let half: (&[Verdict], &[&str], &[&str]) = (
+    let half_timed_out: (&[Verdict], &[&str], &[&str]) = (
         &[Verdict::Connected, Verdict::Timeout],
         &["pod/default/web-a"],
         &["laptop"],
     );
-    let mut failed = flow("pod", half, false);
+    let mut failed = flow("pod", half_timed_out, false);
     failed.covers = vec!["test.pod".to_owned()];
     let cases = vec![
         with_flows(
             &named("mode=iptables,version=v1.20"),
-            flow("pod", one, true),
+            flow("pod", expected, true),
         ),
         with_flows(&named("mode=iptables,version=v1.30"), failed),
-        with_flows(&named("mode=ipvs,version=v1.20"), flow("pod", one, true)),
-        with_flows(&named("mode=ipvs,version=v1.30"), flow("pod", one, true)),
-        troubled("table/mode=ipvs,version=v1.36", Trouble::Lost, "gone", None),
+        with_flows(
+            &named("mode=ipvs,version=v1.20"),
+            flow("pod", expected, true),
+        ),
+        with_flows(
+            &named("mode=ipvs,version=v1.30"),
+            flow("pod", expected, true),
+        ),
+        errored(
+            "table/mode=ipvs,version=v1.36",
+            ErrorKind::Lost,
+            "gone",
+            None,
+        ),
     ];
-    flows::tables(&[declared("table", Some("mode"))], &cases)
+    flows::tables(&[declared_flows("table", Some("mode"))], &cases)
 }
 
 /// Returns the flow table of a lab without axes.
 #[must_use]
 pub fn flow_table_of_one_case() -> Vec<FlowTable> {
     let pod = flow("pod", (&[], &[], &[]), false);
-    flows::tables(&[declared("table", None)], &[with_flows("table", pod)])
+    flows::tables(
+        &[declared_flows("table", None)],
+        &[with_flows("table", pod)],
+    )
 }
 
 /// Returns a case in which one flow failed, with the reason and source of its expectation.

@@ -7,7 +7,7 @@ use indexmap::{IndexMap, IndexSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CaseResult, Outcome, Place};
+use super::{CaseResult, CaseStatus, FileLine};
 use svclab_model::evidence::Verdict;
 
 /// Result of a flow in a case.
@@ -21,14 +21,14 @@ pub struct FlowOutcome {
     /// Target of the flow.
     pub to: String,
     /// Observed result.
-    pub seen: FlowSeen,
+    pub seen: FlowObservation,
     /// Whether the observed result is the expected one.
     pub holds: bool,
     /// Expectation in the words of the lab.
     pub expected: String,
     /// Location of the row that states the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<FileLine>,
     /// Reason for the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
@@ -46,7 +46,7 @@ pub struct FlowOutcome {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct FlowSeen {
+pub struct FlowObservation {
     /// Verdicts of the attempts.
     pub verdicts: BTreeSet<Verdict>,
     /// Endpoints that answered.
@@ -57,7 +57,7 @@ pub struct FlowSeen {
 
 /// Flows and facts that a lab declares for its table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Declared {
+pub struct DeclaredFlows {
     /// Name of the lab.
     pub lab: String,
     /// Axis whose values are the columns. `None` for a lab with one case.
@@ -82,7 +82,7 @@ pub struct FlowTable {
     pub flows: Vec<FlowRow>,
     /// Coverage of the facts that the lab names. Absent if the lab names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub facts: Option<Facts>,
+    pub facts: Option<FactCoverage>,
 }
 
 /// Row of a flow table: a flow across the columns.
@@ -116,7 +116,7 @@ pub struct FlowCell {
 #[serde(rename_all = "camelCase")]
 pub struct CellOutcome {
     /// Observed result.
-    pub seen: FlowSeen,
+    pub seen: FlowObservation,
     /// Whether the observed result is the expected one.
     pub holds: bool,
     /// Full names of the cases.
@@ -140,7 +140,7 @@ pub struct Reason {
 /// Coverage of the facts of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Facts {
+pub struct FactCoverage {
     /// Number of facts.
     pub all: usize,
     /// Facts that a flow with the expected result covers.
@@ -153,11 +153,12 @@ pub struct Facts {
 
 /// Returns the tables of the labs that have flows. Cases without a verdict are omitted.
 #[must_use]
-pub fn tables(labs: &[Declared], cases: &[CaseResult]) -> Vec<FlowTable> {
-    let table = |lab: &Declared| {
-        let own = |case: &&CaseResult| case.lab == lab.lab && case.result != Outcome::Error;
-        let cases: Vec<&CaseResult> = cases.iter().filter(own).collect();
-        table(lab, &cases)
+pub fn tables(labs: &[DeclaredFlows], cases: &[CaseResult]) -> Vec<FlowTable> {
+    let table = |lab: &DeclaredFlows| {
+        let is_of_lab =
+            |case: &&CaseResult| case.lab == lab.lab && case.result != CaseStatus::Error;
+        let cases: Vec<&CaseResult> = cases.iter().filter(is_of_lab).collect();
+        build_table(lab, &cases)
     };
     let with_flows = labs.iter().filter(|lab| !lab.flows.is_empty());
     with_flows
@@ -166,8 +167,8 @@ pub fn tables(labs: &[Declared], cases: &[CaseResult]) -> Vec<FlowTable> {
         .collect()
 }
 
-fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
-    let columns: IndexSet<&str> = cases.iter().map(|case| column(lab, case)).collect();
+fn build_table(lab: &DeclaredFlows, cases: &[&CaseResult]) -> FlowTable {
+    let columns: IndexSet<&str> = cases.iter().map(|case| column_value(lab, case)).collect();
     let rows = lab.flows.iter().filter_map(|flow| {
         let seen: Vec<(&CaseResult, &FlowOutcome)> = cases
             .iter()
@@ -177,11 +178,11 @@ fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
             })
             .collect();
         let (_, first) = seen.first()?;
-        let cell = |column_: &&str| FlowCell {
-            column: (*column_).to_owned(),
-            outcomes: outcomes(
+        let cell = |name: &&str| FlowCell {
+            column: (*name).to_owned(),
+            outcomes: group_outcomes(
                 seen.iter()
-                    .filter(|(case, _)| column(lab, case) == *column_),
+                    .filter(|(case, _)| column_value(lab, case) == *name),
             ),
         };
         Some(FlowRow {
@@ -197,15 +198,15 @@ fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
         axis: lab.columns.clone(),
         flows: rows.collect(),
         columns: columns.iter().map(|&column| column.to_owned()).collect(),
-        facts: facts(lab, cases),
+        facts: fact_coverage(lab, cases),
     }
 }
 
 /// Groups the observed results of several cases by equal result.
-fn outcomes<'a>(
+fn group_outcomes<'a>(
     seen: impl Iterator<Item = &'a (&'a CaseResult, &'a FlowOutcome)>,
 ) -> Vec<CellOutcome> {
-    let mut groups: IndexMap<(&FlowSeen, bool), CellOutcome> = IndexMap::new();
+    let mut groups: IndexMap<(&FlowObservation, bool), CellOutcome> = IndexMap::new();
     for (case, outcome) in seen {
         let group = groups
             .entry((&outcome.seen, outcome.holds))
@@ -230,7 +231,7 @@ fn outcomes<'a>(
 }
 
 /// Returns the value that the column axis has in a case; empty without a column axis.
-fn column<'c>(lab: &Declared, case: &'c CaseResult) -> &'c str {
+fn column_value<'c>(lab: &DeclaredFlows, case: &'c CaseResult) -> &'c str {
     let of_axis = |pair: &'c str| {
         let (axis, value) = pair.split_once('=')?;
         (Some(axis) == lab.columns.as_deref()).then_some(value)
@@ -239,7 +240,7 @@ fn column<'c>(lab: &Declared, case: &'c CaseResult) -> &'c str {
 }
 
 /// Returns the axis values of a case without that of the column axis.
-fn apart_from_column<'c>(lab: &Declared, case: &'c CaseResult) -> Vec<&'c str> {
+fn values_without_column<'c>(lab: &DeclaredFlows, case: &'c CaseResult) -> Vec<&'c str> {
     let pairs = case.short_name().split(',');
     pairs
         .filter(|pair| pair.split_once('=').map(|(axis, _)| axis) != lab.columns.as_deref())
@@ -247,35 +248,36 @@ fn apart_from_column<'c>(lab: &Declared, case: &'c CaseResult) -> Vec<&'c str> {
 }
 
 /// Whether two cases that differ only in the column have different observed results.
-fn differs(lab: &Declared, seen: &[(&CaseResult, &FlowOutcome)]) -> bool {
-    let mut first: BTreeMap<Vec<&str>, &FlowSeen> = BTreeMap::new();
+fn differs(lab: &DeclaredFlows, seen: &[(&CaseResult, &FlowOutcome)]) -> bool {
+    let mut first: BTreeMap<Vec<&str>, &FlowObservation> = BTreeMap::new();
     seen.iter().any(|(case, outcome)| {
-        let known = first
-            .entry(apart_from_column(lab, case))
+        let first_seen = first
+            .entry(values_without_column(lab, case))
             .or_insert(&outcome.seen);
-        **known != outcome.seen
+        **first_seen != outcome.seen
     })
 }
 
-fn facts(lab: &Declared, cases: &[&CaseResult]) -> Option<Facts> {
+fn fact_coverage(lab: &DeclaredFlows, cases: &[&CaseResult]) -> Option<FactCoverage> {
     if lab.facts.is_empty() {
         return None;
     }
     let flows = cases.iter().flat_map(|case| &case.flows);
-    let borne_out: BTreeSet<&str> = flows
+    let confirmed: BTreeSet<&str> = flows
         .filter(|outcome| outcome.holds)
         .flat_map(|outcome| outcome.covers.iter().map(String::as_str))
         .collect();
-    let (covered, others): (Vec<_>, Vec<_>) = lab
+    let (covered, unconfirmed): (Vec<_>, Vec<_>) = lab
         .facts
         .iter()
-        .partition(|(id, _)| borne_out.contains(id.as_str()));
-    let why = |(id, why): &(&String, &Option<String>)| Some(((*id).clone(), (*why).clone()?));
-    let open = others.iter().filter(|(_, why)| why.is_none());
-    Some(Facts {
+        .partition(|(id, _)| confirmed.contains(id.as_str()));
+    let not_covered =
+        |(id, why): &(&String, &Option<String>)| Some(((*id).clone(), (*why).clone()?));
+    let open = unconfirmed.iter().filter(|(_, why)| why.is_none());
+    Some(FactCoverage {
         all: lab.facts.len(),
         open: open.map(|(id, _)| (*id).clone()).collect(),
-        not_covered: others.iter().filter_map(why).collect(),
+        not_covered: unconfirmed.iter().filter_map(not_covered).collect(),
         covered: covered.into_iter().map(|(id, _)| id.clone()).collect(),
     })
 }
@@ -285,7 +287,7 @@ mod tests {
     use crate::results::fixture;
 
     #[test]
-    fn only_what_held_bears_facts_out() {
+    fn facts_failed_flow_confirms_none() {
         let tables = fixture::flow_tables();
         let facts = tables[0].facts.as_ref().expect("the lab names facts");
         assert_eq!(
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_differ_only_in_cases_that_have_all_else_in_common() {
+    fn differs_compares_only_cases_of_equal_other_axes() {
         let tables = fixture::flow_tables();
         let differing: Vec<(&str, bool)> = tables[0]
             .flows

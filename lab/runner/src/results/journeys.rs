@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use svclab_journey::journey::Journey;
-use svclab_judge::{Book, conclusion};
+use svclab_judge::{AddressBook, conclusion};
 use svclab_model::evidence::Evidence;
 
 /// Name and version of the schema.
@@ -24,9 +24,9 @@ pub struct Journeys {
 pub struct CaseJourneys {
     /// Case, and the completeness of its evidence.
     #[serde(flatten)]
-    pub head: Head,
+    pub head: CaseHead,
     /// Journeys before the steps, in the order in which their connections started.
-    pub connections: Vec<Told>,
+    pub connections: Vec<ExplainedJourney>,
     /// Journeys after each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepJourneys>,
@@ -39,12 +39,12 @@ pub struct StepJourneys {
     pub step: String,
     /// Journeys of the connections that started after the step, and of those open across the step.
     /// Packet numbers refer to the evidence of the step.
-    pub connections: Vec<Told>,
+    pub connections: Vec<ExplainedJourney>,
 }
 
 /// Case that ran with full evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Head {
+pub struct CaseHead {
     /// Full name of the case.
     pub case: String,
     /// Release of the kernel that the case ran in.
@@ -71,10 +71,10 @@ pub struct Head {
     pub drops_unknown: Option<String>,
 }
 
-impl Head {
+impl CaseHead {
     /// Creates the head of a case. `expected` is `None` if the expectations were not checked.
     #[must_use]
-    pub fn of(case: String, kernel: String, expected: Option<bool>, evidence: &Evidence) -> Self {
+    pub fn new(case: String, kernel: String, expected: Option<bool>, evidence: &Evidence) -> Self {
         Self {
             case,
             kernel,
@@ -89,7 +89,7 @@ impl Head {
 
 /// Connection with its conclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Told {
+pub struct ExplainedJourney {
     /// Conclusion in plain words, one sentence each.
     pub conclusion: Vec<String>,
     /// Journey with all packets of the connection.
@@ -100,10 +100,10 @@ pub struct Told {
 impl CaseJourneys {
     /// Creates the journeys of a case, each with its conclusion.
     #[must_use]
-    pub fn of(head: Head, journeys: Vec<Journey>, book: &Book<'_>) -> Self {
+    pub fn new(head: CaseHead, journeys: Vec<Journey>, book: &AddressBook<'_>) -> Self {
         Self {
             head,
-            connections: told(journeys, book),
+            connections: explain_journeys(journeys, book),
             steps: Vec::new(),
         }
     }
@@ -112,30 +112,30 @@ impl CaseJourneys {
     #[must_use]
     pub fn with_steps<'b>(
         mut self,
-        steps: impl IntoIterator<Item = (String, Vec<Journey>, Book<'b>)>,
+        steps: impl IntoIterator<Item = (String, Vec<Journey>, AddressBook<'b>)>,
     ) -> Self {
         let steps = steps.into_iter();
         let steps = steps.map(|(step, journeys, book)| StepJourneys {
             step,
-            connections: told(journeys, &book),
+            connections: explain_journeys(journeys, &book),
         });
         self.steps.extend(steps);
         self
     }
 }
 
-fn told(journeys: Vec<Journey>, book: &Book<'_>) -> Vec<Told> {
-    let told = journeys.into_iter().map(|journey| Told {
+fn explain_journeys(journeys: Vec<Journey>, book: &AddressBook<'_>) -> Vec<ExplainedJourney> {
+    let explained = journeys.into_iter().map(|journey| ExplainedJourney {
         conclusion: conclusion(&journey, book),
         journey,
     });
-    told.collect()
+    explained.collect()
 }
 
 impl Journeys {
     /// Creates the document of several cases.
     #[must_use]
-    pub fn of(cases: Vec<CaseJourneys>) -> Self {
+    pub fn new(cases: Vec<CaseJourneys>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             cases,

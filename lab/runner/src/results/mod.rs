@@ -18,11 +18,11 @@ use crate::certify::Certificate;
 use flows::{FlowOutcome, FlowTable};
 use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
-use svclab_model::evidence::{Refused, is_none_left_out};
+use svclab_model::evidence::{Refused, is_none_missed};
 
 pub use event::Event;
 
-pub use svclab_model::evidence::Surroundings;
+pub use svclab_model::evidence::Environment;
 
 /// Name and version of this schema.
 pub const SCHEMA: &str = "svclab/results/v1";
@@ -51,7 +51,7 @@ pub struct Results {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowTable>,
     /// Whether the run was interrupted. `cases` then lacks the cases that had not finished.
-    #[serde(default, skip_serializing_if = "is_not")]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub interrupted: bool,
     /// Comparison of the machine before and after the run. Absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct Warning {
     pub message: String,
     /// Location of the problem in the lab file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<FileLine>,
     /// Steps that resolve the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
@@ -85,8 +85,8 @@ impl fmt::Display for Warning {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-fn is_not(said: &bool) -> bool {
-    !said
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Number of cases by status.
@@ -103,13 +103,13 @@ pub struct Summary {
 
 impl Summary {
     /// Counts the cases by status.
-    pub fn of<'a>(cases: impl IntoIterator<Item = &'a CaseResult>) -> Self {
+    pub fn from_cases<'a>(cases: impl IntoIterator<Item = &'a CaseResult>) -> Self {
         let mut summary = Self::default();
         for case in cases {
             *match case.result {
-                Outcome::Pass => &mut summary.passed,
-                Outcome::Fail => &mut summary.failed,
-                Outcome::Error => &mut summary.errors,
+                CaseStatus::Pass => &mut summary.passed,
+                CaseStatus::Fail => &mut summary.failed,
+                CaseStatus::Error => &mut summary.errors,
             } += 1;
         }
         summary
@@ -132,12 +132,12 @@ pub struct CaseResult {
     /// no agent was reached.
     pub kernel: String,
     /// Status of the case.
-    pub result: Outcome,
+    pub result: CaseStatus,
     /// Time from the first namespace to the last verdict, in milliseconds.
     pub duration_ms: u64,
     /// Location of the row of the lab that states the expectations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<FileLine>,
     /// Outcomes of the claims that the case tests.
     #[serde(default)]
     pub claims: Vec<ClaimOutcome>,
@@ -169,7 +169,7 @@ pub struct CaseResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
     /// Number of further requests that are not listed in `refused`.
-    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_left_out: u64,
     /// Reason why the case has no verdict. Absent if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,14 +179,14 @@ pub struct CaseResult {
 /// Line of a file that the user wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct FileLine {
     /// File name, as it was given when the file was read.
     pub file: String,
     /// Line number, from 1.
     pub line: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -197,7 +197,7 @@ impl fmt::Display for Place {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum CaseStatus {
     /// All expectations hold.
     Pass,
     /// An expectation fails.
@@ -211,7 +211,7 @@ pub enum Outcome {
 #[serde(rename_all = "camelCase")]
 pub struct RunError {
     /// Kind of the error.
-    pub trouble: Trouble,
+    pub trouble: ErrorKind,
     /// Description of the error.
     pub message: String,
     /// Steps that resolve the error.
@@ -224,8 +224,8 @@ impl RunError {
     #[must_use]
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
         Self {
-            trouble: Trouble::Bug,
-            message: bug::message_of(payload),
+            trouble: ErrorKind::Bug,
+            message: bug::panic_message(payload),
             remedy: Some(bug::REMEDY.to_owned()),
         }
     }
@@ -234,7 +234,7 @@ impl RunError {
     #[must_use]
     pub fn no_kernel() -> Self {
         Self {
-            trouble: Trouble::Bug,
+            trouble: ErrorKind::Bug,
             message: "no kernel was chosen, and none is missing".to_owned(),
             remedy: Some(bug::REMEDY.to_owned()),
         }
@@ -246,7 +246,7 @@ impl RunError {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Trouble {
+pub enum ErrorKind {
     /// The lab contains something that no kernel accepts: exit code 2.
     Input,
     /// This machine lacks something: exit code 3.
@@ -257,23 +257,23 @@ pub enum Trouble {
     Bug,
 }
 
-impl Trouble {
+impl ErrorKind {
     /// Returns the exit code for this kind of error.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
-            Self::Input => exit_code::INPUT,
-            Self::Machine => exit_code::MACHINE,
-            Self::Lost => exit_code::LOST,
+            Self::Input => exit_code::INVALID_INPUT,
+            Self::Machine => exit_code::HOST_UNABLE,
+            Self::Lost => exit_code::AGENT_LOST,
             Self::Bug => exit_code::BUG,
         }
     }
 }
 
-impl Outcome {
+impl CaseStatus {
     /// Returns the status in upper case: `PASS`, `FAIL`, `ERROR`.
     #[must_use]
-    pub const fn shout(self) -> &'static str {
+    pub const fn upper_case_name(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
             Self::Fail => "FAIL",
@@ -282,10 +282,10 @@ impl Outcome {
     }
 }
 
-impl Trouble {
+impl ErrorKind {
     /// Returns a short description.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Input => "the lab is wrong",
             Self::Machine => "this machine cannot run it",
@@ -313,7 +313,7 @@ impl CaseResult {
             case: case.to_owned(),
             named: String::new(),
             kernel: String::new(),
-            result: Outcome::Error,
+            result: CaseStatus::Error,
             duration_ms: 0,
             place: None,
             claims: Vec::new(),
@@ -354,7 +354,7 @@ impl Results {
     /// Creates the results of cases that ran with these programs.
     #[must_use]
     pub fn new(tools: BTreeMap<String, String>, cases: Vec<CaseResult>) -> Self {
-        let summary = Summary::of(&cases);
+        let summary = Summary::from_cases(&cases);
         Self {
             schema: SCHEMA.to_owned(),
             tools,
@@ -380,7 +380,7 @@ impl Results {
 
     /// Whether the certificate states that the machine changed.
     #[must_use]
-    pub fn left_something(&self) -> bool {
+    pub fn has_machine_changed(&self) -> bool {
         self.certificate
             .as_ref()
             .is_some_and(|certificate| !certificate.unchanged)
@@ -388,7 +388,7 @@ impl Results {
 
     /// Returns the number of cases without a result; 0 for an interrupted run.
     #[must_use]
-    pub fn lost(&self) -> usize {
+    pub fn count_missing_results(&self) -> usize {
         match self.begun {
             Some(begun) if !self.interrupted => begun.abs_diff(self.cases.len()),
             _ => 0,
@@ -401,27 +401,28 @@ impl Results {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
-            return if self.left_something() {
+            return if self.has_machine_changed() {
                 exit_code::FAILED
             } else {
                 exit_code::INTERRUPTED
             };
         }
-        let untold = |case: &CaseResult| (case.result == Outcome::Error) != case.error.is_some();
-        if self.lost() > 0
-            || self.summary != Summary::of(&self.cases)
-            || self.cases.iter().any(untold)
+        let is_contradictory =
+            |case: &CaseResult| (case.result == CaseStatus::Error) != case.error.is_some();
+        if self.count_missing_results() > 0
+            || self.summary != Summary::from_cases(&self.cases)
+            || self.cases.iter().any(is_contradictory)
         {
             return exit_code::BUG;
         }
-        let troubles = self
+        let kinds = self
             .cases
             .iter()
             .filter_map(|case| case.error.as_ref())
             .map(|error| error.trouble);
-        match troubles.max() {
+        match kinds.max() {
             Some(trouble) => trouble.exit_code(),
-            None if self.summary.failed > 0 || self.left_something() => exit_code::FAILED,
+            None if self.summary.failed > 0 || self.has_machine_changed() => exit_code::FAILED,
             None => exit_code::SUCCESS,
         }
     }
@@ -432,38 +433,41 @@ mod tests {
     use super::*;
     use crate::results::fixture;
 
-    fn of(cases: Vec<CaseResult>) -> Results {
+    fn results_of(cases: Vec<CaseResult>) -> Results {
         let mut results = Results::new(BTreeMap::new(), cases);
         results.begun = Some(results.cases.len());
         results
     }
 
     #[test]
-    fn run_that_lost_a_case_ends_as_a_bug() {
-        let mut results = of(vec![fixture::passed("lab/a")]);
+    fn exit_code_missing_result_is_bug() {
+        let mut results = results_of(vec![fixture::passed("lab/a")]);
         assert_eq!(results.exit_code(), exit_code::SUCCESS);
         for begun in [0, 2] {
             results.begun = Some(begun);
-            assert_eq!((results.lost(), results.exit_code()), (1, exit_code::BUG));
+            assert_eq!(
+                (results.count_missing_results(), results.exit_code()),
+                (1, exit_code::BUG)
+            );
         }
         // An interrupted run may have fewer results.
         results.interrupted = true;
         assert_eq!(
-            (results.lost(), results.exit_code()),
+            (results.count_missing_results(), results.exit_code()),
             (0, exit_code::INTERRUPTED)
         );
     }
 
     #[test]
-    fn results_that_contradict_themselves_end_as_a_bug() {
-        let mut results = of(vec![fixture::passed("lab/a")]);
-        results.cases[0].result = Outcome::Error;
+    fn exit_code_contradictory_results_is_bug() {
+        let mut results = results_of(vec![fixture::passed("lab/a")]);
+        results.cases[0].result = CaseStatus::Error;
         assert_eq!(
             results.exit_code(),
             exit_code::BUG,
             "its summary says it passed"
         );
-        results.summary = Summary::of(&results.cases);
+        results.summary = Summary::from_cases(&results.cases);
         assert_eq!(results.exit_code(), exit_code::BUG, "nothing says why");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::journeys::{StepJourneys, Told};
+use super::journeys::{ExplainedJourney, StepJourneys};
 use crate::run::Prepared;
 use svclab_model::evidence::Evidence;
 
@@ -14,9 +14,9 @@ pub const SCHEMA: &str = "svclab/evidence/v1";
 
 /// Full evidence of a case.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct CaseEvidence {
     /// Evidence as a serializable document.
-    pub document: Document,
+    pub document: EvidenceDocument,
     /// Namespace and name of every interface: `node-1`, `eth0`.
     pub interfaces: Vec<(String, String)>,
     /// Case as it ran.
@@ -25,7 +25,7 @@ pub struct Seen {
 
 /// Evidence of a case, and the paths of its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Document {
+pub struct EvidenceDocument {
     /// Name and version of the schema: `svclab/evidence/v1`.
     pub schema: String,
     /// Full name of the case.
@@ -36,7 +36,7 @@ pub struct Document {
     pub evidence: Evidence,
     /// Journeys before the steps, in the order in which their connections started. Packet numbers
     /// are indices into `evidence.packets`, from 0.
-    pub connections: Vec<Told>,
+    pub connections: Vec<ExplainedJourney>,
     /// Journeys after each step. Packet numbers are indices into the packets of the `evidence` of
     /// the step, in `evidence.steps`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

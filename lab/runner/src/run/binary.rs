@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Offset of the processor in an ELF header (`e_machine` in `elf(5)`).
-const MACHINE: usize = 18;
-const OWN: (u16, &str) = if cfg!(target_arch = "aarch64") {
+const MACHINE_OFFSET: usize = 18;
+const HOST_MACHINE: (u16, &str) = if cfg!(target_arch = "aarch64") {
     (183, "aarch64")
 } else {
     (62, "x86_64")
@@ -28,13 +28,13 @@ pub enum BinaryError {
     },
     /// The path is a directory or another non-regular file.
     #[error("{} is no file", .0.display())]
-    NoFile(PathBuf),
+    NotAFile(PathBuf),
     /// No user may execute the file.
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
     /// The file is neither an ELF program nor a script.
     #[error("{} is no program", .0.display())]
-    NoProgram(PathBuf),
+    NotAProgram(PathBuf),
     /// The file is shorter than its headers require.
     #[error("{} is not whole: it has {found} bytes of {wanted}", .path.display())]
     Truncated {
@@ -54,8 +54,8 @@ pub enum BinaryError {
         loader: PathBuf,
     },
     /// The program is built for another processor.
-    #[error("{} is a program for another processor than this machine's, {}", .0.display(), OWN.1)]
-    Foreign(PathBuf),
+    #[error("{} is a program for another processor than this machine's, {}", .0.display(), HOST_MACHINE.1)]
+    ForeignMachine(PathBuf),
 }
 
 impl BinaryError {
@@ -63,7 +63,7 @@ impl BinaryError {
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } | Self::NoFile(_) => {
+            Self::Unreadable { .. } | Self::NotAFile(_) => {
                 "give the path of a kube-proxy, seen from the lab's file or, on the command line, \
                  from here"
             }
@@ -72,8 +72,8 @@ impl BinaryError {
                 "install that, or give a kube-proxy that is linked statically (CGO_ENABLED=0)"
             }
             Self::NotExecutable(_) => "`chmod +x` it",
-            Self::NoProgram(_) => "give the path of a kube-proxy",
-            Self::Foreign(_) => "build or fetch kube-proxy for this machine",
+            Self::NotAProgram(_) => "give the path of a kube-proxy",
+            Self::ForeignMachine(_) => "build or fetch kube-proxy for this machine",
         }
     }
 }
@@ -89,11 +89,11 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
         source,
     };
     let found = fs::canonicalize(path).map_err(unreadable)?;
-    let about = fs::metadata(&found).map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(BinaryError::NoFile(path.to_owned()));
+    let metadata = fs::metadata(&found).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(BinaryError::NotAFile(path.to_owned()));
     }
-    if about.permissions().mode() & 0o111 == 0 {
+    if metadata.permissions().mode() & 0o111 == 0 {
         return Err(BinaryError::NotExecutable(path.to_owned()));
     }
     let mut file = File::open(&found).map_err(unreadable)?;
@@ -106,20 +106,20 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
         words.find(|word| !word.is_empty()).map(<[u8]>::to_vec)
     } else if head.starts_with(b"\x7fELF") && head.len() >= 20 {
         // ELF files of both supported processors are little-endian.
-        if head[MACHINE..MACHINE + 2] != OWN.0.to_le_bytes() {
-            return Err(BinaryError::Foreign(path.to_owned()));
+        if head[MACHINE_OFFSET..MACHINE_OFFSET + 2] != HOST_MACHINE.0.to_le_bytes() {
+            return Err(BinaryError::ForeignMachine(path.to_owned()));
         }
         let elf = Elf::read(&file, &head).map_err(unreadable)?;
-        if elf.size > about.len() {
+        if elf.size > metadata.len() {
             return Err(BinaryError::Truncated {
                 path: path.to_owned(),
-                found: about.len(),
+                found: metadata.len(),
                 wanted: elf.size,
             });
         }
         elf.loader
     } else {
-        return Err(BinaryError::NoProgram(path.to_owned()));
+        return Err(BinaryError::NotAProgram(path.to_owned()));
     };
     let loader = loader.map(|loader| PathBuf::from(OsString::from_vec(loader)));
     match loader.filter(|loader| !loader.exists()) {
@@ -140,60 +140,60 @@ struct Elf {
 }
 
 /// Sizes in bytes of the file header, a program header and a section header.
-const HEADER: u64 = 64;
-const PROGRAM: u64 = 56;
-const SECTION: u64 = 64;
+const FILE_HEADER_SIZE: u64 = 64;
+const PROGRAM_HEADER_SIZE: u64 = 56;
+const SECTION_HEADER_SIZE: u64 = 64;
 
 /// Type of the program header that names the loader (`PT_INTERP`), and the maximum length of this
 /// name in bytes (`PATH_MAX`).
-const INTERPRETER: u64 = 3;
-const LONGEST: u64 = 4096;
+const PT_INTERP: u64 = 3;
+const MAX_LOADER_PATH: u64 = 4096;
 
 /// Type of a section that occupies no space in the file (`SHT_NOBITS`).
-const NO_BITS: u64 = 8;
+const SHT_NOBITS: u64 = 8;
 
 impl Elf {
     fn read(file: &File, head: &[u8]) -> io::Result<Self> {
         let mut elf = Self {
-            size: HEADER,
+            size: FILE_HEADER_SIZE,
             loader: None,
         };
-        let (programs, sections) = (number(head, 32, 8), number(head, 40, 8));
-        let (program_count, section_count) = (number(head, 56, 2), number(head, 60, 2));
-        elf.reaches(programs, program_count * PROGRAM);
-        elf.reaches(sections, section_count * SECTION);
-        for header in table(file, programs, program_count, PROGRAM)? {
-            let (offset, size) = (number(&header, 8, 8), number(&header, 32, 8));
-            elf.reaches(offset, size);
-            if number(&header, 0, 4) == INTERPRETER {
-                let mut name = bytes(file, offset, size.min(LONGEST))?;
+        let (programs, sections) = (read_number(head, 32, 8), read_number(head, 40, 8));
+        let (program_count, section_count) = (read_number(head, 56, 2), read_number(head, 60, 2));
+        elf.extend_size(programs, program_count * PROGRAM_HEADER_SIZE);
+        elf.extend_size(sections, section_count * SECTION_HEADER_SIZE);
+        for header in read_table(file, programs, program_count, PROGRAM_HEADER_SIZE)? {
+            let (offset, size) = (read_number(&header, 8, 8), read_number(&header, 32, 8));
+            elf.extend_size(offset, size);
+            if read_number(&header, 0, 4) == PT_INTERP {
+                let mut name = read_bytes(file, offset, size.min(MAX_LOADER_PATH))?;
                 name.retain(|byte| *byte != 0);
                 elf.loader = Some(name);
             }
         }
-        for header in table(file, sections, section_count, SECTION)? {
-            if number(&header, 4, 4) != NO_BITS {
-                elf.reaches(number(&header, 24, 8), number(&header, 32, 8));
+        for header in read_table(file, sections, section_count, SECTION_HEADER_SIZE)? {
+            if read_number(&header, 4, 4) != SHT_NOBITS {
+                elf.extend_size(read_number(&header, 24, 8), read_number(&header, 32, 8));
             }
         }
         Ok(elf)
     }
 
-    fn reaches(&mut self, offset: u64, size: u64) {
+    fn extend_size(&mut self, offset: u64, size: u64) {
         self.size = self.size.max(offset.saturating_add(size));
     }
 }
 
 /// Reads a table of headers. Returns the complete ones.
-fn table(file: &File, offset: u64, count: u64, size: u64) -> io::Result<Vec<Vec<u8>>> {
+fn read_table(file: &File, offset: u64, count: u64, size: u64) -> io::Result<Vec<Vec<u8>>> {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     let length = count.saturating_mul(u64::try_from(size).unwrap_or(u64::MAX));
-    let table = bytes(file, offset, length)?;
+    let table = read_bytes(file, offset, length)?;
     Ok(table.chunks_exact(size).map(<[u8]>::to_vec).collect())
 }
 
 /// Reads `length` bytes at `offset`, or fewer if the file ends before.
-fn bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+fn read_bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(offset.min(i64::MAX.unsigned_abs())))?;
     file.take(length).read_to_end(&mut bytes)?;
@@ -201,8 +201,8 @@ fn bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Returns a little-endian number of a header; 0 if the header ends before it.
-fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
-    let bytes = bytes.get(at..at + length).unwrap_or_default();
+fn read_number(bytes: &[u8], offset: usize, length: usize) -> u64 {
+    let bytes = bytes.get(offset..offset + length).unwrap_or_default();
     let bytes = bytes.iter().rev();
     bytes.fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }

@@ -5,33 +5,34 @@ use std::path::Path;
 
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::{FileError, Location};
-use svclab_dump::folder::{Folder, FolderError};
-use svclab_dump::{NodeDump, Read};
+use svclab_dump::folder::{DumpFiles, DumpFilesError};
+use svclab_dump::{NodeDump, ParsedDump};
 use svclab_planner::cluster::Problem;
 use svclab_planner::cluster::place;
-use svclab_planner::replay::{At, LeftOut, leave_out};
+use svclab_planner::replay::{At, OmittedItem, remove_rules};
 use svclab_scenario::lab::LabSpec;
 
-use super::prepare::Wishes;
+use super::prepare::PrepareOptions;
 
 /// Reason for omitting a line that was parsed but that no kernel accepts.
-const UNTAKEN: &str = "no kernel takes it";
+const REASON_REJECTED: &str = "no kernel takes it";
 
 /// Reason for omitting a line that cannot be parsed.
-const UNREAD: &str = "what it means is not known";
+const REASON_UNPARSED: &str = "what it means is not known";
 
 /// Effect of omitting a line that cannot be parsed.
-const LOST: &str = "packets fare as if what stood there, or was lost there, did not exist";
+const EFFECT_OF_UNPARSED: &str =
+    "packets fare as if what stood there, or was lost there, did not exist";
 
 /// Dump that a user passes for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Given {
+pub struct DumpOverride {
     /// Parsed dump.
     pub dump: NodeDump,
     /// Whether lines that a kernel rejects are omitted.
     pub lenient: bool,
     /// Items that are already omitted from `dump`.
-    pub left: Vec<LeftOut>,
+    pub omitted: Vec<OmittedItem>,
 }
 
 /// Reads and parses the dump at `path`.
@@ -39,13 +40,13 @@ pub struct Given {
 /// # Errors
 ///
 /// When `path` is no readable dump.
-pub fn read(path: &Path) -> Result<Read, FolderError> {
-    Ok(Folder::read(path)?.parse())
+pub fn read(path: &Path) -> Result<ParsedDump, DumpFilesError> {
+    Ok(DumpFiles::read(path)?.parse())
 }
 
 /// Returns the location of a dump that a lab names. The dump must be below the lab's directory,
 /// unless the user permits other places.
-fn location(directory: &Path, path: &str, may_be_outside: bool) -> Location {
+fn dump_location(directory: &Path, path: &str, may_be_outside: bool) -> Location {
     if may_be_outside {
         Location::anywhere(directory.join(path))
     } else {
@@ -53,7 +54,7 @@ fn location(directory: &Path, path: &str, may_be_outside: bool) -> Location {
     }
 }
 
-fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
+fn diagnostic_location(read: &ParsedDump, diagnostic: &Diagnostic) -> (String, u32) {
     let Some(label) = &diagnostic.primary else {
         return (diagnostic.message.clone(), 0);
     };
@@ -65,59 +66,63 @@ fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
 /// Returns the number of lines that cannot be parsed or that no kernel accepts, and the number of
 /// files that cannot be used at all. The number of files is 0 if there are such lines.
 #[must_use]
-pub fn unbuildable(read: &Read) -> (usize, usize) {
+pub fn count_unusable(read: &ParsedDump) -> (usize, usize) {
     let whole = |diagnostic: &&Diagnostic| diagnostic.primary.is_none();
     let files = read.diagnostics.iter().filter(whole).count();
     (
-        read.places.len(),
-        if read.places.is_empty() { files } else { 0 },
+        read.problem_lines.len(),
+        if read.problem_lines.is_empty() {
+            files
+        } else {
+            0
+        },
     )
 }
 
 /// Returns the dump without the lines that no kernel accepts, and the omitted items.
 #[must_use]
-pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
-    let told: Vec<(Option<At>, String, &str)> = read
+pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
+    let causes: Vec<(Option<At>, String, &str)> = read
         .diagnostics
         .iter()
         .map(|diagnostic| {
-            let (file, line) = place_of(&read, diagnostic);
-            let at = (line > 0).then_some(At { file, line });
+            let (file, line) = diagnostic_location(&read, diagnostic);
+            let file_line = (line > 0).then_some(At { file, line });
             let because = match (line, diagnostic.is_error()) {
                 (0, _) => "it is left alone",
-                (_, true) => UNREAD,
-                (_, false) => UNTAKEN,
+                (_, true) => REASON_UNPARSED,
+                (_, false) => REASON_REJECTED,
             };
-            (at, diagnostic.message.clone(), because)
+            (file_line, diagnostic.message.clone(), because)
         })
         .collect();
     let mut dump = read.dump;
-    let stood = leave_out(&mut dump, &read.places);
-    let left = told.into_iter().map(|(at, message, because)| {
+    let chains = remove_rules(&mut dump, &read.problem_lines);
+    let omitted = causes.into_iter().map(|(at, message, because)| {
         let place = at.as_ref().map(|at| (at.file.clone(), at.line));
-        let mut left = LeftOut::of(at, message, because);
-        if because == UNREAD {
-            LOST.clone_into(&mut left.affects);
+        let mut left = OmittedItem::new(at, message, because);
+        if because == REASON_UNPARSED {
+            EFFECT_OF_UNPARSED.clone_into(&mut left.affects);
         }
-        match place.and_then(|place| stood.get(&place)) {
-            Some(chain) => left.in_chain(chain.clone()),
+        match place.and_then(|place| chains.get(&place)) {
+            Some(chain) => left.with_chain(chain.clone()),
             None => left,
         }
     });
-    let left = left.collect();
+    let left = omitted.collect();
     (dump, left)
 }
 
 /// Dump of a node of a case.
 #[derive(Debug)]
-pub(super) struct Taken<'d> {
+pub(super) struct CaseDump<'d> {
     pub node: String,
     /// Parsed dump, borrowed if the user passed it.
     pub dump: Cow<'d, NodeDump>,
     /// Whether lines that a kernel rejects are omitted.
     pub lenient: bool,
     /// Items that are already omitted from `dump`.
-    pub left: Vec<LeftOut>,
+    pub omitted: Vec<OmittedItem>,
 }
 
 /// Returns the dumps of a case's nodes: those that the user passes and those that the lab names. A
@@ -127,41 +132,45 @@ pub(super) struct Taken<'d> {
 ///
 /// When a dump cannot be read, or when lines of it would have to be omitted and the lab does not
 /// permit that.
-pub(super) fn dumps<'d>(
+pub(super) fn read_dumps<'d>(
     directory: &Path,
     spec: &LabSpec,
-    wishes: &'d Wishes,
-) -> Result<Vec<Taken<'d>>, Vec<Problem>> {
-    let given = &wishes.dumps;
+    options: &'d PrepareOptions,
+) -> Result<Vec<CaseDump<'d>>, Vec<Problem>> {
+    let given = &options.dumps;
     let mut problems = Vec::new();
-    let mut dumps: Vec<Taken<'d>> = given
+    let mut dumps: Vec<CaseDump<'d>> = given
         .iter()
-        .map(|(node, given)| Taken {
+        .map(|(node, given)| CaseDump {
             node: node.clone(),
             dump: Cow::Borrowed(&given.dump),
             lenient: given.lenient,
-            left: given.left.clone(),
+            omitted: given.omitted.clone(),
         })
         .collect();
-    for (node, said) in &spec.nodes {
-        let Some(path) = said.dump.as_ref().filter(|_| !given.contains_key(node)) else {
+    for (node, node_spec) in &spec.nodes {
+        let Some(path) = node_spec
+            .dump
+            .as_ref()
+            .filter(|_| !given.contains_key(node))
+        else {
             continue;
         };
-        let at = place!["spec", "nodes", node, "dump"];
-        let location = location(directory, path, wishes.allow_outside);
-        let read = match Folder::read_at(&location) {
+        let path_in_lab = place!["spec", "nodes", node, "dump"];
+        let location = dump_location(directory, path, options.allow_outside);
+        let read = match DumpFiles::read_at(&location) {
             Ok(folder) => folder.parse(),
             Err(error) => {
                 let is_outside = matches!(
                     error,
-                    FolderError::Io {
-                        source: FileError::Outside,
+                    DumpFilesError::Io {
+                        source: FileError::OutsideDirectory,
                         ..
                     }
                 );
-                let problem = Problem::in_lab(at, error.to_string());
+                let problem = Problem::in_lab(path_in_lab, error.to_string());
                 problems.push(if is_outside {
-                    problem.help(
+                    problem.with_help(
                         "put the dump beside the lab, or permit it with --allow-outside".to_owned(),
                     )
                 } else {
@@ -170,18 +179,18 @@ pub(super) fn dumps<'d>(
                 continue;
             }
         };
-        if said.lenient || read.diagnostics.is_empty() {
-            let (dump, left) = leniently(read);
-            dumps.push(Taken {
+        if node_spec.lenient || read.diagnostics.is_empty() {
+            let (dump, left) = omit_rejected(read);
+            dumps.push(CaseDump {
                 node: node.clone(),
                 dump: Cow::Owned(dump),
-                lenient: said.lenient,
-                left,
+                lenient: node_spec.lenient,
+                omitted: left,
             });
             continue;
         }
         for diagnostic in &read.diagnostics {
-            let (file, line) = place_of(&read, diagnostic);
+            let (file, line) = diagnostic_location(&read, diagnostic);
             let message = if line > 0 {
                 format!("{file}:{line}: {}", diagnostic.message)
             } else {
@@ -189,7 +198,7 @@ pub(super) fn dumps<'d>(
             };
             let help =
                 "collect the node again, or say `lenient: true` beside `dump` to leave it out";
-            problems.push(Problem::in_lab(at.clone(), message).help(help.to_owned()));
+            problems.push(Problem::in_lab(path_in_lab.clone(), message).with_help(help.to_owned()));
         }
     }
     if problems.is_empty() {

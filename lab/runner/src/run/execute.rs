@@ -13,26 +13,26 @@ use super::flows;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use super::refit;
-use super::select::name_to_run_again;
+use super::select::rerun_name;
 use super::tasks::{Tasks, caught};
-use crate::kernel::{Agent, Choice, KernelError, Session, Tries, agent_program};
+use crate::kernel::{Agent, KernelChoice, KernelError, RunCount, Session, agent_program};
 use crate::results::flows::tables;
-use crate::results::journeys::{CaseJourneys, Head};
-use crate::results::seen::{self, Document, Seen};
-use crate::results::{CaseResult, Event, Outcome, Results, RunError, Trouble, Warning};
+use crate::results::journeys::{CaseHead, CaseJourneys};
+use crate::results::seen::{self, CaseEvidence, EvidenceDocument};
+use crate::results::{CaseResult, CaseStatus, ErrorKind, Event, Results, RunError, Warning};
 use svclab_diagnostic::Rendering;
 use svclab_diagnostic::bug;
 use svclab_diagnostic::shortage;
 use svclab_judge::{ClaimOutcome, ClaimVerdict, Judgement};
 use svclab_model::evidence::Evidence;
-use svclab_model::protocol::{Failure, Fault};
+use svclab_model::protocol::{Failure, FailureKind};
 use svclab_planner::cluster::{Problem, place};
 
 /// Options of a run: kernels, parallelism and evidence.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RunOptions {
     /// Kernels in which plans may run.
-    pub kernels: Choice,
+    pub kernels: KernelChoice,
     /// Path of the agent program, for a caller that is not `svclab` itself. `None` for the running
     /// executable.
     pub agent: Option<PathBuf>,
@@ -43,14 +43,14 @@ pub struct Options {
     /// Whether the lab of a failed case keeps running until its session is dropped.
     pub keep: bool,
     /// Whether the result of each case is sent with its full evidence.
-    pub see: bool,
+    pub with_evidence: bool,
     /// Callback that prints why labs run in a guest and not on this host.
     pub notice: Option<fn(&str)>,
 }
 
 /// Failed case whose lab keeps running.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptCase {
     /// ID of the case.
     pub case: String,
     /// Names of its namespaces, in the order of the plan.
@@ -60,7 +60,7 @@ pub struct Kept {
 }
 
 /// Case to run, or the result of a case that cannot run because its lab is invalid.
-pub type Given = Result<Prepared, Box<CaseResult>>;
+pub type RunInput = Result<Prepared, Box<CaseResult>>;
 
 /// Runs the cases and sends events to `events`. Returns the results and the labs that keep running.
 ///
@@ -69,30 +69,30 @@ pub type Given = Result<Prepared, Box<CaseResult>>;
 /// If `enough` ends first, unfinished cases are cancelled and no lab keeps running. The results
 /// then contain the finished cases only.
 pub async fn execute(
-    cases: Vec<Given>,
-    options: &Options,
+    cases: Vec<RunInput>,
+    options: &RunOptions,
     events: &mpsc::UnboundedSender<Event>,
-    enough: impl Future<Output = ()>,
-) -> (Results, Vec<Kept>) {
+    cancelled: impl Future<Output = ()>,
+) -> (Results, Vec<KeptCase>) {
     let begun = Instant::now();
-    let mut running = Run::default();
+    let mut running = RunState::default();
     let mut cases_to_run = Vec::new();
-    for (at, case) in cases.into_iter().enumerate() {
+    for (index, case) in cases.into_iter().enumerate() {
         match case {
             Ok(prepared) => {
-                running.places.push(at);
+                running.indices.push(index);
                 cases_to_run.push(prepared);
             }
-            Err(wrong) => running.wrong.push((at, *wrong)),
+            Err(wrong) => running.invalid.push((index, *wrong)),
         }
     }
     let pools = Pools::new(options, &cases_to_run);
-    let with_flows = flows::declared(&cases_to_run);
+    let declared_flows = flows::declared_flows(&cases_to_run);
     let warnings = warnings(&cases_to_run);
     let is_interrupted = tokio::select! {
         biased;
-        () = running.all(cases_to_run, &pools, options, events) => false,
-        () = enough => true,
+        () = running.run_all(cases_to_run, &pools, options, events) => false,
+        () = cancelled => true,
     };
     if is_interrupted {
         running.kept.clear();
@@ -100,83 +100,85 @@ pub async fn execute(
     running.results.sort_by_key(|(place, _)| *place);
     let cases = running.results.into_iter().map(|(_, result)| result);
     let mut results = Results::new(pools.tools().await, cases.collect());
-    results.begun = Some(running.begun);
+    results.begun = Some(running.started);
     results.interrupted = is_interrupted;
     results.warnings = warnings;
-    results.flows = tables(&with_flows, &results.cases);
+    results.flows = tables(&declared_flows, &results.cases);
     // The receiver may have been dropped. The results are returned in any case.
-    let _ = events.send(Event::Over {
+    let _ = events.send(Event::RunEnded {
         results: Box::new(results.clone()),
-        took: begun.elapsed(),
+        duration: begun.elapsed(),
     });
     (results, running.kept)
 }
 
 /// Progress and results of a run.
 #[derive(Default)]
-struct Run {
+struct RunState {
     /// Index of each runnable case in the given list.
-    places: Vec<usize>,
+    indices: Vec<usize>,
     /// Results of cases that cannot run, each with its index in the given list.
-    wrong: Vec<(usize, CaseResult)>,
+    invalid: Vec<(usize, CaseResult)>,
     /// Number of started runs. A case starts once for each kernel that it runs in.
-    begun: usize,
+    started: usize,
     /// Results, each with the index of its case and the number of its run.
     results: Vec<((usize, usize), CaseResult)>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptCase>,
 }
 
-impl Run {
+impl RunState {
     /// Runs all cases and records each result when its run ends.
-    async fn all(
+    async fn run_all(
         &mut self,
         cases: Vec<Prepared>,
         pools: &Pools,
-        options: &Options,
+        options: &RunOptions,
         events: &mpsc::UnboundedSender<Event>,
     ) {
         let mut runs = Vec::new();
-        for (at, prepared) in self.places.iter().zip(cases) {
-            let (prepared, found) = placed(prepared, pools).await;
-            match found {
+        for (index, prepared) in self.indices.iter().zip(cases) {
+            let (prepared, pools_of_case) = find_pools(prepared, pools).await;
+            match pools_of_case {
                 Ok(found) => {
                     let each = found.into_iter();
-                    runs.extend(each.map(|pool| (*at, Arc::clone(&prepared), Ok(pool))));
+                    runs.extend(each.map(|pool| (*index, Arc::clone(&prepared), Ok(pool))));
                 }
-                Err(error) => runs.push((*at, prepared, Err(error))),
+                Err(error) => runs.push((*index, prepared, Err(error))),
             }
         }
-        self.begun = runs.len() + self.wrong.len();
-        let _ = events.send(Event::Begun { cases: self.begun });
-        for (at, result) in std::mem::take(&mut self.wrong) {
-            let _ = events.send(Event::Started {
+        self.started = runs.len() + self.invalid.len();
+        let _ = events.send(Event::Begun {
+            cases: self.started,
+        });
+        for (index, result) in std::mem::take(&mut self.invalid) {
+            let _ = events.send(Event::CaseStarted {
                 case: result.case.clone(),
             });
-            self.over((at, 0), result, None, events);
+            self.finish_case((index, 0), result, None, events);
         }
         let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
         let mut running = Tasks::default();
-        let mut begun = Vec::new();
-        for (number, (at, prepared, pool)) in runs.into_iter().enumerate() {
+        let mut started = Vec::new();
+        for (number, (index, prepared, pool)) in runs.into_iter().enumerate() {
             // A weak reference: a pool ends with its last case, so that other pools have room.
-            let held = pool.as_ref().ok().map(Arc::downgrade);
-            begun.push((at, Arc::clone(&prepared), held));
+            let weak_pool = pool.as_ref().ok().map(Arc::downgrade);
+            started.push((index, Arc::clone(&prepared), weak_pool));
             let (gate, events) = (Arc::clone(&gate), events.clone());
-            let see = options.see;
+            let with_evidence = options.with_evidence;
             running.spawn(number, async move {
                 let _room = match &pool {
-                    Ok(pool) => pool.place(&prepared.plan).await,
+                    Ok(pool) => pool.acquire_room(&prepared.plan).await,
                     Err(_) => None,
                 };
                 let _place = gate.acquire().await;
-                let _ = events.send(Event::Started {
+                let _ = events.send(Event::CaseStarted {
                     case: prepared.case.id.clone(),
                 });
-                ended(one(prepared, pool).await, see)
+                split_ended(run_case(prepared, pool).await, with_evidence)
             });
         }
         while let Some((number, ended)) = running.next().await {
-            let (at, prepared, pool) = &begun[number];
+            let (index, prepared, pool) = &started[number];
             let (result, seen, standing) = match ended {
                 Ok(ended) => ended,
                 Err(panicked) => (
@@ -185,60 +187,60 @@ impl Run {
                     None,
                 ),
             };
-            if options.keep && result.result == Outcome::Fail {
+            if options.keep && result.result == CaseStatus::Fail {
                 self.kept.extend(standing);
             }
-            self.over((*at, number), result, seen, events);
+            self.finish_case((*index, number), result, seen, events);
         }
     }
 
     /// Records the result of an ended case and sends it.
-    fn over(
+    fn finish_case(
         &mut self,
-        place: (usize, usize),
+        position: (usize, usize),
         result: CaseResult,
-        seen: Option<Arc<Seen>>,
+        seen: Option<Arc<CaseEvidence>>,
         events: &mpsc::UnboundedSender<Event>,
     ) {
-        let _ = events.send(Event::Finished {
+        let _ = events.send(Event::CaseEnded {
             result: Box::new(result.clone()),
-            seen,
+            evidence: seen,
         });
-        self.results.push((place, result));
+        self.results.push((position, result));
     }
 }
 
 /// Finds the pools for a case. Omits the dump lines that need missing modules, if the user permits
 /// it.
-async fn placed(
+async fn find_pools(
     mut prepared: Prepared,
     pools: &Pools,
-) -> (Arc<Prepared>, Result<Vec<Arc<Pool>>, Unplaced>) {
-    let mut found = caught(pools.of_case(&prepared)).await;
-    if let Ok(Err(error)) = &found
-        && let Some(Ok(fitting)) = refit::as_far_as_had(&prepared, error)
+) -> (Arc<Prepared>, Result<Vec<Arc<Pool>>, PlacementError>) {
+    let mut pools_of_case = caught(pools.pools_for_case(&prepared)).await;
+    if let Ok(Err(error)) = &pools_of_case
+        && let Some(Ok(fitting)) = refit::without_unsupported(&prepared, error)
     {
         prepared = fitting;
-        found = caught(pools.of_case(&prepared)).await;
+        pools_of_case = caught(pools.pools_for_case(&prepared)).await;
     }
-    let found = found.and_then(|found| found.map_err(|error| trouble(&error)));
+    let found = pools_of_case.and_then(|found| found.map_err(|error| to_run_error(&error)));
     (Arc::new(prepared), found)
 }
 
 /// Error of a case that no kernel can run.
-type Unplaced = RunError;
+type PlacementError = RunError;
 
 /// Splits an ended case into its result, its evidence if `see` is set, and its running lab.
-fn ended(
-    (prepared, result, stood): (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>),
-    see: bool,
-) -> (CaseResult, Option<Arc<Seen>>, Option<Kept>) {
-    let seen = stood
+fn split_ended(
+    (prepared, result, lab): (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>),
+    with_evidence: bool,
+) -> (CaseResult, Option<Arc<CaseEvidence>>, Option<KeptCase>) {
+    let seen = lab
         .as_ref()
-        .filter(|_| see)
-        .map(|(_, evidence)| Arc::new(seen(&prepared, &result, evidence)));
+        .filter(|_| with_evidence)
+        .map(|(_, evidence)| Arc::new(evidence_document(&prepared, &result, evidence)));
     let names = prepared.plan.namespaces.iter().map(|ns| ns.name.clone());
-    let kept = stood.map(|(session, _)| Kept {
+    let kept = lab.map(|(session, _)| KeptCase {
         case: prepared.case.id.clone(),
         namespaces: names.collect(),
         session,
@@ -252,7 +254,7 @@ async fn after_panic(
     pool: Option<&Weak<Pool>>,
     panicked: RunError,
 ) -> CaseResult {
-    let mut result = blank(prepared, panicked);
+    let mut result = without_verdict(prepared, panicked);
     if let Some(pool) = pool.and_then(Weak::upgrade) {
         pool.release().clone_into(&mut result.kernel);
         // The release of the host's kernel is known to an agent only.
@@ -264,23 +266,23 @@ async fn after_panic(
 }
 
 /// Returns the result of a case without a verdict.
-fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
+fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResult {
     CaseResult {
-        named: named(prepared),
-        place: prepared.place(),
-        claims: prepared.unsettled(),
+        named: cli_name(prepared),
+        place: prepared.expectation_location(),
+        claims: prepared.unsettled_claims(),
         ..CaseResult::without_verdict(&prepared.case.lab, &prepared.case.id, error)
     }
 }
 
 /// Returns the name of a case on the command line; empty if it equals the case ID.
-fn named(prepared: &Prepared) -> String {
+fn cli_name(prepared: &Prepared) -> String {
     let case = &prepared.case;
     let file = prepared.sources.iter().next();
     let file = file.map_or(Cow::default(), |(_, source)| source.path());
     let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
     let lab = prepared.named.strip_suffix(rest).unwrap_or(&prepared.named);
-    let named = format!("{}{rest}", name_to_run_again(lab, &file));
+    let named = format!("{}{rest}", rerun_name(lab, &file));
     let named = Some(named).filter(|named| *named != case.id);
     named.unwrap_or_default()
 }
@@ -297,72 +299,75 @@ fn warnings(cases: &[Prepared]) -> Vec<Warning> {
 }
 
 /// Runs a case. Returns the case as it ran, its result, and the session and evidence of its lab.
-async fn one(
+async fn run_case(
     mut prepared: Arc<Prepared>,
-    pool: Result<Arc<Pool>, Unplaced>,
+    pool: Result<Arc<Pool>, PlacementError>,
 ) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
     let pool = match pool {
         Ok(pool) => pool,
         Err(error) => {
-            let result = blank(&prepared, error);
+            let result = without_verdict(&prepared, error);
             return (prepared, result, None);
         }
     };
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
-            let mut result = blank(&prepared, trouble(&error));
+            let mut result = without_verdict(&prepared, to_run_error(&error));
             pool.release().clone_into(&mut result.kernel);
             return (prepared, result, None);
         }
     };
-    let (result, stood) = on_agent(&mut prepared, &agent).await;
-    (prepared, result, stood)
+    let (result, lab) = try_on_agent(&mut prepared, &agent).await;
+    (prepared, result, lab)
 }
 
 /// Runs a case on an agent of the caller, in the same way as [`execute`]. Returns the result and
 /// the evidence.
-pub async fn run_on(agent: &Agent, prepared: Prepared) -> (CaseResult, Option<Arc<Seen>>) {
+pub async fn run_on_agent(
+    agent: &Agent,
+    prepared: Prepared,
+) -> (CaseResult, Option<Arc<CaseEvidence>>) {
     let mut prepared = Arc::new(prepared);
-    let (result, stood) = on_agent(&mut prepared, agent).await;
-    let (result, seen, _) = ended((prepared, result, stood), true);
+    let (result, lab) = try_on_agent(&mut prepared, agent).await;
+    let (result, seen, _) = split_ended((prepared, result, lab), true);
     (result, seen)
 }
 
 /// Runs a case on an agent. Sets `prepared` to the case as it ran.
-async fn on_agent(
+async fn try_on_agent(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
 ) -> (CaseResult, Option<(Session, Evidence)>) {
     let begun = Instant::now();
-    let judged = try_as_far_as_taken(prepared, agent).await;
-    let (mut result, stood) = match judged {
+    let judged = try_without_rejected(prepared, agent).await;
+    let (mut result, lab) = match judged {
         Ok((judgement, evidence, session)) => {
             let result = judged_result(prepared, judgement, &evidence);
             (result, Some((session, evidence)))
         }
-        Err(error) => (blank(prepared, error), None),
+        Err(error) => (without_verdict(prepared, error), None),
     };
     result.kernel.clone_from(&agent.surroundings().kernel);
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    (result, stood)
+    (result, lab)
 }
 
 /// Returns the result of a case with a verdict.
 fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence) -> CaseResult {
     let last = evidence.last();
     let result = if judgement.holds() {
-        Outcome::Pass
+        CaseStatus::Pass
     } else {
-        Outcome::Fail
+        CaseStatus::Fail
     };
-    let flows = flows::outcomes(prepared, &judgement);
+    let flows = flows::flow_results(prepared, &judgement);
     let Judgement {
         probes,
         wire,
         counters,
         rules,
-        held,
+        kernel_state: held,
         steps,
         claims,
         doubtful: _,
@@ -370,7 +375,7 @@ fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence)
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
-        named: named(prepared),
+        named: cli_name(prepared),
         kernel: String::new(),
         result,
         duration_ms: 0,
@@ -387,35 +392,35 @@ fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence)
         error: None,
         place: None,
     };
-    result.place = flows::place(&result).or_else(|| prepared.place());
+    result.place = flows::failed_flow_location(&result).or_else(|| prepared.expectation_location());
     result
 }
 
 /// Runs a case. Omits the dump lines that the kernel rejects, if the user permits it. Sets
 /// `prepared` to the case as it ran.
-async fn try_as_far_as_taken(
+async fn try_without_rejected(
     prepared: &mut Arc<Prepared>,
     agent: &Agent,
 ) -> Result<(Judgement, Evidence, Session), RunError> {
-    let mut tried = try_one(prepared, agent).await;
+    let mut tried = try_case(prepared, agent).await;
     if let Err(error) = &tried
-        && let Some(fitting) = refit::as_far_as_taken(prepared, error, agent).await
+        && let Some(fitting) = refit::without_rejected(prepared, error, agent).await
     {
         *prepared = Arc::new(fitting?);
-        tried = try_one(prepared, agent).await;
+        tried = try_case(prepared, agent).await;
     }
     let tried = match tried {
-        Ok((judgement, evidence, _)) if may_want_more(&judgement, &evidence) => {
-            try_one(&waiting(prepared), agent).await
+        Ok((judgement, evidence, _)) if needs_full_wait(&judgement, &evidence) => {
+            try_case(&without_settling(prepared), agent).await
         }
         tried => tried,
     };
-    tried.map_err(|error| in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)))
+    tried.map_err(|error| locate_in_lab(prepared, &error).unwrap_or_else(|| to_run_error(&error)))
 }
 
 /// Whether a case with settled timeouts failed an expectation other than the verdict of a probe.
 /// The expectation may concern retransmissions, which follow only after the timeout was settled.
-fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
+fn needs_full_wait(judgement: &Judgement, evidence: &Evidence) -> bool {
     let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut attempts = std::iter::once(evidence)
@@ -427,7 +432,7 @@ fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
 
 /// Returns the case with all timeouts waited for instead of settled.
 #[must_use]
-pub fn waiting(prepared: &Prepared) -> Prepared {
+pub fn without_settling(prepared: &Prepared) -> Prepared {
     let mut waiting = prepared.clone();
     let of_steps = waiting.plan.steps.iter_mut();
     let of_steps = of_steps.flat_map(|step| &mut step.probes);
@@ -438,13 +443,20 @@ pub fn waiting(prepared: &Prepared) -> Prepared {
 }
 
 /// Returns the evidence of a case in the form that is sent, with the case.
-fn seen(prepared: &Arc<Prepared>, result: &CaseResult, evidence: &Evidence) -> Seen {
+fn evidence_document(
+    prepared: &Arc<Prepared>,
+    result: &CaseResult,
+    evidence: &Evidence,
+) -> CaseEvidence {
     let books = prepared.books();
-    let head = Head::of(result.case.clone(), result.kernel.clone(), None, evidence);
-    let mut all = prepared.journeys(evidence).into_iter();
-    let first = all.next().unwrap_or_default();
+    let head = CaseHead::new(result.case.clone(), result.kernel.clone(), None, evidence);
+    let mut journeys_by_stage = prepared.journeys(evidence).into_iter();
+    let first = journeys_by_stage.next().unwrap_or_default();
     let names = prepared.steps.iter().map(|step| step.name.clone());
-    let steps: Vec<_> = names.zip(all).zip(books.iter().skip(1)).collect();
+    let steps: Vec<_> = names
+        .zip(journeys_by_stage)
+        .zip(books.iter().skip(1))
+        .collect();
     let steps = steps
         .into_iter()
         .map(|((name, told), book)| (name, told, *book));
@@ -452,17 +464,17 @@ fn seen(prepared: &Arc<Prepared>, result: &CaseResult, evidence: &Evidence) -> S
         head,
         connections,
         steps,
-    } = CaseJourneys::of(head, first, &books[0]).with_steps(steps);
+    } = CaseJourneys::new(head, first, &books[0]).with_steps(steps);
     let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
         let links = namespace.links.iter().map(|link| link.name.as_str());
         links
             .chain(["lo"])
             .map(|link| (namespace.name.clone(), link.to_owned()))
     });
-    Seen {
+    CaseEvidence {
         interfaces: interfaces.collect(),
         prepared: Arc::clone(prepared),
-        document: Document {
+        document: EvidenceDocument {
             schema: seen::SCHEMA.to_owned(),
             case: head.case,
             kernel: head.kernel,
@@ -475,7 +487,7 @@ fn seen(prepared: &Arc<Prepared>, result: &CaseResult, evidence: &Evidence) -> S
 
 /// Returns an error that shows a rejected rule at its location in the lab file. `None` if the lab
 /// file does not contain the rule.
-fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
+fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     let KernelError::Failed(failure) = error else {
         return None;
     };
@@ -490,24 +502,24 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     } else {
         (&node.leftovers.iptables, "iptables")
     };
-    let at = list.iter().position(|line| line.trim() == rejected.line)?;
+    let index = list.iter().position(|line| line.trim() == rejected.line)?;
     let problem = Problem::in_lab(
-        place!["spec", "nodes", &node.name, "leftovers", field, at],
+        place!["spec", "nodes", &node.name, "leftovers", field, index],
         format!(
             "{} refuses this line on node `{}`",
             rejected.program, node.name
         ),
     )
-    .help(format!("it said: {}", rejected.said));
-    let shown = problems_to_diagnostics(&prepared.case, &[problem]);
+    .with_help(format!("it said: {}", rejected.said));
+    let diagnostics = problems_to_diagnostics(&prepared.case, &[problem]);
     let message = prepared
         .sources
-        .redact(shown)
+        .redact(diagnostics)
         .iter()
         .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
         .collect::<String>();
     Some(RunError {
-        trouble: Trouble::Input,
+        trouble: ErrorKind::Input,
         message: message.trim_end().to_owned(),
         remedy: None,
     })
@@ -519,14 +531,14 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
 /// # Errors
 ///
 /// When the lab cannot be built or probed, or when the machine was too busy for a verdict.
-pub async fn try_one(
+pub async fn try_case(
     prepared: &Prepared,
     agent: &Agent,
 ) -> Result<(Judgement, Evidence, Session), KernelError> {
-    let mut runs = Tries::default();
+    let mut retries = RunCount::default();
     loop {
         match try_once(prepared, agent).await {
-            Err(error) if runs.again(&error) => {}
+            Err(error) if retries.should_retry(&error) => {}
             tried => return tried,
         }
     }
@@ -545,7 +557,7 @@ async fn try_once(
             .collect::<Vec<_>>()
             .join("; ");
         KernelError::Failed(Failure {
-            fault: Fault::Bug,
+            fault: FailureKind::Bug,
             message,
             remedy: None,
             rejected: None,
@@ -553,72 +565,75 @@ async fn try_once(
     })?;
     let judgement = judge.judge(&evidence);
     match &judgement.doubtful {
-        Some(why) => Err(KernelError::Failed(Failure::slow("an expectation", why))),
+        Some(reason) => Err(KernelError::Failed(Failure::too_busy(
+            "an expectation",
+            reason,
+        ))),
         None => Ok((judgement, evidence, session)),
     }
 }
 
 /// Converts a kernel error to an error for the user, with its help.
 #[must_use]
-pub fn trouble(error: &KernelError) -> RunError {
-    let (trouble, remedy) = match error {
-        KernelError::Start { source, .. } => {
+pub fn to_run_error(error: &KernelError) -> RunError {
+    let (kind, remedy) = match error {
+        KernelError::AgentSpawn { source, .. } => {
             let missing = || {
                 let is_missing = source.kind() == std::io::ErrorKind::NotFound;
                 is_missing.then(|| {
                     format!(
                         "install {} beside svclab, or name it by the variable {}",
                         agent_program::NAME,
-                        agent_program::VARIABLE
+                        agent_program::PATH_VARIABLE
                     )
                 })
             };
             let remedy = shortage::remedy(source).map(str::to_owned);
-            (Trouble::Machine, remedy.or_else(missing))
+            (ErrorKind::Machine, remedy.or_else(missing))
         }
-        KernelError::Unable(failure) | KernelError::Failed(failure) => {
+        KernelError::AgentSetup(failure) | KernelError::Failed(failure) => {
             let trouble = match failure.fault {
-                Fault::Input => Trouble::Input,
-                Fault::Machine | Fault::Slow => Trouble::Machine,
-                Fault::Bug => Trouble::Bug,
+                FailureKind::Input => ErrorKind::Input,
+                FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
+                FailureKind::Bug => ErrorKind::Bug,
             };
             (trouble, failure.remedy.clone())
         }
-        KernelError::Missing(missing) | KernelError::GuestLacks { missing, .. } => {
-            (Trouble::Machine, missing.remedy())
+        KernelError::Missing(missing) | KernelError::GuestMissing { missing, .. } => {
+            (ErrorKind::Machine, missing.remedy())
         }
-        KernelError::HostLacks(missing) => {
+        KernelError::HostMissing(missing) => {
             let guest = "or leave out --kernel host, and it runs in a guest kernel";
             let remedies = missing.remedy().into_iter().chain([guest.to_owned()]);
             let remedy = remedies.collect::<Vec<_>>().join("\n");
-            (Trouble::Machine, Some(remedy))
+            (ErrorKind::Machine, Some(remedy))
         }
-        KernelError::Guest(error) if error.is_loss() => (Trouble::Lost, error.remedy()),
-        KernelError::Guest(error) => (Trouble::Machine, error.remedy()),
-        KernelError::Nowhere { host, guest } => {
-            let remedies: Vec<String> = [trouble(host).remedy, guest.remedy()]
+        KernelError::NoGuest(error) if error.is_loss() => (ErrorKind::Lost, error.remedy()),
+        KernelError::NoGuest(error) => (ErrorKind::Machine, error.remedy()),
+        KernelError::NoKernel { host, guest } => {
+            let remedies: Vec<String> = [to_run_error(host).remedy, guest.remedy()]
                 .into_iter()
                 .flatten()
                 .collect();
             let remedy = (!remedies.is_empty()).then(|| remedies.join("\nor "));
-            (Trouble::Machine, remedy)
+            (ErrorKind::Machine, remedy)
         }
-        KernelError::NoRoom(error) => (Trouble::Machine, Some(error.remedy().to_owned())),
+        KernelError::NotEnoughMemory(error) => (ErrorKind::Machine, Some(error.remedy().to_owned())),
         KernelError::Protocol { .. } => (
-            Trouble::Machine,
+            ErrorKind::Machine,
             Some(format!(
                 "install svclab and {} of one release",
                 agent_program::NAME
             )),
         ),
-        KernelError::Lost(lost) if bug::is_of_agent(&lost.said) => {
-            (Trouble::Bug, Some(bug::REMEDY.to_owned()))
+        KernelError::Lost(lost) if bug::is_agent_panic(&lost.said) => {
+            (ErrorKind::Bug, Some(bug::REMEDY.to_owned()))
         }
-        KernelError::Lost(lost) if lost.starved => {
-            (Trouble::Machine, Some(shortage::OF_MEMORY.to_owned()))
+        KernelError::Lost(lost) if lost.is_out_of_memory => {
+            (ErrorKind::Machine, Some(shortage::MEMORY_REMEDY.to_owned()))
         }
-        KernelError::Lost(lost) if lost.was_silent() => (
-            Trouble::Lost,
+        KernelError::Lost(lost) if lost.is_silent() => (
+            ErrorKind::Lost,
             Some(
                 "run it again, with `--jobs 1` if the machine is busy; if it happens again, report \
                  it with the lab file"
@@ -626,12 +641,12 @@ pub fn trouble(error: &KernelError) -> RunError {
             ),
         ),
         KernelError::Lost(_) => (
-            Trouble::Lost,
+            ErrorKind::Lost,
             Some("run it again; if it happens again, report it with the lab file".to_owned()),
         ),
     };
     RunError {
-        trouble,
+        trouble: kind,
         message: error.to_string(),
         remedy,
     }

@@ -5,12 +5,12 @@ use std::future::Future;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::execute::{Options, trouble, try_one, waiting};
+use super::execute::{RunOptions, to_run_error, try_case, without_settling};
 use super::pool::Pools;
 use super::prepare::Prepared;
 use super::refit;
 use super::tasks::caught;
-use crate::results::{RunError, Trouble};
+use crate::results::{ErrorKind, RunError};
 use svclab_journey::journey::Journey;
 use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
@@ -18,7 +18,7 @@ use svclab_model::plan::{Probe, Watch};
 
 /// Case that ran with all of its namespaces watched.
 #[derive(Debug)]
-pub struct Explained {
+pub struct ExplainedCase {
     /// Case with the files, cluster and plan it was built from.
     pub prepared: Prepared,
     /// Release of the kernel that the case ran in.
@@ -37,15 +37,15 @@ pub struct Explained {
 /// order of `cases`. An error contains the ID of its case. `None` if `enough` ends first.
 pub async fn explain(
     cases: Vec<Prepared>,
-    options: &Options,
-    enough: impl Future<Output = ()>,
-) -> Option<Vec<Result<Explained, (String, RunError)>>> {
+    options: &RunOptions,
+    cancelled: impl Future<Output = ()>,
+) -> Option<Vec<Result<ExplainedCase, (String, RunError)>>> {
     let pools = Pools::new(options, &cases);
-    let all = async {
+    let all_cases = async {
         stream::iter(cases)
             .map(|prepared| async {
                 let case = prepared.case.id.clone();
-                let explained = Box::pin(caught(one(prepared, &pools))).await;
+                let explained = Box::pin(caught(explain_case(prepared, &pools))).await;
                 explained
                     .and_then(|explained| explained)
                     .map_err(|error| (case, error))
@@ -56,65 +56,68 @@ pub async fn explain(
     };
     tokio::select! {
         biased;
-        explained = all => Some(explained),
-        () = enough => None,
+        explained = all_cases => Some(explained),
+        () = cancelled => None,
     }
 }
 
 /// Returns the error for a requested probe name that none of `probes` has.
 #[must_use]
-pub fn no_such_probe<'p>(wanted: &str, probes: impl IntoIterator<Item = &'p Probe>) -> RunError {
+pub fn unknown_probe_error<'p>(
+    name: &str,
+    probes: impl IntoIterator<Item = &'p Probe>,
+) -> RunError {
     let names: BTreeSet<&str> = probes
         .into_iter()
         .map(|probe| probe.name.as_str())
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
     RunError {
-        trouble: Trouble::Input,
-        message: format!("there is no probe `{wanted}`"),
+        trouble: ErrorKind::Input,
+        message: format!("there is no probe `{name}`"),
         remedy: Some(format!("name one of these: {}", names.join(", "))),
     }
 }
 
-async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunError> {
+async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<ExplainedCase, RunError> {
     // Retransmissions are part of the evidence, so timeouts are not settled early.
-    prepared = waiting(&prepared);
+    prepared = without_settling(&prepared);
     prepared.plan.watch = Watch::everything(&prepared.plan);
-    let found = match pools.of_case(&prepared).await {
+    let pools_of_case = match pools.pools_for_case(&prepared).await {
         Ok(found) => found,
         Err(error) => {
-            prepared =
-                refit::as_far_as_had(&prepared, &error).unwrap_or_else(|| Err(trouble(&error)))?;
-            let again = pools.of_case(&prepared).await;
-            again.map_err(|error| trouble(&error))?
+            prepared = refit::without_unsupported(&prepared, &error)
+                .unwrap_or_else(|| Err(to_run_error(&error)))?;
+            let again = pools.pools_for_case(&prepared).await;
+            again.map_err(|error| to_run_error(&error))?
         }
     };
     // One kernel suffices to record the packets of a case that should run in several.
-    let Some(pool) = found.into_iter().next() else {
+    let Some(pool) = pools_of_case.into_iter().next() else {
         return Err(RunError {
-            trouble: Trouble::Bug,
+            trouble: ErrorKind::Bug,
             message: "no kernel was found for the case".to_owned(),
             remedy: None,
         });
     };
-    let _room = pool.place(&prepared.plan).await;
-    let agent = pool.agent().await.map_err(|error| trouble(&error))?;
-    let (judgement, evidence, _session) = match try_one(&prepared, &agent).await {
+    let _room = pool.acquire_room(&prepared.plan).await;
+    let agent = pool.agent().await.map_err(|error| to_run_error(&error))?;
+    let (judgement, evidence, _session) = match try_case(&prepared, &agent).await {
         Ok(tried) => tried,
         Err(error) => {
-            prepared = refit::as_far_as_taken(&prepared, &error, &agent)
+            prepared = refit::without_rejected(&prepared, &error, &agent)
                 .await
-                .unwrap_or_else(|| Err(trouble(&error)))?;
-            let again = try_one(&prepared, &agent).await;
-            again.map_err(|error| trouble(&error))?
+                .unwrap_or_else(|| Err(to_run_error(&error)))?;
+            let again = try_case(&prepared, &agent).await;
+            again.map_err(|error| to_run_error(&error))?
         }
     };
     let kernel = agent.surroundings().kernel.clone();
-    let mut all = prepared.journeys(&evidence).into_iter();
-    let journeys = all.next().unwrap_or_default();
-    let steps = all.collect();
-    refit::note(&mut prepared, &journeys);
-    Ok(Explained {
+    let mut journeys_by_stage = prepared.journeys(&evidence).into_iter();
+    let journeys = journeys_by_stage.next().unwrap_or_default();
+    let steps = journeys_by_stage.collect();
+    refit::record_probes(&mut prepared, &journeys);
+    Ok(ExplainedCase {
         prepared,
         kernel,
         evidence,

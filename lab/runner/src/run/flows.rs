@@ -6,17 +6,17 @@
 use indexmap::IndexMap;
 
 use super::prepare::Prepared;
-use crate::results::flows::{Declared, FlowOutcome, FlowSeen};
-use crate::results::{CaseResult, Place};
+use crate::results::flows::{DeclaredFlows, FlowObservation, FlowOutcome};
+use crate::results::{CaseResult, FileLine};
 use svclab_judge::Judgement;
 use svclab_planner::cluster::place;
 
 /// Axis of the table columns if a lab declares none.
-const COLUMNS: &str = "mode";
+const DEFAULT_COLUMNS: &str = "mode";
 
 /// Returns the flows, facts and column axis that the labs of `cases` declare, by lab.
-pub(super) fn declared(cases: &[Prepared]) -> Vec<Declared> {
-    let mut labs: IndexMap<&str, Declared> = IndexMap::new();
+pub(super) fn declared_flows(cases: &[Prepared]) -> Vec<DeclaredFlows> {
+    let mut labs: IndexMap<&str, DeclaredFlows> = IndexMap::new();
     for prepared in cases {
         let case = &prepared.case;
         labs.entry(&case.lab).or_insert_with(|| {
@@ -25,11 +25,11 @@ pub(super) fn declared(cases: &[Prepared]) -> Vec<Declared> {
             let columns = spec
                 .columns
                 .as_deref()
-                .or(Some(COLUMNS))
+                .or(Some(DEFAULT_COLUMNS))
                 .filter(is_axis)
                 .or_else(|| case.values.keys().next().map(String::as_str));
             let facts = spec.facts.iter();
-            Declared {
+            DeclaredFlows {
                 lab: case.lab.clone(),
                 columns: columns.map(str::to_owned),
                 flows: spec.flows.keys().cloned().collect(),
@@ -43,45 +43,50 @@ pub(super) fn declared(cases: &[Prepared]) -> Vec<Declared> {
 }
 
 /// Returns the results of the flows of a case.
-pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
+pub(super) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOutcome> {
     let case = &prepared.case;
-    let one = |(name, row): (&String, &usize)| {
+    let to_result = |(name, row): (&String, &usize)| {
         let probe = judgement.probes.iter().find(|probe| probe.name == *name)?;
-        let said = case.spec.flows.get(name)?.expect.get(*row)?;
+        let expected_row = case.spec.flows.get(name)?.expect.get(*row)?;
         let observed = &probe.observed;
         let is_of_case = |id: &&String| {
             let fact = case.spec.facts.get(*id);
-            fact.is_some_and(|fact| fact.is_of(&case.values))
+            fact.is_some_and(|fact| fact.is_applicable(&case.values))
         };
         Some(FlowOutcome {
             flow: name.clone(),
             from: probe.from.clone(),
             to: probe.to.clone(),
-            seen: FlowSeen {
+            seen: FlowObservation {
                 verdicts: observed.verdicts.keys().copied().collect(),
                 endpoints: observed.endpoints.clone(),
                 sources: observed.seen_sources.clone(),
             },
             holds: probe.holds,
             expected: probe.expected.clone().unwrap_or_default(),
-            place: prepared.place_of(&place!["spec", "flows", name, "expect", *row]),
-            because: said.because.clone(),
-            source: said.source.clone(),
-            covers: said.covers.iter().filter(is_of_case).cloned().collect(),
+            place: prepared.location_of(&place!["spec", "flows", name, "expect", *row]),
+            because: expected_row.because.clone(),
+            source: expected_row.source.clone(),
+            covers: expected_row
+                .covers
+                .iter()
+                .filter(is_of_case)
+                .cloned()
+                .collect(),
         })
     };
-    case.flows.iter().filter_map(one).collect()
+    case.flows.iter().filter_map(to_result).collect()
 }
 
 /// Returns the expectation row of the first failed flow. `None` if anything other than a flow
 /// failed.
-pub(super) fn place(result: &CaseResult) -> Option<Place> {
+pub(super) fn failed_flow_location(result: &CaseResult) -> Option<FileLine> {
     let is_flow = |name: &str| result.flows.iter().any(|flow| flow.flow == name);
-    let others = result
+    let has_other_failures = result
         .probes
         .iter()
         .any(|probe| !probe.holds && !is_flow(&probe.name));
-    if others || result.checks().any(|check| !check.holds) {
+    if has_other_failures || result.checks().any(|check| !check.holds) {
         return None;
     }
     let failed = result.flows.iter().find(|flow| !flow.holds)?;

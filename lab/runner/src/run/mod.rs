@@ -16,11 +16,11 @@ pub mod tasks;
 mod told;
 mod wrong;
 
-pub use at_hand::at_hand;
+pub use at_hand::with_plan_programs;
 pub use binary::BinaryError;
-pub use execute::{Given, Kept, Options, execute, run_on, trouble};
-pub use explain::{Explained, explain, no_such_probe};
-pub use prepare::{Prepared, PreparedStep, Wishes, prepare, problems_to_diagnostics};
-pub use select::{Chosen, Found, SelectError, choose, choose_each};
+pub use execute::{KeptCase, RunInput, RunOptions, execute, run_on_agent, to_run_error};
+pub use explain::{ExplainedCase, explain, unknown_probe_error};
+pub use prepare::{PrepareOptions, Prepared, PreparedStep, prepare, problems_to_diagnostics};
+pub use select::{LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
 pub use tasks::caught;
-pub use wrong::{WrongCase, WrongLab, prepare_or_tell};
+pub use wrong::{InvalidCase, InvalidLab, prepare_case};

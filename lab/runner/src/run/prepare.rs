@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::results::{Place, Warning};
+use crate::results::{FileLine, Warning};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::Sources;
 use svclab_dump::NodeDump;
-use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
-use svclab_model::plan::{Patience, Plan};
-use svclab_planner::build::{After, Order, plan};
+use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, JudgedCase, JudgedStage};
+use svclab_model::plan::{MaxWait, Plan};
+use svclab_planner::build::{PlanInput, StepInput, plan};
 use svclab_planner::cluster::place;
-use svclab_planner::cluster::{self, Cluster, Inputs, Problem};
-use svclab_planner::replay::{Account, graft};
+use svclab_planner::cluster::{self, Cluster, ClusterInputs, Problem};
+use svclab_planner::replay::{Account, replace_node};
 use svclab_scenario::Case;
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::LabSpec;
@@ -24,7 +24,7 @@ use svclab_scenario::objects::Object;
 use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::Step;
 
-use super::select::Chosen;
+use super::select::SelectedLab;
 use super::{binary, dumped};
 
 /// Case that is ready to run.
@@ -64,20 +64,20 @@ pub struct PreparedStep {
 
 /// Options of the user for preparing cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wishes {
+pub struct PrepareOptions {
     /// Maximum wait of probes that set none.
-    pub patience: Patience,
+    pub patience: MaxWait,
     /// Path of the program that runs as kube-proxy on nodes with a kube-proxy. `None` for the
     /// program that the lab names.
     pub kube_proxy: Option<PathBuf>,
     /// Dumps that replace nodes, by node name, in addition to those that the lab names.
-    pub dumps: BTreeMap<String, dumped::Given>,
+    pub dumps: BTreeMap<String, dumped::DumpOverride>,
     /// Whether a lab's `dump` may be outside the lab's directory.
     pub allow_outside: bool,
 }
 
-impl From<Patience> for Wishes {
-    fn from(patience: Patience) -> Self {
+impl From<MaxWait> for PrepareOptions {
+    fn from(patience: MaxWait) -> Self {
         Self {
             patience,
             kube_proxy: None,
@@ -87,9 +87,9 @@ impl From<Patience> for Wishes {
     }
 }
 
-impl From<Duration> for Wishes {
-    fn from(longest: Duration) -> Self {
-        Patience::of(longest).into()
+impl From<Duration> for PrepareOptions {
+    fn from(limit: Duration) -> Self {
+        MaxWait::fixed(limit).into()
     }
 }
 
@@ -99,49 +99,49 @@ impl From<Duration> for Wishes {
 ///
 /// When the case is invalid. The diagnostics describe all problems that were found.
 pub fn prepare(
-    lab: &Chosen,
+    lab: &SelectedLab,
     case: &Case,
-    wishes: impl Into<Wishes>,
+    options: impl Into<PrepareOptions>,
 ) -> Result<Prepared, Vec<Diagnostic>> {
-    let wishes = wishes.into();
+    let wishes = options.into();
     let sources = &lab.scenario.sources;
     let to_diagnostics =
         |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
-    let cluster = cluster_of(lab, case, &wishes).map_err(to_diagnostics)?;
+    let cluster = build_cluster(lab, case, &wishes).map_err(to_diagnostics)?;
     let mut clusters = Vec::with_capacity(case.steps.len());
-    for at in 0..case.steps.len() {
-        let Some(after) = case.after(at) else {
+    for index in 0..case.steps.len() {
+        let Some(after) = case.after_step(index) else {
             continue;
         };
-        let of_step = |problems: Vec<Problem>| {
+        let step_diagnostics = |problems: Vec<Problem>| {
             to_diagnostics(
                 problems
                     .into_iter()
-                    .map(|problem| problem.after(at))
+                    .map(|problem| problem.with_step(index))
                     .collect(),
             )
         };
-        clusters.push(cluster_of(lab, &after, &wishes).map_err(of_step)?);
+        clusters.push(build_cluster(lab, &after, &wishes).map_err(step_diagnostics)?);
     }
     let steps = case.spec.steps.iter().zip(&clusters);
-    let after: Vec<After<'_>> = steps
-        .map(|(step, cluster)| After {
+    let after: Vec<StepInput<'_>> = steps
+        .map(|(step, cluster)| StepInput {
             name: &step.name,
             cluster,
             probes: &step.probes,
         })
         .collect();
-    let order = Order {
+    let plan_input = PlanInput {
         case: &case.id,
         cluster: &cluster,
         probes: &case.spec.probes,
         row: case.expected(),
-        row_at: case.row,
+        row_index: case.row,
         patience: wishes.patience,
         steps: &after,
     };
-    let (mut plan, plans) = plan(&order).map_err(to_diagnostics)?;
-    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
+    let (mut plan, plans) = plan(&plan_input).map_err(to_diagnostics)?;
+    let dumps = dumped::read_dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
@@ -149,12 +149,12 @@ pub fn prepare(
         );
         return Err(to_diagnostics(vec![problem]));
     }
-    let accounts = dumps.iter().map(|taken| {
-        let mut account = graft(&mut plan, &taken.node, &taken.dump);
-        account.left_out.splice(0..0, taken.left.iter().cloned());
+    let replay_reports = dumps.iter().map(|taken| {
+        let mut account = replace_node(&mut plan, &taken.node, &taken.dump);
+        account.left_out.splice(0..0, taken.omitted.iter().cloned());
         account
     });
-    let accounts = accounts.collect();
+    let accounts = replay_reports.collect();
     let dumps = dumps
         .into_iter()
         .map(|taken| (Arc::new(taken.dump.into_owned()), taken.lenient));
@@ -177,7 +177,7 @@ pub fn prepare(
         warnings: lab
             .warnings
             .iter()
-            .map(|warning| told_of(lab, warning))
+            .map(|warning| to_result_warning(lab, warning))
             .collect(),
     };
     prepared.judge().map(drop).map_err(to_diagnostics)?;
@@ -185,12 +185,12 @@ pub fn prepare(
 }
 
 /// Converts a warning about a lab file to the form that results use.
-fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
+fn to_result_warning(lab: &SelectedLab, warning: &Diagnostic) -> Warning {
     let place = || {
         let span = warning.primary.as_ref()?.span;
         let source = lab.scenario.sources.get(span.file)?;
         let before = source.text().get(..usize::try_from(span.start).ok()?)?;
-        Some(Place {
+        Some(FileLine {
             file: source.name().to_owned(),
             line: u32::try_from(before.matches('\n').count() + 1).ok()?,
         })
@@ -204,14 +204,18 @@ fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
 }
 
 /// Builds the cluster of a case, in its initial state or after a step.
-fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec<Problem>> {
+fn build_cluster(
+    lab: &SelectedLab,
+    case: &Case,
+    wishes: &PrepareOptions,
+) -> Result<Cluster, Vec<Problem>> {
     let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref())?;
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
     let services = values(&case.objects.services);
     let slices = values(&case.objects.endpoint_slices);
     let service_cidrs = values(&case.objects.service_cidrs);
-    cluster::build(&Inputs {
+    cluster::build(&ClusterInputs {
         spec: &spec,
         nodes: &nodes,
         pods: &pods,
@@ -222,7 +226,7 @@ fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec
 }
 
 /// Returns the directory of the lab file.
-fn directory(lab: &Chosen) -> PathBuf {
+fn directory(lab: &SelectedLab) -> PathBuf {
     let source = lab.scenario.sources.iter().next();
     source
         .map(|(_, source)| source.directory())
@@ -233,7 +237,7 @@ fn directory(lab: &Chosen) -> PathBuf {
 fn with_programs<'s>(
     spec: &'s LabSpec,
     directory: &Path,
-    wanted: Option<&Path>,
+    override_path: Option<&Path>,
 ) -> Result<Cow<'s, LabSpec>, Vec<Problem>> {
     let mut spec = Cow::Borrowed(spec);
     let names: Vec<Option<String>> = std::iter::once(None)
@@ -241,19 +245,19 @@ fn with_programs<'s>(
         .collect();
     let mut problems = Vec::new();
     for node in names {
-        let said = match &node {
+        let proxy_spec = match &node {
             None => spec.kube_proxy.as_ref(),
             Some(node) => spec
                 .nodes
                 .get(node)
                 .and_then(|node| node.kube_proxy.as_ref()),
         };
-        let Some(said) = said else {
+        let Some(said) = proxy_spec else {
             continue;
         };
-        let path = match (wanted, &said.binary) {
+        let path = match (override_path, &said.binary) {
             (Some(wanted), _) => wanted.to_owned(),
-            (None, Some(own)) => directory.join(own),
+            (None, Some(binary_path)) => directory.join(binary_path),
             (None, None) => continue,
         };
         let found = match binary::find(&path) {
@@ -261,15 +265,15 @@ fn with_programs<'s>(
             Err(error) => {
                 let problem = match &node {
                     None => {
-                        let at = place!["spec", "kubeProxy", "binary"];
-                        Problem::in_lab(at, error.to_string())
+                        let path = place!["spec", "kubeProxy", "binary"];
+                        Problem::in_lab(path, error.to_string())
                     }
                     Some(node) => {
-                        let at = place!["spec", "nodes", node, "kubeProxy", "binary"];
-                        Problem::in_lab(at, error.to_string())
+                        let path = place!["spec", "nodes", node, "kubeProxy", "binary"];
+                        Problem::in_lab(path, error.to_string())
                     }
                 };
-                problems.push(problem.help(error.remedy().to_owned()));
+                problems.push(problem.with_help(error.remedy().to_owned()));
                 continue;
             }
         };
@@ -322,18 +326,18 @@ impl Prepared {
 
     /// Returns the case as it is judged by `row`.
     #[must_use]
-    pub fn subject<'p>(&'p self, row: &'p Row) -> Subject<'p> {
-        let moment = |cluster, plan| Moment { cluster, plan };
-        Subject {
-            first: moment(&self.cluster, &self.plan),
-            after: self
+    pub fn subject<'p>(&'p self, row: &'p Row) -> JudgedCase<'p> {
+        let stage = |cluster, plan| JudgedStage { cluster, plan };
+        JudgedCase {
+            first: stage(&self.cluster, &self.plan),
+            later_stages: self
                 .steps
                 .iter()
-                .map(|step| moment(&step.cluster, &step.plan))
+                .map(|step| stage(&step.cluster, &step.plan))
                 .collect(),
             spec: &self.case.spec,
             row,
-            row_at: self.case.row,
+            row_index: self.case.row,
         }
     }
 }
@@ -341,19 +345,19 @@ impl Prepared {
 impl Prepared {
     /// Returns the location of the case's expectation row in the lab file.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
-        self.place_of(&place!["spec", "expect", self.case.row])
+    pub fn expectation_location(&self) -> Option<FileLine> {
+        self.location_of(&place!["spec", "expect", self.case.row])
     }
 
     /// Returns the location of a path in the lab document. `None` if the document does not contain
     /// the path.
     #[must_use]
-    pub fn place_of(&self, path: &[Step]) -> Option<Place> {
+    pub fn location_of(&self, path: &[Step]) -> Option<FileLine> {
         let span = self.case.span(&DocumentRef::Lab, path)?;
         let source = self.sources.get(span.file)?;
         let before = source.text().get(..usize::try_from(span.start).ok()?)?;
         let line = u32::try_from(before.lines().count()).ok()?;
-        Some(Place {
+        Some(FileLine {
             file: source.name().to_owned(),
             line: line.max(1),
         })
@@ -362,7 +366,7 @@ impl Prepared {
     /// Returns the unsettled outcome of each claim that the case would test, for a case without a
     /// verdict.
     #[must_use]
-    pub fn unsettled(&self) -> Vec<ClaimOutcome> {
+    pub fn unsettled_claims(&self) -> Vec<ClaimOutcome> {
         self.case
             .expected()
             .claims
@@ -383,18 +387,19 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
     problems
         .iter()
         .map(|problem| {
-            let after = problem.step.and_then(|step| case.after(step));
-            let at = after.as_ref().unwrap_or(case);
-            let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
+            let after = problem.step.and_then(|step| case.after_step(step));
+            let stage_case = after.as_ref().unwrap_or(case);
+            let diagnostic =
+                Diagnostic::error(&problem.message).with_optional_help(problem.help.clone());
             let (document, path) = (&problem.at.document, &problem.at.path);
-            let span = if problem.key {
-                at.key_span(document, path)
+            let span = if problem.is_key {
+                stage_case.key_span(document, path)
             } else {
-                at.span(document, path)
+                stage_case.span(document, path)
             };
             let diagnostic = match span {
                 Some(span) => diagnostic.at(span, "here"),
-                None => diagnostic.help(format!("in {}", problem.at)),
+                None => diagnostic.with_help(format!("in {}", problem.at)),
             };
             let step = problem
                 .step
@@ -405,9 +410,9 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
             let name = place!["spec", "steps", at, "name"];
             match case.span(&DocumentRef::Lab, &name) {
                 Some(span) if diagnostic.primary.is_some() => {
-                    diagnostic.and(span, format!("after the step `{}`", step.name))
+                    diagnostic.with_related(span, format!("after the step `{}`", step.name))
                 }
-                _ => diagnostic.help(format!("it is so after the step `{}`", step.name)),
+                _ => diagnostic.with_help(format!("it is so after the step `{}`", step.name)),
             }
         })
         .collect()

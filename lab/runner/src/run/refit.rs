@@ -4,18 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::execute::trouble;
+use super::execute::to_run_error;
 use super::prepare::Prepared;
-use crate::kernel::{Agent, KernelError, Missing};
-use crate::results::{RunError, Trouble};
+use crate::kernel::{Agent, KernelError, MissingRequirements};
+use crate::results::{ErrorKind, RunError};
 use svclab_journey::journey::Journey;
 use svclab_model::plan::Plan;
-use svclab_model::protocol::Rejected;
-use svclab_planner::replay::{InChain, LeftOut, refused};
+use svclab_model::protocol::RejectedInput;
+use svclab_planner::replay::{ChainPaths, OmittedItem, refused};
 
 /// Maximum number of rejections before a dump is given up. Rules that are rejected for the same
 /// reason count once.
-const MOST: usize = 64;
+const MAX_REJECTIONS: usize = 64;
 
 /// Returns the case without the lines that the kernel rejects. `error` is the first rejection.
 /// `None` if the error does not concern a dump.
@@ -24,27 +24,27 @@ const MOST: usize = 64;
 ///
 /// When lines would have to be omitted and the user does not permit it. Also when there are more
 /// than 64 rejections, or when the build fails for another reason.
-pub async fn as_far_as_taken(
+pub async fn without_rejected(
     prepared: &Prepared,
     error: &KernelError,
     agent: &Agent,
 ) -> Option<Result<Prepared, RunError>> {
-    let mut fitting = Fitting::of(prepared);
-    if !fitting.without(error, agent).await {
+    let mut fitting = Refit::new(prepared);
+    if !fitting.omit_rejected(error, agent).await {
         return None;
     }
-    for _ in 0..MOST {
+    for _ in 0..MAX_REJECTIONS {
         match agent.build(fitting.prepared.plan.clone()).await {
-            Ok(_session) => return Some(fitting.end()),
+            Ok(_session) => return Some(fitting.finish()),
             Err(next) => {
-                if !fitting.without(&next, agent).await {
-                    return Some(Err(trouble(&next)));
+                if !fitting.omit_rejected(&next, agent).await {
+                    return Some(Err(to_run_error(&next)));
                 }
             }
         }
     }
-    let many = format!("more than {MOST} things of the dumps were refused");
-    Some(Err(told(&fitting.left, &many)))
+    let message = format!("more than {MAX_REJECTIONS} things of the dumps were refused");
+    Some(Err(omissions_error(&fitting.omitted, &message)))
 }
 
 /// Returns the case without the lines that need missing modules, if no kernel can run the case.
@@ -54,46 +54,46 @@ pub async fn as_far_as_taken(
 ///
 /// When lines would have to be omitted and the user does not permit it.
 #[must_use]
-pub fn as_far_as_had(
+pub fn without_unsupported(
     prepared: &Prepared,
     error: &KernelError,
 ) -> Option<Result<Prepared, RunError>> {
-    let mut fitting = Fitting::of(prepared);
+    let mut fitting = Refit::new(prepared);
     fitting
-        .without_modules(lacks(error)?)
-        .then(|| fitting.end())
+        .omit_modules(missing_requirements(error)?)
+        .then(|| fitting.finish())
 }
 
 /// Returns the missing requirements of the most capable kernel that was tried. `None` if the error
 /// has another cause.
-fn lacks(error: &KernelError) -> Option<&Missing> {
+fn missing_requirements(error: &KernelError) -> Option<&MissingRequirements> {
     match error {
         KernelError::Missing(missing)
-        | KernelError::HostLacks(missing)
-        | KernelError::GuestLacks { missing, .. } => Some(missing),
-        KernelError::Nowhere { host, .. } => lacks(host),
+        | KernelError::HostMissing(missing)
+        | KernelError::GuestMissing { missing, .. } => Some(missing),
+        KernelError::NoKernel { host, .. } => missing_requirements(host),
         _ => None,
     }
 }
 
-struct Fitting {
+struct Refit {
     prepared: Prepared,
     /// Omitted items by node.
-    left: BTreeMap<String, Vec<LeftOut>>,
+    omitted: BTreeMap<String, Vec<OmittedItem>>,
 }
 
-impl Fitting {
-    fn of(prepared: &Prepared) -> Self {
+impl Refit {
+    fn new(prepared: &Prepared) -> Self {
         Self {
             prepared: prepared.clone(),
-            left: BTreeMap::new(),
+            omitted: BTreeMap::new(),
         }
     }
 
     /// Omits from the plan what the kernel rejected. Returns whether anything was omitted.
-    async fn without(&mut self, error: &KernelError, agent: &Agent) -> bool {
+    async fn omit_rejected(&mut self, error: &KernelError, agent: &Agent) -> bool {
         let KernelError::Failed(failure) = error else {
-            return lacks(error).is_some_and(|missing| self.without_modules(missing));
+            return missing_requirements(error).is_some_and(|missing| self.omit_modules(missing));
         };
         let Some(rejected) = &failure.rejected else {
             return false;
@@ -104,47 +104,51 @@ impl Fitting {
         let Some((_, (dump, _))) = found else {
             return false;
         };
-        let culprit = culprit(&self.prepared.plan, rejected, agent).await;
+        let culprit = find_rejected_rule(&self.prepared.plan, rejected, agent).await;
         let rejected = culprit.as_ref().unwrap_or(rejected);
-        let left = refused::without(&mut self.prepared.plan, dump, rejected);
-        let some = !left.is_empty();
-        let all = self.left.entry(rejected.namespace.clone()).or_default();
-        all.extend(left);
-        some
+        let omitted = refused::remove_rejected(&mut self.prepared.plan, dump, rejected);
+        let is_changed = !omitted.is_empty();
+        let omitted_of_node = self.omitted.entry(rejected.namespace.clone()).or_default();
+        omitted_of_node.extend(omitted);
+        is_changed
     }
 
-    fn without_modules(&mut self, missing: &Missing) -> bool {
+    fn omit_modules(&mut self, missing: &MissingRequirements) -> bool {
         let names: BTreeSet<&str> = missing
             .absent
             .iter()
             .map(|lack| lack.name.as_str())
             .collect();
-        let mut some = false;
+        let mut is_changed = false;
         for (account, (dump, _)) in self.prepared.accounts.iter().zip(&self.prepared.dumps) {
             let node = &account.node;
-            let left = refused::without_modules(&mut self.prepared.plan, node, dump, &names);
-            some |= !left.is_empty();
-            self.left.entry(node.clone()).or_default().extend(left);
+            let omitted =
+                refused::remove_missing_modules(&mut self.prepared.plan, node, dump, &names);
+            is_changed |= !omitted.is_empty();
+            self.omitted
+                .entry(node.clone())
+                .or_default()
+                .extend(omitted);
         }
-        some
+        is_changed
     }
 
     /// Returns the adapted case, or an error with all omissions if one concerns a strict dump.
-    fn end(mut self) -> Result<Prepared, RunError> {
+    fn finish(mut self) -> Result<Prepared, RunError> {
         let accounts = self.prepared.accounts.iter().zip(&self.prepared.dumps);
         let strict = accounts.filter(|(_, (_, lenient))| !lenient);
         let strict: BTreeSet<&String> = strict.map(|(account, _)| &account.node).collect();
         let is_strict =
-            |(node, left): &(&String, &Vec<LeftOut>)| strict.contains(node) && !left.is_empty();
-        if self.left.iter().any(|one| is_strict(&one)) {
-            return Err(told(
-                &self.left,
+            |(node, left): &(&String, &Vec<OmittedItem>)| strict.contains(node) && !left.is_empty();
+        if self.omitted.iter().any(|entry| is_strict(&entry)) {
+            return Err(omissions_error(
+                &self.omitted,
                 "the kernel does not take all of the dumps",
             ));
         }
         for account in &mut self.prepared.accounts {
-            let left = self.left.remove(&account.node);
-            account.without(left.unwrap_or_default());
+            let left = self.omitted.remove(&account.node);
+            account.add_rejected(left.unwrap_or_default());
         }
         Ok(self.prepared)
     }
@@ -152,40 +156,44 @@ impl Fitting {
 
 /// Finds the rule that makes legacy iptables reject a whole table, by bisection. Legacy iptables
 /// does not report this rule. `None` if no such rule was found.
-async fn culprit(plan: &Plan, rejected: &Rejected, agent: &Agent) -> Option<Rejected> {
-    let (which, rules) = refused::committed(plan, rejected)?;
-    let (mut taken, mut refused) = (0, rules.len());
-    while refused.checked_sub(taken)? > 1 {
-        let count = usize::midpoint(taken, refused);
-        let tried = refused::with_rules(plan, rejected, which, count);
-        let again = match agent.build(tried.clone()).await {
+async fn find_rejected_rule(
+    plan: &Plan,
+    rejected: &RejectedInput,
+    agent: &Agent,
+) -> Option<RejectedInput> {
+    let (table_index, rules) = refused::committed_table(plan, rejected)?;
+    let (mut accepted, mut refused) = (0, rules.len());
+    while refused.checked_sub(accepted)? > 1 {
+        let count = usize::midpoint(accepted, refused);
+        let tried = refused::truncate_table(plan, rejected, table_index, count);
+        let is_rejected = match agent.build(tried.clone()).await {
             Err(KernelError::Failed(failure)) => failure.rejected.is_some_and(|again| {
-                let same =
+                let is_same_program =
                     again.program == rejected.program && again.namespace == rejected.namespace;
-                let table = refused::committed(&tried, &again);
-                same && table.is_some_and(|(table, _)| table == which)
+                let table = refused::committed_table(&tried, &again);
+                is_same_program && table.is_some_and(|(table, _)| table == table_index)
             }),
             _ => false,
         };
-        if again {
+        if is_rejected {
             refused = count;
         } else {
-            taken = count;
+            accepted = count;
         }
     }
-    let line = rules.get(taken)?.clone();
-    Some(Rejected {
+    let line = rules.get(accepted)?.clone();
+    Some(RejectedInput {
         line,
         ..rejected.clone()
     })
 }
 
 /// Returns an error that lists the omitted items.
-fn told(left: &BTreeMap<String, Vec<LeftOut>>, message: &str) -> RunError {
+fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) -> RunError {
     let mut text = message.to_owned();
-    for (node, left) in left {
-        for one in left {
-            let mut lines = one.lines().into_iter();
+    for (node, left) in omitted {
+        for item in left {
+            let mut lines = item.lines().into_iter();
             let first = lines.next().unwrap_or_default();
             let _ = write!(text, "\n  {node}: {first}");
             for line in lines {
@@ -194,7 +202,7 @@ fn told(left: &BTreeMap<String, Vec<LeftOut>>, message: &str) -> RunError {
         }
     }
     RunError {
-        trouble: Trouble::Input,
+        trouble: ErrorKind::Input,
         message: text,
         remedy: Some(
             "replay it with --lenient, or say `lenient: true` beside `dump` in the lab, to leave that out; or name another kernel with --kernel"
@@ -204,14 +212,14 @@ fn told(left: &BTreeMap<String, Vec<LeftOut>>, message: &str) -> RunError {
 }
 
 /// Records in the replay reports which probes sent packets through chains with omitted rules.
-pub fn note(prepared: &mut Prepared, journeys: &[Journey]) {
+pub fn record_probes(prepared: &mut Prepared, journeys: &[Journey]) {
     for account in &mut prepared.accounts {
         let node = account.node.clone();
-        let by = |chain: &InChain| {
+        let by = |chain: &ChainPaths| {
             let passed = journeys.iter().filter(|journey| {
                 let hops = journey.flights.iter().flat_map(|flight| &flight.hops);
-                let mut there = hops.filter(|hop| hop.namespace == node);
-                there.any(|hop| {
+                let mut hops_on_node = hops.filter(|hop| hop.namespace == node);
+                hops_on_node.any(|hop| {
                     let mut steps = hop.met.iter();
                     steps.any(|step| step.table == chain.table && step.chain == chain.chain)
                 })
@@ -219,7 +227,7 @@ pub fn note(prepared: &mut Prepared, journeys: &[Journey]) {
             passed.map(|journey| journey.probe.clone()).collect()
         };
         for left in &mut account.left_out {
-            left.seen(by);
+            left.set_reached_by(by);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::wrong::{WrongLab, guarded, in_short, place};
-use crate::results::Place;
+use super::wrong::{InvalidLab, catch_panic_sync, first_error_location, summarize};
+use crate::results::FileLine;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;
 use svclab_diagnostic::source::{Source, SourceError, Sources};
@@ -11,19 +11,20 @@ use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::Scenario;
 
 /// Default directory in which labs are found by name.
-pub const TOPOLOGIES: &str = "topologies";
+pub const DEFAULT_LAB_DIRECTORY: &str = "topologies";
 
 /// Environment variable that overrides [`TOPOLOGIES`].
-pub const TOPOLOGIES_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
+pub const LAB_DIRECTORY_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
 
 /// Returns the name that selects a lab again in a new command. `named` is the lab's name and `file`
 /// its path. The result is `named` if the default directory contains the lab, else `file`.
 #[must_use]
-pub fn name_to_run_again(named: &str, file: &str) -> String {
-    let is_default = std::env::var_os(TOPOLOGIES_VARIABLE).is_none_or(|set| set == TOPOLOGIES)
-        && Path::new(file).starts_with(TOPOLOGIES);
+pub fn rerun_name(cli_name: &str, file: &str) -> String {
+    let is_default = std::env::var_os(LAB_DIRECTORY_VARIABLE)
+        .is_none_or(|set| set == DEFAULT_LAB_DIRECTORY)
+        && Path::new(file).starts_with(DEFAULT_LAB_DIRECTORY);
     if is_default || file.is_empty() {
-        named.to_owned()
+        cli_name.to_owned()
     } else if file.starts_with('-') {
         // A leading dash would make the file an option.
         format!("./{file}")
@@ -34,7 +35,7 @@ pub fn name_to_run_again(named: &str, file: &str) -> String {
 
 /// Lab that was read, with the selected cases.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct SelectedLab {
     /// Lab document with all of its cases.
     pub scenario: Scenario,
     /// Indices of the selected cases, ascending.
@@ -55,7 +56,7 @@ pub enum SelectError {
     Source(#[from] SourceError),
     /// The lab is invalid.
     #[error("the lab {} cannot be run: {}", one_line(&.0.named), .0.error.message)]
-    Lab(Box<WrongLab>),
+    InvalidLab(Box<InvalidLab>),
     /// No file has the name of the lab.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
     NoLab {
@@ -78,7 +79,7 @@ pub enum SelectError {
     },
     /// The directory of labs contains no lab file.
     #[error("there is no lab in {directory}; name a file, or the directory with --topologies")]
-    Nothing {
+    NoLabs {
         /// Path of the directory.
         directory: String,
     },
@@ -86,7 +87,7 @@ pub enum SelectError {
     #[error(
         "cannot read {directory}: {source}; name a lab's file, or the directory of labs with --topologies"
     )]
-    Directory {
+    UnreadableDirectory {
         /// Path of the directory.
         directory: String,
         /// Error of the operating system.
@@ -109,29 +110,30 @@ fn hint(help: Option<&String>) -> String {
 /// # Errors
 ///
 /// When a name selects nothing that can run, or a lab is invalid. Returns the first such error.
-pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
-    let each = choose_each(names, directory)?.into_iter();
-    each.map(|lab| lab.map_err(SelectError::Lab)).collect()
+pub fn select_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, SelectError> {
+    let each = select_labs_each(names, directory)?.into_iter();
+    each.map(|lab| lab.map_err(SelectError::InvalidLab))
+        .collect()
 }
 
 /// Lab that can run, or lab that cannot.
-pub type Found = Result<Chosen, Box<WrongLab>>;
+pub type LabResult = Result<SelectedLab, Box<InvalidLab>>;
 
 /// Reads labs like [`choose`], but an invalid lab does not prevent others from running.
 ///
 /// # Errors
 ///
 /// When a name selects nothing. Returns the first such error.
-pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, SelectError> {
+pub fn select_labs_each(names: &[String], directory: &Path) -> Result<Vec<LabResult>, SelectError> {
     if names.is_empty() {
-        let files = all_in(directory)?.into_iter();
+        let files = require_labs_in(directory)?.into_iter();
         return files.map(|file| load(&file, directory)).collect();
     }
-    let mut chosen: Vec<(PathBuf, Found)> = Vec::new();
+    let mut chosen: Vec<(PathBuf, LabResult)> = Vec::new();
     for name in names {
         for (file, case) in files(name, directory)? {
             let known = chosen.iter().position(|(known, _)| *known == file);
-            let at = if let Some(at) = known {
+            let index = if let Some(at) = known {
                 at
             } else {
                 let mut lab = load(&file, directory)?;
@@ -141,10 +143,10 @@ pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Sel
                 chosen.push((file, lab));
                 chosen.len() - 1
             };
-            let Ok(lab) = &mut chosen[at].1 else {
+            let Ok(lab) = &mut chosen[index].1 else {
                 continue;
             };
-            let wanted = matching(&lab.scenario, case.as_deref())?;
+            let wanted = matching_cases(&lab.scenario, case.as_deref())?;
             lab.cases.extend(wanted);
             lab.cases.sort_unstable();
             lab.cases.dedup();
@@ -163,18 +165,18 @@ fn files(name: &str, directory: &Path) -> Result<Vec<(PathBuf, Option<String>)>,
         .find(|path| !is_lab && path.is_dir());
     match group {
         Some(group) => {
-            let files = all_in(&group)?;
+            let files = require_labs_in(&group)?;
             Ok(files.into_iter().map(|file| (file, None)).collect())
         }
-        None => Ok(vec![find(name, directory)?]),
+        None => Ok(vec![find_lab(name, directory)?]),
     }
 }
 
 /// Returns the lab files directly in a directory. Fails if there are none.
-fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
+fn require_labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let files = labs_in(directory)?;
     if files.is_empty() {
-        return Err(SelectError::Nothing {
+        return Err(SelectError::NoLabs {
             directory: directory.display().to_string(),
         });
     }
@@ -187,25 +189,25 @@ fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
 ///
 /// When the file does not exist or is a directory. Every problem of an existing file becomes part
 /// of the returned [`WrongLab`].
-fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
-    let named = match file.strip_prefix(directory) {
+fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
+    let cli_name = match file.strip_prefix(directory) {
         Ok(inside) => inside.with_extension("").display().to_string(),
         Err(_) => file.display().to_string(),
     };
-    let wrong = |sources, diagnostics, error, place: Option<Place>| {
+    let invalid_lab = |sources, diagnostics, error, place: Option<FileLine>| {
         let name = file.file_stem().unwrap_or(file.as_os_str());
-        let place = place.unwrap_or_else(|| Place {
+        let place = place.unwrap_or_else(|| FileLine {
             file: one_line(&file.to_string_lossy()).into_owned(),
             line: 1,
         });
-        Box::new(WrongLab {
+        Box::new(InvalidLab {
             name: one_line(&name.to_string_lossy()).into_owned(),
-            named: named.clone(),
+            named: cli_name.clone(),
             file: file.display().to_string(),
             sources,
             diagnostics,
             error,
-            place,
+            location: place,
         })
     };
     let source = match Source::read(file) {
@@ -216,31 +218,31 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
         }
         Err(error @ SourceError::Directory { .. }) => return Err(error.into()),
         Err(error) => {
-            let place = error.line().map(|line| Place {
+            let place = error.line().map(|line| FileLine {
                 file: one_line(&file.to_string_lossy()).into_owned(),
                 line,
             });
             let (sources, diagnostics) = (Sources::default(), vec![Diagnostic::from(error)]);
-            let short = in_short(&sources, &diagnostics);
-            return Ok(Err(wrong(sources, diagnostics, short, place)));
+            let summary = summarize(&sources, &diagnostics);
+            return Ok(Err(invalid_lab(sources, diagnostics, summary, place)));
         }
     };
     let sources = Sources::new(vec![source]);
-    Ok(match guarded(|| Scenario::load(&sources)) {
-        Ok(Ok((scenario, warnings))) => Ok(Chosen {
+    Ok(match catch_panic_sync(|| Scenario::load(&sources)) {
+        Ok(Ok((scenario, warnings))) => Ok(SelectedLab {
             cases: (0..scenario.cases().len()).collect(),
             scenario,
             warnings,
-            named,
+            named: cli_name,
         }),
         Ok(Err(diagnostics)) => {
             let (short, at) = (
-                in_short(&sources, &diagnostics),
-                place(&sources, &diagnostics),
+                summarize(&sources, &diagnostics),
+                first_error_location(&sources, &diagnostics),
             );
-            Err(wrong(sources, diagnostics, short, at))
+            Err(invalid_lab(sources, diagnostics, short, at))
         }
-        Err(panicked) => Err(wrong(sources, Vec::new(), panicked, None)),
+        Err(panicked) => Err(invalid_lab(sources, Vec::new(), panicked, None)),
     })
 }
 
@@ -252,7 +254,7 @@ fn is_lab_name(path: &Path) -> bool {
 
 /// Returns the lab files directly in a directory, sorted by name, including unreadable files.
 fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
-    let unreadable = |source| SelectError::Directory {
+    let unreadable = |source| SelectError::UnreadableDirectory {
         directory: directory.display().to_string(),
         source,
     };
@@ -270,7 +272,7 @@ fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
 
 /// Returns the file and the case of a name. The path of a file has priority, so that every file can
 /// be named.
-fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
+fn find_lab(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
     let splits = std::iter::once((name, None)).chain(
         name.match_indices('/')
             .rev()
@@ -312,7 +314,7 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
 }
 
 /// Returns the indices of the cases with the axis values that a user names.
-fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
+fn matching_cases(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
     let cases = scenario.cases();
     let Some(pairs) = case else {
         return Ok((0..cases.len()).collect());
@@ -327,20 +329,20 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
             "the lab has no axes; name it without a case".to_owned(),
         )));
     }
-    let mut wanted = Vec::new();
+    let mut wanted_values = Vec::new();
     for pair in pairs.split(',') {
         let (axis, value) = pair.split_once('=').ok_or_else(|| {
             no_case(Some(
                 "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
             ))
         })?;
-        let all = &scenario.lab.spec.axes;
-        let Some(values) = all.get(axis) else {
+        let axes = &scenario.lab.spec.axes;
+        let Some(values) = axes.get(axis) else {
             return Err(no_case(
-                did_you_mean(axis, all.keys().map(String::as_str)).or_else(|| {
+                did_you_mean(axis, axes.keys().map(String::as_str)).or_else(|| {
                     Some(format!(
                         "its axes are {}",
-                        all.keys().cloned().collect::<Vec<_>>().join(", ")
+                        axes.keys().cloned().collect::<Vec<_>>().join(", ")
                     ))
                 }),
             ));
@@ -355,16 +357,16 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
                 }),
             ));
         }
-        if wanted.iter().any(|(known, _)| *known == axis) {
+        if wanted_values.iter().any(|(known, _)| *known == axis) {
             return Err(no_case(Some(format!("it names the axis `{axis}` twice"))));
         }
-        wanted.push((axis, value));
+        wanted_values.push((axis, value));
     }
     let found: Vec<usize> = cases
         .iter()
         .enumerate()
         .filter(|(_, case)| {
-            wanted
+            wanted_values
                 .iter()
                 .all(|(axis, value)| case.values.get(*axis).is_some_and(|own| own == value))
         })
@@ -387,25 +389,25 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies")
     }
 
-    fn chosen(names: &[&str]) -> Vec<(String, usize)> {
+    fn select_names(names: &[&str]) -> Vec<(String, usize)> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let labs = choose(&names, &topologies()).expect("the labs are there");
+        let labs = select_labs(&names, &topologies()).expect("the labs are there");
         labs.into_iter()
             .map(|lab| (lab.named, lab.cases.len()))
             .collect()
     }
 
     #[test]
-    fn file_that_begins_with_a_dash_is_no_option_when_run_again() {
+    fn rerun_name_leading_dash_gets_path_prefix() {
         for named in ["-x.yaml", "other"] {
-            assert_eq!(name_to_run_again(named, "-x.yaml"), "./-x.yaml");
+            assert_eq!(rerun_name(named, "-x.yaml"), "./-x.yaml");
         }
     }
 
     #[test]
-    fn a_directory_stands_for_the_labs_in_it() {
-        let all = chosen(&["conformance"]);
-        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    fn select_directory_returns_its_labs() {
+        let selected = select_names(&["conformance"]);
+        let names: Vec<&str> = selected.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
             [
@@ -419,42 +421,43 @@ mod tests {
         );
         // The path of the directory selects the same labs. A lab that is named twice runs once.
         let path = topologies().join("conformance").display().to_string();
-        assert_eq!(chosen(&[&path]), all);
+        assert_eq!(select_names(&[&path]), selected);
         assert_eq!(
-            chosen(&["conformance", "conformance/node-port/mode=ipvs"]),
-            all
+            select_names(&["conformance", "conformance/node-port/mode=ipvs"]),
+            selected
         );
     }
 
     #[test]
-    fn a_lab_in_a_directory_is_named_with_it() {
-        let ipvs = chosen(&["conformance/external-ip/mode=ipvs"]);
+    fn lab_in_directory_name_contains_directory() {
+        let ipvs = select_names(&["conformance/external-ip/mode=ipvs"]);
         assert_eq!(ipvs, [("conformance/external-ip".to_owned(), 2)]);
     }
 
     #[test]
-    fn a_directory_without_labs_is_told_of() {
+    fn select_empty_directory_returns_error() {
         let empty = tempfile::tempdir().expect("a directory");
         let name = empty.path().display().to_string();
-        let error = choose(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
-        let said = error.to_string().replace(&name, "DIRECTORY");
-        insta::assert_snapshot!(said, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+        let error = select_labs(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
+        let message = error.to_string().replace(&name, "DIRECTORY");
+        insta::assert_snapshot!(message, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
     }
 
     #[test]
-    fn directory_unreadable_labs_are_wrong_labs() {
+    fn select_directory_unreadable_labs_are_invalid() {
         let folder = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| folder.path().join(name);
+        let path_of = |name: &str| folder.path().join(name);
         let good = topologies().join("clb-hairpin.yaml");
-        std::fs::copy(good, at("clb-hairpin.yaml")).expect("a lab");
-        std::os::unix::fs::symlink("none", at("dangling.yaml")).expect("a link");
-        std::os::unix::fs::symlink("loop.yml", at("loop.yml")).expect("a link");
-        nix::unistd::mkfifo(&at("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        std::fs::create_dir(at("directory.yaml")).expect("a directory");
-        std::fs::write(at("notes.txt"), "none").expect("a file");
+        std::fs::copy(good, path_of("clb-hairpin.yaml")).expect("a lab");
+        std::os::unix::fs::symlink("none", path_of("dangling.yaml")).expect("a link");
+        std::os::unix::fs::symlink("loop.yml", path_of("loop.yml")).expect("a link");
+        nix::unistd::mkfifo(&path_of("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        std::fs::create_dir(path_of("directory.yaml")).expect("a directory");
+        std::fs::write(path_of("notes.txt"), "none").expect("a file");
         let name = folder.path().display().to_string();
-        let all = choose_each(std::slice::from_ref(&name), &topologies()).expect("the labs");
-        let lines = all.iter().map(|lab| match lab {
+        let selected =
+            select_labs_each(std::slice::from_ref(&name), &topologies()).expect("the labs");
+        let lines = selected.iter().map(|lab| match lab {
             Ok(lab) => format!("read: {}", lab.scenario.name()),
             Err(wrong) => wrong.error.message.replace(&name, "DIRECTORY"),
         });
@@ -469,9 +472,9 @@ mod tests {
 
     /// Checks that the labs contain every flow of kube-proxy's tests, in each variant.
     #[test]
-    fn the_tables_name_every_flow_of_the_tests_that_they_cite() {
+    fn conformance_labs_cover_every_cited_test_flow() {
         let names = ["conformance".to_owned()];
-        let labs = choose(&names, &topologies()).expect("the labs are there");
+        let labs = select_labs(&names, &topologies()).expect("the labs are there");
         let facts = || {
             let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
             specs.flat_map(|spec| spec.facts.values())

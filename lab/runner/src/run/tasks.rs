@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt as _;
 use tokio::task::{Id, JoinError, JoinSet};
 
-use crate::results::{RunError, Trouble};
+use crate::results::{ErrorKind, RunError};
 use svclab_diagnostic::bug;
 
 /// Running tasks with their numbers.
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Tasks<T> {
         loop {
             let (id, ended) = match self.running.join_next_with_id().await? {
                 Ok((id, value)) => (id, Ok(value)),
-                Err(error) => (error.id(), Err(lost(error))),
+                Err(error) => (error.id(), Err(to_run_error(error))),
             };
             if let Some(number) = self.numbers.remove(&id) {
                 return Some((number, ended));
@@ -46,11 +46,11 @@ impl<T: Send + 'static> Tasks<T> {
     }
 }
 
-fn lost(error: JoinError) -> RunError {
+fn to_run_error(error: JoinError) -> RunError {
     match error.try_into_panic() {
         Ok(payload) => RunError::panicked(payload.as_ref()),
         Err(cancelled) => RunError {
-            trouble: Trouble::Bug,
+            trouble: ErrorKind::Bug,
             message: format!("a task of svclab's did not come to its end: {cancelled}"),
             remedy: Some(bug::REMEDY.to_owned()),
         },
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn task_that_panics_comes_to_an_error() {
+    async fn tasks_panicking_task_returns_error() {
         let mut tasks = Tasks::default();
         for number in 0..4 {
             tasks.spawn(number, async move {
@@ -83,20 +83,20 @@ mod tests {
             });
         }
         let mut ended = Vec::new();
-        while let Some(one) = tasks.next().await {
-            ended.push(one);
+        while let Some(result) = tasks.next().await {
+            ended.push(result);
         }
         ended.sort_by_key(|(number, _)| *number);
         let numbers: Vec<usize> = ended.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
         assert_eq!(ended[3].1, Ok(30));
         let error = ended[2].1.as_ref().expect_err("it panics");
-        assert_eq!(error.trouble, Trouble::Bug);
+        assert_eq!(error.trouble, ErrorKind::Bug);
         assert!(error.message.contains("the third"), "{error:?}");
     }
 
     #[tokio::test]
-    async fn work_that_panics_comes_to_an_error() {
+    async fn catch_panic_panicking_work_returns_error() {
         let error: Result<(), RunError> = caught(async { panic!("midway") }).await;
         let error = error.expect_err("it panics");
         assert_eq!(error.message, "svclab panicked: midway");

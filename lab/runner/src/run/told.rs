@@ -2,7 +2,7 @@
 
 use super::prepare::Prepared;
 use svclab_journey::journey::{Journey, journeys};
-use svclab_judge::Book;
+use svclab_judge::AddressBook;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Probe};
 
@@ -12,32 +12,33 @@ impl Prepared {
     #[must_use]
     pub fn journeys(&self, evidence: &Evidence) -> Vec<Vec<Journey>> {
         let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let all = std::iter::once(evidence).chain(later).enumerate();
-        all.map(|(at, seen)| journeys(&self.stage(at), seen))
+        let evidence_by_stage = std::iter::once(evidence).chain(later).enumerate();
+        evidence_by_stage
+            .map(|(at, seen)| journeys(&self.plan_of_stage(at), seen))
             .collect()
     }
 
     /// Returns the address books by stage: the initial state first, then the state after each step.
     #[must_use]
-    pub fn books(&self) -> Vec<Book<'_>> {
+    pub fn books(&self) -> Vec<AddressBook<'_>> {
         let after = self.steps.iter();
-        let after = after.map(|step| Book::new(&step.cluster, &step.plan));
-        let first = Book::new(&self.cluster, &self.plan);
+        let after = after.map(|step| AddressBook::new(&step.cluster, &step.plan));
+        let first = AddressBook::new(&self.cluster, &self.plan);
         std::iter::once(first).chain(after).collect()
     }
 
     /// Returns the plan of the stage after `steps` steps, with every probe of that stage. These
     /// include the connections that were opened before the step and those that the stage opens for
     /// the next step.
-    fn stage(&self, steps: usize) -> Plan {
-        let made = steps.checked_sub(1);
-        let stands = made.and_then(|made| self.steps.get(made));
-        let mut plan = stands.map_or(&self.plan, |step| &step.plan).clone();
+    fn plan_of_stage(&self, steps: usize) -> Plan {
+        let previous = steps.checked_sub(1);
+        let previous_step = previous.and_then(|made| self.steps.get(made));
+        let mut plan = previous_step.map_or(&self.plan, |step| &step.plan).clone();
         let open = |at: Option<usize>| -> Vec<Probe> {
             let step = at.and_then(|at| self.plan.steps.get(at));
             step.map_or_else(Vec::new, |step| step.open.clone())
         };
-        plan.probes.extend(open(made));
+        plan.probes.extend(open(previous));
         plan.probes.extend(open(Some(steps)));
         plan
     }

@@ -9,22 +9,22 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::live::{CallError, Hearing, Line, Saying, Told};
+use crate::live::{CallError, DaemonConnection, DaemonReceiver, DaemonReply, DaemonSender};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{
-    CHUNK, End, FromStream, Size, Terminal, ToStream, WINDOW, Written,
+    End, FromStream, MAX_CHUNK, MAX_UNACKNOWLEDGED, OutputStream, Terminal, TerminalSize, ToStream,
 };
 
 nix::ioctl_read_bad!(get_size, nix::libc::TIOCGWINSZ, nix::libc::winsize);
 
 /// Result of an attached program.
-pub enum Outcome {
+pub enum ProgramExit {
     /// The program started and ended.
     Ended(End),
     /// The program did not start.
-    Unstarted {
+    NotStarted {
         /// Whether the program does not exist.
-        absent: bool,
+        is_missing: bool,
         /// Error of the start.
         failure: Failure,
     },
@@ -32,17 +32,17 @@ pub enum Outcome {
 
 /// Returns the terminal of this process. `None` unless both standard input and standard output are
 /// a terminal: redirected output must not contain terminal sequences.
-pub fn terminal() -> Option<Terminal> {
+pub fn current_terminal() -> Option<Terminal> {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return None;
     }
     Some(Terminal {
         kind: std::env::var("TERM").unwrap_or_else(|_| "dumb".to_owned()),
-        size: size()?,
+        size: terminal_size()?,
     })
 }
 
-fn size() -> Option<Size> {
+fn terminal_size() -> Option<TerminalSize> {
     let mut size = nix::libc::winsize {
         ws_row: 0,
         ws_col: 0,
@@ -51,17 +51,17 @@ fn size() -> Option<Size> {
     };
     // SAFETY: the kernel fills the structure, which outlives the call.
     unsafe { get_size(io::stdin().as_raw_fd(), &raw mut size) }.ok()?;
-    Some(Size {
+    Some(TerminalSize {
         rows: size.ws_row,
         columns: size.ws_col,
     })
 }
 
 /// Terminal in raw mode. Dropping restores the previous mode.
-struct Raw(Termios);
+struct RawTerminal(Termios);
 
-impl Raw {
-    fn begin() -> io::Result<Self> {
+impl RawTerminal {
+    fn enable() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         cfmakeraw(&mut raw);
@@ -70,7 +70,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.0);
     }
@@ -81,33 +81,38 @@ impl Drop for Raw {
 /// # Errors
 ///
 /// Returns an error if the daemon of the lab ended or refused the request.
-pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError> {
-    let (mut hearing, saying) = line.split();
-    match hearing.next().await? {
-        Told::Heard {
+pub async fn attach(line: DaemonConnection, on_terminal: bool) -> Result<ProgramExit, CallError> {
+    let (mut receiver, sender) = line.split();
+    match receiver.recv().await? {
+        DaemonReply::StreamMessage {
             word: FromStream::Opened,
         } => {}
-        Told::Heard {
+        DaemonReply::StreamMessage {
             word: FromStream::Failed { absent, failure },
-        } => return Ok(Outcome::Unstarted { absent, failure }),
-        _ => return Err(CallError::Nonsense),
+        } => {
+            return Ok(ProgramExit::NotStarted {
+                is_missing: absent,
+                failure,
+            });
+        }
+        _ => return Err(CallError::UnexpectedReply),
     }
     let _raw = if on_terminal {
-        Some(Raw::begin()?)
+        Some(RawTerminal::enable()?)
     } else {
         None
     };
     let mut signals = Signals::listen();
     let (written, mut events) = mpsc::unbounded_channel();
-    let stdout = writer(Written::Stdout, io::stdout(), written.clone());
-    let stderr = writer(Written::Stderr, io::stderr(), written);
-    let mut attached = Attached {
-        hearing,
-        saying,
+    let stdout = spawn_writer(OutputStream::Stdout, io::stdout(), written.clone());
+    let stderr = spawn_writer(OutputStream::Stderr, io::stderr(), written);
+    let mut attached = AttachedProgram {
+        receiver,
+        sender,
         outputs: Some([stdout, stderr]),
-        unfed: 0,
+        unacknowledged: 0,
     };
-    let ended = attached.until_its_end(&mut signals, &mut events).await;
+    let ended = attached.run_until_end(&mut signals, &mut events).await;
     // Write the remaining output, unless the user interrupts.
     attached.outputs = None;
     loop {
@@ -119,87 +124,90 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
     ended
 }
 
-struct Attached {
-    hearing: Hearing,
-    saying: Saying,
+struct AttachedProgram {
+    receiver: DaemonReceiver,
+    sender: DaemonSender,
     /// Channels to the writer threads of standard output and standard error.
     outputs: Option<[std::sync::mpsc::Sender<Vec<u8>>; 2]>,
     /// Number of input messages without acknowledgement.
-    unfed: usize,
+    unacknowledged: usize,
 }
 
 /// Result of writing one message.
-struct Wrote {
-    of: Written,
+struct WriteResult {
+    stream: OutputStream,
     /// Whether the reader is still connected.
-    read: bool,
+    has_reader: bool,
 }
 
-impl Attached {
-    async fn until_its_end(
+impl AttachedProgram {
+    async fn run_until_end(
         &mut self,
         signals: &mut Signals,
-        events: &mut mpsc::UnboundedReceiver<Wrote>,
-    ) -> Result<Outcome, CallError> {
-        let mut input = Some(reader());
+        events: &mut mpsc::UnboundedReceiver<WriteResult>,
+    ) -> Result<ProgramExit, CallError> {
+        let mut input = Some(spawn_reader());
         loop {
-            let word = tokio::select! {
-                told = self.hearing.next() => match told? {
-                    Told::Heard { word } => match self.heard(word) {
+            let message = tokio::select! {
+                told = self.receiver.recv() => match told? {
+                    DaemonReply::StreamMessage { word } => match self.handle_message(word) {
                         Some(outcome) => return Ok(outcome),
                         None => continue,
                     },
-                    _ => return Err(CallError::Nonsense),
+                    _ => return Err(CallError::UnexpectedReply),
                 },
-                Some(Wrote { of, read }) = events.recv() => if read {
-                    ToStream::Took { of }
+                Some(WriteResult { stream, has_reader }) = events.recv() => if has_reader {
+                    ToStream::Ack { of: stream }
                 } else {
-                    ToStream::Unread { of }
+                    ToStream::StopReading { of: stream }
                 },
-                chunk = next(&mut input), if self.unfed < WINDOW => if let Some(bytes) = chunk {
-                    self.unfed += 1;
+                chunk = next_chunk(&mut input), if self.unacknowledged < MAX_UNACKNOWLEDGED => if let Some(bytes) = chunk {
+                    self.unacknowledged += 1;
                     ToStream::Input { bytes }
                 } else {
                     input = None;
                     ToStream::EndOfInput
                 },
                 heard = signals.next() => match heard {
-                    Heard::Signal(number) => ToStream::Signal { number },
-                    Heard::Resized => match size() {
+                    SignalEvent::Signal(number) => ToStream::Signal { number },
+                    SignalEvent::Resized => match terminal_size() {
                         Some(size) => ToStream::Resize { size },
                         None => continue,
                     },
                 },
             };
             // If the daemon ended, the next receive reports the error.
-            let _ = self.saying.say(&word).await;
+            let _ = self.sender.send(&message).await;
         }
     }
 
-    fn heard(&mut self, word: FromStream) -> Option<Outcome> {
-        match word {
+    fn handle_message(&mut self, message: FromStream) -> Option<ProgramExit> {
+        match message {
             FromStream::Output { of, bytes } => {
                 if let Some([stdout, stderr]) = &self.outputs {
                     // The writer thread already reported a disconnected reader.
                     let _ = match of {
-                        Written::Stdout => stdout.send(bytes),
-                        Written::Stderr => stderr.send(bytes),
+                        OutputStream::Stdout => stdout.send(bytes),
+                        OutputStream::Stderr => stderr.send(bytes),
                     };
                 }
                 None
             }
-            FromStream::Fed => {
-                self.unfed = self.unfed.saturating_sub(1);
+            FromStream::InputAck => {
+                self.unacknowledged = self.unacknowledged.saturating_sub(1);
                 None
             }
-            FromStream::Ended { end } => Some(Outcome::Ended(end)),
-            FromStream::Failed { absent, failure } => Some(Outcome::Unstarted { absent, failure }),
+            FromStream::Ended { end } => Some(ProgramExit::Ended(end)),
+            FromStream::Failed { absent, failure } => Some(ProgramExit::NotStarted {
+                is_missing: absent,
+                failure,
+            }),
             FromStream::Opened | FromStream::Packets { .. } => None,
         }
     }
 }
 
-async fn next(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+async fn next_chunk(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     match input {
         Some(open) => open.recv().await,
         None => std::future::pending().await,
@@ -208,10 +216,10 @@ async fn next(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
 
 /// Reads standard input on a separate thread, because a blocking read cannot be cancelled. The
 /// thread ends with the process.
-fn reader() -> mpsc::Receiver<Vec<u8>> {
-    let (tell, told) = mpsc::channel(WINDOW);
+fn spawn_reader() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(MAX_UNACKNOWLEDGED);
     thread::spawn(move || {
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; MAX_CHUNK];
         // The standard library's handle is buffered, so this reads from a duplicate of the
         // descriptor.
         let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
@@ -219,40 +227,43 @@ fn reader() -> mpsc::Receiver<Vec<u8>> {
         };
         let mut stdin = File::from(stdin);
         while let Ok(length @ 1..) = stdin.read(&mut chunk) {
-            if tell.blocking_send(chunk[..length].to_vec()).is_err() {
+            if sender.blocking_send(chunk[..length].to_vec()).is_err() {
                 return;
             }
         }
     });
-    told
+    receiver
 }
 
 /// Writes output on a separate thread, so that a slow reader blocks nothing else.
-fn writer(
-    of: Written,
+fn spawn_writer(
+    stream: OutputStream,
     mut out: impl io::Write + Send + 'static,
-    wrote: mpsc::UnboundedSender<Wrote>,
+    results: mpsc::UnboundedSender<WriteResult>,
 ) -> std::sync::mpsc::Sender<Vec<u8>> {
-    let (give, given) = std::sync::mpsc::channel::<Vec<u8>>();
+    let (sender, receiver) = std::sync::mpsc::channel::<Vec<u8>>();
     thread::spawn(move || {
-        for bytes in given {
+        for bytes in receiver {
             let read = out.write_all(&bytes).and_then(|()| out.flush()).is_ok();
-            let _ = wrote.send(Wrote { of, read });
+            let _ = results.send(WriteResult {
+                stream,
+                has_reader: read,
+            });
             if !read {
                 return;
             }
         }
     });
-    give
+    sender
 }
 
 /// Signals to forward to the program.
 struct Signals {
     resized: Option<Signal>,
-    others: Vec<(i32, Signal)>,
+    terminating: Vec<(i32, Signal)>,
 }
 
-enum Heard {
+enum SignalEvent {
     Signal(i32),
     Resized,
 }
@@ -268,26 +279,26 @@ impl Signals {
         let listen = |kind: SignalKind| Some((kind.as_raw_value(), signal(kind).ok()?));
         Self {
             resized: signal(SignalKind::window_change()).ok(),
-            others: kinds.into_iter().filter_map(listen).collect(),
+            terminating: kinds.into_iter().filter_map(listen).collect(),
         }
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> SignalEvent {
         let resized = async {
             match &mut self.resized {
                 Some(signal) => drop(signal.recv().await),
                 None => std::future::pending().await,
             }
         };
-        let others = self.others.iter_mut().map(|(number, signal)| {
+        let others = self.terminating.iter_mut().map(|(number, signal)| {
             Box::pin(async move {
                 signal.recv().await;
                 *number
             })
         });
         tokio::select! {
-            () = resized => Heard::Resized,
-            (number, _, _) = futures_util::future::select_all(others) => Heard::Signal(number),
+            () = resized => SignalEvent::Resized,
+            (number, _, _) = futures_util::future::select_all(others) => SignalEvent::Signal(number),
         }
     }
 }

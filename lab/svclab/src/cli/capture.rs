@@ -1,7 +1,7 @@
 //! Implements `svclab capture`.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd as _;
 use std::thread;
 
@@ -10,15 +10,17 @@ use tokio::sync::mpsc;
 
 use super::args::CaptureArguments;
 use super::exit::Exit;
-use super::interrupt::{Interrupts, drive};
-use super::output::{refused, told};
-use super::which::{uncalled, which};
-use crate::live::{Ask, CallError, Hearing, Interface, Saying, Told, call};
+use super::interrupt::{Interrupts, block_on};
+use super::output::{print_start_error, told};
+use super::which::{find_running_lab, print_call_error};
+use crate::live::{
+    CallError, ClientRequest, DaemonReceiver, DaemonReply, DaemonSender, Interface, request_daemon,
+};
 use svclab_model::evidence::Packet;
-use svclab_model::protocol::Fault;
-use svclab_model::protocol::stream::{FromStream, ToStream, Written};
+use svclab_model::protocol::FailureKind;
+use svclab_model::protocol::stream::{FromStream, OutputStream, ToStream};
 use svclab_report::pcapng::{Pcapng, whole_blocks};
-use svclab_runner::results::{RunError, Trouble};
+use svclab_runner::results::{ErrorKind, RunError};
 
 /// Writes packets to standard output as they arrive.
 pub fn capture(arguments: &CaptureArguments) -> Exit {
@@ -29,75 +31,80 @@ pub fn capture(arguments: &CaptureArguments) -> Exit {
         );
         return Exit::Input;
     }
-    match drive(run(arguments)) {
+    match block_on(run(arguments)) {
         Ok(Ok(exit) | Err(exit)) => exit,
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
 /// Reason for the end of a capture.
 enum Ending {
     /// The user interrupted the capture.
-    Wish,
+    Interrupted,
     /// The reader of standard output disconnected, or a write failed.
-    Output,
+    OutputClosed,
     /// The lab was stopped.
-    Away,
+    LabStopped,
     /// The lab was lost, or the capture failed.
-    Broken(CallError),
+    Failed(CallError),
 }
 
 async fn run(arguments: &CaptureArguments) -> Result<Exit, Exit> {
-    let (directory, lab) = which(arguments.which.lab.as_deref(), "--lab").await?;
+    let (directory, lab) = find_running_lab(arguments.which.lab.as_deref(), "--lab").await?;
     let mut interrupts = Interrupts::listen();
     let begun = async {
-        let of = arguments.of.clone();
-        let line = call(&directory, &lab.case, &Ask::Capture { of }).await?;
-        let (mut hearing, saying) = line.split();
-        match hearing.next().await? {
-            Told::Capturing { interfaces } => Ok((hearing, saying, interfaces)),
-            _ => Err(CallError::Nonsense),
+        let targets = arguments.of.clone();
+        let line = request_daemon(
+            &directory,
+            &lab.case,
+            &ClientRequest::Capture { of: targets },
+        )
+        .await?;
+        let (mut receiver, sender) = line.split();
+        match receiver.recv().await? {
+            DaemonReply::CaptureStarted { interfaces } => Ok((receiver, sender, interfaces)),
+            _ => Err(CallError::UnexpectedReply),
         }
     };
-    let (hearing, saying, interfaces) = begun.await.map_err(|error| uncalled(&error))?;
-    let (say, events) = mpsc::unbounded_channel();
-    watch_reader(say.clone());
-    let writer = writer(interfaces, say);
-    let mut capturing = Capturing {
-        hearing,
-        saying,
+    let (hearing, saying, interfaces) = begun.await.map_err(|error| print_call_error(&error))?;
+    let (event_sender, events) = mpsc::unbounded_channel();
+    spawn_reader_watch(event_sender.clone());
+    let writer = spawn_writer(interfaces, event_sender);
+    let mut capturing = CaptureSession {
+        receiver: hearing,
+        sender: saying,
         events,
         writer: Some(writer),
         missed: 0,
-        wrote: None,
+        summary: None,
     };
-    let ending = capturing.until_its_end(&mut interrupts).await;
-    Ok(capturing.tell(ending, &lab.case, &mut interrupts).await)
+    let ending = capturing.run_until_end(&mut interrupts).await;
+    Ok(capturing.finish(ending, &lab.case, &mut interrupts).await)
 }
 
 /// Event of the output threads.
 enum Event {
     /// A batch of packets was written.
-    Took,
+    BatchWritten,
     /// The reader disconnected.
-    Unread,
+    ReaderClosed,
     /// The writer thread ended.
-    Over(Wrote),
+    WriterEnded(WriteSummary),
 }
 
 /// Number of written packets and result of the writes.
-struct Wrote {
+struct WriteSummary {
     packets: u64,
     result: io::Result<()>,
 }
 
-struct Capturing {
-    hearing: Hearing,
-    saying: Saying,
+struct CaptureSession {
+    receiver: DaemonReceiver,
+    sender: DaemonSender,
     events: mpsc::UnboundedReceiver<Event>,
     writer: Option<std::sync::mpsc::Sender<Batch>>,
     missed: u64,
-    wrote: Option<Wrote>,
+    summary: Option<WriteSummary>,
 }
 
 /// Packets for the writer thread.
@@ -106,67 +113,67 @@ struct Batch {
     missed: u64,
 }
 
-impl Capturing {
-    async fn until_its_end(&mut self, interrupts: &mut Interrupts) -> Ending {
-        let mut wished = false;
+impl CaptureSession {
+    async fn run_until_end(&mut self, interrupts: &mut Interrupts) -> Ending {
+        let mut is_interrupted = false;
         loop {
             tokio::select! {
-                told = self.hearing.next() => match told {
-                    Ok(Told::Heard { word: FromStream::Opened }) => {}
-                    Ok(Told::Heard { word: FromStream::Packets { packets, missed } }) => {
+                told = self.receiver.recv() => match told {
+                    Ok(DaemonReply::StreamMessage { word: FromStream::Opened }) => {}
+                    Ok(DaemonReply::StreamMessage { word: FromStream::Packets { packets, missed } }) => {
                         self.missed += missed;
                         if let Some(writer) = &self.writer {
                             let _ = writer.send(Batch { packets, missed });
                         }
                     }
-                    Ok(Told::Heard { word: FromStream::Ended { .. } }) => {
-                        return if wished { Ending::Wish } else { Ending::Away };
+                    Ok(DaemonReply::StreamMessage { word: FromStream::Ended { .. } }) => {
+                        return if is_interrupted { Ending::Interrupted } else { Ending::LabStopped };
                     }
-                    Ok(Told::Heard { word: FromStream::Failed { failure, .. } }) => {
+                    Ok(DaemonReply::StreamMessage { word: FromStream::Failed { failure, .. } }) => {
                         let trouble = match failure.fault {
-                            Fault::Input => Trouble::Input,
-                            Fault::Machine | Fault::Slow => Trouble::Machine,
-                            Fault::Bug => Trouble::Bug,
+                            FailureKind::Input => ErrorKind::Input,
+                            FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
+                            FailureKind::Bug => ErrorKind::Bug,
                         };
-                        return Ending::Broken(CallError::Refused(RunError {
+                        return Ending::Failed(CallError::Refused(RunError {
                             trouble,
                             message: failure.message,
                             remedy: failure.remedy,
                         }));
                     }
-                    Ok(_) => return Ending::Broken(CallError::Nonsense),
-                    Err(error) => return Ending::Broken(error),
+                    Ok(_) => return Ending::Failed(CallError::UnexpectedReply),
+                    Err(error) => return Ending::Failed(error),
                 },
                 event = self.events.recv() => match event {
-                    Some(Event::Took) => {
-                        let took = ToStream::Took { of: Written::Stdout };
+                    Some(Event::BatchWritten) => {
+                        let took = ToStream::Ack { of: OutputStream::Stdout };
                         // If the daemon ended, the next receive reports the error.
-                        let _ = self.saying.say(&took).await;
+                        let _ = self.sender.send(&took).await;
                     }
-                    Some(Event::Over(wrote)) => {
-                        self.wrote = Some(wrote);
-                        return Ending::Output;
+                    Some(Event::WriterEnded(wrote)) => {
+                        self.summary = Some(wrote);
+                        return Ending::OutputClosed;
                     }
-                    Some(Event::Unread) | None => return Ending::Output,
+                    Some(Event::ReaderClosed) | None => return Ending::OutputClosed,
                 },
                 () = interrupts.next() => {
-                    if wished {
-                        return Ending::Wish;
+                    if is_interrupted {
+                        return Ending::Interrupted;
                     }
-                    wished = true;
-                    let _ = self.saying.say(&ToStream::EndOfInput).await;
+                    is_interrupted = true;
+                    let _ = self.sender.send(&ToStream::EndOfInput).await;
                 }
             }
         }
     }
 
     /// Waits for the writer thread and prints a summary.
-    async fn tell(mut self, ending: Ending, case: &str, interrupts: &mut Interrupts) -> Exit {
+    async fn finish(mut self, ending: Ending, case: &str, interrupts: &mut Interrupts) -> Exit {
         self.writer = None;
-        while self.wrote.is_none() {
+        while self.summary.is_none() {
             tokio::select! {
                 event = self.events.recv() => match event {
-                    Some(Event::Over(wrote)) => self.wrote = Some(wrote),
+                    Some(Event::WriterEnded(wrote)) => self.summary = Some(wrote),
                     Some(_) => {}
                     None => break,
                 },
@@ -174,7 +181,7 @@ impl Capturing {
                 () = interrupts.next() => break,
             }
         }
-        let wrote = self.wrote.take();
+        let wrote = self.summary.take();
         let packets = wrote.as_ref().map_or(0, |wrote| wrote.packets);
         let packets = match packets {
             1 => "1 packet".to_owned(),
@@ -187,9 +194,9 @@ impl Capturing {
             );
         }
         match wrote.map(|wrote| wrote.result) {
-            Some(Err(error)) if error.kind() != ErrorKind::BrokenPipe => {
+            Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
                 return told(&RunError {
-                    trouble: Trouble::Machine,
+                    trouble: ErrorKind::Machine,
                     message: format!("cannot write the capture: {error}"),
                     remedy: Some(format!(
                         "write it where there is room; what was written so far is whole: {packets}"
@@ -199,11 +206,11 @@ impl Capturing {
             _ => {}
         }
         match ending {
-            Ending::Wish => eprintln!("{packets}"),
-            Ending::Output => eprintln!("{packets}; nobody reads any more"),
-            Ending::Away => eprintln!("{packets}; {case} was taken away"),
-            Ending::Broken(error) => {
-                let exit = uncalled(&error);
+            Ending::Interrupted => eprintln!("{packets}"),
+            Ending::OutputClosed => eprintln!("{packets}; nobody reads any more"),
+            Ending::LabStopped => eprintln!("{packets}; {case} was taken away"),
+            Ending::Failed(error) => {
+                let exit = print_call_error(&error);
                 eprintln!("what was captured until then is whole: {packets}");
                 return exit;
             }
@@ -213,7 +220,7 @@ impl Capturing {
 }
 
 /// Reports when the reader of standard output disconnects, even if nothing is written.
-fn watch_reader(say: mpsc::UnboundedSender<Event>) {
+fn spawn_reader_watch(say: mpsc::UnboundedSender<Event>) {
     thread::spawn(move || {
         let stdout = io::stdout();
         // `poll` reports an error for a pipe without readers, and never for a file.
@@ -225,37 +232,37 @@ fn watch_reader(say: mpsc::UnboundedSender<Event>) {
                 Err(_) => return,
             }
         }
-        let _ = say.send(Event::Unread);
+        let _ = say.send(Event::ReaderClosed);
     });
 }
 
 /// Writes packets on a separate thread, so that a slow reader blocks nothing else.
-fn writer(
+fn spawn_writer(
     interfaces: Vec<Interface>,
     say: mpsc::UnboundedSender<Event>,
 ) -> std::sync::mpsc::Sender<Batch> {
     let (write, to_write) = std::sync::mpsc::channel::<Batch>();
     thread::spawn(move || {
         let mut packets = 0;
-        let result = write_all(interfaces, &to_write, &mut packets, || {
-            drop(say.send(Event::Took));
+        let result = write_batches(interfaces, &to_write, &mut packets, || {
+            drop(say.send(Event::BatchWritten));
         });
-        let _ = say.send(Event::Over(Wrote { packets, result }));
+        let _ = say.send(Event::WriterEnded(WriteSummary { packets, result }));
     });
     write
 }
 
-fn write_all(
+fn write_batches(
     interfaces: Vec<Interface>,
     batches: &std::sync::mpsc::Receiver<Batch>,
     packets: &mut u64,
-    took: impl Fn(),
+    on_written: impl Fn(),
 ) -> io::Result<()> {
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let interfaces = interfaces
         .into_iter()
         .map(|each| (each.namespace, each.name));
-    let out = Whole {
+    let out = WholeBlockFile {
         file: stdout,
         packets,
     };
@@ -267,38 +274,38 @@ fn write_all(
             pcapng.packet(packet, None)?;
         }
         pcapng.flush()?;
-        took();
+        on_written();
     }
     if missed > 0 {
-        pcapng.missed(missed)?;
+        pcapng.write_missed(missed)?;
         pcapng.flush()?;
     }
     Ok(())
 }
 
 /// Output file that contains only whole blocks, even after a failed write.
-struct Whole<'a> {
+struct WholeBlockFile<'a> {
     file: File,
     /// Number of packets in the file.
     packets: &'a mut u64,
 }
 
-impl Whole<'_> {
+impl WholeBlockFile<'_> {
     /// Truncates the incomplete block at the end of a regular file.
-    fn take_back(&mut self, torn: usize) {
-        let Ok(about) = self.file.metadata() else {
+    fn truncate_incomplete(&mut self, incomplete: usize) {
+        let Ok(metadata) = self.file.metadata() else {
             return;
         };
-        let torn = u64::try_from(torn).unwrap_or(u64::MAX);
-        if about.is_file() && torn > 0 {
+        let torn = u64::try_from(incomplete).unwrap_or(u64::MAX);
+        if metadata.is_file() && torn > 0 {
             // The block may start before this write, but its incomplete part is at the end of the
             // file.
-            let _ = self.file.set_len(about.len().saturating_sub(torn));
+            let _ = self.file.set_len(metadata.len().saturating_sub(torn));
         }
     }
 }
 
-impl Write for Whole<'_> {
+impl Write for WholeBlockFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -308,9 +315,9 @@ impl Write for Whole<'_> {
         let mut written = 0;
         let result = loop {
             match self.file.write(&bytes[written..]) {
-                Ok(0) if written < bytes.len() => break Err(ErrorKind::WriteZero.into()),
+                Ok(0) if written < bytes.len() => break Err(io::ErrorKind::WriteZero.into()),
                 Ok(length) => written += length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Err(error),
             }
             if written == bytes.len() {
@@ -319,7 +326,7 @@ impl Write for Whole<'_> {
         };
         let (whole, packets) = whole_blocks(&bytes[..written]);
         *self.packets += packets;
-        self.take_back(written - whole);
+        self.truncate_incomplete(written - whole);
         result
     }
 

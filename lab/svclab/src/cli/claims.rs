@@ -7,50 +7,57 @@ use tokio::sync::mpsc;
 
 use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
-use super::interrupt::{Interrupts, drive};
-use super::labs::{selected, tell};
-use super::output::{colour, print_json, refused, width, written};
-use super::run::{options, print as telling, running};
+use super::interrupt::{Interrupts, block_on};
+use super::labs::{prepare_each_lab, print_diagnostics};
+use super::output::{
+    has_colour_on_stdout, output_width, print_json, print_start_error, write_exit,
+};
+use super::run::{print as telling, run_options, running};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::Location;
-use svclab_diagnostic::printable::{Kind, Printable};
+use svclab_diagnostic::printable::{Kind, PrintableWriter};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_planner::cluster::place;
-use svclab_report::Several;
+use svclab_report::MultiWriter;
 use svclab_report::claims::{
-    Declared, Differing, Layout, differing, document, exit_code, print, tally,
+    Declared, DifferingClaim, Layout, determine_statuses, document, exit_code, find_differing,
+    print,
 };
 use svclab_runner::results::Results;
-use svclab_runner::run::{Chosen, Given, choose};
+use svclab_runner::run::{RunInput, SelectedLab, select_labs};
 use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
 
 /// Runs the labs with claims, or reads the results of a finished run, and prints each claim.
 pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
-    let made = match &arguments.from {
-        Some(path) => read(common, arguments, path),
-        None => run(common, arguments),
+    let input = match &arguments.from {
+        Some(path) => read_results(common, arguments, path),
+        None => run_labs(common, arguments),
     };
-    let (results, labs) = match made {
+    let (results, labs) = match input {
         Ok(made) => made,
         Err(exit) => return exit,
     };
-    let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared).collect();
-    for differing in differing(&declared) {
-        warn(&labs, differing);
+    let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared_claims).collect();
+    for differing in find_differing(&declared) {
+        warn_differing(&labs, differing);
     }
-    let lines = tally(&results, &declared);
+    let lines = determine_statuses(&results, &declared);
     let printed = match arguments.format {
-        ClaimsFormat::Human => written(print(
+        ClaimsFormat::Human => write_exit(print(
             &lines,
             Layout {
-                width: width(),
-                colour: colour(),
+                width: output_width(),
+                colour: has_colour_on_stdout(),
                 verbose: arguments.verbose,
             },
-            Printable::new(
+            PrintableWriter::new(
                 io::stdout().lock(),
-                if colour() { Kind::Styled } else { Kind::Text },
+                if has_colour_on_stdout() {
+                    Kind::Styled
+                } else {
+                    Kind::Text
+                },
             ),
         )),
         ClaimsFormat::Json => print_json(&document(lines.clone())),
@@ -65,42 +72,45 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
             {
                 eprintln!("error: {}: {}", error.0, error.1.message);
             }
-            Exit::Of(results.exit_code())
+            Exit::Code(results.exit_code())
         }
-        Exit::Success => Exit::Of(exit_code(&lines)),
+        Exit::Success => Exit::Code(exit_code(&lines)),
         other => other,
     }
 }
 
 /// Results and the labs they belong to.
-type Made = (Results, Vec<Scenario>);
+type ClaimInput = (Results, Vec<Scenario>);
 
-fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
-    let speaks = |lab: &Chosen| !lab.scenario.lab.spec.claims.is_empty();
-    let mut labs = selected(common, &arguments.selection)?;
+fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, Exit> {
+    let has_claims = |lab: &SelectedLab| !lab.scenario.lab.spec.claims.is_empty();
+    let mut labs = prepare_each_lab(common, &arguments.selection)?;
     for selected in &mut labs {
         // A lab that cannot be loaded may have claims, so its error must not count as success.
-        if !selected.lab.as_ref().is_none_or(speaks) {
+        if !selected.lab.as_ref().is_none_or(has_claims) {
             selected.cases.retain(Result::is_err);
         }
     }
     let right = labs.iter().filter_map(|selected| selected.lab.as_ref());
     let scenarios = right.map(|lab| lab.scenario.clone()).collect();
-    let cases: Vec<Given> = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    let cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
     if cases.is_empty() {
         eprintln!(
             "error: nothing was selected: none of the labs declares `claims`, and none was run"
         );
         return Err(Exit::Nothing);
     }
-    let options = options(arguments.jobs, false, arguments.place.choice());
-    let ran = drive(async {
+    let options = run_options(arguments.jobs, false, arguments.kernels.choice());
+    let ran = block_on(async {
         let mut interrupts = Interrupts::listen();
-        let (tell, told) = mpsc::unbounded_channel();
+        let (event_sender, events) = mpsc::unbounded_channel();
         // Only the progress shows the cases, so there is no writer.
-        let mut nobody = Several(Vec::new());
-        let progress = telling(&mut nobody, told, false);
-        let (ran, _) = tokio::join!(running(cases, &options, tell, &mut interrupts), progress);
+        let mut no_writer = MultiWriter(Vec::new());
+        let progress = telling(&mut no_writer, events, false);
+        let (ran, _) = tokio::join!(
+            running(cases, &options, event_sender, &mut interrupts),
+            progress
+        );
         ran
     });
     match ran {
@@ -109,12 +119,16 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
             Err(Exit::Interrupted)
         }
         Ok((results, _)) => Ok((results, scenarios)),
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(print_start_error(&error)),
     }
 }
 
 /// Reads the results of a finished run, and loads the labs for the texts of their claims.
-fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Made, Exit> {
+fn read_results(
+    common: &Common,
+    arguments: &ClaimsArguments,
+    path: &Path,
+) -> Result<ClaimInput, Exit> {
     let refuse = |error: &dyn std::fmt::Display| {
         eprintln!("error: {}: {error}", path.display());
         Exit::Input
@@ -133,12 +147,12 @@ fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Mad
             svclab_runner::results::SCHEMA
         )));
     }
-    let labs =
-        choose(&arguments.selection.names, &common.topologies).map_err(|error| refuse(&error))?;
+    let labs = select_labs(&arguments.selection.names, &common.topologies)
+        .map_err(|error| refuse(&error))?;
     Ok((results, labs.into_iter().map(|lab| lab.scenario).collect()))
 }
 
-fn declared(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
+fn declared_claims(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
     scenario.lab.spec.claims.iter().map(|(id, claim)| Declared {
         lab: scenario.name(),
         id,
@@ -148,23 +162,23 @@ fn declared(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
 }
 
 /// Warns that a later lab gives the same claim a different text.
-fn warn(labs: &[Scenario], Differing { first, other }: Differing<'_>) {
+fn warn_differing(labs: &[Scenario], DifferingClaim { first, other }: DifferingClaim<'_>) {
     let diagnostic = Diagnostic::warning(format!(
         "the claim `{}` says something else in the lab `{}`",
         other.id, first.lab
     ))
-    .help(format!("there it says: {}", first.says));
+    .with_help(format!("there it says: {}", first.says));
     let Some(lab) = labs.iter().find(|lab| lab.name() == other.lab) else {
         return;
     };
-    let at = place!["spec", "claims", other.id, "says"];
+    let path = place!["spec", "claims", other.id, "says"];
     let span = lab
         .cases()
         .first()
-        .and_then(|case| case.span(&DocumentRef::Lab, &at));
+        .and_then(|case| case.span(&DocumentRef::Lab, &path));
     let diagnostic = match span {
         Some(span) => diagnostic.at(span, "and this here"),
         None => diagnostic,
     };
-    tell(&lab.sources, &[diagnostic]);
+    print_diagnostics(&lab.sources, &[diagnostic]);
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::args::{DiffArguments, DiffFormat};
 use super::exit::Exit;
-use super::labs::tell;
-use super::output::{colour, print, print_json};
+use super::labs::print_diagnostics;
+use super::output::{has_colour_on_stdout, print, print_json};
 use svclab_diagnostic::Diagnostic;
-use svclab_dump::folder::Folder;
+use svclab_dump::folder::DumpFiles;
 use svclab_dump::{NodeDump, compare};
 use svclab_report::diff::Document;
 use svclab_ruleset::tool::Format;
@@ -17,22 +17,23 @@ use svclab_ruleset::tool::Format;
 pub fn diff(arguments: &DiffArguments) -> Exit {
     let (first, second) = (&arguments.first, &arguments.second);
     // Errors of both dumps are reported together.
-    let (Some(mut one), Some(mut other)) = (read(first), read(second)) else {
+    let (Some(mut first_dump), Some(mut second_dump)) = (read_dump(first), read_dump(second))
+    else {
         return Exit::Input;
     };
     // A single file is compared with the same file of a directory.
     if first.is_dir() != second.is_dir() {
         let (file, folder) = if first.is_dir() {
-            (&other, &mut one)
+            (&second_dump, &mut first_dump)
         } else {
-            (&one, &mut other)
+            (&first_dump, &mut second_dump)
         };
         let formats: BTreeSet<Format> = file.formats().collect();
-        folder.keep(|format| formats.contains(&format));
+        folder.retain_formats(|format| formats.contains(&format));
     }
-    let compared: Vec<String> = one
+    let compared: Vec<String> = first_dump
         .formats()
-        .filter(|format| other.has(*format))
+        .filter(|format| second_dump.has(*format))
         .map(|format| format.to_string())
         .collect();
     if compared.is_empty() {
@@ -43,7 +44,7 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         );
         return Exit::Input;
     }
-    let differences = compare(&one, &other);
+    let differences = compare(&first_dump, &second_dump);
     let document = Document::new(
         first.display().to_string(),
         second.display().to_string(),
@@ -51,7 +52,7 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         differences,
     );
     let printed = match arguments.format {
-        DiffFormat::Human => print(&document.human(colour())),
+        DiffFormat::Human => print(&document.render_text(has_colour_on_stdout())),
         DiffFormat::Json => print_json(&document),
     };
     match printed {
@@ -62,22 +63,22 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
 }
 
 /// Reads a dump and reports its diagnostics; `None` if the dump is not complete.
-fn read(path: &Path) -> Option<NodeDump> {
-    let folder = match Folder::read(path) {
+fn read_dump(path: &Path) -> Option<NodeDump> {
+    let folder = match DumpFiles::read(path) {
         Ok(folder) => folder,
         Err(error) => {
             eprintln!("error: {error}");
             return None;
         }
     };
-    let others = folder.others.clone();
+    let unknown_files = folder.unknown_files.clone();
     let read = folder.parse();
-    for other in others {
+    for other in unknown_files {
         let diagnostic = Diagnostic::warning(format!(
             "{other}: not read, no program that svclab knows is named so"
         ));
-        tell(&read.sources, &[diagnostic]);
+        print_diagnostics(&read.sources, &[diagnostic]);
     }
-    tell(&read.sources, &read.diagnostics);
-    read.is_whole().then_some(read.dump)
+    print_diagnostics(&read.sources, &read.diagnostics);
+    read.has_no_errors().then_some(read.dump)
 }

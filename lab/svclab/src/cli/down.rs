@@ -2,63 +2,66 @@
 
 use super::args::DownArguments;
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
-use super::output::{print, refused};
-use super::which::{misplaced, uncalled, unpicked};
-use crate::live::{About, Ask, CallError, Directory, PickError, Told, call, pick, standing};
+use super::interrupt::run_interruptible;
+use super::output::{print, print_start_error};
+use super::which::{print_call_error, print_pick_error, print_socket_dir_error};
+use crate::live::{
+    CallError, ClientRequest, DaemonReply, LabInfo, PickError, SocketDir, pick_lab, request_daemon,
+    standing,
+};
 
 /// Stops running labs, and returns after all their resources are removed.
 pub fn down(arguments: &DownArguments) -> Exit {
-    match unless_interrupted(take_away(arguments)) {
+    match run_interruptible(stop_labs(arguments)) {
         Ok(Some(exit)) => exit,
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
-async fn take_away(arguments: &DownArguments) -> Exit {
-    let directory = match Directory::of_environment() {
+async fn stop_labs(arguments: &DownArguments) -> Exit {
+    let directory = match SocketDir::from_env() {
         Ok(directory) => directory,
-        Err(error) => return misplaced(&error),
+        Err(error) => return print_socket_dir_error(&error),
     };
     let labs = match standing(&directory).await {
         Ok(labs) => labs,
-        Err(error) => return uncalled(&error),
+        Err(error) => return print_call_error(&error),
     };
-    let chosen: Vec<About> = if arguments.all {
+    let chosen: Vec<LabInfo> = if arguments.all {
         labs
     } else {
-        match pick(&labs, arguments.lab.as_deref(), "`svclab down LAB/CASE`") {
+        match pick_lab(&labs, arguments.lab.as_deref(), "`svclab down LAB/CASE`") {
             Ok(at) => vec![labs[at].clone()],
-            Err(error) => return unpicked(&error),
+            Err(error) => return print_pick_error(&error),
         }
     };
     if chosen.is_empty() {
-        return unpicked(&PickError::None);
+        return print_pick_error(&PickError::None);
     }
     for lab in &chosen {
-        match one(&directory, &lab.case).await {
+        match stop_lab(&directory, &lab.case).await {
             Ok(()) => drop(print(&format!("{} is gone\n", lab.case))),
-            Err(error) => return uncalled(&error),
+            Err(error) => return print_call_error(&error),
         }
     }
     Exit::Success
 }
 
 /// Stops a lab and waits for the end of its daemon. Returns `Ok` if the daemon has already ended.
-async fn one(directory: &Directory, case: &str) -> Result<(), CallError> {
-    let mut line = match call(directory, case, &Ask::Down).await {
-        Err(CallError::Ended) => return Ok(()),
+async fn stop_lab(directory: &SocketDir, case: &str) -> Result<(), CallError> {
+    let mut line = match request_daemon(directory, case, &ClientRequest::Down).await {
+        Err(CallError::DaemonEnded) => return Ok(()),
         line => line?,
     };
     loop {
-        match line.hear().await {
-            Ok(Told::Gone) => {}
-            Err(CallError::Ended) => return Ok(()),
-            Ok(_) => return Err(CallError::Nonsense),
+        match line.recv().await {
+            Ok(DaemonReply::Removed) => {}
+            Err(CallError::DaemonEnded) => return Ok(()),
+            Ok(_) => return Err(CallError::UnexpectedReply),
             Err(error) => return Err(error),
         }
     }

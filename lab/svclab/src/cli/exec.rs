@@ -1,51 +1,54 @@
 //! Implements `svclab exec` and `svclab shell`.
 
 use super::args::{ExecArguments, ShellArguments};
-use super::attach::{Outcome, attach, terminal};
+use super::attach::{ProgramExit, attach, current_terminal};
 use super::exit::Exit;
-use super::interrupt::drive;
-use super::output::refused;
-use super::which::{uncalled, which};
-use crate::live::{Ask, CallError, call};
+use super::interrupt::block_on;
+use super::output::print_start_error;
+use super::which::{find_running_lab, print_call_error};
+use crate::live::{CallError, ClientRequest, request_daemon};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{End, Exec};
 
 /// Exit code if svclab fails before it can start the program.
-const NOT_BROUGHT: Exit = Exit::Of(125);
+const SVCLAB_FAILED: Exit = Exit::Code(125);
 /// Exit code if the program cannot be started.
-const NOT_STARTED: Exit = Exit::Of(126);
+const CANNOT_START: Exit = Exit::Code(126);
 /// Exit code if the program does not exist.
-const NO_PROGRAM: Exit = Exit::Of(127);
+const NOT_FOUND: Exit = Exit::Code(127);
 
 /// Runs a program in a namespace of a running lab, and exits with its exit code.
 pub fn exec(arguments: &ExecArguments) -> Exit {
     let Some((program, rest)) = arguments.command.split_first() else {
-        return NOT_BROUGHT;
+        return SVCLAB_FAILED;
     };
-    let wanted = Exec {
+    let request = Exec {
         namespace: arguments.namespace.clone(),
         program: program.clone(),
         arguments: rest.to_vec(),
-        terminal: terminal(),
+        terminal: current_terminal(),
         environment: Vec::new(),
     };
-    ends(drive(run(arguments.which.lab.as_deref(), wanted)))
+    exit_of(block_on(run_program(
+        arguments.which.lab.as_deref(),
+        request,
+    )))
 }
 
 /// Runs the user's shell, or `sh` if the lab does not have that shell.
 pub fn shell(arguments: &ShellArguments) -> Exit {
-    let Some(terminal) = terminal() else {
+    let Some(terminal) = current_terminal() else {
         eprintln!("error: a shell needs a terminal");
         eprintln!(
             "what to do: give its commands to `svclab exec {} -- sh -c '…'`",
             arguments.namespace
         );
-        return NOT_BROUGHT;
+        return SVCLAB_FAILED;
     };
     let lab = arguments.which.lab.as_deref();
-    let own = std::env::var("SHELL").ok().filter(|own| !own.is_empty());
+    let user_shell = std::env::var("SHELL").ok().filter(|own| !own.is_empty());
     let prompt = format!("[{}] \\$ ", arguments.namespace);
-    let wanted = |program: &str| Exec {
+    let shell_request = |program: &str| Exec {
         namespace: arguments.namespace.clone(),
         program: program.to_owned(),
         arguments: Vec::new(),
@@ -63,42 +66,49 @@ pub fn shell(arguments: &ShellArguments) -> Exit {
             ("SHELL".to_owned(), program.to_owned()),
         ],
     };
-    let ran = drive(async {
-        if let Some(own) = &own {
-            match run(lab, wanted(own)).await {
-                Ok(Outcome::Unstarted { absent: true, .. }) => {}
+    let ran = block_on(async {
+        if let Some(own) = &user_shell {
+            match run_program(lab, shell_request(own)).await {
+                Ok(ProgramExit::NotStarted {
+                    is_missing: true, ..
+                }) => {}
                 other => return other,
             }
         }
-        run(lab, wanted("sh")).await
+        run_program(lab, shell_request("sh")).await
     });
-    ends(ran)
+    exit_of(ran)
 }
 
-async fn run(lab: Option<&str>, wanted: Exec) -> Result<Outcome, Exit> {
-    let (directory, lab) = which(lab, "--lab").await?;
-    let on_terminal = wanted.terminal.is_some();
-    let exec = Box::new(wanted);
+async fn run_program(lab: Option<&str>, request: Exec) -> Result<ProgramExit, Exit> {
+    let (directory, lab) = find_running_lab(lab, "--lab").await?;
+    let on_terminal = request.terminal.is_some();
+    let exec = Box::new(request);
     let attached = async {
-        let line = call(&directory, &lab.case, &Ask::Exec { exec }).await?;
+        let line = request_daemon(&directory, &lab.case, &ClientRequest::Exec { exec }).await?;
         attach(line, on_terminal).await
     };
-    attached.await.map_err(|error: CallError| uncalled(&error))
+    attached
+        .await
+        .map_err(|error: CallError| print_call_error(&error))
 }
 
-fn ends(ran: std::io::Result<Result<Outcome, Exit>>) -> Exit {
+fn exit_of(ran: std::io::Result<Result<ProgramExit, Exit>>) -> Exit {
     match ran {
-        Ok(Ok(Outcome::Ended(End::Status { code }))) => {
-            Exit::Of(u8::try_from(code).unwrap_or(u8::MAX))
+        Ok(Ok(ProgramExit::Ended(End::Status { code }))) => {
+            Exit::Code(u8::try_from(code).unwrap_or(u8::MAX))
         }
-        Ok(Ok(Outcome::Ended(End::Signal { number }))) => {
-            Exit::Of(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
+        Ok(Ok(ProgramExit::Ended(End::Signal { number }))) => {
+            Exit::Code(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
         }
-        Ok(Ok(Outcome::Ended(End::Wish))) => {
+        Ok(Ok(ProgramExit::Ended(End::CaptureEnded))) => {
             eprintln!("error: the lab was taken away");
-            NOT_BROUGHT
+            SVCLAB_FAILED
         }
-        Ok(Ok(Outcome::Unstarted { absent, failure })) => {
+        Ok(Ok(ProgramExit::NotStarted {
+            is_missing: absent,
+            failure,
+        })) => {
             let Failure {
                 message, remedy, ..
             } = failure;
@@ -106,13 +116,13 @@ fn ends(ran: std::io::Result<Result<Outcome, Exit>>) -> Exit {
             if let Some(remedy) = remedy {
                 eprintln!("what to do: {remedy}");
             }
-            if absent { NO_PROGRAM } else { NOT_STARTED }
+            if absent { NOT_FOUND } else { CANNOT_START }
         }
         // `run` already printed the error.
-        Ok(Err(_)) => NOT_BROUGHT,
+        Ok(Err(_)) => SVCLAB_FAILED,
         Err(error) => {
-            refused(&error);
-            NOT_BROUGHT
+            print_start_error(&error);
+            SVCLAB_FAILED
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum Exit {
     /// The value of [`exit_code::INTERRUPTED`].
     Interrupted,
     /// Exit code of a run's results, or of a program in a lab.
-    Of(u8),
+    Code(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -30,12 +30,12 @@ impl From<Exit> for ExitCode {
         Self::from(match exit {
             Exit::Success => exit_code::SUCCESS,
             Exit::Failed => exit_code::FAILED,
-            Exit::Input => exit_code::INPUT,
-            Exit::Machine => exit_code::MACHINE,
-            Exit::Nothing => exit_code::NOTHING,
+            Exit::Input => exit_code::INVALID_INPUT,
+            Exit::Machine => exit_code::HOST_UNABLE,
+            Exit::Nothing => exit_code::NOTHING_SELECTED,
             Exit::Bug => exit_code::BUG,
             Exit::Interrupted => exit_code::INTERRUPTED,
-            Exit::Of(code) => code,
+            Exit::Code(code) => code,
         })
     }
 }

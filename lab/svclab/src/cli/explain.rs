@@ -2,27 +2,29 @@
 
 use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
-use super::labs::selected;
-use super::output::{colour, print, print_json, refused, told};
-use super::run::options;
-use super::which::{uncalled, which};
-use crate::live::{Ask, CallError, Explained as Packets, Form, Told, call};
+use super::interrupt::run_interruptible;
+use super::labs::prepare_each_lab;
+use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
+use super::run::run_options;
+use super::which::{find_running_lab, print_call_error};
+use crate::live::{
+    CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys as Packets, request_daemon,
+};
 use svclab_journey::journey::Journey;
-use svclab_judge::Book;
+use svclab_judge::AddressBook;
 use svclab_model::plan::{Plan, Probe};
-use svclab_report::journey::Telling;
-use svclab_runner::kernel::Choice;
-use svclab_runner::results::journeys::{CaseJourneys, Head, Journeys};
-use svclab_runner::results::{RunError, Trouble};
-use svclab_runner::run::{Explained, Prepared, explain as explained, no_such_probe};
+use svclab_report::journey::JourneyRenderer;
+use svclab_runner::kernel::KernelChoice;
+use svclab_runner::results::journeys::{CaseHead, CaseJourneys, Journeys};
+use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::{ExplainedCase, Prepared, explain as explained, unknown_probe_error};
 
 /// Runs the selected cases, or the probes of a running lab, and explains their packets.
 pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     if arguments.standing {
-        return standing(arguments);
+        return explain_running(arguments);
     }
-    let labs = match selected(common, &arguments.selection) {
+    let labs = match prepare_each_lab(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
@@ -35,41 +37,44 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     let wrong = wrong.into_iter().filter_map(Result::err);
     let mut worst = wrong.filter_map(|case| Some(case.error?.trouble)).max();
     if cases.is_empty() {
-        return worst.map_or(Exit::Nothing, |trouble| Exit::Of(trouble.exit_code()));
+        return worst.map_or(Exit::Nothing, |trouble| Exit::Code(trouble.exit_code()));
     }
-    if let Some(wanted) = &arguments.probe {
-        let of_steps = |plan: &'_ Plan| -> Vec<Probe> {
+    if let Some(probe_name) = &arguments.probe {
+        let step_probes = |plan: &'_ Plan| -> Vec<Probe> {
             let steps = plan.steps.iter();
             steps
                 .flat_map(|step| step.open.iter().chain(&step.probes))
                 .cloned()
                 .collect()
         };
-        let later: Vec<Probe> = cases.iter().flat_map(|case| of_steps(&case.plan)).collect();
+        let later: Vec<Probe> = cases
+            .iter()
+            .flat_map(|case| step_probes(&case.plan))
+            .collect();
         let probes = || {
             cases
                 .iter()
                 .flat_map(|case| &case.plan.probes)
                 .chain(&later)
         };
-        if !probes().any(|probe| probe.name == *wanted) {
-            return told(&no_such_probe(wanted, probes()));
+        if !probes().any(|probe| probe.name == *probe_name) {
+            return told(&unknown_probe_error(probe_name, probes()));
         }
     }
-    let options = options(None, false, arguments.place.choice());
-    let ran = unless_interrupted(explained(cases, &options, std::future::pending()));
+    let options = run_options(None, false, arguments.kernels.choice());
+    let ran = run_interruptible(explained(cases, &options, std::future::pending()));
     let explained = match ran {
         Ok(Some(Some(explained))) => explained,
         Ok(_) => {
             eprintln!("interrupted");
             return Exit::Interrupted;
         }
-        Err(error) => return refused(&error),
+        Err(error) => return print_start_error(&error),
     };
-    let mut seen = Vec::new();
-    for one in explained {
-        match one {
-            Ok(one) => seen.push(one),
+    let mut explained_cases = Vec::new();
+    for result in explained {
+        match result {
+            Ok(one) => explained_cases.push(one),
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
@@ -82,31 +87,39 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     let printed = match arguments.format {
         Explanation::Human => {
             let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-            print(&human(&seen, &probes, arguments.verbose, true))
+            print(&render_text(
+                &explained_cases,
+                &probes,
+                arguments.verbose,
+                true,
+            ))
         }
         Explanation::Json => {
-            let cases = seen.iter().map(|one| as_data(one, arguments)).collect();
-            print_json(&Journeys::of(cases))
+            let cases = explained_cases
+                .iter()
+                .map(|case| selected_journeys(case, arguments))
+                .collect();
+            print_json(&Journeys::new(cases))
         }
     };
     match worst {
-        Some(trouble) => Exit::Of(trouble.exit_code()),
+        Some(trouble) => Exit::Code(trouble.exit_code()),
         None => printed,
     }
 }
 
 /// Runs the probes of a running lab and explains their packets.
-fn standing(arguments: &ExplainArguments) -> Exit {
+fn explain_running(arguments: &ExplainArguments) -> Exit {
     let wrong = |message: &str, remedy: &str| {
         told(&RunError {
-            trouble: Trouble::Input,
+            trouble: ErrorKind::Input,
             message: message.to_owned(),
             remedy: Some(remedy.to_owned()),
         })
     };
     // `SVCLAB_KERNEL` applies to labs that are built, so only the argument is an error.
     let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
-    if arguments.place.choice() != Choice::Auto && !by_environment {
+    if arguments.kernels.choice() != KernelChoice::Auto && !by_environment {
         return wrong(
             "a lab that stands has its kernel already",
             "leave out --kernel, or --standing",
@@ -122,53 +135,53 @@ fn standing(arguments: &ExplainArguments) -> Exit {
             );
         }
     };
-    let ask = Ask::Explain {
+    let ask = ClientRequest::Explain {
         probe: arguments.probe.clone(),
         patience: arguments.selection.patience.longest,
-        form: form(arguments.format, arguments.verbose),
+        form: output_form(arguments.format, arguments.verbose),
     };
     let asked = async {
         let with = "`svclab explain --standing LAB/CASE`";
-        let (directory, lab) = which(name, with).await?;
+        let (directory, lab) = find_running_lab(name, with).await?;
         let answer = async {
-            let mut line = call(&directory, &lab.case, &ask).await?;
-            match line.hear().await? {
-                Told::Explained { explained } => Ok(explained),
-                _ => Err(CallError::Nonsense),
+            let mut line = request_daemon(&directory, &lab.case, &ask).await?;
+            match line.recv().await? {
+                DaemonReply::Explained { explained } => Ok(explained),
+                _ => Err(CallError::UnexpectedReply),
             }
         };
-        answer.await.map_err(|error| uncalled(&error))
+        answer.await.map_err(|error| print_call_error(&error))
     };
-    match unless_interrupted(asked) {
+    match run_interruptible(asked) {
         Ok(Some(Ok(explained))) => print_explained(explained),
         Ok(Some(Err(exit))) => exit,
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
 /// Returns the output form to request from a daemon.
-pub fn form(format: Explanation, verbose: bool) -> Form {
+pub fn output_form(format: Explanation, verbose: bool) -> OutputForm {
     match format {
-        Explanation::Human => Form::Text { verbose },
-        Explanation::Json => Form::Data,
+        Explanation::Human => OutputForm::Text { verbose },
+        Explanation::Json => OutputForm::Data,
     }
 }
 
 /// Prints an explanation from a daemon.
 pub fn print_explained(explained: Packets) -> Exit {
     match explained {
-        Packets::Text(text) => print(&plain(text)),
-        Packets::Data(case) => print_json(&Journeys::of(vec![*case])),
+        Packets::Text(text) => print(&strip_unsupported_colours(text)),
+        Packets::Data(case) => print_json(&Journeys::new(vec![*case])),
     }
 }
 
 /// Removes colours if standard output does not support them.
-fn plain(text: String) -> String {
-    if colour() {
+fn strip_unsupported_colours(text: String) -> String {
+    if has_colour_on_stdout() {
         text
     } else {
         anstream::adapter::strip_str(&text).to_string()
@@ -177,69 +190,83 @@ fn plain(text: String) -> String {
 
 /// Renders explained cases as text: the named probes, or all of them if `probes` is empty. `judged`
 /// adds whether the case met its expectations.
-pub fn human(told: &[Explained], probes: &[String], verbose: bool, judged: bool) -> String {
-    let texts: Vec<String> = told
+pub fn render_text(
+    cases: &[ExplainedCase],
+    probes: &[String],
+    verbose: bool,
+    judged: bool,
+) -> String {
+    let texts: Vec<String> = cases
         .iter()
-        .map(|one| {
-            let telling = Telling {
-                book: book(one),
+        .map(|case| {
+            let telling = JourneyRenderer {
+                book: address_book(case),
                 verbose,
-                brief: told.len() > 1,
+                brief: cases.len() > 1,
             };
-            let mut text = telling.case(&head(one, judged), wanted(&one.journeys, probes));
-            for ((step, journeys), book) in steps(one).zip(one.prepared.books().into_iter().skip(1))
+            let mut text = telling.case(
+                &case_head(case, judged),
+                select_journeys(&case.journeys, probes),
+            );
+            for ((step, journeys), book) in
+                step_journeys(case).zip(case.prepared.books().into_iter().skip(1))
             {
-                let journeys: Vec<&Journey> = wanted(journeys, probes).collect();
+                let journeys: Vec<&Journey> = select_journeys(journeys, probes).collect();
                 if !journeys.is_empty() {
-                    text += &Telling { book, ..telling }.step(step, journeys.into_iter());
+                    text += &JourneyRenderer { book, ..telling }.step(step, journeys.into_iter());
                 }
             }
             text
         })
         .collect();
-    plain(texts.join("\n"))
+    strip_unsupported_colours(texts.join("\n"))
 }
 
-fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
+fn selected_journeys(case: &ExplainedCase, arguments: &ExplainArguments) -> CaseJourneys {
     let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-    data(one, &probes, true)
+    case_journeys(case, &probes, true)
 }
 
 /// Returns the journeys of the named probes, or of all probes if `probes` is empty.
-pub(super) fn data(one: &Explained, probes: &[String], judged: bool) -> CaseJourneys {
-    let first = wanted(&one.journeys, probes).cloned().collect();
-    let books = one.prepared.books().into_iter().skip(1);
-    let steps = steps(one).zip(books).map(|((step, journeys), book)| {
-        let journeys = wanted(journeys, probes).cloned().collect();
-        (step.to_owned(), journeys, book)
-    });
-    CaseJourneys::of(head(one, judged), first, &book(one)).with_steps(steps)
+pub(super) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: bool) -> CaseJourneys {
+    let first = select_journeys(&case.journeys, probes).cloned().collect();
+    let books = case.prepared.books().into_iter().skip(1);
+    let steps = step_journeys(case)
+        .zip(books)
+        .map(|((step, journeys), book)| {
+            let journeys = select_journeys(journeys, probes).cloned().collect();
+            (step.to_owned(), journeys, book)
+        });
+    CaseJourneys::new(case_head(case, judged), first, &address_book(case)).with_steps(steps)
 }
 
 /// Returns the names of the steps with the journeys of each step.
-fn steps(one: &Explained) -> impl Iterator<Item = (&str, &[Journey])> {
-    let names = one.prepared.steps.iter().map(|step| step.name.as_str());
-    names.zip(one.steps.iter().map(Vec::as_slice))
+fn step_journeys(case: &ExplainedCase) -> impl Iterator<Item = (&str, &[Journey])> {
+    let names = case.prepared.steps.iter().map(|step| step.name.as_str());
+    names.zip(case.steps.iter().map(Vec::as_slice))
 }
 
-fn book(one: &Explained) -> Book<'_> {
-    Book::new(&one.prepared.cluster, &one.prepared.plan)
+fn address_book(case: &ExplainedCase) -> AddressBook<'_> {
+    AddressBook::new(&case.prepared.cluster, &case.prepared.plan)
 }
 
-fn head(one: &Explained, judged: bool) -> Head {
-    let expected = judged.then(|| one.judgement.holds());
-    Head::of(
-        one.prepared.case.id.clone(),
-        one.kernel.clone(),
+fn case_head(case: &ExplainedCase, judged: bool) -> CaseHead {
+    let expected = judged.then(|| case.judgement.holds());
+    CaseHead::new(
+        case.prepared.case.id.clone(),
+        case.kernel.clone(),
         expected,
-        &one.evidence,
+        &case.evidence,
     )
 }
 
 /// Returns the journeys of the named probes, or all journeys if `probes` is empty.
-fn wanted<'e>(journeys: &'e [Journey], probes: &'e [String]) -> impl Iterator<Item = &'e Journey> {
-    let all = probes.is_empty();
+fn select_journeys<'e>(
+    journeys: &'e [Journey],
+    probes: &'e [String],
+) -> impl Iterator<Item = &'e Journey> {
+    let is_unfiltered = probes.is_empty();
     journeys
         .iter()
-        .filter(move |journey| all || probes.contains(&journey.probe))
+        .filter(move |journey| is_unfiltered || probes.contains(&journey.probe))
 }

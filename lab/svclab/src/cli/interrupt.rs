@@ -24,14 +24,14 @@ impl Interrupts {
     pub async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
-            () = arrives(interrupt) => {}
-            () = arrives(terminate) => {}
-            () = arrives(hangup) => {}
+            () = recv_signal(interrupt) => {}
+            () = recv_signal(terminate) => {}
+            () = recv_signal(hangup) => {}
         }
     }
 }
 
-async fn arrives(signal: &mut Option<Signal>) {
+async fn recv_signal(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => {
             signal.recv().await;
@@ -42,12 +42,13 @@ async fn arrives(signal: &mut Option<Signal>) {
 
 /// Number of socket pairs whose descriptors an event queue and its signal handlers need, with
 /// reserve.
-const PAIRS: usize = 5;
+const DESCRIPTOR_PAIRS: usize = 5;
 
 /// Checks that enough descriptors are available to start. Without the descriptors for signals,
 /// tokio panics (1.54, `signal/unix.rs`).
-fn room() -> std::io::Result<()> {
-    let pairs: std::io::Result<Vec<_>> = (0..PAIRS).map(|_| UnixStream::pair()).collect();
+fn check_descriptors() -> std::io::Result<()> {
+    let pairs: std::io::Result<Vec<_>> =
+        (0..DESCRIPTOR_PAIRS).map(|_| UnixStream::pair()).collect();
     pairs.map(drop)
 }
 
@@ -56,8 +57,8 @@ fn room() -> std::io::Result<()> {
 /// # Errors
 ///
 /// Returns an error if the system provides no event queue or not enough descriptors.
-pub fn drive<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
-    room()?;
+pub fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+    check_descriptors()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -70,8 +71,8 @@ pub fn drive<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
 /// # Errors
 ///
 /// Returns an error if the system provides no event queue or not enough descriptors.
-pub fn unless_interrupted<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
-    drive(async {
+pub fn run_interruptible<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
+    block_on(async {
         let mut interrupts = Interrupts::listen();
         tokio::select! {
             biased;

@@ -4,38 +4,42 @@ use std::fmt::Write as _;
 
 use super::args::KernelCommand;
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
+use super::interrupt::run_interruptible;
 use super::output::print;
 use svclab_diagnostic::exit_code;
-use svclab_runner::kernel::guest::{self, Cache, Entry, Guest, GuestError, Image, Wanted, series};
+use svclab_runner::kernel::guest::{
+    self, Cache, Entry, Guest, GuestError, Image, KernelRequest, series,
+};
 use svclab_runner::kernel::{Kernel, KernelError};
 
 /// Lists, fetches and removes kernels of guests, or prints their cache key or path.
 pub fn kernel(command: &KernelCommand) -> Exit {
-    let done = unless_interrupted(async {
-        let cache = Cache::of_environment()?;
+    let done = run_interruptible(async {
+        let cache = Cache::from_environment()?;
         match command {
-            KernelCommand::List => list(&cache).await,
-            KernelCommand::Fetch { kernels, boot } => fetch(&cache, kernels, *boot).await,
-            KernelCommand::Rm { kernels, all } => remove(&cache, kernels, *all).await,
-            KernelCommand::Key { kernel } => key(kernel.as_deref()).await,
-            KernelCommand::Path { kernel } => path(&cache, kernel.as_deref()),
+            KernelCommand::List => list_kernels(&cache).await,
+            KernelCommand::Fetch { kernels, boot } => fetch_kernels(&cache, kernels, *boot).await,
+            KernelCommand::Rm { kernels, all } => remove_kernels(&cache, kernels, *all).await,
+            KernelCommand::CacheKey { kernel } => cache_key(kernel.as_deref()).await,
+            KernelCommand::Path { kernel } => kernel_path(&cache, kernel.as_deref()),
         }
     });
     match done {
         Ok(Some(Ok(text))) => print(&text),
         Ok(Some(Err(error))) => {
             let (code, remedy) = match &error {
-                KernelError::Guest(error) if error.is_loss() => (exit_code::LOST, error.remedy()),
-                KernelError::Guest(error) => (exit_code::MACHINE, error.remedy()),
-                KernelError::Lost(_) => (exit_code::LOST, None),
-                _ => (exit_code::MACHINE, None),
+                KernelError::NoGuest(error) if error.is_loss() => {
+                    (exit_code::AGENT_LOST, error.remedy())
+                }
+                KernelError::NoGuest(error) => (exit_code::HOST_UNABLE, error.remedy()),
+                KernelError::Lost(_) => (exit_code::AGENT_LOST, None),
+                _ => (exit_code::HOST_UNABLE, None),
             };
             eprintln!("error: {error}");
             if let Some(remedy) = remedy {
                 eprintln!("what to do: {remedy}");
             }
-            Exit::Of(code)
+            Exit::Code(code)
         }
         Ok(None) => {
             eprintln!("interrupted");
@@ -49,8 +53,8 @@ pub fn kernel(command: &KernelCommand) -> Exit {
 }
 
 /// Lists all cached kernels, and the kernels from apt that are not cached.
-async fn list(cache: &Cache) -> Result<String, KernelError> {
-    let kept = guest::kept(cache);
+async fn list_kernels(cache: &Cache) -> Result<String, KernelError> {
+    let kept = guest::cached_kernels(cache);
     let mut text = String::new();
     let mut line = |release: &str, state: &str, from: &str| {
         let _ = writeln!(text, "{release:<32} {state:<32} {from}");
@@ -62,14 +66,14 @@ async fn list(cache: &Cache) -> Result<String, KernelError> {
             1 => format!("kept, {}, 1 snapshot", megabytes(entry.bytes + room)),
             many => format!("kept, {}, {many} snapshots", megabytes(entry.bytes + room)),
         };
-        line(&entry.about.release, &state, &entry.about.from);
+        line(&entry.metadata.release, &state, &entry.metadata.from);
     }
     match guest::available("of any version").await {
         Ok(packages) => {
             for package in packages {
                 if !kept
                     .iter()
-                    .any(|entry| entry.about.release == package.release)
+                    .any(|entry| entry.metadata.release == package.release)
                 {
                     let from = format!("{} {}", package.name, package.version);
                     line(&package.release, "can be fetched", &from);
@@ -83,89 +87,100 @@ async fn list(cache: &Cache) -> Result<String, KernelError> {
     Ok(text)
 }
 
-async fn fetch(cache: &Cache, kernels: &[String], boot: bool) -> Result<String, KernelError> {
+async fn fetch_kernels(
+    cache: &Cache,
+    kernels: &[String],
+    boot: bool,
+) -> Result<String, KernelError> {
     let mut text = String::new();
-    for wanted in wanted(cache, kernels).await? {
+    for wanted in resolve_names(cache, kernels).await? {
         let entry = match guest::find(&wanted).await {
             Ok(package) => guest::fetch(cache, &package, false).await?,
             // A cached kernel does not require apt.
-            Err(error) => guest::whole(cache, &wanted).ok_or(error)?,
+            Err(error) => guest::find_undamaged(cache, &wanted).ok_or(error)?,
         };
         if boot {
-            guest::look_for_qemu()?;
-            let exact = Wanted::Series(entry.about.release.clone());
+            guest::check_qemu()?;
+            let exact = KernelRequest::Series(entry.metadata.release.clone());
             let booted = Guest::new(cache.clone(), &exact).await?;
             drop(Kernel::Guest(Box::new(booted)).start().await?);
         }
-        let _ = writeln!(text, "{}", entry.about.release);
+        let _ = writeln!(text, "{}", entry.metadata.release);
     }
     Ok(text)
 }
 
 /// Resolves the names on the command line: no name is the newest kernel, `all` is every series.
-async fn wanted(cache: &Cache, kernels: &[String]) -> Result<Vec<Wanted>, GuestError> {
+async fn resolve_names(
+    cache: &Cache,
+    kernels: &[String],
+) -> Result<Vec<KernelRequest>, GuestError> {
     if kernels.is_empty() {
-        return Ok(vec![Wanted::Newest]);
+        return Ok(vec![KernelRequest::Newest]);
     }
-    let mut all = Vec::new();
+    let mut wanted = Vec::new();
     for name in kernels {
         if name == "all" {
-            all.extend(guest::every_series(cache).await?);
+            wanted.extend(guest::every_series(cache).await?);
         } else {
-            all.push(Wanted::Series(name.clone()));
+            wanted.push(KernelRequest::Series(name.clone()));
         }
     }
-    Ok(all)
+    Ok(wanted)
 }
 
-async fn remove(cache: &Cache, kernels: &[String], all: bool) -> Result<String, KernelError> {
+async fn remove_kernels(
+    cache: &Cache,
+    kernels: &[String],
+    remove_all: bool,
+) -> Result<String, KernelError> {
     let mut text = String::new();
-    let kept = guest::kept(cache);
+    let kept = guest::cached_kernels(cache);
     for name in kernels {
-        if !kept.iter().any(|entry| is_called(entry, name)) {
-            return Err(none(name).into());
+        if !kept.iter().any(|entry| has_name(entry, name)) {
+            return Err(no_kernel(name).into());
         }
     }
     for entry in kept
         .iter()
-        .filter(|entry| all || kernels.iter().any(|name| is_called(entry, name)))
+        .filter(|entry| remove_all || kernels.iter().any(|name| has_name(entry, name)))
     {
         guest::remove(cache, entry).await?;
-        let _ = writeln!(text, "{}", entry.about.release);
+        let _ = writeln!(text, "{}", entry.metadata.release);
     }
     Ok(text)
 }
 
 /// Returns the cache key for the content of guests, in one line.
-async fn key(kernel: Option<&str>) -> Result<String, KernelError> {
+async fn cache_key(kernel: Option<&str>) -> Result<String, KernelError> {
     let wanted = match kernel {
-        Some(series) => Wanted::Series(series.to_owned()),
-        None => Wanted::Newest,
+        Some(series) => KernelRequest::Series(series.to_owned()),
+        None => KernelRequest::Newest,
     };
-    Ok(format!("{}\n", guest::key(&wanted).await?))
+    Ok(format!("{}\n", guest::cache_key(&wanted).await?))
 }
 
 /// Returns the path of a cached kernel; without a name, of the cache.
-fn path(cache: &Cache, kernel: Option<&str>) -> Result<String, KernelError> {
+fn kernel_path(cache: &Cache, kernel: Option<&str>) -> Result<String, KernelError> {
     let Some(name) = kernel else {
         return Ok(format!("{}\n", cache.directory().display()));
     };
-    let kept = guest::kept(cache);
+    let kept = guest::cached_kernels(cache);
     let entry = kept
         .iter()
-        .find(|entry| is_called(entry, name))
-        .ok_or_else(|| none(name))?;
+        .find(|entry| has_name(entry, name))
+        .ok_or_else(|| no_kernel(name))?;
     Ok(format!("{}\n", entry.directory.join("vmlinuz").display()))
 }
 
-fn is_called(entry: &Entry<Image>, name: &str) -> bool {
-    entry.about.release == name || series(&entry.about.release) == name
+fn has_name(entry: &Entry<Image>, name: &str) -> bool {
+    entry.metadata.release == name || series(&entry.metadata.release) == name
 }
 
-fn none(name: &str) -> GuestError {
+fn no_kernel(name: &str) -> GuestError {
     GuestError::NoKernel {
         wanted: name.to_owned(),
-        why: "none is kept".to_owned(),
+        reason: "none is kept".to_owned(),
     }
 }
 

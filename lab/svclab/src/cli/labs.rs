@@ -9,16 +9,17 @@ use super::output::has_colour_on_stderr;
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_runner::run::{
-    Chosen, Found, Given, Prepared, SelectError, WrongLab, choose, choose_each, prepare_or_tell,
+    InvalidLab, LabResult, Prepared, RunInput, SelectError, SelectedLab, prepare_case, select_labs,
+    select_labs_each,
 };
 use svclab_scenario::MAX_DIAGNOSTICS;
 
 /// Selected lab.
-pub struct Selected {
+pub struct PreparedLab {
     /// Lab and selection; `None` for an invalid lab, whose only case has an error as its result.
-    pub lab: Option<Chosen>,
+    pub lab: Option<SelectedLab>,
     /// Selected cases in order.
-    pub cases: Vec<Given>,
+    pub cases: Vec<RunInput>,
 }
 
 /// Loads the named labs and prints their warnings.
@@ -27,10 +28,10 @@ pub struct Selected {
 ///
 /// Returns the exit code if a name matches nothing or a lab is invalid. The error is printed to
 /// standard error.
-pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
-    let labs = choose(names, directory).map_err(|error| refuse(&error))?;
+pub fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, Exit> {
+    let labs = select_labs(names, directory).map_err(|error| print_select_error(&error))?;
     for lab in &labs {
-        tell(&lab.scenario.sources, &lab.warnings);
+        print_diagnostics(&lab.scenario.sources, &lab.warnings);
     }
     Ok(labs)
 }
@@ -41,12 +42,12 @@ pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
 /// # Errors
 ///
 /// Returns the exit code if a name matches nothing. The error is printed to standard error.
-pub fn chosen_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Exit> {
-    let labs = choose_each(names, directory).map_err(|error| refuse(&error))?;
+pub fn load_each_lab(names: &[String], directory: &Path) -> Result<Vec<LabResult>, Exit> {
+    let labs = select_labs_each(names, directory).map_err(|error| print_select_error(&error))?;
     for lab in &labs {
         match lab {
-            Ok(lab) => tell(&lab.scenario.sources, &lab.warnings),
-            Err(wrong) => tell_wrong(wrong),
+            Ok(lab) => print_diagnostics(&lab.scenario.sources, &lab.warnings),
+            Err(wrong) => print_invalid_lab(wrong),
         }
     }
     Ok(labs)
@@ -59,25 +60,25 @@ pub fn chosen_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Exi
 ///
 /// Returns the exit code if a name matches nothing or there is no case. The error is printed to
 /// standard error.
-pub fn selected(common: &Common, selection: &Selection) -> Result<Vec<Selected>, Exit> {
-    let mut all = Vec::new();
-    for lab in chosen_each(&selection.names, &common.topologies)? {
-        all.push(match lab {
-            Ok(lab) => Selected {
+pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<PreparedLab>, Exit> {
+    let mut labs = Vec::new();
+    for lab in load_each_lab(&selection.names, &common.topologies)? {
+        labs.push(match lab {
+            Ok(lab) => PreparedLab {
                 cases: prepare_all(&lab, selection),
                 lab: Some(lab),
             },
-            Err(wrong) => Selected {
+            Err(wrong) => PreparedLab {
                 lab: None,
-                cases: vec![Err(Box::new(wrong.result()))],
+                cases: vec![Err(Box::new(wrong.to_case_result()))],
             },
         });
     }
-    if all.iter().all(|lab| lab.cases.is_empty()) {
+    if labs.iter().all(|lab| lab.cases.is_empty()) {
         eprintln!("error: nothing was selected");
         return Err(Exit::Nothing);
     }
-    Ok(all)
+    Ok(labs)
 }
 
 /// Loads and prepares like [`selected`], but requires that all labs and cases are valid.
@@ -88,51 +89,54 @@ pub fn selected(common: &Common, selection: &Selection) -> Result<Vec<Selected>,
 pub fn prepared(
     common: &Common,
     selection: &Selection,
-) -> Result<Vec<(Chosen, Vec<Prepared>)>, Exit> {
+) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, Exit> {
     // No case is prepared if any lab is invalid.
-    let labs = chosen(&selection.names, &common.topologies)?;
-    let mut all = Vec::new();
-    let mut wrong = false;
+    let labs = load_labs(&selection.names, &common.topologies)?;
+    let mut prepared = Vec::new();
+    let mut has_errors = false;
     for lab in labs {
         let cases = prepare_all(&lab, selection);
-        wrong |= cases.iter().any(Result::is_err);
-        all.push((lab, cases.into_iter().flatten().collect()));
+        has_errors |= cases.iter().any(Result::is_err);
+        prepared.push((lab, cases.into_iter().flatten().collect()));
     }
-    if wrong {
+    if has_errors {
         return Err(Exit::Input);
     }
-    if all.iter().all(|(_, cases): &(_, Vec<_>)| cases.is_empty()) {
+    if prepared
+        .iter()
+        .all(|(_, cases): &(_, Vec<_>)| cases.is_empty())
+    {
         eprintln!("error: nothing was selected");
         return Err(Exit::Nothing);
     }
-    Ok(all)
+    Ok(prepared)
 }
 
 /// Prepares the cases of a lab and prints their diagnostics.
-fn prepare_all(lab: &Chosen, selection: &Selection) -> Vec<Given> {
+fn prepare_all(lab: &SelectedLab, selection: &Selection) -> Vec<RunInput> {
     // A diagnostic of several cases is printed once.
-    let mut told = HashSet::new();
-    let all = lab.cases.iter().map(|at| {
+    let mut printed = HashSet::new();
+    let cases = lab.cases.iter().map(|at| {
         let case = &lab.scenario.cases()[*at];
-        let prepared = prepare_or_tell(lab, case, selection.wishes());
+        let prepared = prepare_case(lab, case, selection.prepare_options());
         let prepared = prepared.map(|case| case.with_sync_timeout(selection.kube_proxy_timeout));
         prepared.map_err(|wrong| {
             let fresh: Vec<Diagnostic> = wrong
                 .diagnostics
                 .into_iter()
-                .filter(|diagnostic| told.insert(format!("{diagnostic:?}")))
+                .filter(|diagnostic| printed.insert(format!("{diagnostic:?}")))
                 .collect();
-            tell(&lab.scenario.sources, &fresh);
+            print_diagnostics(&lab.scenario.sources, &fresh);
             Box::new(wrong.result)
         })
     });
-    all.collect()
+    cases.collect()
 }
 
-fn refuse(error: &SelectError) -> Exit {
+fn print_select_error(error: &SelectError) -> Exit {
     match error {
-        SelectError::Lab(wrong) => {
-            tell_wrong(wrong);
+        SelectError::InvalidLab(wrong) => {
+            print_invalid_lab(wrong);
             Exit::Input
         }
         SelectError::Source(_) => {
@@ -147,18 +151,18 @@ fn refuse(error: &SelectError) -> Exit {
 }
 
 /// Prints the diagnostics of an invalid lab to standard error. The panic hook prints panics.
-fn tell_wrong(wrong: &WrongLab) {
-    tell(&wrong.sources, &wrong.diagnostics);
+fn print_invalid_lab(wrong: &InvalidLab) {
+    print_diagnostics(&wrong.sources, &wrong.diagnostics);
 }
 
 /// Prints diagnostics to standard error: at most [`MAX_DIAGNOSTICS`] errors and as many warnings.
 /// Adds the number of remaining diagnostics.
-pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
+pub fn print_diagnostics(sources: &Sources, diagnostics: &[Diagnostic]) {
     let limit = |is_error: bool| {
-        let of_kind = diagnostics
+        let same_severity = diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.is_error() == is_error);
-        let count = of_kind.count();
+        let count = same_severity.count();
         // A list that was already truncated ends with an extra entry that states the number of the
         // rest.
         let is_cut = count > MAX_DIAGNOSTICS + 1;
@@ -173,9 +177,9 @@ pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
             eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
         }
     }
-    for (kind, (count, most)) in ["warnings", "errors"].into_iter().zip(limits) {
-        if most < count {
-            eprintln!("and {} more {kind}\n", count - most);
+    for (kind, (count, max)) in ["warnings", "errors"].into_iter().zip(limits) {
+        if max < count {
+            eprintln!("and {} more {kind}\n", count - max);
         }
     }
 }

@@ -4,7 +4,7 @@
 /// that of the standard library.
 macro_rules! eprintln {
     ($($text:tt)*) => {
-        $crate::cli::output::message(format_args!($($text)*))
+        $crate::cli::output::print_message(format_args!($($text)*))
     };
 }
 
@@ -51,24 +51,24 @@ use svclab_diagnostic::bug;
 #[must_use]
 pub fn main() -> ExitCode {
     if is_read_by_runner() {
-        output::defuse_messages();
+        output::disable_runner_commands();
     }
-    bug::tell(output::message);
+    bug::install_panic_hook(output::print_message);
     let arguments = match panic::catch_unwind(Arguments::try_parse) {
         Ok(Ok(arguments)) => arguments,
         Ok(Err(error)) => {
             // Help and version are not errors; all other results are invalid input.
-            return output::usage(&error).into();
+            return output::print_usage(&error).into();
         }
         Err(_) => return Exit::Bug.into(),
     };
-    log();
-    unless_panicked(|| command(&arguments)).into()
+    init_logging();
+    run_catching_panics(|| dispatch(&arguments)).into()
 }
 
 /// Returns the exit code of a command. If a panic occurred in any thread or task, the exit code is
 /// that of a bug.
-fn unless_panicked(command: impl FnOnce() -> Exit) -> Exit {
+fn run_catching_panics(command: impl FnOnce() -> Exit) -> Exit {
     let exit = panic::catch_unwind(AssertUnwindSafe(command));
     match exit {
         Ok(exit) if !bug::has_panicked() => exit,
@@ -76,7 +76,7 @@ fn unless_panicked(command: impl FnOnce() -> Exit) -> Exit {
     }
 }
 
-fn command(arguments: &Arguments) -> Exit {
+fn dispatch(arguments: &Arguments) -> Exit {
     match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
@@ -90,7 +90,7 @@ fn command(arguments: &Arguments) -> Exit {
         Command::Capture(capture) => capture::capture(capture),
         Command::Down(down) => down::down(down),
         Command::Rules(arguments) => rules::rules(arguments),
-        Command::Verify(asked) => verify::compare(&arguments.common, asked),
+        Command::Verify(asked) => verify::verify_proxies(&arguments.common, asked),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
         Command::Diff(diff) => diff::diff(diff),
@@ -103,7 +103,7 @@ fn command(arguments: &Arguments) -> Exit {
 }
 
 /// Enables logging to standard error if `SVCLAB_LOG` is set.
-fn log() {
+fn init_logging() {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SVCLAB_LOG") {
         tracing_subscriber::fmt()
             .with_env_filter(filter)

@@ -18,13 +18,13 @@ static IS_READ_BY_RUNNER: AtomicBool = AtomicBool::new(false);
 
 /// Prevents GitHub's runner from interpreting lines of standard error as commands. The runner reads
 /// standard error like standard output.
-pub fn defuse_messages() {
+pub fn disable_runner_commands() {
     IS_READ_BY_RUNNER.store(true, Ordering::Relaxed);
 }
 
 /// Writes a line to standard error without control characters. `eprintln!` in all commands calls
 /// this function. A disconnected reader is not an error.
-pub fn message(text: fmt::Arguments<'_>) {
+pub fn print_message(text: fmt::Arguments<'_>) {
     let _ = Messages.write_all(format!("{text}\n").as_bytes());
 }
 
@@ -59,10 +59,10 @@ pub fn has_colour_on_stderr() -> bool {
 }
 
 /// Writes a message of clap: help and version to standard output, errors to standard error.
-pub fn usage(error: &clap::Error) -> Exit {
+pub fn print_usage(error: &clap::Error) -> Exit {
     let text = error.render();
     if !error.use_stderr() {
-        let text = if colour() {
+        let text = if has_colour_on_stdout() {
             text.ansi().to_string()
         } else {
             text.to_string()
@@ -74,14 +74,14 @@ pub fn usage(error: &clap::Error) -> Exit {
     } else {
         text.to_string()
     };
-    message(format_args!("{}", text.trim_end_matches('\n')));
+    print_message(format_args!("{}", text.trim_end_matches('\n')));
     Exit::Input
 }
 
 /// Writes text to standard output without control characters, except for svclab's own colours if
 /// they are enabled. A disconnected reader is not an error.
 pub fn print(text: &str) -> Exit {
-    if colour() {
+    if has_colour_on_stdout() {
         print_safe(&styled(text))
     } else {
         print_safe(&printable(text))
@@ -90,13 +90,13 @@ pub fn print(text: &str) -> Exit {
 
 fn print_safe(text: &str) -> Exit {
     let mut out = io::stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    write_exit(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Writes a document to standard output as JSON with a final newline.
 pub fn print_json(document: &impl Serialize) -> Exit {
     match serde_json::to_string_pretty(document) {
-        Ok(text) => print_safe(&(printable::json(&text) + "\n")),
+        Ok(text) => print_safe(&(printable::escape_json(&text) + "\n")),
         Err(error) => {
             eprintln!("error: {error}");
             Exit::Bug
@@ -105,7 +105,7 @@ pub fn print_json(document: &impl Serialize) -> Exit {
 }
 
 /// Returns the exit code for the result of a write.
-pub fn written(written: io::Result<()>) -> Exit {
+pub fn write_exit(written: io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Success,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Success,
@@ -122,16 +122,16 @@ pub fn told(error: &RunError) -> Exit {
     if let Some(remedy) = &error.remedy {
         eprintln!("what to do: {}", remedy.replace('\n', "\n            "));
     }
-    Exit::Of(error.trouble.exit_code())
+    Exit::Code(error.trouble.exit_code())
 }
 
 /// Prints a note to standard error.
-pub fn note(text: &str) {
+pub fn print_note(text: &str) {
     eprintln!("note: {text}");
 }
 
 /// Prints an error of the system at the start of a command, and returns its exit code.
-pub fn refused(error: &io::Error) -> Exit {
+pub fn print_start_error(error: &io::Error) -> Exit {
     eprintln!("error: svclab cannot begin: {error}");
     if let Some(remedy) = shortage::remedy(error) {
         eprintln!("  what to do: {remedy}");
@@ -140,13 +140,13 @@ pub fn refused(error: &io::Error) -> Exit {
 }
 
 /// Whether standard output supports colours.
-pub fn colour() -> bool {
+pub fn has_colour_on_stdout() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
 /// Returns the width of standard output in columns: 100 unless it is a terminal and `COLUMNS` is
 /// set.
-pub fn width() -> usize {
+pub fn output_width() -> usize {
     let columns = std::env::var("COLUMNS")
         .ok()
         .and_then(|columns| columns.parse().ok());

@@ -4,35 +4,37 @@ use std::fmt::Write as _;
 
 use super::args::{Explanation, ProbeArguments};
 use super::exit::Exit;
-use super::explain::{form, print_explained};
-use super::interrupt::unless_interrupted;
-use super::output::{print, refused};
-use super::which::{uncalled, which};
-use crate::live::{Ask, CallError, Probed, Told, Wish, call};
-use svclab_judge::observed_words;
+use super::explain::{output_form, print_explained};
+use super::interrupt::run_interruptible;
+use super::output::{print, print_start_error};
+use super::which::{find_running_lab, print_call_error};
+use crate::live::{
+    CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, request_daemon,
+};
+use svclab_judge::render_observed;
 use svclab_model::evidence::Verdict;
 
 /// Runs one probe in a running lab. The exit code is 0 if every connection was answered, otherwise
 /// 1.
 pub fn probe(arguments: &ProbeArguments) -> Exit {
-    match unless_interrupted(attempt(arguments)) {
+    match run_interruptible(request_probe(arguments)) {
         Ok(Some(Ok(probed))) => {
-            let all = probed
+            let is_all_answered = probed
                 .attempts
                 .iter()
                 .all(|attempt| matches!(attempt.verdict, Verdict::Connected | Verdict::Answered));
             let printed = match (arguments.format, &probed.explained) {
                 // The JSON document already contains the verdicts.
                 (Explanation::Json, Some(_)) => Exit::Success,
-                (Explanation::Human, Some(_)) => print(&(text(arguments, &probed) + "\n")),
-                (_, None) => print(&text(arguments, &probed)),
+                (Explanation::Human, Some(_)) => print(&(render_result(arguments, &probed) + "\n")),
+                (_, None) => print(&render_result(arguments, &probed)),
             };
             let printed = match (printed, probed.explained) {
                 (Exit::Success, Some(explained)) => print_explained(explained),
                 (printed, _) => printed,
             };
             match printed {
-                Exit::Success if !all => Exit::Failed,
+                Exit::Success if !is_all_answered => Exit::Failed,
                 exit => exit,
             }
         }
@@ -41,13 +43,13 @@ pub fn probe(arguments: &ProbeArguments) -> Exit {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
-async fn attempt(arguments: &ProbeArguments) -> Result<Probed, Exit> {
-    let (directory, lab) = which(arguments.which.lab.as_deref(), "--lab").await?;
-    let wish = Wish {
+async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, Exit> {
+    let (directory, lab) = find_running_lab(arguments.which.lab.as_deref(), "--lab").await?;
+    let request = ProbeRequest {
         from: arguments.from.clone(),
         to: arguments.to.clone(),
         protocol: arguments.protocol,
@@ -56,21 +58,24 @@ async fn attempt(arguments: &ProbeArguments) -> Result<Probed, Exit> {
     };
     let explain = arguments
         .explain
-        .then(|| form(arguments.format, arguments.verbose));
+        .then(|| output_form(arguments.format, arguments.verbose));
     let answer = async {
-        let ask = Ask::Probe { wish, explain };
-        let mut line = call(&directory, &lab.case, &ask).await?;
-        match line.hear().await? {
-            Told::Probed { probed } => Ok(*probed),
-            _ => Err(CallError::Nonsense),
+        let ask = ClientRequest::Probe {
+            wish: request,
+            explain,
+        };
+        let mut line = request_daemon(&directory, &lab.case, &ask).await?;
+        match line.recv().await? {
+            DaemonReply::Probed { probed } => Ok(*probed),
+            _ => Err(CallError::UnexpectedReply),
         }
     };
-    answer.await.map_err(|error| uncalled(&error))
+    answer.await.map_err(|error| print_call_error(&error))
 }
 
 /// Renders the result in the format of a run.
-fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
-    let seen = observed_words(&probed.observed);
+fn render_result(arguments: &ProbeArguments, probed: &ProbeReport) -> String {
+    let summary = render_observed(&probed.observed);
     let mut text = format!("{} → {}", arguments.from, arguments.to);
     // A name can have several addresses, so the address is printed too.
     let address = match probed.target.port {
@@ -80,7 +85,7 @@ fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
     if address != arguments.to {
         let _ = write!(text, " ({address})");
     }
-    let _ = writeln!(text, "\n  {seen}");
+    let _ = writeln!(text, "\n  {summary}");
     let mut errors: Vec<&str> = probed
         .attempts
         .iter()

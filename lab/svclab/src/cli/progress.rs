@@ -12,7 +12,7 @@ use svclab_diagnostic::printable::one_line;
 use svclab_runner::results::Event;
 
 /// Delay before the progress appears.
-const SOON: Duration = Duration::from_secs(1);
+const SHOW_DELAY: Duration = Duration::from_secs(1);
 
 /// Progress line on standard error.
 pub struct Progress {
@@ -24,21 +24,23 @@ pub struct Progress {
 
 impl Progress {
     /// Creates the progress of a run that starts now.
-    pub fn begin() -> Self {
-        Self::of("{pos}/{len} {wide_msg}")
+    pub fn new() -> Self {
+        Self::with_template("{pos}/{len} {wide_msg}")
     }
 
     /// Creates the progress of trials that start now, whose total number is unknown.
-    pub fn of_trials() -> Self {
-        Self::of("{wide_msg}")
+    pub fn for_trials() -> Self {
+        Self::with_template("{wide_msg}")
     }
 
-    fn of(template: &str) -> Self {
+    fn with_template(template: &str) -> Self {
         let bar = ProgressBar::hidden();
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        let due = io::stderr().is_terminal().then(|| Instant::now() + SOON);
+        let due = io::stderr()
+            .is_terminal()
+            .then(|| Instant::now() + SHOW_DELAY);
         Self {
             bar,
             due,
@@ -58,8 +60,8 @@ impl Progress {
     }
 
     /// Returns a handle of the line for messages.
-    pub fn line(&self) -> Line {
-        Line(self.bar.clone())
+    pub fn line(&self) -> ProgressLine {
+        ProgressLine(self.bar.clone())
     }
 
     /// Sets the total number of cases.
@@ -69,25 +71,25 @@ impl Progress {
     }
 
     /// Records the start of a case.
-    pub fn begun(&mut self, case: &str) {
+    pub fn on_case_started(&mut self, case: &str) {
         self.running.insert(case.to_owned());
-        self.bar.set_message(words(&self.running));
+        self.bar.set_message(running_message(&self.running));
     }
 
     /// Records the end of a case.
-    pub fn ended(&mut self, case: &str) {
+    pub fn on_case_ended(&mut self, case: &str) {
         self.running.shift_remove(case);
         self.bar.inc(1);
-        self.bar.set_message(words(&self.running));
+        self.bar.set_message(running_message(&self.running));
     }
 
     /// Updates the line for an event. `tell` prints the event on the same terminal.
-    pub fn event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
+    pub fn on_event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
         match event {
             Event::Begun { cases } => self.all(*cases),
-            Event::Started { case } => self.begun(case),
-            Event::Finished { result, .. } => self.ended(&result.case),
-            Event::Over { .. } => {
+            Event::CaseStarted { case } => self.on_case_started(case),
+            Event::CaseEnded { result, .. } => self.on_case_ended(&result.case),
+            Event::RunEnded { .. } => {
                 self.due = None;
                 self.bar.finish_and_clear();
             }
@@ -98,11 +100,11 @@ impl Progress {
 
 /// Handle of the progress line.
 #[derive(Clone)]
-pub struct Line(ProgressBar);
+pub struct ProgressLine(ProgressBar);
 
-impl Line {
+impl ProgressLine {
     /// Sets the message of the line, after `tell` prints to the same terminal.
-    pub fn say(&self, words: &str, tell: impl FnOnce()) {
+    pub fn set_message(&self, words: &str, tell: impl FnOnce()) {
         self.0.suspend(tell);
         self.0.set_message(one_line(words).into_owned());
     }
@@ -115,7 +117,7 @@ impl Drop for Progress {
 }
 
 /// Returns the case that has been running longest, and the number of other running cases.
-fn words(running: &IndexSet<String>) -> String {
+fn running_message(running: &IndexSet<String>) -> String {
     match (running.first(), running.len()) {
         (None, _) => String::new(),
         (Some(only), 1) => one_line(only).into_owned(),
@@ -128,8 +130,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_longest_is_named() {
-        let words = |cases: &[&str]| words(&cases.iter().map(|case| (*case).to_owned()).collect());
+    fn progress_names_longest_running_case() {
+        let words = |cases: &[&str]| {
+            running_message(&cases.iter().map(|case| (*case).to_owned()).collect())
+        };
         assert_eq!(words(&[]), "");
         assert_eq!(words(&["a/x=1"]), "a/x=1");
         assert_eq!(words(&["a/x=1", "b", "c"]), "a/x=1 and 2 more");

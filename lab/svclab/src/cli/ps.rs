@@ -4,31 +4,31 @@ use std::fmt::Write as _;
 
 use super::args::{PsArguments, PsFormat};
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
-use super::output::{print, print_json, refused};
-use super::which::{misplaced, uncalled};
-use crate::live::{About, Directory, document, standing};
+use super::interrupt::run_interruptible;
+use super::output::{print, print_json, print_start_error};
+use super::which::{print_call_error, print_socket_dir_error};
+use crate::live::{LabInfo, SocketDir, document, standing};
 
 /// Prints the running labs.
 pub fn ps(arguments: &PsArguments) -> Exit {
-    let directory = match Directory::of_environment() {
+    let directory = match SocketDir::from_env() {
         Ok(directory) => directory,
-        Err(error) => return misplaced(&error),
+        Err(error) => return print_socket_dir_error(&error),
     };
-    let labs = match unless_interrupted(standing(&directory)) {
+    let labs = match run_interruptible(standing(&directory)) {
         Ok(Some(Ok(labs))) => labs,
-        Ok(Some(Err(error))) => return uncalled(&error),
+        Ok(Some(Err(error))) => return print_call_error(&error),
         Ok(None) => return Exit::Interrupted,
-        Err(error) => return refused(&error),
+        Err(error) => return print_start_error(&error),
     };
     match arguments.format {
-        PsFormat::Human => print(&table(&labs)),
+        PsFormat::Human => print(&render_table(&labs)),
         PsFormat::Json => print_json(&document(labs)),
     }
 }
 
 /// Renders the labs as a table.
-fn table(labs: &[About]) -> String {
+fn render_table(labs: &[LabInfo]) -> String {
     if labs.is_empty() {
         return "no lab stands; `svclab up LAB/CASE` builds one\n".to_owned();
     }
@@ -37,7 +37,7 @@ fn table(labs: &[About]) -> String {
     rows.extend(labs.iter().map(|lab| {
         [
             lab.case.clone(),
-            lab.kernel_words(),
+            lab.describe_kernel(),
             lab.since.clone(),
             lab.holder.to_string(),
             lab.namespaces.join(" "),
@@ -62,8 +62,8 @@ mod tests {
     use crate::live::State;
 
     #[test]
-    fn labs_are_listed() {
-        let lab = |case: &str, kernel: Option<&str>, guest| About {
+    fn ps_table_lists_labs() {
+        let lab = |case: &str, kernel: Option<&str>, guest| LabInfo {
             case: case.to_owned(),
             lab: "lab".to_owned(),
             named: case.to_owned(),
@@ -75,7 +75,7 @@ mod tests {
             holder: 4711,
             svclab: "0.1.0".to_owned(),
         };
-        insta::assert_snapshot!(table(&[
+        insta::assert_snapshot!(render_table(&[
             lab("lab/a=b", Some("6.18.44"), false),
             lab("lab/a=longer", Some("6.12.117"), true),
             lab("other", None, false),
@@ -85,6 +85,6 @@ mod tests {
         lab/a=longer  Linux 6.12.117, a guest  2026-11-22T06:40:11Z  4711    fabric pod/default/client
         other         being built              2026-11-22T06:40:11Z  4711    fabric pod/default/client
         ");
-        insta::assert_snapshot!(table(&[]), @"no lab stands; `svclab up LAB/CASE` builds one");
+        insta::assert_snapshot!(render_table(&[]), @"no lab stands; `svclab up LAB/CASE` builds one");
     }
 }

@@ -7,58 +7,58 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::{Common, ReplayArguments, ReplayFormat, word};
+use super::args::{Common, ReplayArguments, ReplayFormat, shell_word};
 use super::exit::Exit;
-use super::explain::{data, human};
-use super::interrupt::unless_interrupted;
-use super::labs::{chosen, tell};
-use super::output::{print, print_json, refused};
-use super::run::options;
+use super::explain::{case_journeys, render_text};
+use super::interrupt::run_interruptible;
+use super::labs::{load_labs, print_diagnostics};
+use super::output::{print, print_json, print_start_error};
+use super::run::run_options;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::{self, Location};
 use svclab_diagnostic::printable::printable;
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{MAX_BYTES, Source};
-use svclab_dump::Read;
+use svclab_dump::ParsedDump;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Protocol;
-use svclab_planner::replay::{Dumped, expecting, lab, node_of};
-use svclab_report::replay::Replayed;
-use svclab_runner::run::dumped::{self, leniently, read, unbuildable};
-use svclab_runner::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
+use svclab_planner::replay::{DumpedNode, expect_observed, find_node_of_dump, lab};
+use svclab_report::replay::ReplayDocument;
+use svclab_runner::run::dumped::{self, count_unusable, omit_rejected, read};
+use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, explain as explained, prepare};
 use svclab_scenario::lab::Probe;
 use svclab_scenario::objects::Objects;
 use svclab_scenario::{Case, Scenario};
 
 /// Name of a generated lab that is not written to a file.
-const NAME: &str = "replay";
+const DEFAULT_LAB_NAME: &str = "replay";
 
 /// Dump from the command line.
 #[derive(Clone)]
-pub(super) struct Given {
+pub(super) struct DumpArgument {
     node: Option<String>,
     path: PathBuf,
-    pub(super) dump: dumped::Given,
+    pub(super) dump: dumped::DumpOverride,
 }
 
 /// Builds dumped nodes in a lab, runs the probes and explains the results.
 pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
-    let given = match dumps(arguments) {
+    let given = match read_dumps(arguments) {
         Ok(given) => given,
         Err(exit) => return exit,
     };
-    let of_lab = arguments.objects.iter().any(|name| is_lab(name));
+    let has_lab = arguments.objects.iter().any(|name| is_lab(name));
     let mut keep = None;
-    let prepared = if of_lab {
+    let prepared = if has_lab {
         if arguments.write.is_some() {
-            return wrong(
+            return input_error(
                 "the objects are a lab already, and none is written",
                 "say `nodes: {NODE: {dump: PATH}}` in the lab itself",
             );
         }
-        in_lab(common, arguments, given)
+        prepare_in_lab(common, arguments, given)
     } else {
-        match alone(arguments, &given) {
+        match prepare_generated_lab(arguments, &given) {
             Ok((prepared, lab)) => {
                 keep = arguments.write.as_deref().map(|file| (file, lab));
                 Ok(prepared)
@@ -67,7 +67,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         }
     };
     match prepared {
-        Ok(_) if !of_lab && arguments.probe.is_empty() => {
+        Ok(_) if !has_lab && arguments.probe.is_empty() => {
             eprintln!("error: nothing was selected: the objects are no lab, and no probe is named");
             eprintln!(
                 "  what to do: say what to try with --probe: pod/default/client->service/default/web:80"
@@ -76,26 +76,29 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         }
         // A generated lab has no expectations, so only a given lab is judged.
         Ok(prepared) => {
-            let judged = of_lab && arguments.probe.is_empty();
-            tried(arguments, prepared, judged, keep.as_ref())
+            let judged = has_lab && arguments.probe.is_empty();
+            run_and_explain(arguments, prepared, judged, keep.as_ref())
         }
         Err(exit) => exit,
     }
 }
 
-fn wrong(message: &str, remedy: &str) -> Exit {
+fn input_error(message: &str, remedy: &str) -> Exit {
     eprintln!("error: {message}\n  what to do: {remedy}");
     Exit::Input
 }
 
 /// Reads the dumps and prints their diagnostics.
-pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
-    read_all(&arguments.dumps, arguments.lenient)
+pub(super) fn read_dumps(arguments: &ReplayArguments) -> Result<Vec<DumpArgument>, Exit> {
+    read_dump_arguments(&arguments.dumps, arguments.lenient)
 }
 
 /// Reads dumps in the form `[NODE=]DUMP` and prints their diagnostics.
-pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Exit> {
-    let mut all = Vec::new();
+pub(super) fn read_dump_arguments(
+    names: &[String],
+    lenient: bool,
+) -> Result<Vec<DumpArgument>, Exit> {
+    let mut dumps = Vec::new();
     let (mut lines, mut files) = (0_usize, 0_usize);
     for name in names {
         let whole = Path::new(name);
@@ -103,43 +106,43 @@ pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Ex
             Some((node, path)) => (Some(node.to_owned()), PathBuf::from(path)),
             None => (None, whole.to_owned()),
         };
-        let read: Read = read(&path).map_err(|error| {
+        let read: ParsedDump = read(&path).map_err(|error| {
             eprintln!("error: {error}");
             Exit::Input
         })?;
-        tell(&read.sources, &read.diagnostics);
+        print_diagnostics(&read.sources, &read.diagnostics);
         if !lenient {
-            let refused = unbuildable(&read);
+            let refused = count_unusable(&read);
             lines += refused.0;
             files += refused.1;
         }
         let whole = read.diagnostics.is_empty();
-        let (dump, left) = leniently(read);
+        let (dump, left) = omit_rejected(read);
         if (whole || lenient) && dump.formats().next().is_none() {
-            return Err(wrong(
+            return Err(input_error(
                 &format!("nothing of {} can be read", path.display()),
                 "collect the node again, with scripts/collect-node",
             ));
         }
-        let dump = dumped::Given {
+        let dump = dumped::DumpOverride {
             dump,
             lenient,
-            left,
+            omitted: left,
         };
-        all.push(Given { node, path, dump });
+        dumps.push(DumpArgument { node, path, dump });
     }
     match (lines, files) {
-        (0, 0) => Ok(all),
+        (0, 0) => Ok(dumps),
         (0, files) => {
-            let (what, them) = several(files, "file", "files");
-            Err(wrong(
+            let (what, them) = count_phrase(files, "file", "files");
+            Err(input_error(
                 &format!("{what}, told above, cannot be taken for a dump's"),
                 &format!("collect the node again, or leave {them} out with --lenient"),
             ))
         }
         (lines, _) => {
-            let (what, them) = several(lines, "line", "lines");
-            Err(wrong(
+            let (what, them) = count_phrase(lines, "line", "lines");
+            Err(input_error(
                 &format!("{what} of what was dumped, told above, cannot be built"),
                 &format!("collect the node again, or leave {them} out with --lenient"),
             ))
@@ -148,10 +151,10 @@ pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Ex
 }
 
 /// Returns a count with its noun, and the pronoun for a later reference.
-fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
+fn count_phrase(count: usize, singular: &str, plural: &str) -> (String, &'static str) {
     match count {
-        1 => (format!("one {one}"), "it"),
-        count => (format!("{count} {more}"), "them"),
+        1 => (format!("one {singular}"), "it"),
+        count => (format!("{count} {plural}"), "them"),
     }
 }
 
@@ -165,18 +168,18 @@ fn is_lab(name: &str) -> bool {
 }
 
 /// Prepares the case of a lab with its nodes replaced by the dumps.
-fn in_lab(
+fn prepare_in_lab(
     common: &Common,
     arguments: &ReplayArguments,
-    given: Vec<Given>,
+    given: Vec<DumpArgument>,
 ) -> Result<Prepared, Exit> {
-    let labs = chosen(&arguments.objects, &common.topologies)?;
-    let cases: Vec<(&Chosen, usize)> = labs
+    let labs = load_labs(&arguments.objects, &common.topologies)?;
+    let cases: Vec<(&SelectedLab, usize)> = labs
         .iter()
         .flat_map(|lab| lab.cases.iter().map(move |case| (lab, *case)))
         .collect();
-    let [(lab, at)] = cases.as_slice() else {
-        return Err(wrong(
+    let [(lab, case_index)] = cases.as_slice() else {
+        return Err(input_error(
             &format!(
                 "{} cases are meant, and one is replayed at a time",
                 cases.len()
@@ -184,50 +187,50 @@ fn in_lab(
             "name one: LAB/axis=value,axis=value",
         ));
     };
-    let case = &lab.scenario.cases()[*at];
-    let dumps = by_node(case, given)?;
+    let case = &lab.scenario.cases()[*case_index];
+    let dumps = dumps_by_node(case, given)?;
     let case = with_probes(case, arguments);
-    prepared(lab, &case, arguments, dumps)
+    prepare_case(lab, &case, arguments, dumps)
 }
 
 /// Assigns the dumps to the nodes of a case.
-pub(super) fn by_node(
+pub(super) fn dumps_by_node(
     case: &Case,
-    given: Vec<Given>,
-) -> Result<BTreeMap<String, dumped::Given>, Exit> {
-    let nodes = addresses(&case.objects);
+    given: Vec<DumpArgument>,
+) -> Result<BTreeMap<String, dumped::DumpOverride>, Exit> {
+    let nodes = node_addresses(&case.objects);
     let mut dumps = BTreeMap::new();
-    for one in given {
-        let node = named(&one, &nodes)?;
+    for argument in given {
+        let node = node_name(&argument, &nodes)?;
         if dumps.contains_key(&node) {
-            return Err(two_dumps(&node));
+            return Err(duplicate_dump(&node));
         }
-        dumps.insert(node, one.dump);
+        dumps.insert(node, argument.dump);
     }
     Ok(dumps)
 }
 
 /// Reports two dumps of the same node.
-fn two_dumps(node: &str) -> Exit {
-    wrong(
+fn duplicate_dump(node: &str) -> Exit {
+    input_error(
         &format!("two of the dumps are of the node `{node}`"),
         "give one dump of each node",
     )
 }
 
-fn prepared(
-    lab: &Chosen,
+fn prepare_case(
+    lab: &SelectedLab,
     case: &Case,
     arguments: &ReplayArguments,
-    dumps: BTreeMap<String, dumped::Given>,
+    dumps: BTreeMap<String, dumped::DumpOverride>,
 ) -> Result<Prepared, Exit> {
-    let wishes = Wishes {
+    let wishes = PrepareOptions {
         dumps,
         allow_outside: arguments.allow_outside,
-        ..Wishes::from(arguments.patience)
+        ..PrepareOptions::from(arguments.patience)
     };
     prepare(lab, case, wishes).map_err(|diagnostics| {
-        tell(&lab.scenario.sources, &diagnostics);
+        print_diagnostics(&lab.scenario.sources, &diagnostics);
         Exit::Input
     })
 }
@@ -236,7 +239,7 @@ fn prepared(
 fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
     let mut case = case.clone();
     let spec = Arc::make_mut(&mut case.spec);
-    for (at, (from, to)) in arguments.probe.iter().enumerate() {
+    for (index, (from, to)) in arguments.probe.iter().enumerate() {
         let probe = Probe {
             from: from.clone(),
             to: to.clone(),
@@ -247,17 +250,17 @@ fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
             after: None,
             across: None,
         };
-        spec.probes.insert(format!("probe-{}", at + 1), probe);
+        spec.probes.insert(format!("probe-{}", index + 1), probe);
     }
     case
 }
 
 /// Returns the nodes of the objects with their internal addresses.
-fn addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
+fn node_addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
     let nodes = objects.nodes.iter().map(|node| {
         let status = node.value.status.as_ref();
-        let all = status.and_then(|status| status.addresses.as_ref());
-        let internal = all
+        let node_addresses = status.and_then(|status| status.addresses.as_ref());
+        let internal = node_addresses
             .into_iter()
             .flatten()
             .filter(|address| address.type_ == "InternalIP")
@@ -269,21 +272,21 @@ fn addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
 }
 
 /// Returns the name of the node that a dump belongs to.
-fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit> {
-    let known = |name: &&String| nodes.iter().any(|(known, _)| known == *name);
+fn node_name(given: &DumpArgument, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit> {
+    let is_node = |name: &&String| nodes.iter().any(|(known, _)| known == *name);
     let path = given.path.display();
     let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
     match &given.node {
-        Some(name) if nodes.is_empty() || known(&name) => return Ok(name.clone()),
+        Some(name) if nodes.is_empty() || is_node(&name) => return Ok(name.clone()),
         Some(name) => {
-            return Err(wrong(
+            return Err(input_error(
                 &format!("there is no node `{name}` among the objects"),
                 &format!("name one of these: {}", names.join(", ")),
             ));
         }
         None => {}
     }
-    if let Some(node) = node_of(&given.dump.dump, nodes) {
+    if let Some(node) = find_node_of_dump(&given.dump.dump, nodes) {
         return Ok(node.to_owned());
     }
     match names.as_slice() {
@@ -292,7 +295,7 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
             Ok(stem.split('.').next().unwrap_or_default().to_lowercase())
         }
         [only] => Ok((*only).to_owned()),
-        _ => Err(wrong(
+        _ => Err(input_error(
             &format!("no address in {path} is one of a node of the objects"),
             &format!("say whose it is: {}={path}", names.join("|")),
         )),
@@ -300,9 +303,9 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
 }
 
 /// Generates a lab from the dumps and the objects. Returns its case and its text.
-pub(super) fn alone(
+pub(super) fn prepare_generated_lab(
     arguments: &ReplayArguments,
-    given: &[Given],
+    given: &[DumpArgument],
 ) -> Result<(Prepared, String), Exit> {
     let mut files = Vec::new();
     for path in &arguments.objects {
@@ -313,62 +316,65 @@ pub(super) fn alone(
     }
     let sources = Sources::new(files.clone());
     let (objects, _) = Objects::load(&sources).map_err(|diagnostics| {
-        tell(&sources, &diagnostics);
+        print_diagnostics(&sources, &diagnostics);
         Exit::Input
     })?;
-    let nodes = addresses(&objects);
-    let mut named_dumps: Vec<(String, String, &Given)> = Vec::new();
-    for one in given {
-        let path = seen_from(arguments.write.as_deref(), &one.path);
-        let node = named(one, &nodes)?;
+    let nodes = node_addresses(&objects);
+    let mut named_dumps: Vec<(String, String, &DumpArgument)> = Vec::new();
+    for argument in given {
+        let path = dump_path_from_lab(arguments.write.as_deref(), &argument.path);
+        let node = node_name(argument, &nodes)?;
         if named_dumps.iter().any(|(known, ..)| *known == node) {
-            return Err(two_dumps(&node));
+            return Err(duplicate_dump(&node));
         }
-        named_dumps.push((node, path.display().to_string(), one));
+        named_dumps.push((node, path.display().to_string(), argument));
     }
-    let dumped: Vec<Dumped<'_>> = named_dumps
+    let dumped: Vec<DumpedNode<'_>> = named_dumps
         .iter()
-        .map(|(node, path, one)| Dumped {
+        .map(|(node, path, argument)| DumpedNode {
             node,
             path,
-            dump: &one.dump.dump,
+            dump: &argument.dump.dump,
             lenient: arguments.lenient,
         })
         .collect();
     let file = arguments.write.clone();
-    let file = file.unwrap_or_else(|| PathBuf::from(format!("{NAME}.yaml")));
+    let file = file.unwrap_or_else(|| PathBuf::from(format!("{DEFAULT_LAB_NAME}.yaml")));
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let text = lab(&name, &dumped, &nodes, &arguments.probe).map_err(|node| {
-        wrong(
+        input_error(
             &format!("no address of the node {node} is known: neither its Node object nor `ip addr` and `ip route` of it"),
             "name a file with its Node object with --objects",
         )
     })?;
-    let whole = with_objects(text.clone(), &files);
-    let mut all = vec![Source::of_text(file.display().to_string(), text)];
-    all.extend(files);
-    let sources = Sources::new(all);
+    let whole = append_objects(text.clone(), &files);
+    let mut sources = vec![Source::from_text(file.display().to_string(), text)];
+    sources.extend(files);
+    let sources = Sources::new(sources);
     let (scenario, warnings) = Scenario::load(&sources).map_err(|diagnostics| {
-        tell(&sources, &diagnostics);
+        print_diagnostics(&sources, &diagnostics);
         Exit::Input
     })?;
-    tell(&sources, &warnings);
+    print_diagnostics(&sources, &warnings);
     let case = scenario.cases()[0].clone();
-    let lab = Chosen {
+    let lab = SelectedLab {
         scenario,
         cases: vec![0],
         warnings: Vec::<Diagnostic>::new(),
-        named: NAME.to_owned(),
+        named: DEFAULT_LAB_NAME.to_owned(),
     };
     let dumps = named_dumps
         .iter()
-        .map(|(node, _, one)| (node.clone(), one.dump.clone()));
-    Ok((prepared(&lab, &case, arguments, dumps.collect())?, whole))
+        .map(|(node, _, argument)| (node.clone(), argument.dump.clone()));
+    Ok((
+        prepare_case(&lab, &case, arguments, dumps.collect())?,
+        whole,
+    ))
 }
 
 /// Returns the path of a dump for use in a lab file: relative if the dump is below the lab's
 /// directory, otherwise absolute.
-fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
+fn dump_path_from_lab(lab: Option<&Path>, dump: &Path) -> PathBuf {
     let whole = |path: &Path| fs::canonicalize(path).ok();
     let dump = whole(dump).unwrap_or_else(|| dump.to_owned());
     let directory = lab.map(|lab| match lab.parent() {
@@ -381,7 +387,7 @@ fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
 }
 
 /// Appends the objects to the text of the lab.
-fn with_objects(mut text: String, objects: &[Source]) -> String {
+fn append_objects(mut text: String, objects: &[Source]) -> String {
     for source in objects {
         let objects = printable(source.text());
         let begins = objects.trim_start().starts_with("---");
@@ -395,9 +401,9 @@ fn with_objects(mut text: String, objects: &[Source]) -> String {
 }
 
 /// Writes the lab with the observed results as its expectations.
-fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
-    let text = expecting(text, &evidence.attempts);
-    files::write(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
+fn write_lab(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
+    let text = expect_observed(text, &evidence.attempts);
+    files::write_file(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
         eprintln!("  what to do: name a file that can be written with --write");
         Exit::Machine
@@ -411,45 +417,45 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     eprintln!(
         "wrote {}, which expects what was seen; run it with `svclab run {}{outside}`",
         file.display(),
-        word(&file.display().to_string())
+        shell_word(&file.display().to_string())
     );
     Ok(())
 }
 
 /// Runs the probes and explains where the packets went.
-fn tried(
+fn run_and_explain(
     arguments: &ReplayArguments,
     prepared: Prepared,
     judged: bool,
     keep: Option<&(&Path, String)>,
 ) -> Exit {
-    let before = told(&prepared);
-    let options = options(None, false, arguments.place.choice());
-    let ran = unless_interrupted(explained(vec![prepared], &options, std::future::pending()));
-    let seen = match ran {
+    let before = describe_nodes(&prepared);
+    let options = run_options(None, false, arguments.kernels.choice());
+    let ran = run_interruptible(explained(vec![prepared], &options, std::future::pending()));
+    let results = match ran {
         Ok(Some(Some(seen))) => seen,
         Ok(_) => {
             eprintln!("interrupted");
             return Exit::Interrupted;
         }
-        Err(error) => return refused(&error),
+        Err(error) => return print_start_error(&error),
     };
     let mut text = String::new();
-    for one in seen {
-        match one {
+    for result in results {
+        match result {
             Ok(one) => {
                 if let Some((file, lab)) = keep
-                    && let Err(exit) = write(file, lab, &one.evidence)
+                    && let Err(exit) = write_lab(file, lab, &one.evidence)
                 {
                     return exit;
                 }
-                let wanted = wanted(arguments);
+                let probes = probe_names(arguments);
                 if arguments.format == ReplayFormat::Json {
-                    let case = data(&one, &wanted, judged);
-                    return print_json(&Replayed::of(one.prepared.accounts, case));
+                    let case = case_journeys(&one, &probes, judged);
+                    return print_json(&ReplayDocument::new(one.prepared.accounts, case));
                 }
-                text += &told(&one.prepared);
-                text += &human(&[one], &wanted, arguments.verbose, judged);
+                text += &describe_nodes(&one.prepared);
+                text += &render_text(&[one], &probes, arguments.verbose, judged);
             }
             Err((_, error)) => {
                 if arguments.format == ReplayFormat::Human {
@@ -459,7 +465,7 @@ fn tried(
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  what to do: {remedy}");
                 }
-                return Exit::Of(error.trouble.exit_code());
+                return Exit::Code(error.trouble.exit_code());
             }
         }
     }
@@ -467,7 +473,7 @@ fn tried(
 }
 
 /// Lists the replayed, simulated and omitted parts of each node.
-fn told(prepared: &Prepared) -> String {
+fn describe_nodes(prepared: &Prepared) -> String {
     let mut text = String::new();
     for account in &prepared.accounts {
         let _ = writeln!(text, "{account}");
@@ -476,7 +482,7 @@ fn told(prepared: &Prepared) -> String {
 }
 
 /// Returns the names of the probes from the command line; empty if there are none.
-fn wanted(arguments: &ReplayArguments) -> Vec<String> {
+fn probe_names(arguments: &ReplayArguments) -> Vec<String> {
     let count = arguments.probe.len();
     (1..=count).map(|at| format!("probe-{at}")).collect()
 }

@@ -10,66 +10,66 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::args::RulesArguments;
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
-use super::labs::tell;
-use super::output::{note, print, refused, told, width};
+use super::interrupt::run_interruptible;
+use super::labs::print_diagnostics;
+use super::output::{output_width, print, print_note, print_start_error, told};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
-use svclab_planner::build::{kube_proxy_alone, with_the_kubelets_chain};
-use svclab_planner::node_rules::{FILES, handed, read_back};
-use svclab_report::about::about;
+use svclab_planner::build::{declare_kubelet_chain, kube_proxy_plan};
+use svclab_planner::node_rules::{READ_BACK_FILES, program_inputs, read_back};
+use svclab_report::about::version_history;
 use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
-use svclab_rules::kube_proxy::services::passed_by;
+use svclab_rules::kube_proxy::services::ignore_reason;
 use svclab_rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};
-use svclab_runner::kernel::{KernelError, Kernels};
-use svclab_runner::run::trouble;
+use svclab_runner::kernel::{KernelError, KernelSelector};
+use svclab_runner::run::to_run_error;
 use svclab_scenario::objects::{Object, Objects};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Prints the rules that kube-proxy writes on a node, or the history of a version.
 pub fn rules(arguments: &RulesArguments) -> Exit {
-    if let Some(version) = arguments.about {
-        return print(&about(version, width()));
+    if let Some(version) = arguments.history {
+        return print(&version_history(version, output_width()));
     }
     // clap requires one of both.
     let Some(version) = arguments.kube_version else {
         return Exit::Input;
     };
-    let (sources, objects) = match read(arguments) {
+    let (sources, objects) = match read_objects(arguments) {
         Ok(read) => read,
         Err(exit) => return exit,
     };
-    let mut plan = match write(arguments, version, &objects) {
+    let mut plan = match build_plan(arguments, version, &objects) {
         Ok(plan) => plan,
         Err(diagnostic) => {
-            tell(&sources, &[diagnostic]);
+            print_diagnostics(&sources, &[diagnostic]);
             return Exit::Input;
         }
     };
     if arguments.verbose {
-        mention(&objects, version);
+        print_ignored(&objects, version);
     }
-    let Some(directory) = &arguments.loaded else {
-        return print(&handed(&plan));
+    let Some(directory) = &arguments.read_back else {
+        return print(&program_inputs(&plan));
     };
-    with_the_kubelets_chain(&mut plan);
+    declare_kubelet_chain(&mut plan);
     let node = plan.case.clone();
-    match unless_interrupted(load(arguments, plan)) {
-        Ok(Some(Ok(evidence))) => save(directory, &evidence, &node),
-        Ok(Some(Err(error))) => told(&trouble(&error)),
+    match run_interruptible(load_rules(arguments, plan)) {
+        Ok(Some(Ok(evidence))) => write_rules(directory, &evidence, &node),
+        Ok(Some(Err(error))) => told(&to_run_error(&error)),
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
-fn read(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
+fn read_objects(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
     let mut files = Vec::new();
     for path in &arguments.files {
         files.push(Source::read(path).map_err(|error| {
@@ -80,23 +80,26 @@ fn read(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
     let sources = Sources::new(files);
     match Objects::load(&sources) {
         Ok((objects, warnings)) => {
-            tell(&sources, &warnings);
+            print_diagnostics(&sources, &warnings);
             Ok((sources, objects))
         }
         Err(diagnostics) => {
-            tell(&sources, &diagnostics);
+            print_diagnostics(&sources, &diagnostics);
             Err(Exit::Input)
         }
     }
 }
 
 /// Returns the configuration of kube-proxy from the arguments.
-fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
+fn kube_proxy_config(arguments: &RulesArguments, version: Version) -> KubeProxy {
     let defaults = KubeProxy::new(version);
     // nftables mode ignores flags with the name of another mode.
     let (masquerade_all, masquerade_bit) = if arguments.proxy_mode == Mode::Nftables {
-        let heeded = version.has(&NFT_OBEYS_MASQUERADE_FLAG);
-        (arguments.masquerade_all && heeded, defaults.masquerade_bit)
+        let is_supported = version.has(&NFT_OBEYS_MASQUERADE_FLAG);
+        (
+            arguments.masquerade_all && is_supported,
+            defaults.masquerade_bit,
+        )
     } else {
         (arguments.masquerade_all, arguments.iptables_masquerade_bit)
     };
@@ -119,7 +122,7 @@ fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
     }
 }
 
-fn write(
+fn build_plan(
     arguments: &RulesArguments,
     version: Version,
     objects: &Objects,
@@ -128,16 +131,20 @@ fn write(
     let services: Vec<Service> = values(&objects.services);
     let slices: Vec<EndpointSlice> = values(&objects.endpoint_slices);
     let service_cidrs: Vec<ServiceCIDR> = values(&objects.service_cidrs);
-    let seen = kube_proxy::Objects {
-        node: node(arguments, objects)?,
+    let proxy_objects = kube_proxy::Objects {
+        node: selected_node(arguments, objects)?,
         nodes: &nodes,
         services: &services,
         endpoint_slices: &slices,
         service_cidrs: &service_cidrs,
         interface_addresses: &[],
     };
-    kube_proxy_alone(&proxy(arguments, version), &seen, arguments.iptables)
-        .map_err(|error| pointed_at(&error, objects))
+    kube_proxy_plan(
+        &kube_proxy_config(arguments, version),
+        &proxy_objects,
+        arguments.iptables,
+    )
+    .map_err(|error| error_diagnostic(&error, objects))
 }
 
 fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
@@ -146,17 +153,21 @@ fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
 }
 
 /// Returns the name of the selected node.
-fn node<'a>(arguments: &'a RulesArguments, objects: &'a Objects) -> Result<&'a str, Diagnostic> {
+fn selected_node<'a>(
+    arguments: &'a RulesArguments,
+    objects: &'a Objects,
+) -> Result<&'a str, Diagnostic> {
     let names = objects.nodes.iter().map(|node| node.name.as_str());
     match (&arguments.node, objects.nodes.as_slice()) {
         (Some(name), _) if objects.node(name).is_some() => Ok(name),
         (Some(name), _) => Err(Diagnostic::error(format!("there is no Node `{name}`"))
-            .maybe_help(did_you_mean(name, names))),
+            .with_optional_help(did_you_mean(name, names))),
         (None, [only]) => Ok(&only.name),
-        (None, []) => Err(Diagnostic::error("the files hold no Node")
-            .help("give a file with the node that kube-proxy runs on: `kubectl get node -o yaml`")),
+        (None, []) => Err(Diagnostic::error("the files hold no Node").with_help(
+            "give a file with the node that kube-proxy runs on: `kubectl get node -o yaml`",
+        )),
         (None, _) => Err(
-            Diagnostic::error("the files hold several Nodes").help(format!(
+            Diagnostic::error("the files hold several Nodes").with_help(format!(
                 "say with --node which: {}",
                 names.collect::<Vec<_>>().join(", ")
             )),
@@ -165,7 +176,7 @@ fn node<'a>(arguments: &'a RulesArguments, objects: &'a Objects) -> Result<&'a s
 }
 
 /// Builds a diagnostic for an error of kube-proxy, with the span of the invalid value.
-fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
+fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
     let (kind, object, value) = match error {
         KubeProxyError::Service { service, value, .. } => (ObjectKind::Service, service, value),
         KubeProxyError::EndpointSlice { slice, value, .. } => {
@@ -173,22 +184,23 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
         }
         KubeProxyError::PodCidr { node, value } => (ObjectKind::Node, node, value),
         KubeProxyError::ServiceCidr { name, value } => (ObjectKind::ServiceCidr, name, value),
-        KubeProxyError::ModeUnknown { since, .. } => {
+        KubeProxyError::UnsupportedMode { since, .. } => {
             return Diagnostic::error(error.to_string())
-                .help(format!("give v1.{since} or newer, or another --proxy-mode"));
+                .with_help(format!("give v1.{since} or newer, or another --proxy-mode"));
         }
-        KubeProxyError::DetectLocal { mode, .. } => {
+        KubeProxyError::MissingDetectLocalField { mode, .. } => {
             let flag = match mode {
                 DetectLocalMode::BridgeInterface => Some("--pod-bridge-interface"),
                 DetectLocalMode::InterfaceNamePrefix => Some("--pod-interface-name-prefix"),
                 DetectLocalMode::ClusterCIDR | DetectLocalMode::NodeCIDR => None,
             };
             let help = flag.map(|flag| format!("give it with {flag}"));
-            return Diagnostic::error(error.to_string()).maybe_help(help);
+            return Diagnostic::error(error.to_string()).with_optional_help(help);
         }
-        KubeProxyError::DetectLocalUnknown { .. } => {
-            return Diagnostic::error(error.to_string())
-                .help("give a version that knows it, or tell local traffic by --cluster-cidr");
+        KubeProxyError::UnsupportedDetectLocalMode { .. } => {
+            return Diagnostic::error(error.to_string()).with_help(
+                "give a version that knows it, or tell local traffic by --cluster-cidr",
+            );
         }
         _ => return Diagnostic::error(error.to_string()),
     };
@@ -202,9 +214,9 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
 }
 
 /// Prints the objects that kube-proxy ignores to standard error.
-fn mention(objects: &Objects, version: Version) {
+fn print_ignored(objects: &Objects, version: Version) {
     for service in &objects.services {
-        if let Some(why) = passed_by(&service.value, version) {
+        if let Some(why) = ignore_reason(&service.value, version) {
             eprintln!(
                 "passed by: service {}/{} {why}",
                 service.namespace, service.name
@@ -224,9 +236,9 @@ fn mention(objects: &Objects, version: Version) {
     }
 }
 
-async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, KernelError> {
-    let kernels = Kernels::new(arguments.place.choice()).with_notice(note);
-    let kernel = kernels.of_plan(&plan).await?.into_iter().next();
+async fn load_rules(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, KernelError> {
+    let kernels = KernelSelector::new(arguments.kernels.choice()).with_notice(print_note);
+    let kernel = kernels.for_plan(&plan).await?.into_iter().next();
     let Some(kernel) = kernel else {
         return Ok(Evidence::default());
     };
@@ -236,17 +248,17 @@ async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, Kernel
 }
 
 /// Writes the rules that the kernel returned, and removes the files of earlier runs.
-fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
+fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
     let write = || -> io::Result<()> {
-        files::make_directory(directory)?;
-        for name in FILES {
+        files::create_output_directory(directory)?;
+        for name in READ_BACK_FILES {
             match fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
         for (name, text) in read_back(evidence, node) {
-            files::write(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
+            files::write_file(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
         }
         Ok(())
     };

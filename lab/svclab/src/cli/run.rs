@@ -11,19 +11,19 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 
-use super::args::{Common, RunArguments, word};
+use super::args::{Common, RunArguments, shell_word};
 use super::exit::Exit;
-use super::interrupt::{Interrupts, drive, unless_interrupted};
-use super::labs::selected;
-use super::output::{colour, note, refused, written};
+use super::interrupt::{Interrupts, block_on, run_interruptible};
+use super::labs::prepare_each_lab;
+use super::output::{has_colour_on_stdout, print_note, print_start_error, write_exit};
 use super::progress::Progress;
-use svclab_diagnostic::files::{self, Unfinished};
-use svclab_model::plan::{Patience, Watch};
+use svclab_diagnostic::files::{self, UnfinishedFile};
+use svclab_model::plan::{MaxWait, Watch};
 use svclab_report::folder::Folder;
-use svclab_report::{Format, Several, Whole, Writer};
-use svclab_runner::kernel::{Choice, Witness, enter};
+use svclab_report::{AtomicFileWriter, Format, MultiWriter, Writer};
+use svclab_runner::kernel::{Certifier, KernelChoice, enter};
 use svclab_runner::results::{Event, Results};
-use svclab_runner::run::{Given, Kept, Options, execute};
+use svclab_runner::run::{KeptCase, RunInput, RunOptions, execute};
 
 /// Number of parallel cases per processor. A case spends most of its time waiting for packets that
 /// do not arrive.
@@ -31,43 +31,43 @@ const JOBS_PER_CORE: usize = 8;
 
 /// Runs the selected cases and prints their results.
 pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
-    let labs = match selected(common, &arguments.selection) {
+    let labs = match prepare_each_lab(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    let mut cases: Vec<Given> = labs.into_iter().flat_map(|lab| lab.cases).collect();
-    let mut options = options(
+    let mut cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    let mut options = run_options(
         arguments.jobs,
         arguments.keep_on_failure,
-        arguments.place.choice(),
+        arguments.kernels.choice(),
     );
     if arguments.report.is_some() {
-        options.see = true;
+        options.with_evidence = true;
         for case in cases.iter_mut().flatten() {
             case.plan.watch = Watch::everything(&case.plan);
         }
     }
-    let witness = arguments.certify.then(Witness::begin);
-    let mut writer = match writers(arguments) {
-        Ok(writers) => Several(writers),
+    let witness = arguments.certify.then(Certifier::start);
+    let mut writer = match create_writers(arguments) {
+        Ok(writers) => MultiWriter(writers),
         Err(exit) => return exit,
     };
-    let ran = drive(async {
+    let ran = block_on(async {
         let mut interrupts = Interrupts::listen();
-        let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut writer, told, witness.is_some());
-        let running = running(cases, &options, tell, &mut interrupts);
+        let (event_sender, events) = mpsc::unbounded_channel();
+        let printing = print(&mut writer, events, witness.is_some());
+        let running = running(cases, &options, event_sender, &mut interrupts);
         let (ran, printed) = tokio::join!(running, printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
-            wait_with(&kept, &mut interrupts).await;
+            wait_with_kept(&kept, &mut interrupts).await;
         }
         (results, printed)
     });
     // At this point, all resources of the run are released, so the certificate can list leftovers.
     let ran = match (ran, witness) {
         (Ok((results, Ok(took))), Some(witness)) => {
-            certified(results, took.unwrap_or_default(), witness, &mut writer)
+            add_certificate(results, took.unwrap_or_default(), witness, &mut writer)
         }
         (ran, _) => ran.map(|(results, printed)| Some((results, printed.map(drop)))),
     };
@@ -77,8 +77,8 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
                 eprintln!("interrupted");
             }
             // A failed write of the output is not a success.
-            match written(printed) {
-                Exit::Success => Exit::Of(results.exit_code()),
+            match write_exit(printed) {
+                Exit::Success => Exit::Code(results.exit_code()),
                 other => other,
             }
         }
@@ -86,23 +86,23 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
 /// Adds the certificate to the results and reports the end of the run. `None` if the user
 /// interrupts.
-fn certified(
+fn add_certificate(
     mut results: Results,
     took: Duration,
-    witness: Witness,
+    witness: Certifier,
     writer: &mut dyn Writer,
 ) -> io::Result<Option<(Results, io::Result<()>)>> {
-    Ok(unless_interrupted(witness.end())?.map(|certificate| {
+    Ok(run_interruptible(witness.end())?.map(|certificate| {
         results.certificate = Some(certificate);
-        let over = Event::Over {
+        let over = Event::RunEnded {
             results: Box::new(results.clone()),
-            took,
+            duration: took,
         };
         (results, writer.event(&over))
     }))
@@ -110,11 +110,11 @@ fn certified(
 
 /// Runs the cases until they end or the user interrupts. Dropping the sender ends the receiver.
 pub async fn running(
-    cases: Vec<Given>,
-    options: &Options,
+    cases: Vec<RunInput>,
+    options: &RunOptions,
     tell: mpsc::UnboundedSender<Event>,
     interrupts: &mut Interrupts,
-) -> (Results, Vec<Kept>) {
+) -> (Results, Vec<KeptCase>) {
     execute(cases, options, &tell, interrupts.next()).await
 }
 
@@ -125,26 +125,26 @@ pub async fn print(
     mut events: mpsc::UnboundedReceiver<Event>,
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
-    let mut over = None;
+    let mut duration = None;
     let mut printed = Ok(());
-    let mut progress = Progress::begin();
+    let mut progress = Progress::new();
     loop {
         let event = tokio::select! {
             event = events.recv() => event,
             () = progress.show() => continue,
         };
         let Some(event) = event else {
-            return printed.map(|()| over);
+            return printed.map(|()| duration);
         };
-        let told = progress.event(&event, || match &event {
-            Event::Over { took, .. } if withhold => {
-                over = Some(*took);
+        let result = progress.on_event(&event, || match &event {
+            Event::RunEnded { duration: took, .. } if withhold => {
+                duration = Some(*took);
                 Ok(())
             }
             event => writer.event(event),
         });
         // An output that fails, such as a closed pipe, must not stop the other outputs.
-        printed = printed.and(told);
+        printed = printed.and(result);
     }
 }
 
@@ -153,7 +153,7 @@ pub async fn print(
 /// # Errors
 ///
 /// Returns the exit code if a file cannot be written. The error is printed to standard error.
-fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
+fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
     let mut files = HashSet::new();
     for written in &arguments.write {
         let file = &written.file;
@@ -163,9 +163,13 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
             return Err(Exit::Input);
         }
     }
-    let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
+    let mut writers = vec![
+        arguments
+            .format
+            .writer(io::stdout(), report_options(arguments)),
+    ];
     for written in &arguments.write {
-        let (file, unfinished) = create(&written.file).map_err(|error| {
+        let (file, unfinished) = create_output(&written.file).map_err(|error| {
             eprintln!("error: cannot write {}: {error}", written.file.display());
             eprintln!("what to do: name a file that can be written with --write");
             Exit::Machine
@@ -173,13 +177,13 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
         let plain = svclab_report::Options {
             colour: false,
             summary: None,
-            ..manner(arguments)
+            ..report_options(arguments)
         };
         let writer = written.format.writer(file, plain);
-        writers.push(Box::new(Whole::new(writer, unfinished)));
+        writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
     }
-    if let Some(at) = &arguments.report {
-        let folder = Folder::make(at, &again(arguments)).map_err(|error| {
+    if let Some(directory) = &arguments.report {
+        let folder = Folder::create(directory, &rerun_command(arguments)).map_err(|error| {
             eprintln!("error: cannot write {error}");
             eprintln!("what to do: name a directory that can be written with --report");
             Exit::Machine
@@ -191,7 +195,7 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
 
 /// Creates a file for results and its directory. The results of an earlier run are removed
 /// immediately, so that they are not mistaken for those of an incomplete run.
-fn create(file: &Path) -> io::Result<(File, Unfinished)> {
+fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
     }
@@ -203,7 +207,7 @@ fn create(file: &Path) -> io::Result<(File, Unfinished)> {
 }
 
 /// Opens GitHub's step summary file for appending, without following links.
-fn summary() -> Option<File> {
+fn open_step_summary() -> Option<File> {
     let file = File::options()
         .append(true)
         .create(true)
@@ -214,27 +218,28 @@ fn summary() -> Option<File> {
 }
 
 /// Returns the options for printing the results.
-fn manner(arguments: &RunArguments) -> svclab_report::Options<'static> {
+fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
     let is_github = arguments.format == Format::Github;
-    let summary = is_github.then(summary).flatten();
+    let summary = is_github.then(open_step_summary).flatten();
     svclab_report::Options {
         verbose: arguments.verbose,
-        colour: colour(),
-        again: again(arguments),
+        colour: has_colour_on_stdout(),
+        rerun_command: rerun_command(arguments),
         summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),
     }
 }
 
 /// Returns the command that runs a case again with the same options.
-fn again(arguments: &RunArguments) -> String {
+fn rerun_command(arguments: &RunArguments) -> String {
     let patience = arguments.selection.patience;
-    let patience = if patience == Patience::SETTLED {
+    let patience = if patience == MaxWait::SETTLED {
         String::new()
     } else {
         format!(" --max-wait {patience}")
     };
     let proxy = arguments.selection.kube_proxy.as_ref();
-    let proxy = proxy.map(|path| format!(" --kube-proxy {}", word(&path.display().to_string())));
+    let proxy =
+        proxy.map(|path| format!(" --kube-proxy {}", shell_word(&path.display().to_string())));
     let timeout = arguments.selection.kube_proxy_timeout;
     let timeout = timeout.map(|time| {
         let time = humantime::format_duration(time).to_string();
@@ -245,13 +250,16 @@ fn again(arguments: &RunArguments) -> String {
     } else {
         ""
     };
-    let (proxy, place) = (proxy.unwrap_or_default(), arguments.place.again());
+    let (proxy, kernel_arguments) = (
+        proxy.unwrap_or_default(),
+        arguments.kernels.rerun_arguments(),
+    );
     let timeout = timeout.unwrap_or_default();
-    format!("svclab run{patience}{proxy}{timeout}{outside}{place}")
+    format!("svclab run{patience}{proxy}{timeout}{outside}{kernel_arguments}")
 }
 
 /// Prints the commands to enter labs that are kept running, and waits for Ctrl-C.
-async fn wait_with(kept: &[Kept], interrupts: &mut Interrupts) {
+async fn wait_with_kept(kept: &[KeptCase], interrupts: &mut Interrupts) {
     for lab in kept {
         eprintln!("\n{} is left standing:", lab.case);
         for namespace in &lab.namespaces {
@@ -265,16 +273,16 @@ async fn wait_with(kept: &[Kept], interrupts: &mut Interrupts) {
 }
 
 /// Returns the options for a run on this machine.
-pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
+pub fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) -> RunOptions {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = jobs.map_or(cores * JOBS_PER_CORE, usize::from);
-    Options {
+    RunOptions {
         kernels,
         agent: None,
         jobs,
         agents: cores.min(jobs),
         keep,
-        see: false,
-        notice: Some(note),
+        with_evidence: false,
+        notice: Some(print_note),
     }
 }

@@ -1,26 +1,26 @@
 //! Implements `svclab schema`.
 
-use super::args::Described;
+use super::args::SchemaName;
 use super::exit::Exit;
 use super::output::print_json;
 use svclab_report as report;
 use svclab_scenario as scenario;
 
 /// Prints the schema of a format.
-pub fn schema(of: Described) -> Exit {
-    let schema = match of {
-        Described::Lab => scenario::schema::lab(),
-        Described::Results => report::schema::results(),
-        Described::Claims => report::schema::claims(),
-        Described::Doctor => report::schema::doctor(),
-        Described::Diff => report::schema::diff(),
-        Described::Journeys => report::schema::journeys(),
-        Described::Evidence => report::schema::evidence(),
-        Described::Ps => report::schema::ps(),
-        Described::Bisection => report::schema::bisection(),
-        Described::Verification => report::schema::verification(),
-        Described::Replay => report::schema::replayed(),
-        Described::Why => report::schema::why(),
+pub fn schema(format: SchemaName) -> Exit {
+    let schema = match format {
+        SchemaName::Lab => scenario::schema::lab(),
+        SchemaName::Results => report::schema::results(),
+        SchemaName::Claims => report::schema::claims(),
+        SchemaName::Doctor => report::schema::doctor(),
+        SchemaName::Diff => report::schema::diff(),
+        SchemaName::Journeys => report::schema::journeys(),
+        SchemaName::Evidence => report::schema::evidence(),
+        SchemaName::Ps => report::schema::ps(),
+        SchemaName::Bisection => report::schema::bisection(),
+        SchemaName::Verification => report::schema::verification(),
+        SchemaName::Replay => report::schema::replayed(),
+        SchemaName::Why => report::schema::why(),
     };
     print_json(&schema)
 }

@@ -16,51 +16,53 @@ use tokio::sync::mpsc;
 
 use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
-use super::interrupt::{Interrupts, drive};
+use super::interrupt::{Interrupts, block_on};
 use super::labs::prepared;
-use super::output::{Messages, note, print, refused, told};
-use super::which::misplaced;
-use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
+use super::output::{Messages, print, print_note, print_start_error, told};
+use super::which::print_socket_dir_error;
+use crate::live::{LabDaemon, LabEnd, LabInfo, SocketDir, State, programs, serve_lab, standing};
 use svclab_model::evidence::Refused;
-use svclab_model::plan::{Patience, Plan};
-use svclab_report::{quoted, refused};
-use svclab_runner::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
-use svclab_runner::results::{RunError, Trouble};
-use svclab_runner::run::{Prepared, at_hand, trouble};
+use svclab_model::plan::{MaxWait, Plan};
+use svclab_report::{refused, shell_quote};
+use svclab_runner::kernel::{
+    Kernel, KernelChoice, KernelError, KernelSelector, NotEnoughMemory, Session,
+};
+use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::{Prepared, to_run_error, with_plan_programs};
 
 /// Byte that the background daemon writes when its lab is running. The message for the user
 /// follows.
-const STANDS: u8 = b'+';
+const RUNNING_MARKER: u8 = b'+';
 
 /// Builds one case and keeps it running.
 pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
-    let case = match chosen(common, arguments) {
+    let case = match load_case(common, arguments) {
         Ok(case) => case,
         Err(exit) => return exit,
     };
-    let directory = match Directory::of_environment() {
+    let directory = match SocketDir::from_env() {
         Ok(directory) => directory,
-        Err(error) => return misplaced(&error),
+        Err(error) => return print_socket_dir_error(&error),
     };
     if arguments.detach && arguments.held.is_none() {
-        return detached(&directory, &case.case.id);
+        return run_detached(&directory, &case.case.id);
     }
-    match drive(held(arguments, &directory, case)) {
+    match block_on(run_daemon(arguments, &directory, case)) {
         Ok(exit) => exit,
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
 /// Returns the single selected case.
-fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
+fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     let wrong = |message: String, remedy: String| {
         told(&RunError {
-            trouble: Trouble::Input,
+            trouble: ErrorKind::Input,
             message,
             remedy: Some(remedy),
         })
     };
-    if arguments.place.choice() == Choice::All {
+    if arguments.kernels.choice() == KernelChoice::All {
         return Err(wrong(
             "a lab stands on one kernel".to_owned(),
             "name one with --kernel: host, or a version such as 6.12".to_owned(),
@@ -78,7 +80,7 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         names: vec![arguments.name.clone()],
         // The user may change a running lab, so its plan does not prove that an answer cannot
         // arrive.
-        patience: Patience::SETTLED.longest.into(),
+        patience: MaxWait::SETTLED.longest.into(),
         kube_proxy: arguments.kube_proxy.clone(),
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
@@ -89,16 +91,16 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         Some(case) if cases.is_empty() => Ok(case),
         last => {
             let names = cases.iter().chain(&last);
-            let all: Vec<String> = names
-                .map(|case| format!("  {}", quoted(&case.named)))
+            let case_names: Vec<String> = names
+                .map(|case| format!("  {}", shell_quote(&case.named)))
                 .collect();
             Err(wrong(
                 format!(
                     "`{}` is {} cases, and one is to stand",
                     arguments.name,
-                    all.len()
+                    case_names.len()
                 ),
-                format!("name one of them:\n{}", all.join("\n")),
+                format!("name one of them:\n{}", case_names.join("\n")),
             ))
         }
     }
@@ -111,72 +113,72 @@ fn now() -> String {
 }
 
 /// Runs the daemon of a lab until the lab ends.
-async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) -> Exit {
+async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepared) -> Exit {
     let mut interrupts = Interrupts::listen();
-    let mut berth = match directory.take(&case.case.id) {
+    let mut lease = match directory.bind(&case.case.id) {
         Ok(berth) => berth,
-        Err(error) => return misplaced(&error),
+        Err(error) => return print_socket_dir_error(&error),
     };
     if let Some(log) = &arguments.held {
         // The log file stays open. The new name is derived from the case.
-        let _ = fs::rename(log, directory.log(&case.case.id));
+        let _ = fs::rename(log, directory.log_path(&case.case.id));
     }
-    let holder = Holder::new(about(&case));
-    let Some(listener) = berth.listener() else {
+    let holder = LabDaemon::new(lab_info(&case));
+    let Some(listener) = lease.take_listener() else {
         return Exit::Bug;
     };
-    let answering = tokio::spawn(std::sync::Arc::clone(&holder).answer(listener));
+    let server = tokio::spawn(std::sync::Arc::clone(&holder).answer(listener));
     let name = case.case.id.clone();
     let built = tokio::select! {
         built = build(arguments, &case, &holder) => built,
         () = interrupts.next() => {
             eprintln!("interrupted");
-            holder.give_up();
-            let _ = answering.await;
+            holder.report_build_failed();
+            let _ = server.await;
             return Exit::Interrupted;
         }
-        () = holder.down() => {
+        () = holder.wait_for_down() => {
             eprintln!("{name} was taken away before it stood");
-            holder.give_up();
-            let _ = answering.await;
+            holder.report_build_failed();
+            let _ = server.await;
             return Exit::Interrupted;
         }
     };
     let session = match built {
         Ok(session) => session,
         Err(error) => {
-            let exit = told(&trouble(&error));
-            holder.give_up();
-            let _ = answering.await;
+            let exit = told(&to_run_error(&error));
+            holder.report_build_failed();
+            let _ = server.await;
             return exit;
         }
     };
-    let mut about = holder.about();
+    let mut about = holder.info();
     about.state = State::Standing;
-    let others = standing(directory).await.map_or(0, |labs| labs.len());
-    let proxies = proxies(&case.plan, session.refused());
-    let words = words(&about, &case, &proxies, others > 1, arguments.detach);
-    announce(arguments, &words);
-    let ending = hold(&holder, case, session, interrupts.next()).await;
-    drop(berth);
+    let running_labs = standing(directory).await.map_or(0, |labs| labs.len());
+    let proxies = describe_proxies(&case.plan, session.refused());
+    let message = ready_message(&about, &case, &proxies, running_labs > 1, arguments.detach);
+    announce(arguments, &message);
+    let ending = serve_lab(&holder, case, session, interrupts.next()).await;
+    drop(lease);
     let exit = match ending {
-        Ending::Enough => Exit::Success,
-        Ending::Down => {
+        LabEnd::Interrupted => Exit::Success,
+        LabEnd::Down => {
             eprintln!("{name} was taken away");
             Exit::Success
         }
-        Ending::Lost(error) => told(&trouble(&error)),
+        LabEnd::Lost(error) => told(&to_run_error(&error)),
     };
     if arguments.held.is_some() && exit == Exit::Success {
-        let _ = fs::remove_file(directory.log(&name));
+        let _ = fs::remove_file(directory.log_path(&name));
     }
-    let _ = answering.await;
+    let _ = server.await;
     exit
 }
 
-fn about(case: &Prepared) -> About {
+fn lab_info(case: &Prepared) -> LabInfo {
     let names = case.plan.namespaces.iter().map(|ns| ns.name.clone());
-    About {
+    LabInfo {
         case: case.case.id.clone(),
         lab: case.case.lab.clone(),
         named: case.named.clone(),
@@ -193,22 +195,22 @@ fn about(case: &Prepared) -> About {
 async fn build(
     arguments: &UpArguments,
     case: &Prepared,
-    holder: &Holder,
+    holder: &LabDaemon,
 ) -> Result<Session, KernelError> {
-    let kernels = at_hand(
-        Kernels::new(arguments.place.choice()).with_notice(note),
+    let kernels = with_plan_programs(
+        KernelSelector::new(arguments.kernels.choice()).with_notice(print_note),
         &[&case.plan],
         arguments.programs.clone(),
-        programs::of_guests(),
+        programs::guest_programs(),
     );
-    let mut found = kernels.of_plan(&case.plan).await?;
+    let mut found = kernels.for_plan(&case.plan).await?;
     let kernel = found.remove(0);
-    let needs = case.plan.memory();
-    if needs > kernel.room() {
-        return Err(NoRoom {
-            place: kernel.place(),
-            needs,
-            has: kernel.room(),
+    let needs = case.plan.memory_kib();
+    if needs > kernel.lab_memory() {
+        return Err(NotEnoughMemory {
+            kernel: kernel.name(),
+            needed_kib: needs,
+            available_kib: kernel.lab_memory(),
         }
         .into());
     }
@@ -218,20 +220,20 @@ async fn build(
     let mut plan = case.plan.clone();
     plan.steps.clear();
     let session = agent.build(plan).await?;
-    holder.stands_on(&release, matches!(kernel, Kernel::Guest(_)));
+    holder.set_kernel(&release, matches!(kernel, Kernel::Guest(_)));
     Ok(session)
 }
 
 /// Announces the running lab: to the user, or to the parent process in the foreground.
-fn announce(arguments: &UpArguments, words: &str) {
+fn announce(arguments: &UpArguments, message: &str) {
     if arguments.held.is_none() {
         // The lab keeps running if the user's output is closed.
-        print(words);
+        print(message);
         return;
     }
     let mut out = io::stdout().lock();
-    let _ = out.write_all(&[STANDS]);
-    let _ = out.write_all(words.as_bytes());
+    let _ = out.write_all(&[RUNNING_MARKER]);
+    let _ = out.write_all(message.as_bytes());
     let _ = out.flush();
     drop(out);
     // The parent process waits for the end of this stream.
@@ -242,7 +244,7 @@ fn announce(arguments: &UpArguments, words: &str) {
 }
 
 /// Describes the nodes of each real kube-proxy, and the requests that were refused.
-fn proxies(plan: &Plan, refused: &[Refused]) -> String {
+fn describe_proxies(plan: &Plan, refused: &[Refused]) -> String {
     let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
     for proxy in &plan.proxies {
         let mut known = programs.iter_mut();
@@ -262,7 +264,13 @@ fn proxies(plan: &Plan, refused: &[Refused]) -> String {
 }
 
 /// Renders the message for the user: kernel and namespaces of the lab, and example commands.
-fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached: bool) -> String {
+fn ready_message(
+    about: &LabInfo,
+    case: &Prepared,
+    proxies: &str,
+    several: bool,
+    detached: bool,
+) -> String {
     let quoted = |text: &str| {
         let plain = |each: char| each.is_ascii_alphanumeric() || "/-_.=,:".contains(each);
         if text.chars().all(plain) {
@@ -280,7 +288,7 @@ fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached:
     let mut text = format!(
         "{} stands on {}. Its namespaces:\n",
         about.case,
-        about.kernel_words()
+        about.describe_kernel()
     );
     for namespace in &about.namespaces {
         let _ = writeln!(text, "  {namespace}");
@@ -337,27 +345,27 @@ fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached:
 }
 
 /// Starts this program as a daemon in the background, and waits until its lab is running.
-fn detached(directory: &Directory, case: &str) -> Exit {
-    let log = directory.first_log(std::process::id());
-    let exit = match in_background(&log) {
-        Ok(child) => match drive(until_it_stands(child)) {
-            Ok(Waited::Stands(words)) => {
-                let log = directory.log(case);
+fn run_detached(directory: &SocketDir, case: &str) -> Exit {
+    let log = directory.initial_log_path(std::process::id());
+    let exit = match spawn_daemon(&log) {
+        Ok(child) => match block_on(wait_until_running(child)) {
+            Ok(DaemonStart::Running(words)) => {
+                let log = directory.log_path(case);
                 return print(&format!("{words}Its log: {}\n", log.display()));
             }
-            Ok(Waited::Interrupted) => {
+            Ok(DaemonStart::Interrupted) => {
                 eprintln!("interrupted");
                 Exit::Interrupted
             }
-            Ok(Waited::Ended(code)) => {
+            Ok(DaemonStart::Ended(code)) => {
                 // The daemon may have renamed its log already.
-                let place = directory.log(case);
-                let log = if log.exists() { &log } else { &place };
+                let final_log = directory.log_path(case);
+                let log = if log.exists() { &log } else { &final_log };
                 let _ = Messages.write_all(&fs::read(log).unwrap_or_default());
                 let _ = fs::remove_file(log);
-                Exit::Of(code)
+                Exit::Code(code)
             }
-            Err(error) => refused(&error),
+            Err(error) => print_start_error(&error),
         },
         Err(error) => {
             eprintln!("error: cannot hold a lab in the background: {error}");
@@ -368,7 +376,7 @@ fn detached(directory: &Directory, case: &str) -> Exit {
     exit
 }
 
-fn in_background(log: &Path) -> io::Result<Child> {
+fn spawn_daemon(log: &Path) -> io::Result<Child> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
     let log_file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(log)?;
@@ -388,39 +396,39 @@ fn in_background(log: &Path) -> io::Result<Child> {
 }
 
 /// Result of waiting for the background daemon.
-enum Waited {
+enum DaemonStart {
     /// The lab is running. Contains the message for the user.
-    Stands(String),
+    Running(String),
     /// The daemon ended with this exit code.
     Ended(u8),
     /// The user interrupted.
     Interrupted,
 }
 
-async fn until_it_stands(mut child: Child) -> Waited {
+async fn wait_until_running(mut child: Child) -> DaemonStart {
     let mut interrupts = Interrupts::listen();
-    let (tell, mut told) = mpsc::channel(1);
+    let (sender, mut result) = mpsc::channel(1);
     let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
     std::thread::spawn(move || {
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         if let Some(mut out) = child.stdout.take() {
-            let _ = out.read_to_end(&mut said);
+            let _ = out.read_to_end(&mut output);
         }
-        let waited = if let Some((&STANDS, words)) = said.split_first() {
-            Waited::Stands(String::from_utf8_lossy(words).into_owned())
+        let waited = if let Some((&RUNNING_MARKER, message)) = output.split_first() {
+            DaemonStart::Running(String::from_utf8_lossy(message).into_owned())
         } else {
             let status = child.wait().ok().and_then(|status| status.code());
-            Waited::Ended(status.and_then(|code| u8::try_from(code).ok()).unwrap_or(5))
+            DaemonStart::Ended(status.and_then(|code| u8::try_from(code).ok()).unwrap_or(5))
         };
-        let _ = tell.blocking_send(waited);
+        let _ = sender.blocking_send(waited);
     });
     tokio::select! {
-        waited = told.recv() => waited.unwrap_or(Waited::Ended(70)),
+        waited = result.recv() => waited.unwrap_or(DaemonStart::Ended(70)),
         () = interrupts.next() => {
             let _ = kill(process, Signal::SIGTERM);
             // Wait for the daemon to end after its signal, so that no resources remain.
-            let _ = told.recv().await;
-            Waited::Interrupted
+            let _ = result.recv().await;
+            DaemonStart::Interrupted
         }
     }
 }

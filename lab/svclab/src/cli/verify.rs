@@ -4,40 +4,40 @@ use std::path::Path;
 
 use tokio::sync::mpsc;
 
-use super::args::{AgainstWord, Common, VerifyArguments, VerifyFormat};
+use super::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
 use super::exit::Exit;
-use super::interrupt::{Interrupts, drive};
-use super::labs::chosen_each;
-use super::output::{colour, print, print_json, refused, told};
+use super::interrupt::{Interrupts, block_on};
+use super::labs::load_each_lab;
+use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
 use super::progress::Progress;
-use super::run::options;
+use super::run::run_options;
 use svclab_experiment::run::verify::{
-    Pair, Pairs, Program, SaysNothing, Side, Step, pairs, verify, version_of,
+    Pair, PreparedPairs, Program, Side, Step, VersionError, pairs, read_version, verify,
 };
 use svclab_experiment::verify::{Failed, SideOf, Verification};
-use svclab_report::verify::human;
+use svclab_report::verify::render_text;
 use svclab_runner::kernel::Host;
-use svclab_runner::results::{RunError, Trouble};
-use svclab_runner::run::{Chosen, Found, Options, WrongLab, trouble};
+use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::{InvalidLab, LabResult, RunOptions, SelectedLab, to_run_error};
 
 /// Name of the directory with the table of flows, inside the directory of labs.
-const TABLE: &str = "conformance";
+const FLOW_TABLE: &str = "conformance";
 
 /// Compares two kube-proxies by the results of flows, and prints the differences.
-pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
-    let labs = match labs(common, &arguments.names) {
+pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
+    let labs = match load_labs_and_flows(common, &arguments.names) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
     let wrong = labs.iter().filter_map(|lab| lab.as_ref().err());
-    let wrong: Vec<Failed> = wrong.map(|lab| failed(lab)).collect();
-    let labs: Vec<Chosen> = labs.into_iter().flatten().collect();
-    let options = options(arguments.jobs, false, arguments.place.choice());
-    let verified = drive(async {
+    let wrong: Vec<Failed> = wrong.map(|lab| failure_entry(lab)).collect();
+    let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
+    let options = run_options(arguments.jobs, false, arguments.kernels.choice());
+    let verified = block_on(async {
         let mut interrupts = Interrupts::listen();
         let sides = tokio::select! {
             biased;
-            sides = sides(arguments) => sides.map(Some),
+            sides = load_sides(arguments) => sides.map(Some),
             () = interrupts.next() => Ok(None),
         };
         let Some((against, new)) = sides? else {
@@ -64,7 +64,7 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
             eprintln!("error: no case that was selected is of that mode");
             return Ok(Err(Exit::Nothing));
         }
-        Ok(Ok(compared(
+        Ok(Ok(run_comparison(
             found,
             &against,
             &new,
@@ -76,7 +76,7 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
     match verified {
         Ok(Ok(Ok(mut verification))) => {
             verification.failed.extend(wrong);
-            end(&verification, arguments)
+            print_verification(&verification, arguments)
         }
         Ok(Ok(Err(exit))) => {
             if exit == Exit::Interrupted {
@@ -85,36 +85,40 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
             exit
         }
         Ok(Err(error)) => told(&error),
-        Err(error) => refused(&error),
+        Err(error) => print_start_error(&error),
     }
 }
 
-fn end(verification: &Verification, arguments: &VerifyArguments) -> Exit {
+fn print_verification(verification: &Verification, arguments: &VerifyArguments) -> Exit {
     let printed = match arguments.format {
-        VerifyFormat::Human => print(&human(verification, arguments.verbose, colour())),
+        VerifyFormat::Human => print(&render_text(
+            verification,
+            arguments.verbose,
+            has_colour_on_stdout(),
+        )),
         VerifyFormat::Json => print_json(verification),
     };
     if verification.interrupted {
         eprintln!("interrupted");
     }
     match printed {
-        Exit::Success => Exit::Of(verification.exit_code()),
+        Exit::Success => Exit::Code(verification.exit_code()),
         other => other,
     }
 }
 
 /// Loads the named labs; without names, all labs and the table of flows.
-fn labs(common: &Common, names: &[String]) -> Result<Vec<Found>, Exit> {
-    let mut labs = chosen_each(names, &common.topologies)?;
-    let table = common.topologies.join(TABLE);
+fn load_labs_and_flows(common: &Common, names: &[String]) -> Result<Vec<LabResult>, Exit> {
+    let mut labs = load_each_lab(names, &common.topologies)?;
+    let table = common.topologies.join(FLOW_TABLE);
     if names.is_empty() && table.is_dir() {
-        labs.extend(chosen_each(&[], &table)?);
+        labs.extend(load_each_lab(&[], &table)?);
     }
     Ok(labs)
 }
 
 /// Returns the failure entry of an invalid lab, none of whose cases is compared.
-fn failed(lab: &WrongLab) -> Failed {
+fn failure_entry(lab: &InvalidLab) -> Failed {
     Failed {
         case: lab.name.clone(),
         side: SideOf::New,
@@ -122,51 +126,51 @@ fn failed(lab: &WrongLab) -> Failed {
     }
 }
 
-async fn sides(arguments: &VerifyArguments) -> Result<(Side, Side), RunError> {
-    let new = known(&arguments.kube_proxy).await?;
+async fn load_sides(arguments: &VerifyArguments) -> Result<(Side, Side), RunError> {
+    let new = program_with_version(&arguments.kube_proxy).await?;
     let against = match &arguments.against {
         None => Side::Rules(new.version),
-        Some(AgainstWord::Version(version)) => Side::Rules(*version),
-        Some(AgainstWord::Program(path)) => Side::Program(known(path).await?),
+        Some(ReferenceArgument::Version(version)) => Side::Rules(*version),
+        Some(ReferenceArgument::Program(path)) => Side::Program(program_with_version(path).await?),
     };
     Ok((against, Side::Program(new)))
 }
 
-async fn known(path: &Path) -> Result<Program, RunError> {
-    version_of(path, Host::new())
+async fn program_with_version(path: &Path) -> Result<Program, RunError> {
+    read_version(path, Host::new())
         .await
-        .map_err(|error| unknown(&error))
+        .map_err(|error| version_error(&error))
 }
 
-fn unknown(error: &SaysNothing) -> RunError {
+fn version_error(error: &VersionError) -> RunError {
     let input = |remedy: &str| RunError {
-        trouble: Trouble::Input,
+        trouble: ErrorKind::Input,
         message: error.to_string(),
         remedy: Some(remedy.to_owned()),
     };
     match error {
-        SaysNothing::Binary(binary) => input(binary.remedy()),
-        SaysNothing::Kernel(error) => trouble(error),
-        SaysNothing::Endless(_) => {
+        VersionError::Binary(binary) => input(binary.remedy()),
+        VersionError::Kernel(error) => to_run_error(error),
+        VersionError::TimedOut(_) => {
             input("give the path of a kube-proxy; a program that waits for something cannot be run")
         }
-        SaysNothing::Otherwise { .. } => input(
+        VersionError::NotKubeProxy { .. } => input(
             "give the path of a kube-proxy; one that you build says its version when it is \
              linked with -X k8s.io/component-base/version.gitVersion=v1.36.0",
         ),
     }
 }
 
-async fn compared(
-    found: Pairs,
+async fn run_comparison(
+    pairs: PreparedPairs,
     against: &Side,
     new: &Side,
-    options: &Options,
+    options: &RunOptions,
     interrupts: &mut Interrupts,
 ) -> Verification {
     let (tell, mut steps) = mpsc::unbounded_channel();
-    let mut progress = Progress::begin();
-    progress.all(found.pairs.len());
+    let mut progress = Progress::new();
+    progress.all(pairs.pairs.len());
     let watching = async {
         loop {
             let step = tokio::select! {
@@ -174,14 +178,14 @@ async fn compared(
                 () = progress.show() => continue,
             };
             match step {
-                Some(Step::Begun(case)) => progress.begun(&case),
-                Some(Step::Ended(case)) => progress.ended(&case),
+                Some(Step::Begun(case)) => progress.on_case_started(&case),
+                Some(Step::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }
         }
     };
     let verifying = async {
-        let ended = verify(found, against, new, options, &tell, interrupts.next()).await;
+        let ended = verify(pairs, against, new, options, &tell, interrupts.next()).await;
         drop(tell);
         ended
     };

@@ -2,28 +2,31 @@
 
 use super::exit::Exit;
 use super::output::told;
-use crate::live::{About, CallError, Directory, PickError, PlaceError, pick, standing};
-use svclab_runner::results::{RunError, Trouble};
+use crate::live::{CallError, LabInfo, PickError, SocketDir, SocketDirError, pick_lab, standing};
+use svclab_runner::results::{ErrorKind, RunError};
 
 /// Returns the socket directory and the selected lab.
 ///
 /// # Errors
 ///
 /// Returns the exit code if there is no such lab. The error is printed to standard error.
-pub async fn which(name: Option<&str>, with: &'static str) -> Result<(Directory, About), Exit> {
-    let directory = Directory::of_environment().map_err(|error| misplaced(&error))?;
+pub async fn find_running_lab(
+    name: Option<&str>,
+    selector: &'static str,
+) -> Result<(SocketDir, LabInfo), Exit> {
+    let directory = SocketDir::from_env().map_err(|error| print_socket_dir_error(&error))?;
     let mut labs = standing(&directory)
         .await
-        .map_err(|error| uncalled(&error))?;
-    let at = pick(&labs, name, with).map_err(|error| unpicked(&error))?;
-    Ok((directory, labs.swap_remove(at)))
+        .map_err(|error| print_call_error(&error))?;
+    let index = pick_lab(&labs, name, selector).map_err(|error| print_pick_error(&error))?;
+    Ok((directory, labs.swap_remove(index)))
 }
 
 /// Reports an error of the socket directory.
-pub fn misplaced(error: &PlaceError) -> Exit {
+pub fn print_socket_dir_error(error: &SocketDirError) -> Exit {
     let trouble = match error {
-        PlaceError::Up { .. } => Trouble::Input,
-        _ => Trouble::Machine,
+        SocketDirError::AlreadyRunning { .. } => ErrorKind::Input,
+        _ => ErrorKind::Machine,
     };
     told(&RunError {
         trouble,
@@ -33,27 +36,27 @@ pub fn misplaced(error: &PlaceError) -> Exit {
 }
 
 /// Reports that no lab or several labs match.
-pub fn unpicked(error: &PickError) -> Exit {
+pub fn print_pick_error(error: &PickError) -> Exit {
     eprintln!("error: {error}");
     match error {
         PickError::None | PickError::Unknown { .. } => Exit::Nothing,
-        PickError::Several { .. } => Exit::Input,
+        PickError::Ambiguous { .. } => Exit::Input,
     }
 }
 
 /// Reports a failed request to a daemon.
-pub fn uncalled(error: &CallError) -> Exit {
+pub fn print_call_error(error: &CallError) -> Exit {
     match error {
-        CallError::Place(error) => misplaced(error),
+        CallError::SocketDir(error) => print_socket_dir_error(error),
         CallError::Refused(error) => told(error),
-        CallError::Broken(_) | CallError::Nonsense => told(&RunError {
-            trouble: Trouble::Machine,
+        CallError::Io(_) | CallError::UnexpectedReply => told(&RunError {
+            trouble: ErrorKind::Machine,
             message: error.to_string(),
             remedy: Some("`svclab ps` shows the labs that stand".to_owned()),
         }),
-        CallError::Ended => {
+        CallError::DaemonEnded => {
             eprintln!("error: {error}");
-            Exit::Of(Trouble::Lost.exit_code())
+            Exit::Code(ErrorKind::Lost.exit_code())
         }
     }
 }

@@ -4,29 +4,29 @@ use tokio::sync::mpsc;
 
 use super::args::{Common, WhyArguments, WhyFormat};
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
-use super::labs::{chosen_each, tell};
-use super::output::{colour, print, print_json, refused, told};
+use super::interrupt::run_interruptible;
+use super::labs::{load_each_lab, print_diagnostics};
+use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
 use super::progress::Progress;
-use super::replay::{by_node, read_all};
-use super::run::options;
-use svclab_experiment::run::why::{Asked, Stage, why};
+use super::replay::{dumps_by_node, read_dump_arguments};
+use super::run::run_options;
+use svclab_experiment::run::why::{self, WhyRequest, find_fixes};
 use svclab_experiment::why::{Document, Finding};
-use svclab_model::plan::Patience;
-use svclab_report::why::human;
+use svclab_model::plan::MaxWait;
+use svclab_report::why::render_text;
 use svclab_runner::results::RunError;
-use svclab_runner::run::{Options, Wishes, no_such_probe, prepare_or_tell};
+use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
 
 /// Finds changes that fix the selected cases, and prints them.
 pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
-    let labs = match chosen_each(&arguments.names, &common.topologies) {
+    let labs = match load_each_lab(&arguments.names, &common.topologies) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
     // Errors of invalid labs are already printed.
     let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = worst.next().map(|wrong| wrong.error.trouble);
-    let dumps = match read_all(&arguments.dump, arguments.lenient) {
+    let dumps = match read_dump_arguments(&arguments.dump, arguments.lenient) {
         Ok(dumps) => dumps,
         Err(exit) => return exit,
     };
@@ -34,23 +34,23 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     for lab in labs.iter().flatten() {
         for at in &lab.cases {
             let case = &lab.scenario.cases()[*at];
-            let wishes = match by_node(case, dumps.clone()) {
-                Ok(dumps) => Wishes {
+            let wishes = match dumps_by_node(case, dumps.clone()) {
+                Ok(dumps) => PrepareOptions {
                     dumps,
                     allow_outside: arguments.allow_outside,
-                    ..Wishes::from(Patience::SETTLED)
+                    ..PrepareOptions::from(MaxWait::SETTLED)
                 },
                 Err(exit) => return exit,
             };
-            match prepare_or_tell(lab, case, wishes.clone()) {
-                Ok(prepared) => asked.push(Asked {
+            match prepare_case(lab, case, wishes.clone()) {
+                Ok(prepared) => asked.push(WhyRequest {
                     lab,
                     prepared,
                     wishes,
                     probe: arguments.probe.clone(),
                 }),
                 Err(wrong) => {
-                    tell(&lab.scenario.sources, &wrong.diagnostics);
+                    print_diagnostics(&lab.scenario.sources, &wrong.diagnostics);
                     worst = worst.max(wrong.result.error.map(|error| error.trouble));
                 }
             }
@@ -58,29 +58,29 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     }
     if asked.is_empty() {
         if let Some(trouble) = worst {
-            return Exit::Of(trouble.exit_code());
+            return Exit::Code(trouble.exit_code());
         }
         eprintln!("error: nothing was selected");
         return Exit::Nothing;
     }
-    if let Some(wanted) = &arguments.probe {
+    if let Some(probe_name) = &arguments.probe {
         let probes = || asked.iter().flat_map(|asked| &asked.prepared.plan.probes);
-        if !probes().any(|probe| probe.name == *wanted) {
-            return told(&no_such_probe(wanted, probes()));
+        if !probes().any(|probe| probe.name == *probe_name) {
+            return told(&unknown_probe_error(probe_name, probes()));
         }
     }
-    let options = options(None, false, arguments.place.choice());
-    let found = match unless_interrupted(found(asked, &options)) {
+    let options = run_options(None, false, arguments.kernels.choice());
+    let results = match run_interruptible(search(asked, &options)) {
         Ok(Some(found)) => found,
         Ok(_) => {
             eprintln!("interrupted");
             return Exit::Interrupted;
         }
-        Err(error) => return refused(&error),
+        Err(error) => return print_start_error(&error),
     };
     let mut cases = Vec::new();
-    for one in found {
-        match one {
+    for result in results {
+        match result {
             Ok(findings) => cases.extend(findings),
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
@@ -93,23 +93,27 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     }
     let answered = cases.iter().all(Finding::is_answered);
     let printed = match arguments.format {
-        WhyFormat::Human => print(&human(&cases, arguments.verbose, colour())),
-        WhyFormat::Json => print_json(&Document::of(cases)),
+        WhyFormat::Human => print(&render_text(
+            &cases,
+            arguments.verbose,
+            has_colour_on_stdout(),
+        )),
+        WhyFormat::Json => print_json(&Document::new(cases)),
     };
     match (worst, printed) {
-        (Some(trouble), _) => Exit::Of(trouble.exit_code()),
+        (Some(trouble), _) => Exit::Code(trouble.exit_code()),
         (None, Exit::Success) if !answered => Exit::Failed,
         (None, printed) => printed,
     }
 }
 
 /// Runs the search for all cases, and shows the progress on a terminal.
-async fn found(
-    asked: Vec<Asked<'_>>,
-    options: &Options,
+async fn search(
+    asked: Vec<WhyRequest<'_>>,
+    options: &RunOptions,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let (tell, mut stages) = mpsc::unbounded_channel();
-    let mut progress = Progress::begin();
+    let mut progress = Progress::new();
     progress.all(asked.len());
     let watching = async {
         loop {
@@ -118,15 +122,15 @@ async fn found(
                 () = progress.show() => continue,
             };
             match stage {
-                Some(Stage::Begun(case)) => progress.begun(&case),
-                Some(Stage::Ended(case)) => progress.ended(&case),
+                Some(why::Progress::Begun(case)) => progress.on_case_started(&case),
+                Some(why::Progress::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }
         }
     };
     let finding = async {
         // Dropping the sender ends the progress loop.
-        let found = why(asked, options, |stage| drop(tell.send(stage))).await;
+        let found = find_fixes(asked, options, |stage| drop(tell.send(stage))).await;
         drop(tell);
         found
     };

@@ -12,48 +12,48 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
-use super::place::{Directory, PlaceError};
-use super::talk::{Ask, Greeting, Told, VERSION};
-use svclab_model::protocol::framing;
-use svclab_report::ps::About;
+use super::place::{SocketDir, SocketDirError};
+use super::talk::{ClientRequest, DaemonReply, Greeting, VERSION};
+use svclab_model::protocol::request_framing;
+use svclab_report::ps::LabInfo;
 use svclab_runner::results::RunError;
 
 /// Maximum time for a daemon to describe its lab. The daemon runs on this machine, and the request
 /// requires no work.
-const SOON: Duration = Duration::from_secs(10);
+const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error of a request to a daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The socket directory cannot be used.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    SocketDir(#[from] SocketDirError),
     /// The connection failed.
     #[error("the holder of the lab cannot be spoken to: {0}")]
-    Broken(#[from] io::Error),
+    Io(#[from] io::Error),
     /// The daemon ended.
     #[error("the lab is gone: its holder ended")]
-    Ended,
+    DaemonEnded,
     /// The daemon refused the request.
     #[error("{}", .0.message)]
     Refused(RunError),
     /// The reply does not fit the request.
     #[error("the holder of the lab answered something else")]
-    Nonsense,
+    UnexpectedReply,
 }
 
 /// Connection to a daemon.
-pub struct Line {
+pub struct DaemonConnection {
     pub(super) reading: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     pub(super) writing: FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>,
 }
 
-impl Line {
+impl DaemonConnection {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (reading, writing) = stream.into_split();
         Self {
-            reading: FramedRead::new(reading, framing()),
-            writing: FramedWrite::new(writing, framing()),
+            reading: FramedRead::new(reading, request_framing()),
+            writing: FramedWrite::new(writing, request_framing()),
         }
     }
 
@@ -62,8 +62,8 @@ impl Line {
     /// # Errors
     ///
     /// Returns an error if the daemon closed the connection.
-    pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
-        say(&mut self.writing, word).await
+    pub async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        send_message(&mut self.writing, message).await
     }
 
     /// Receives the next message.
@@ -71,84 +71,91 @@ impl Line {
     /// # Errors
     ///
     /// Returns an error if the daemon ended, refused the request or sent an invalid message.
-    pub async fn hear(&mut self) -> Result<Told, CallError> {
-        hear(&mut self.reading).await
+    pub async fn recv(&mut self) -> Result<DaemonReply, CallError> {
+        recv_reply(&mut self.reading).await
     }
 
     /// Splits the connection into its directions. A task receives all messages from now on, even if
     /// the caller does not: two peers that both wait for the other to read would deadlock.
     #[must_use]
-    pub fn split(self) -> (Hearing, Saying) {
+    pub fn split(self) -> (DaemonReceiver, DaemonSender) {
         let mut reading = self.reading;
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             loop {
-                let heard = hear(&mut reading).await;
+                let heard = recv_reply(&mut reading).await;
                 let is_last = heard.is_err();
-                if tell.send(heard).is_err() || is_last {
+                if sender.send(heard).is_err() || is_last {
                     return;
                 }
             }
         });
-        (Hearing(told), Saying(self.writing))
+        (DaemonReceiver(receiver), DaemonSender(self.writing))
     }
 }
 
 /// Receiving direction of a [`Line`].
-pub struct Hearing(mpsc::UnboundedReceiver<Result<Told, CallError>>);
+pub struct DaemonReceiver(mpsc::UnboundedReceiver<Result<DaemonReply, CallError>>);
 
-impl Hearing {
+impl DaemonReceiver {
     /// Receives the next message.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`Line::hear`].
-    pub async fn next(&mut self) -> Result<Told, CallError> {
-        self.0.recv().await.unwrap_or(Err(CallError::Ended))
+    pub async fn recv(&mut self) -> Result<DaemonReply, CallError> {
+        self.0.recv().await.unwrap_or(Err(CallError::DaemonEnded))
     }
 }
 
 /// Sending direction of a [`Line`].
-pub struct Saying(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
+pub struct DaemonSender(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
 
-impl Saying {
+impl DaemonSender {
     /// Sends a message.
     ///
     /// # Errors
     ///
     /// Returns an error if the daemon closed the connection.
-    pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
-        say(&mut self.0, word).await
+    pub async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        send_message(&mut self.0, message).await
     }
 }
 
-pub(super) async fn say(
+pub(super) async fn send_message(
     writing: &mut FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>,
-    word: &impl Serialize,
+    message: &impl Serialize,
 ) -> io::Result<()> {
-    writing.send(Bytes::from(serde_json::to_vec(word)?)).await
+    writing
+        .send(Bytes::from(serde_json::to_vec(message)?))
+        .await
 }
 
-async fn hear(
+async fn recv_reply(
     reading: &mut FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
-) -> Result<Told, CallError> {
+) -> Result<DaemonReply, CallError> {
     match reading.next().await {
-        None => Err(CallError::Ended),
-        Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Err(CallError::Ended),
+        None => Err(CallError::DaemonEnded),
+        Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+            Err(CallError::DaemonEnded)
+        }
         Some(Err(error)) => Err(error.into()),
         Some(Ok(frame)) => match serde_json::from_slice(&frame) {
-            Ok(Told::Refused { error }) => Err(CallError::Refused(error)),
+            Ok(DaemonReply::Refused { error }) => Err(CallError::Refused(error)),
             Ok(told) => Ok(told),
-            Err(_) => Err(CallError::Nonsense),
+            Err(_) => Err(CallError::UnexpectedReply),
         },
     }
 }
 
-async fn ask(stream: Blocking, ask: &Ask) -> Result<Line, CallError> {
+async fn send_request(
+    stream: Blocking,
+    ask: &ClientRequest,
+) -> Result<DaemonConnection, CallError> {
     stream.set_nonblocking(true)?;
     let stream = UnixStream::from_std(stream)?;
-    let mut line = Line::new(stream);
-    line.say(&Greeting {
+    let mut line = DaemonConnection::new(stream);
+    line.send(&Greeting {
         version: VERSION,
         ask: serde_json::to_value(ask).map_err(io::Error::from)?,
     })
@@ -161,19 +168,20 @@ async fn ask(stream: Blocking, ask: &Ask) -> Result<Line, CallError> {
 /// # Errors
 ///
 /// Returns an error if the socket directory cannot be used.
-pub async fn standing(directory: &Directory) -> Result<Vec<About>, CallError> {
+pub async fn standing(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
     let mut labs = Vec::new();
     for stream in directory.connect_all()? {
-        let about = async {
-            let mut line = ask(stream, &Ask::About).await?;
-            line.hear().await
+        let info = async {
+            let mut line = send_request(stream, &ClientRequest::About).await?;
+            line.recv().await
         };
         // A daemon that ends at this moment is omitted. A suspended daemon does not reply.
-        if let Ok(Ok(Told::About { about })) = tokio::time::timeout(SOON, about).await {
+        if let Ok(Ok(DaemonReply::About { about })) = tokio::time::timeout(INFO_TIMEOUT, info).await
+        {
             labs.push(*about);
         }
     }
-    labs.sort_by(|one, other| one.case.cmp(&other.case));
+    labs.sort_by(|first, second| first.case.cmp(&second.case));
     Ok(labs)
 }
 
@@ -182,9 +190,13 @@ pub async fn standing(directory: &Directory) -> Result<Vec<About>, CallError> {
 /// # Errors
 ///
 /// Returns an error if the daemon ended or the connection failed.
-pub async fn call(directory: &Directory, case: &str, wanted: &Ask) -> Result<Line, CallError> {
+pub async fn request_daemon(
+    directory: &SocketDir,
+    case: &str,
+    request: &ClientRequest,
+) -> Result<DaemonConnection, CallError> {
     match directory.connect(case)? {
-        Some(stream) => ask(stream, wanted).await,
-        None => Err(CallError::Ended),
+        Some(stream) => send_request(stream, request).await,
+        None => Err(CallError::DaemonEnded),
     }
 }

@@ -1,44 +1,46 @@
 //! Explains packets in a running lab. The daemon does this, because only the daemon has the names
 //! that the lab's file gives to addresses.
 
-use super::talk::{Explained, Form};
+use super::talk::{OutputForm, RenderedJourneys};
 use svclab_journey::journey::{Journey, journeys};
-use svclab_judge::Book;
+use svclab_judge::AddressBook;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Probe};
-use svclab_report::journey::Telling;
-use svclab_runner::results::journeys::{CaseJourneys, Head};
+use svclab_report::journey::JourneyRenderer;
+use svclab_runner::results::journeys::{CaseHead, CaseJourneys};
 use svclab_runner::run::Prepared;
 
 /// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
 /// captured and traced.
-pub fn explained(
+pub fn render_explanation(
     prepared: &Prepared,
     kernel: String,
     probes: Vec<Probe>,
     evidence: &Evidence,
-    wanted: Option<&str>,
-    form: Form,
-) -> Explained {
+    probe_name: Option<&str>,
+    form: OutputForm,
+) -> RenderedJourneys {
     let plan = Plan {
         probes,
         ..prepared.plan.clone()
     };
     let journeys = journeys(&plan, evidence).into_iter();
     let journeys: Vec<Journey> = journeys
-        .filter(|journey| wanted.is_none_or(|wanted| journey.probe == wanted))
+        .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
         .collect();
-    let book = Book::new(&prepared.cluster, &prepared.plan);
-    let head = Head::of(prepared.case.id.clone(), kernel, None, evidence);
+    let book = AddressBook::new(&prepared.cluster, &prepared.plan);
+    let head = CaseHead::new(prepared.case.id.clone(), kernel, None, evidence);
     match form {
-        Form::Data => Explained::Data(Box::new(CaseJourneys::of(head, journeys, &book))),
-        Form::Text { verbose } => {
-            let telling = Telling {
+        OutputForm::Data => {
+            RenderedJourneys::Data(Box::new(CaseJourneys::new(head, journeys, &book)))
+        }
+        OutputForm::Text { verbose } => {
+            let telling = JourneyRenderer {
                 book,
                 verbose,
                 brief: false,
             };
-            Explained::Text(telling.case(&head, journeys.iter()))
+            RenderedJourneys::Text(telling.case(&head, journeys.iter()))
         }
     }
 }

@@ -13,86 +13,89 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::call::{Line, say};
-use super::explained::explained;
-use super::names::{capturable, namespace};
-use super::talk::{Ask, Explained, Form, Greeting, Probed, Told, VERSION, Wish};
-use svclab_judge::{Book, observe};
+use super::call::{DaemonConnection, send_message};
+use super::explained::render_explanation;
+use super::names::{namespace, resolve_capture};
+use super::talk::{
+    ClientRequest, DaemonReply, Greeting, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
+    VERSION,
+};
+use svclab_judge::{AddressBook, summarize};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Delta, Probe, Watch};
-use svclab_model::protocol::stream::{FromStream, Opening, ToStream};
-use svclab_planner::build::probe_of;
-use svclab_report::ps::{About, State};
-use svclab_runner::kernel::{KernelError, Opener, Session};
-use svclab_runner::results::{RunError, Trouble};
-use svclab_runner::run::{Prepared, caught, no_such_probe, trouble};
+use svclab_model::protocol::stream::{FromStream, StreamRequest, ToStream};
+use svclab_planner::build::plan_probe;
+use svclab_report::ps::{LabInfo, State};
+use svclab_runner::kernel::{KernelError, Session, StreamOpener};
+use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::{Prepared, caught, to_run_error, unknown_probe_error};
 use svclab_scenario::lab;
 
 /// Maximum time for sending the last replies after the lab ends.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Name of a user's probe in the plan.
-const PROBE: &str = "probe";
+const USER_PROBE_NAME: &str = "probe";
 
 /// State that all connections share.
 #[derive(Debug)]
-pub struct Holder {
-    about: Mutex<About>,
-    standing: OnceLock<Standing>,
+pub struct LabDaemon {
+    info: Mutex<LabInfo>,
+    running_lab: OnceLock<RunningLab>,
     down: watch::Sender<bool>,
-    gone: watch::Sender<bool>,
+    removed: watch::Sender<bool>,
 }
 
 /// Lab that is running.
 #[derive(Debug)]
-struct Standing {
+struct RunningLab {
     prepared: Prepared,
-    opener: Opener,
-    probes: mpsc::UnboundedSender<Trial>,
+    opener: StreamOpener,
+    probes: mpsc::UnboundedSender<ProbeJob>,
 }
 
 /// Probes that a client waits for.
 #[derive(Debug)]
-struct Trial {
+struct ProbeJob {
     probes: Vec<Probe>,
     watch: Watch,
-    done: oneshot::Sender<Result<Evidence, KernelError>>,
+    reply: oneshot::Sender<Result<Evidence, KernelError>>,
 }
 
 /// Reason for the end of a running lab.
 #[derive(Debug)]
-pub enum Ending {
+pub enum LabEnd {
     /// A client requested it with `svclab down`.
     Down,
     /// The daemon's process was interrupted.
-    Enough,
+    Interrupted,
     /// The lab was lost.
     Lost(KernelError),
 }
 
-impl Holder {
+impl LabDaemon {
     /// Creates the daemon of a lab that is about to be built.
     #[must_use]
-    pub fn new(about: About) -> Arc<Self> {
+    pub fn new(about: LabInfo) -> Arc<Self> {
         Arc::new(Self {
-            about: Mutex::new(about),
-            standing: OnceLock::new(),
+            info: Mutex::new(about),
+            running_lab: OnceLock::new(),
             down: watch::channel(false).0,
-            gone: watch::channel(false).0,
+            removed: watch::channel(false).0,
         })
     }
 
     /// Returns the description of the lab.
     #[must_use]
-    pub fn about(&self) -> About {
-        self.about
+    pub fn info(&self) -> LabInfo {
+        self.info
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
     /// Waits until a client requests the end of the lab.
-    pub async fn down(&self) {
+    pub async fn wait_for_down(&self) {
         // `wait_for` fails only if the sender is dropped.
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
@@ -104,101 +107,115 @@ impl Holder {
     /// Returns an error if the socket cannot be polled.
     pub async fn answer(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let mut talks = JoinSet::new();
-        let mut gone = self.gone.subscribe();
+        let mut clients = JoinSet::new();
+        let mut gone = self.removed.subscribe();
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     // Without a free descriptor, no reply can be sent.
-                    if let Ok((stream, _)) = accepted && is_allowed(&stream) {
-                        talks.spawn(Arc::clone(&self).talk(stream));
+                    if let Ok((stream, _)) = accepted && is_allowed_peer(&stream) {
+                        clients.spawn(Arc::clone(&self).serve_client(stream));
                     }
                 }
-                Some(_) = talks.join_next() => {}
+                Some(_) = clients.join_next() => {}
                 _ = gone.wait_for(|gone| *gone) => break,
             }
         }
         drop(listener);
-        let farewell = async { while talks.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        let farewell = async { while clients.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, farewell).await;
         Ok(())
     }
 
-    async fn talk(self: Arc<Self>, stream: UnixStream) {
-        let mut line = Line::new(stream);
-        let asked = match line.reading.next().await {
-            Some(Ok(frame)) => asked(&frame),
+    async fn serve_client(self: Arc<Self>, stream: UnixStream) {
+        let mut line = DaemonConnection::new(stream);
+        let request = match line.reading.next().await {
+            Some(Ok(frame)) => parse_request(&frame),
             _ => return,
         };
-        let answer = match asked {
+        let answer = match request {
             // A panic ends this connection with a reply. In the end, the daemon exits with the code
             // for a bug.
-            Ok(ask) => caught(self.act(ask, &mut line))
+            Ok(ask) => caught(self.handle_request(ask, &mut line))
                 .await
                 .and_then(|answer| answer),
             Err(error) => Err(error),
         };
         match answer {
-            Ok(Some(Told::Gone)) => {
-                let _ = say(&mut line.writing, &Told::Gone).await;
+            Ok(Some(DaemonReply::Removed)) => {
+                let _ = send_message(&mut line.writing, &DaemonReply::Removed).await;
                 // The client waits until this process ends and closes the connection.
                 std::mem::forget(line);
             }
-            Ok(Some(told)) => drop(say(&mut line.writing, &told).await),
+            Ok(Some(told)) => drop(send_message(&mut line.writing, &told).await),
             Ok(None) => {}
-            Err(error) => drop(say(&mut line.writing, &Told::Refused { error }).await),
+            Err(error) => {
+                drop(send_message(&mut line.writing, &DaemonReply::Refused { error }).await)
+            }
         }
     }
 
     /// Executes a request, and returns the final reply if it is not sent yet.
-    async fn act(&self, ask: Ask, line: &mut Line) -> Result<Option<Told>, RunError> {
+    async fn handle_request(
+        &self,
+        ask: ClientRequest,
+        line: &mut DaemonConnection,
+    ) -> Result<Option<DaemonReply>, RunError> {
         Ok(match ask {
-            Ask::About => Some(Told::About {
-                about: Box::new(self.about()),
+            ClientRequest::About => Some(DaemonReply::About {
+                about: Box::new(self.info()),
             }),
-            Ask::Down => {
+            ClientRequest::Down => {
                 self.down.send_replace(true);
-                let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
-                Some(Told::Gone)
+                let _ = self.removed.subscribe().wait_for(|gone| *gone).await;
+                Some(DaemonReply::Removed)
             }
-            Ask::Probe { wish, explain } => {
-                let probed = self.probe(wish, explain).await?;
-                Some(Told::Probed {
+            ClientRequest::Probe { wish, explain } => {
+                let probed = self.run_probe(wish, explain).await?;
+                Some(DaemonReply::Probed {
                     probed: Box::new(probed),
                 })
             }
-            Ask::Explain {
+            ClientRequest::Explain {
                 probe,
                 patience,
                 form,
-            } => Some(Told::Explained {
-                explained: self.explain(probe.as_deref(), patience, form).await?,
+            } => Some(DaemonReply::Explained {
+                explained: self
+                    .explain_probes(probe.as_deref(), patience, form)
+                    .await?,
             }),
-            Ask::Exec { mut exec } => {
-                let standing = self.standing()?;
+            ClientRequest::Exec { mut exec } => {
+                let standing = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &standing.prepared;
-                let found = namespace(plan, cluster, &exec.namespace)?;
-                exec.namespace.clone_from(&found.name);
+                let target = namespace(plan, cluster, &exec.namespace)?;
+                exec.namespace.clone_from(&target.name);
                 tracing::info!("{} in {}", exec.program, exec.namespace);
-                self.attach(standing, Opening::Exec(*exec), line).await?;
+                self.attach(standing, StreamRequest::Exec(*exec), line)
+                    .await?;
                 None
             }
-            Ask::Capture { of } => {
-                let standing = self.standing()?;
+            ClientRequest::Capture { of } => {
+                let standing = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &standing.prepared;
-                let (of, interfaces) = capturable(plan, cluster, &of)?;
-                if line.say(&Told::Capturing { interfaces }).await.is_ok() {
-                    self.attach(standing, Opening::Capture { of }, line).await?;
+                let (of, interfaces) = resolve_capture(plan, cluster, &of)?;
+                if line
+                    .send(&DaemonReply::CaptureStarted { interfaces })
+                    .await
+                    .is_ok()
+                {
+                    self.attach(standing, StreamRequest::Capture { of }, line)
+                        .await?;
                 }
                 None
             }
         })
     }
 
-    fn standing(&self) -> Result<&Standing, RunError> {
-        self.standing.get().ok_or_else(|| RunError {
-            trouble: Trouble::Input,
-            message: format!("{} is still being built", self.about().case),
+    fn running_lab(&self) -> Result<&RunningLab, RunError> {
+        self.running_lab.get().ok_or_else(|| RunError {
+            trouble: ErrorKind::Input,
+            message: format!("{} is still being built", self.info().case),
             remedy: Some("try again when `svclab ps` says that it stands".to_owned()),
         })
     }
@@ -206,19 +223,19 @@ impl Holder {
     /// Forwards messages between a stream of the lab and its client.
     async fn attach(
         &self,
-        standing: &Standing,
-        opening: Opening,
-        line: &mut Line,
+        standing: &RunningLab,
+        opening: StreamRequest,
+        line: &mut DaemonConnection,
     ) -> Result<(), RunError> {
         let mut flow = standing.opener.open(opening);
         loop {
             tokio::select! {
-                heard = flow.hear() => {
-                    let word = heard.map_err(|error| trouble(&error))?;
+                heard = flow.recv() => {
+                    let message = heard.map_err(|error| to_run_error(&error))?;
                     let is_last =
-                        matches!(word, FromStream::Ended { .. } | FromStream::Failed { .. });
-                    let said = say(&mut line.writing, &Told::Heard { word }).await;
-                    if is_last || said.is_err() {
+                        matches!(message, FromStream::Ended { .. } | FromStream::Failed { .. });
+                    let result = send_message(&mut line.writing, &DaemonReply::StreamMessage { word: message }).await;
+                    if is_last || result.is_err() {
                         return Ok(());
                     }
                 }
@@ -227,7 +244,7 @@ impl Holder {
                         return Ok(());
                     };
                     match serde_json::from_slice::<ToStream>(&frame) {
-                        Ok(word) => flow.tell(word),
+                        Ok(word) => flow.send(word),
                         Err(_) => return Ok(()),
                     }
                 }
@@ -235,10 +252,14 @@ impl Holder {
         }
     }
 
-    async fn probe(&self, wish: Wish, explain: Option<Form>) -> Result<Probed, RunError> {
-        let standing = self.standing()?;
+    async fn run_probe(
+        &self,
+        wish: ProbeRequest,
+        explain: Option<OutputForm>,
+    ) -> Result<ProbeReport, RunError> {
+        let standing = self.running_lab()?;
         let Prepared { plan, cluster, .. } = &standing.prepared;
-        let wanted = lab::Probe {
+        let spec = lab::Probe {
             across: None,
             from: wish.from,
             to: wish.to,
@@ -248,9 +269,15 @@ impl Holder {
             max_wait: None,
             after: None,
         };
-        let probe = probe_of(cluster, &plan.namespaces, PROBE, &wanted, wish.patience);
+        let probe = plan_probe(
+            cluster,
+            &plan.namespaces,
+            USER_PROBE_NAME,
+            &spec,
+            wish.patience,
+        );
         let probe = probe.map_err(|(_, error)| RunError {
-            trouble: Trouble::Input,
+            trouble: ErrorKind::Input,
             message: error.message,
             remedy: error.help,
         })?;
@@ -259,70 +286,74 @@ impl Holder {
             None => Watch::default(),
             Some(_) => Watch::everything(plan),
         };
-        let evidence = self.attempt(standing, vec![probe.clone()], watch).await?;
-        let book = Book::new(cluster, plan);
-        let (mut observed, _) = observe(&evidence.attempts, PROBE, &book);
+        let evidence = self
+            .run_probes(standing, vec![probe.clone()], watch)
+            .await?;
+        let book = AddressBook::new(cluster, plan);
+        let (mut observed, _) = summarize(&evidence.attempts, USER_PROBE_NAME, &book);
         // Like a run without expectations for source ports.
         observed.source_ports.clear();
-        Ok(Probed {
+        Ok(ProbeReport {
             from: probe.from.clone(),
             target: probe.to,
             observed,
             explained: explain.map(|form| {
-                let kernel = self.about().kernel.unwrap_or_default();
+                let kernel = self.info().kernel.unwrap_or_default();
                 let probes = vec![probe];
-                explained(&standing.prepared, kernel, probes, &evidence, None, form)
+                render_explanation(&standing.prepared, kernel, probes, &evidence, None, form)
             }),
             attempts: evidence.attempts,
         })
     }
 
     /// Runs the probes of the lab's file.
-    async fn explain(
+    async fn explain_probes(
         &self,
-        wanted: Option<&str>,
+        probe_name: Option<&str>,
         patience: Duration,
-        form: Form,
-    ) -> Result<Explained, RunError> {
-        let standing = self.standing()?;
+        form: OutputForm,
+    ) -> Result<RenderedJourneys, RunError> {
+        let standing = self.running_lab()?;
         let Prepared { plan, case, .. } = &standing.prepared;
         let mut probes = plan.probes.clone();
-        if let Some(wanted) = wanted
+        if let Some(wanted) = probe_name
             && !probes.iter().any(|probe| probe.name == wanted)
         {
-            return Err(no_such_probe(wanted, &probes));
+            return Err(unknown_probe_error(wanted, &probes));
         }
         for probe in &mut probes {
-            let own = case.spec.probes.get(&probe.name);
-            if own.is_none_or(|own| own.max_wait.is_none()) {
+            let spec = case.spec.probes.get(&probe.name);
+            if spec.is_none_or(|own| own.max_wait.is_none()) {
                 probe.patience = patience;
             }
         }
         let watch = Watch::everything(plan);
-        let evidence = self.attempt(standing, probes.clone(), watch).await?;
-        let kernel = self.about().kernel.unwrap_or_default();
+        let evidence = self.run_probes(standing, probes.clone(), watch).await?;
+        let kernel = self.info().kernel.unwrap_or_default();
         let prepared = &standing.prepared;
-        Ok(explained(prepared, kernel, probes, &evidence, wanted, form))
+        Ok(render_explanation(
+            prepared, kernel, probes, &evidence, probe_name, form,
+        ))
     }
 
     /// Runs probes in the lab's current state and returns the evidence.
-    async fn attempt(
+    async fn run_probes(
         &self,
-        standing: &Standing,
+        standing: &RunningLab,
         probes: Vec<Probe>,
         watch: Watch,
     ) -> Result<Evidence, RunError> {
         let (done, outcome) = oneshot::channel();
-        let trial = Trial {
+        let trial = ProbeJob {
             probes,
             watch,
-            done,
+            reply: done,
         };
         let _ = standing.probes.send(trial);
         match outcome.await {
-            Ok(evidence) => evidence.map_err(|error| trouble(&error)),
+            Ok(evidence) => evidence.map_err(|error| to_run_error(&error)),
             Err(_) => Err(RunError {
-                trouble: Trouble::Lost,
+                trouble: ErrorKind::Lost,
                 message: "the lab was taken away before the probe ended".to_owned(),
                 remedy: None,
             }),
@@ -331,9 +362,9 @@ impl Holder {
 }
 
 /// Parses a request, and refuses clients of another version.
-fn asked(frame: &[u8]) -> Result<Ask, RunError> {
+fn parse_request(frame: &[u8]) -> Result<ClientRequest, RunError> {
     let bug = |message: String| RunError {
-        trouble: Trouble::Bug,
+        trouble: ErrorKind::Bug,
         message,
         remedy: None,
     };
@@ -341,7 +372,7 @@ fn asked(frame: &[u8]) -> Result<Ask, RunError> {
         .map_err(|error| bug(format!("the holder was spoken to in another way: {error}")))?;
     if greeting.version != VERSION {
         return Err(RunError {
-            trouble: Trouble::Input,
+            trouble: ErrorKind::Input,
             message: format!(
                 "the lab is held by another svclab, {}, which speaks version {VERSION} of the \
                  conversation and not {}",
@@ -362,74 +393,77 @@ fn asked(frame: &[u8]) -> Result<Ask, RunError> {
 
 /// Whether the client is this user or root. Other users are refused even if they can access the
 /// directory.
-fn is_allowed(stream: &UnixStream) -> bool {
+fn is_allowed_peer(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
 
 /// Keeps a built lab running until it is stopped, `enough` completes, or the lab is lost. When this
 /// function returns, the lab is removed and all clients have their replies.
-pub async fn hold(
-    holder: &Holder,
+pub async fn serve_lab(
+    holder: &LabDaemon,
     prepared: Prepared,
     mut session: Session,
-    enough: impl Future<Output = ()>,
-) -> Ending {
-    let (probes, mut asked) = mpsc::unbounded_channel();
-    let standing = Standing {
+    interrupted: impl Future<Output = ()>,
+) -> LabEnd {
+    let (probes, mut jobs) = mpsc::unbounded_channel();
+    let standing = RunningLab {
         prepared,
         opener: session.opener(),
         probes,
     };
-    let _ = holder.standing.set(standing);
+    let _ = holder.running_lab.set(standing);
     holder
-        .about
+        .info
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .state = State::Standing;
     let ending = tokio::select! {
-        error = try_all(&mut session, &mut asked) => Ending::Lost(error),
-        () = holder.down() => Ending::Down,
-        () = enough => Ending::Enough,
+        error = run_jobs(&mut session, &mut jobs) => LabEnd::Lost(error),
+        () = holder.wait_for_down() => LabEnd::Down,
+        () = interrupted => LabEnd::Interrupted,
     };
-    drop(asked);
-    if !matches!(ending, Ending::Lost(_)) {
+    drop(jobs);
+    if !matches!(ending, LabEnd::Lost(_)) {
         // The lab ends with this process even if the wait times out.
-        let _ = tokio::time::timeout(FAREWELL, session.end()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.end()).await;
     }
-    holder.gone.send_replace(true);
+    holder.removed.send_replace(true);
     ending
 }
 
-impl Holder {
+impl LabDaemon {
     /// Reports to waiting clients that the lab will not be built.
-    pub fn give_up(&self) {
-        self.gone.send_replace(true);
+    pub fn report_build_failed(&self) {
+        self.removed.send_replace(true);
     }
 
     /// Records the kernel of the lab, which is that of a guest or of this host.
-    pub fn stands_on(&self, kernel: &str, guest: bool) {
-        let mut about = self.about.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn set_kernel(&self, kernel: &str, guest: bool) {
+        let mut about = self.info.lock().unwrap_or_else(PoisonError::into_inner);
         about.kernel = Some(kernel.to_owned());
         about.guest = guest;
     }
 }
 
 /// Runs the requested probes one after the other, until the lab is lost.
-async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Trial>) -> KernelError {
+async fn run_jobs(
+    session: &mut Session,
+    asked: &mut mpsc::UnboundedReceiver<ProbeJob>,
+) -> KernelError {
     loop {
         tokio::select! {
-            Some(Trial { probes, watch, done }) = asked.recv() => {
-                let tried = try_one(session, probes, watch).await;
+            Some(ProbeJob { probes, watch, reply }) = asked.recv() => {
+                let tried = run_job(session, probes, watch).await;
                 if let Err(error @ KernelError::Lost(_)) = &tried {
                     let error = error.clone();
-                    let _ = done.send(tried);
+                    let _ = reply.send(tried);
                     return error;
                 }
-                let _ = done.send(tried);
+                let _ = reply.send(tried);
             }
             // Backend health changes need no action here.
-            turned = session.turned() => {
+            turned = session.next_health_change() => {
                 if let Err(error) = turned {
                     return error;
                 }
@@ -438,7 +472,7 @@ async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Tria
     }
 }
 
-async fn try_one(
+async fn run_job(
     session: &mut Session,
     probes: Vec<Probe>,
     watch: Watch,

@@ -11,10 +11,14 @@ mod place;
 pub mod programs;
 mod talk;
 
-pub use call::{CallError, Hearing, Line, Saying, call, standing};
-pub use holder::{Ending, Holder, hold};
-pub use names::{capturable, namespace};
-pub use pick::{PickError, pick};
-pub use place::{Berth, Directory, PlaceError};
-pub use svclab_report::ps::{About, Document, SCHEMA, State, document};
-pub use talk::{Ask, Explained, Form, Interface, Probed, Told, Wish};
+pub use call::{
+    CallError, DaemonConnection, DaemonReceiver, DaemonSender, request_daemon, standing,
+};
+pub use holder::{LabDaemon, LabEnd, serve_lab};
+pub use names::{namespace, resolve_capture};
+pub use pick::{PickError, pick_lab};
+pub use place::{SocketDir, SocketDirError, SocketLease};
+pub use svclab_report::ps::{Document, LabInfo, SCHEMA, State, document};
+pub use talk::{
+    ClientRequest, DaemonReply, Interface, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
+};

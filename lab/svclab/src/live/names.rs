@@ -3,9 +3,9 @@
 use super::talk::Interface;
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Namespace, Plan};
-use svclab_model::protocol::stream::Captured;
+use svclab_model::protocol::stream::CaptureTarget;
 use svclab_planner::cluster::Cluster;
-use svclab_runner::results::{RunError, Trouble};
+use svclab_runner::results::{ErrorKind, RunError};
 
 /// Returns the namespace with this name, which is from the plan or from the lab's file.
 ///
@@ -17,13 +17,13 @@ pub fn namespace<'p>(
     cluster: &Cluster,
     name: &str,
 ) -> Result<&'p Namespace, RunError> {
-    let called = || {
+    let by_lab_name = || {
         let netns = cluster.start(name).ok()?;
         plan.namespace(&netns)
     };
-    plan.namespace(name).or_else(called).ok_or_else(|| {
+    plan.namespace(name).or_else(by_lab_name).ok_or_else(|| {
         let names = || plan.namespaces.iter().map(|ns| ns.name.as_str());
-        no_such("namespace", name, &plan.case, names())
+        unknown_name("namespace", name, &plan.case, names())
     })
 }
 
@@ -33,38 +33,38 @@ pub fn namespace<'p>(
 /// # Errors
 ///
 /// Returns an error with all valid names if a name is neither a namespace nor an interface.
-pub fn capturable(
+pub fn resolve_capture(
     plan: &Plan,
     cluster: &Cluster,
     names: &[String],
-) -> Result<(Vec<Captured>, Vec<Interface>), RunError> {
-    let mut wanted = Vec::new();
+) -> Result<(Vec<CaptureTarget>, Vec<Interface>), RunError> {
+    let mut targets = Vec::new();
     for name in names {
-        wanted.push(one(plan, cluster, name)?);
+        targets.push(resolve_target(plan, cluster, name)?);
     }
     if names.is_empty() {
-        wanted.extend(plan.namespaces.iter().map(|ns| Captured {
+        targets.extend(plan.namespaces.iter().map(|ns| CaptureTarget {
             namespace: ns.name.clone(),
             interface: None,
         }));
     }
-    wanted.sort();
-    wanted.dedup();
+    targets.sort();
+    targets.dedup();
     // A whole namespace replaces its single interfaces.
-    let whole: Vec<String> = wanted
+    let whole: Vec<String> = targets
         .iter()
         .filter(|each| each.interface.is_none())
         .map(|each| each.namespace.clone())
         .collect();
-    wanted.retain(|each| each.interface.is_none() || !whole.contains(&each.namespace));
+    targets.retain(|each| each.interface.is_none() || !whole.contains(&each.namespace));
     let mut interfaces = Vec::new();
-    for each in &wanted {
+    for each in &targets {
         let Some(namespace) = plan.namespace(&each.namespace) else {
             continue;
         };
-        let of_it = interfaces_of(namespace);
+        let interface_names = interfaces_of(namespace);
         interfaces.extend(
-            of_it
+            interface_names
                 .filter(|name| {
                     each.interface
                         .as_deref()
@@ -76,7 +76,7 @@ pub fn capturable(
                 }),
         );
     }
-    Ok((wanted, interfaces))
+    Ok((targets, interfaces))
 }
 
 fn interfaces_of(namespace: &Namespace) -> impl Iterator<Item = &str> + Clone {
@@ -84,11 +84,11 @@ fn interfaces_of(namespace: &Namespace) -> impl Iterator<Item = &str> + Clone {
     std::iter::once("lo").chain(links)
 }
 
-fn one(plan: &Plan, cluster: &Cluster, name: &str) -> Result<Captured, RunError> {
+fn resolve_target(plan: &Plan, cluster: &Cluster, name: &str) -> Result<CaptureTarget, RunError> {
     let whole = namespace(plan, cluster, name);
     let unknown = match whole {
         Ok(namespace) => {
-            return Ok(Captured {
+            return Ok(CaptureTarget {
                 namespace: namespace.name.clone(),
                 interface: None,
             });
@@ -103,27 +103,27 @@ fn one(plan: &Plan, cluster: &Cluster, name: &str) -> Result<Captured, RunError>
         return Err(unknown);
     };
     if interfaces_of(namespace).any(|each| each == interface) {
-        return Ok(Captured {
+        return Ok(CaptureTarget {
             namespace: namespace.name.clone(),
             interface: Some(interface.to_owned()),
         });
     }
     let names = interfaces_of(namespace);
-    Err(no_such("interface", interface, &namespace.name, names))
+    Err(unknown_name("interface", interface, &namespace.name, names))
 }
 
-fn no_such<'n>(
-    what: &str,
+fn unknown_name<'n>(
+    kind: &str,
     name: &str,
     within: &str,
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> RunError {
     let meant = did_you_mean(name, names.clone());
     let meant = meant.map_or_else(String::new, |meant| format!("; {meant}"));
-    let all: Vec<&str> = names.collect();
+    let known: Vec<&str> = names.collect();
     RunError {
-        trouble: Trouble::Input,
-        message: format!("there is no {what} `{name}` in {within}{meant}"),
-        remedy: Some(format!("name one of {}", all.join(", "))),
+        trouble: ErrorKind::Input,
+        message: format!("there is no {kind} `{name}` in {within}{meant}"),
+        remedy: Some(format!("name one of {}", known.join(", "))),
     }
 }

@@ -1,6 +1,6 @@
 //! Selects one of the running labs by name.
 
-use svclab_report::ps::About;
+use svclab_report::ps::LabInfo;
 
 /// Error of selecting a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum PickError {
     #[error("no lab stands; `svclab up LAB/CASE` builds one")]
     None,
     /// No running lab has this name.
-    #[error("{name} is not up; there {}", these(up))]
+    #[error("{name} is not up; there {}", list_running(up))]
     Unknown {
         /// Name from the user.
         name: String,
@@ -17,8 +17,8 @@ pub enum PickError {
         up: Vec<String>,
     },
     /// Several running labs match.
-    #[error("{}; say with {with} which is meant: {}", several(name.as_deref()), up.join(" "))]
-    Several {
+    #[error("{}; say with {with} which is meant: {}", describe_ambiguous(name.as_deref()), up.join(" "))]
+    Ambiguous {
         /// Name from the user.
         name: Option<String>,
         /// Argument that selects a lab, such as `--lab`.
@@ -28,14 +28,14 @@ pub enum PickError {
     },
 }
 
-fn these(up: &[String]) -> String {
+fn list_running(up: &[String]) -> String {
     match up {
         [one] => format!("is {one}"),
         many => format!("are {}", many.join(", ")),
     }
 }
 
-fn several(name: Option<&str>) -> String {
+fn describe_ambiguous(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("several labs that are up are called {name}"),
         None => "several labs are up".to_owned(),
@@ -49,19 +49,23 @@ fn several(name: Option<&str>) -> String {
 /// # Errors
 ///
 /// Returns an error if no lab or more than one lab matches.
-pub fn pick(labs: &[About], name: Option<&str>, with: &'static str) -> Result<usize, PickError> {
+pub fn pick_lab(
+    labs: &[LabInfo],
+    name: Option<&str>,
+    with: &'static str,
+) -> Result<usize, PickError> {
     if labs.is_empty() {
         return Err(PickError::None);
     }
-    let names = |at: &[usize]| at.iter().map(|at| labs[*at].case.clone()).collect();
-    let all: Vec<usize> = (0..labs.len()).collect();
+    let names = |indices: &[usize]| indices.iter().map(|at| labs[*at].case.clone()).collect();
+    let indices: Vec<usize> = (0..labs.len()).collect();
     let Some(name) = name else {
-        return match all.as_slice() {
+        return match indices.as_slice() {
             [one] => Ok(*one),
-            _ => Err(PickError::Several {
+            _ => Err(PickError::Ambiguous {
                 name: None,
                 with,
-                up: names(&all),
+                up: names(&indices),
             }),
         };
     };
@@ -71,29 +75,29 @@ pub fn pick(labs: &[About], name: Option<&str>, with: &'static str) -> Result<us
     if let Some(exact) = exact {
         return Ok(exact);
     }
-    let meant: Vec<usize> = all
+    let matching: Vec<usize> = indices
         .iter()
         .copied()
-        .filter(|at| is_meant(&labs[*at], name))
+        .filter(|at| is_match(&labs[*at], name))
         .collect();
-    match meant.as_slice() {
+    match matching.as_slice() {
         [one] => Ok(*one),
         [] => Err(PickError::Unknown {
             name: name.to_owned(),
-            up: names(&all),
+            up: names(&indices),
         }),
-        _ => Err(PickError::Several {
+        _ => Err(PickError::Ambiguous {
             name: Some(name.to_owned()),
             with,
-            up: names(&meant),
+            up: names(&matching),
         }),
     }
 }
 
-fn is_meant(lab: &About, name: &str) -> bool {
+fn is_match(lab: &LabInfo, name: &str) -> bool {
     let values = |case: &str| -> Vec<String> { case.split(',').map(str::to_owned).collect() };
-    let of_case = lab.case.strip_prefix(&lab.lab).unwrap_or_default();
-    let of_case = values(of_case.trim_start_matches('/'));
+    let case_values = lab.case.strip_prefix(&lab.lab).unwrap_or_default();
+    let case_values = values(case_values.trim_start_matches('/'));
     [lab.lab.as_str(), lab.named_lab()]
         .into_iter()
         .any(|known| {
@@ -101,7 +105,9 @@ fn is_meant(lab: &About, name: &str) -> bool {
                 || name
                     .strip_prefix(known)
                     .and_then(|rest| rest.strip_prefix('/'))
-                    .is_some_and(|some| values(some).iter().all(|value| of_case.contains(value)))
+                    .is_some_and(|some| {
+                        values(some).iter().all(|value| case_values.contains(value))
+                    })
         })
 }
 
@@ -110,8 +116,8 @@ mod tests {
     use super::*;
     use crate::live::State;
 
-    fn lab(case: &str, named: &str) -> About {
-        About {
+    fn lab(case: &str, named: &str) -> LabInfo {
+        LabInfo {
             case: case.to_owned(),
             lab: case.split('/').next().unwrap().to_owned(),
             named: named.to_owned(),
@@ -125,7 +131,7 @@ mod tests {
         }
     }
 
-    fn labs() -> Vec<About> {
+    fn labs() -> Vec<LabInfo> {
         vec![
             lab("a/x=1,y=1", "a/x=1,y=1"),
             lab("a/x=1,y=2", "a/x=1,y=2"),
@@ -134,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_is_named_as_far_as_it_takes() {
-        let pick = |name: &str| pick(&labs(), Some(name), "--lab");
+    fn pick_partial_name_returns_lab() {
+        let pick = |name: &str| pick_lab(&labs(), Some(name), "--lab");
         for (name, at) in [
             ("a/x=1,y=1", 0),
             ("a/y=2", 1),
@@ -148,12 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_with_what_there_is() {
-        let told = |labs: &[About], name: Option<&str>| pick(labs, name, "--lab").unwrap_err();
-        insta::assert_snapshot!(told(&[], None), @"no lab stands; `svclab up LAB/CASE` builds one");
-        insta::assert_snapshot!(told(&labs(), None), @"several labs are up; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2 b");
-        insta::assert_snapshot!(told(&labs(), Some("a")), @"several labs that are up are called a; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2");
-        insta::assert_snapshot!(told(&labs(), Some("a/x=2")), @"a/x=2 is not up; there are a/x=1,y=1, a/x=1,y=2, b");
-        insta::assert_snapshot!(told(&labs()[2..], Some("c")), @"c is not up; there is b");
+    fn pick_unknown_name_error_lists_labs() {
+        let error =
+            |labs: &[LabInfo], name: Option<&str>| pick_lab(labs, name, "--lab").unwrap_err();
+        insta::assert_snapshot!(error(&[], None), @"no lab stands; `svclab up LAB/CASE` builds one");
+        insta::assert_snapshot!(error(&labs(), None), @"several labs are up; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2 b");
+        insta::assert_snapshot!(error(&labs(), Some("a")), @"several labs that are up are called a; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2");
+        insta::assert_snapshot!(error(&labs(), Some("a/x=2")), @"a/x=2 is not up; there are a/x=1,y=1, a/x=1,y=2, b");
+        insta::assert_snapshot!(error(&labs()[2..], Some("c")), @"c is not up; there is b");
     }
 }

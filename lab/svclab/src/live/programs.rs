@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use svclab_agent::find_program;
 
 /// Names of the programs. Programs that this machine does not have are omitted.
-const PROGRAMS: [&str; 36] = [
+const PROGRAM_NAMES: [&str; 36] = [
     "sh",
     "bash",
     "cat",
@@ -47,14 +47,14 @@ const PROGRAMS: [&str; 36] = [
 /// Returns the paths of the programs on this machine. Scripts are omitted, because a guest may not
 /// have their interpreters.
 #[must_use]
-pub fn of_guests() -> Vec<PathBuf> {
+pub fn guest_programs() -> Vec<PathBuf> {
     let is_binary = |path: &PathBuf| {
         use std::io::Read as _;
         let mut magic = [0; 4];
         let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
         read.is_ok() && magic == *b"\x7fELF"
     };
-    PROGRAMS
+    PROGRAM_NAMES
         .into_iter()
         .filter_map(find_program)
         .filter(is_binary)

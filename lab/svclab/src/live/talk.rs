@@ -9,7 +9,7 @@ use svclab_judge::Observed;
 use svclab_model::evidence::Attempt;
 use svclab_model::plan::{Protocol, Target};
 use svclab_model::protocol::stream::{Exec, FromStream};
-use svclab_report::ps::About;
+use svclab_report::ps::LabInfo;
 use svclab_runner::results::RunError;
 use svclab_runner::results::journeys::CaseJourneys;
 
@@ -29,7 +29,7 @@ pub struct Greeting {
 /// Request to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
-pub enum Ask {
+pub enum ClientRequest {
     /// Describes the lab. The reply is [`Told::About`].
     About,
     /// Runs a program. The replies are [`Told::Heard`] until the program ends.
@@ -46,9 +46,9 @@ pub enum Ask {
     /// Runs one probe. The reply is [`Told::Probed`].
     Probe {
         /// Probe to run.
-        wish: Wish,
+        wish: ProbeRequest,
         /// Form of the explanation; `None` for no explanation.
-        explain: Option<Form>,
+        explain: Option<OutputForm>,
     },
     /// Runs the probes of the lab's file in the lab's current state. The reply is
     /// [`Told::Explained`].
@@ -58,7 +58,7 @@ pub enum Ask {
         /// Maximum wait for an answer, for probes without their own.
         patience: Duration,
         /// Form of the explanation.
-        form: Form,
+        form: OutputForm,
     },
     /// Stops the lab. The reply is [`Told::Gone`]. The connection stays open until the daemon ends.
     Down,
@@ -66,7 +66,7 @@ pub enum Ask {
 
 /// Probe that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct ProbeRequest {
     /// Name of the source.
     pub from: String,
     /// Name or address of the target, with its port.
@@ -82,7 +82,7 @@ pub struct Wish {
 /// Form of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Form {
+pub enum OutputForm {
     /// Text for people.
     Text {
         /// Whether every packet, namespace and rule is included.
@@ -95,7 +95,7 @@ pub enum Form {
 /// Explanation of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Explained {
+pub enum RenderedJourneys {
     /// Text with colours as escape sequences.
     Text(String),
     /// Journeys of the case.
@@ -105,11 +105,11 @@ pub enum Explained {
 /// Reply of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "tell")]
-pub enum Told {
+pub enum DaemonReply {
     /// Description of the lab.
     About {
         /// Name, state and kernel of the lab.
-        about: Box<About>,
+        about: Box<LabInfo>,
     },
     /// The request cannot be executed.
     Refused {
@@ -117,27 +117,27 @@ pub enum Told {
         error: RunError,
     },
     /// The capture starts.
-    Capturing {
+    CaptureStarted {
         /// Interfaces whose packets the capture contains.
         interfaces: Vec<Interface>,
     },
     /// Message of an attached stream.
-    Heard {
+    StreamMessage {
         /// Content of the message.
         word: FromStream,
     },
     /// Result of a probe.
     Probed {
         /// Verdicts, and the explanation if requested.
-        probed: Box<Probed>,
+        probed: Box<ProbeReport>,
     },
     /// Explanation of the lab's own probes.
     Explained {
         /// Explanation in the requested form.
-        explained: Explained,
+        explained: RenderedJourneys,
     },
     /// The lab was removed.
-    Gone,
+    Removed,
 }
 
 /// Interface of a lab.
@@ -152,7 +152,7 @@ pub struct Interface {
 /// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Probed {
+pub struct ProbeReport {
     /// Namespace of the source.
     pub from: String,
     /// Address and port of the target.
@@ -162,5 +162,5 @@ pub struct Probed {
     /// Result of each connection.
     pub attempts: Vec<Attempt>,
     /// Explanation of the packets; `None` if not requested.
-    pub explained: Option<Explained>,
+    pub explained: Option<RenderedJourneys>,
 }

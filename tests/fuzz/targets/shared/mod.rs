@@ -3,26 +3,29 @@
 use svclab_diagnostic::Rendering;
 use svclab_dump::compare::iptables::Order;
 use svclab_dump::{File, NodeDump, compare};
-use svclab_ruleset::iptables::{Dump, Rule};
+use svclab_ruleset::iptables::{IptablesRules, Rule};
 use svclab_ruleset::tool::Format;
 
 /// Parses a file of a dump, which gives a dump or printable messages. Asserts that the parsed dump
 /// equals itself. Returns `None` if the file is refused.
-pub fn dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
+pub fn check_dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let _ = Format::of_text(text);
-    let read = NodeDump::read(vec![File {
+    let _ = Format::detect(text);
+    let read = NodeDump::parse(vec![File {
         name: format.file_name().to_owned(),
         format: Some(format),
         text: text.to_owned(),
     }]);
     for diagnostic in &read.diagnostics {
-        let said = diagnostic.render(&read.sources, Rendering::default());
-        assert!(!said.contains('\u{1b}'), "an escape reaches the terminal");
+        let message = diagnostic.render(&read.sources, Rendering::default());
+        assert!(
+            !message.contains('\u{1b}'),
+            "an escape reaches the terminal"
+        );
     }
     let differences = compare(&read.dump, &read.dump);
     assert!(differences.is_empty(), "it differs from itself");
-    let empty = NodeDump::read(vec![File {
+    let empty = NodeDump::parse(vec![File {
         name: format.file_name().to_owned(),
         format: Some(format),
         text: String::new(),
@@ -30,13 +33,13 @@ pub fn dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
     let _ = compare(&read.dump, &empty.dump);
     let _ = compare(&empty.dump, &read.dump);
     for rules in read.dump.rules.values() {
-        come_back(rules);
+        assert_round_trip(rules);
     }
-    read.is_whole().then_some(read.dump)
+    read.has_no_errors().then_some(read.dump)
 }
 
 /// Asserts that parsed rules can be rendered and have the same meaning then.
-fn come_back(rules: &Dump) {
+fn assert_round_trip(rules: &IptablesRules) {
     let mut tables = rules.tables.iter().map(|table| table.table);
     let mut known = Vec::new();
     if tables.any(|table| {
@@ -48,7 +51,7 @@ fn come_back(rules: &Dump) {
         // Two tables with the same name are invalid and were reported.
         return;
     }
-    let again = Dump::parse(&rules.to_string()).expect("what was read can be written");
+    let again = IptablesRules::parse(&rules.to_string()).expect("what was read can be written");
     let differences = svclab_dump::compare::iptables::compare(rules, &again, Order::Strict);
     assert!(
         differences.is_empty(),
@@ -56,8 +59,8 @@ fn come_back(rules: &Dump) {
     );
     let chains = rules.tables.iter().flat_map(|table| &table.chains);
     for rule in chains.flat_map(|chain| &chain.rules) {
-        let text = rule.text();
-        let again = Rule::of_words(text.as_str()).expect("a rule's text is a rule");
-        assert_eq!(again.text(), text, "a text's text is itself");
+        let text = rule.canonical_text();
+        let again = Rule::from_words(text.as_str()).expect("a rule's text is a rule");
+        assert_eq!(again.canonical_text(), text, "a text's text is itself");
     }
 }

@@ -4,31 +4,31 @@ use std::fmt;
 use std::hash::Hash;
 
 use crate::bisect::merge::{self, Merged};
-use svclab_ruleset::ipvs::Virtual;
+use svclab_ruleset::ipvs::VirtualServerKey;
 
 use super::difference::{Difference, Kind};
 
 /// Differences in the order in which they were found.
 #[derive(Debug, Clone, Default)]
-pub struct Atoms {
-    all: Vec<Atom>,
+pub struct DifferenceGraph {
+    nodes: Vec<DifferenceNode>,
     /// Union-find parents: the index of an atom that depends on this one, or its own index for the
     /// first of a group.
-    with: Vec<usize>,
+    parents: Vec<usize>,
 }
 
 /// Difference and the key of its owner.
 #[derive(Debug, Clone)]
-pub struct Atom {
+pub struct DifferenceNode {
     pub difference: Difference,
-    pub owned: Owned,
+    pub owner_key: OwnerKey,
 }
 
 /// Key by which the owner of an object is found.
 #[derive(Debug, Clone)]
-pub enum Owned {
+pub enum OwnerKey {
     /// No owner can be found.
-    Nobody,
+    Unknown,
     /// Chain of a table.
     Chain { table: String, chain: String },
     /// Rule of a chain.
@@ -40,109 +40,109 @@ pub enum Owned {
     /// Set or set entry.
     Set { set: String, entry: Option<String> },
     /// Virtual server.
-    Server(Virtual),
+    Server(VirtualServerKey),
     /// Interface.
     Link(String),
 }
 
 /// Location and kind of differences.
 #[derive(Debug, Clone)]
-pub struct Where<'n> {
+pub struct Scope<'n> {
     pub namespace: &'n str,
     pub of: Kind,
-    pub place: String,
+    pub location: String,
 }
 
-impl Atoms {
+impl DifferenceGraph {
     /// Returns the index that the next difference will have.
     pub fn next(&self) -> usize {
-        self.all.len()
+        self.nodes.len()
     }
 
     /// Adds the differences of two merged lists.
     pub fn add<T>(
         &mut self,
-        place: &Where<'_>,
+        scope: &Scope<'_>,
         merged: &Merged<T>,
         good: &[T],
         bad: &[T],
-        told: impl Fn(&T) -> (String, Owned),
+        describe: impl Fn(&T) -> (String, OwnerKey),
     ) {
-        for (at, there) in &merged.differences {
-            let one = at.map(|at| told(&good[at]));
-            let other = there.map(|there| told(&bad[there]));
-            let (good, by_good) = one.unzip();
-            let (bad, by_bad) = other.unzip();
-            self.push(Atom {
+        for (good_index, bad_index) in &merged.differences {
+            let good_item = good_index.map(|at| describe(&good[at]));
+            let bad_item = bad_index.map(|there| describe(&bad[there]));
+            let (good, by_good) = good_item.unzip();
+            let (bad, by_bad) = bad_item.unzip();
+            self.push(DifferenceNode {
                 difference: Difference {
-                    namespace: place.namespace.to_owned(),
-                    of: place.of,
-                    place: place.place.clone(),
+                    namespace: scope.namespace.to_owned(),
+                    of: scope.of,
+                    place: scope.location.clone(),
                     good,
                     bad,
                     owner: None,
                 },
-                owned: by_bad.or(by_good).unwrap_or(Owned::Nobody),
+                owner_key: by_bad.or(by_good).unwrap_or(OwnerKey::Unknown),
             });
         }
     }
 
     /// Merges lists whose order does not matter and whose items have unique names, and adds their
     /// differences.
-    pub fn keyed<T: Clone + fmt::Debug, N: Eq + Hash>(
+    pub fn add_keyed<T: Clone + fmt::Debug, N: Eq + Hash>(
         &mut self,
-        place: &Where<'_>,
+        scope: &Scope<'_>,
         good: &[T],
         bad: &[T],
         name: impl Fn(&T) -> N,
-        told: impl Fn(&T) -> (String, Owned),
+        describe: impl Fn(&T) -> (String, OwnerKey),
     ) -> Merged<T> {
         let meaning = |item: &T| format!("{item:?}");
-        let merged = merge::keyed(good, bad, meaning, name, self.next());
-        self.add(place, &merged, good, bad, told);
+        let merged = merge::merge_keyed(good, bad, meaning, name, self.next());
+        self.add(scope, &merged, good, bad, describe);
         merged
     }
 
-    fn push(&mut self, atom: Atom) {
-        self.with.push(self.all.len());
-        self.all.push(atom);
+    fn push(&mut self, node: DifferenceNode) {
+        self.parents.push(self.nodes.len());
+        self.nodes.push(node);
     }
 
     /// Joins two differences into one group.
-    pub fn tie(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.first(one), self.first(other));
-        self.with[one.max(other)] = one.min(other);
+    pub fn join(&mut self, left: usize, right: usize) {
+        let (left, right) = (self.find_root(left), self.find_root(right));
+        self.parents[left.max(right)] = left.min(right);
     }
 
     /// Joins all of these differences into one group.
-    pub fn tie_all(&mut self, all: impl IntoIterator<Item = usize>) {
-        let mut all = all.into_iter();
-        if let Some(first) = all.next() {
-            all.for_each(|other| self.tie(first, other));
+    pub fn join_all(&mut self, indices: impl IntoIterator<Item = usize>) {
+        let mut indices = indices.into_iter();
+        if let Some(first) = indices.next() {
+            indices.for_each(|index| self.join(first, index));
         }
     }
 
-    fn first(&self, mut at: usize) -> usize {
-        while self.with[at] != at {
-            at = self.with[at];
+    fn find_root(&self, mut index: usize) -> usize {
+        while self.parents[index] != index {
+            index = self.parents[index];
         }
-        at
+        index
     }
 
     /// Returns all differences, the group number of each, and the number of groups. Groups are
     /// numbered in the order of their first member.
-    pub fn grouped(self) -> (Vec<Atom>, Vec<usize>, usize) {
-        let mut numbers = vec![usize::MAX; self.all.len()];
+    pub fn into_groups(self) -> (Vec<DifferenceNode>, Vec<usize>, usize) {
+        let mut numbers = vec![usize::MAX; self.nodes.len()];
         let mut groups = 0;
-        for at in 0..self.all.len() {
-            let first = self.first(at);
-            if first == at {
-                numbers[at] = groups;
+        for index in 0..self.nodes.len() {
+            let first = self.find_root(index);
+            if first == index {
+                numbers[index] = groups;
                 groups += 1;
             } else {
-                numbers[at] = numbers[first];
+                numbers[index] = numbers[first];
             }
         }
-        (self.all, numbers, groups)
+        (self.nodes, numbers, groups)
     }
 }

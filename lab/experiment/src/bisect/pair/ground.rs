@@ -6,115 +6,134 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::atoms::{Atoms, Owned, Where};
+use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
 use crate::bisect::merge::{self, Merged, Slot};
 use svclab_model::plan::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, PolicyRule, Route, RouteKind, Sysctl,
+    Forwarding, Link, LinkKind, Namespace, Neighbour, Route, RouteKind, RoutingRule, Sysctl,
 };
 
 /// Merged network configuration of a namespace.
 #[derive(Debug, Clone)]
-pub struct Ground {
+pub struct MergedNetwork {
     /// Interfaces without their addresses.
     pub links: Merged<Link>,
     /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
     routes: Merged<Route>,
-    policy: Merged<PolicyRule>,
+    routing_rules: Merged<RoutingRule>,
     neighbours: Merged<Neighbour>,
     forwarding: Merged<Forwarding>,
     sysctls: Merged<Sysctl>,
 }
 
-impl Ground {
+impl MergedNetwork {
     /// Merges the network configuration of two namespaces.
-    pub fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Self {
+    pub fn new(good: &Namespace, bad: &Namespace, graph: &mut DifferenceGraph) -> Self {
         let namespace = good.name.as_str();
-        let place = |of, place: &str| Where {
+        let make_scope = |kind, place: &str| Scope {
             namespace,
-            of,
-            place: place.to_owned(),
+            of: kind,
+            location: place.to_owned(),
         };
-        let bare = |all: &[Link]| -> Vec<Link> {
-            let bare = all.iter().map(|link| Link {
+        let without_addresses = |links: &[Link]| -> Vec<Link> {
+            let bare = links.iter().map(|link| Link {
                 addresses: Vec::new(),
                 ..link.clone()
             });
             bare.collect()
         };
-        let (one, other) = (bare(&good.links), bare(&bad.links));
-        let at = place(Kind::Link, "interfaces");
-        let of = |link: &Link| (told(link), Owned::Link(link.name.clone()));
-        let links = atoms.keyed(&at, &one, &other, |link| link.name.clone(), of);
-        let addresses = addresses(good, bad, atoms);
-        let at = place(Kind::Route, "routes");
-        let of = |route: &Route| (by_route(route), Owned::Nobody);
-        let routes = atoms.keyed(&at, &good.routes, &bad.routes, by_place, of);
-        let at = place(Kind::RoutingRule, "routing rules");
-        let of = |rule: &PolicyRule| (rule.to_string(), Owned::Nobody);
-        let name = |rule: &PolicyRule| (rule.v6, rule.to_string());
-        let policy = atoms.keyed(&at, &good.policy, &bad.policy, name, of);
-        let at = place(Kind::Neighbour, "neighbours");
-        let of = |one: &Neighbour| {
-            let text = format!("{} lladdr {} dev {}", one.address, one.mac, one.dev);
-            (text, Owned::Nobody)
+        let (good_links, bad_links) = (
+            without_addresses(&good.links),
+            without_addresses(&bad.links),
+        );
+        let scope = make_scope(Kind::Link, "interfaces");
+        let describe = |link: &Link| (describe_link(link), OwnerKey::Link(link.name.clone()));
+        let links = graph.add_keyed(
+            &scope,
+            &good_links,
+            &bad_links,
+            |link| link.name.clone(),
+            describe,
+        );
+        let addresses = merge_addresses(good, bad, graph);
+        let scope = make_scope(Kind::Route, "routes");
+        let describe = |route: &Route| (render_route(route), OwnerKey::Unknown);
+        let routes = graph.add_keyed(&scope, &good.routes, &bad.routes, route_key, describe);
+        let scope = make_scope(Kind::RoutingRule, "routing rules");
+        let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
+        let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
+        let routing_rules = graph.add_keyed(&scope, &good.policy, &bad.policy, name, describe);
+        let scope = make_scope(Kind::Neighbour, "neighbours");
+        let describe = |neighbour: &Neighbour| {
+            let text = format!(
+                "{} lladdr {} dev {}",
+                neighbour.address, neighbour.mac, neighbour.dev
+            );
+            (text, OwnerKey::Unknown)
         };
-        let name = |one: &Neighbour| (one.address, one.dev.clone());
-        let neighbours = atoms.keyed(&at, &good.neighbours, &bad.neighbours, name, of);
-        let at = place(Kind::Forwarding, "forwarding entries");
-        let of = |one: &Forwarding| {
-            let text = format!("{} dev {} dst {}", one.mac, one.dev, one.to);
-            (text, Owned::Nobody)
+        let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
+        let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
+        let scope = make_scope(Kind::Forwarding, "forwarding entries");
+        let describe = |entry: &Forwarding| {
+            let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
+            (text, OwnerKey::Unknown)
         };
-        let name = |one: &Forwarding| (one.mac, one.dev.clone());
-        let forwarding = atoms.keyed(&at, &good.forwarding, &bad.forwarding, name, of);
-        let at = place(Kind::Sysctl, "sysctl");
-        let of = |one: &Sysctl| (format!("{} = {}", one.key, one.value), Owned::Nobody);
-        let name = |one: &Sysctl| one.key.clone();
-        let sysctls = atoms.keyed(&at, &good.sysctls, &bad.sysctls, name, of);
-        let ground = Self {
+        let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
+        let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
+        let scope = make_scope(Kind::Sysctl, "sysctl");
+        let describe = |sysctl: &Sysctl| {
+            (
+                format!("{} = {}", sysctl.key, sysctl.value),
+                OwnerKey::Unknown,
+            )
+        };
+        let name = |sysctl: &Sysctl| sysctl.key.clone();
+        let sysctls = graph.add_keyed(&scope, &good.sysctls, &bad.sysctls, name, describe);
+        let network = Self {
             links,
             addresses,
             routes,
-            policy,
+            routing_rules,
             neighbours,
             forwarding,
             sysctls,
         };
-        ground.tie(atoms);
-        ground
+        network.join_dependent(graph);
+        network
     }
 
     /// Writes the network configuration with the differences that `with` selects into `to`.
-    pub fn with(&self, with: &impl Fn(usize) -> bool, to: &mut Namespace) {
-        let links = self.links.with(with).map(|link| {
-            let own = self.addresses.iter().find(|(name, _)| *name == link.name);
-            let own = own.into_iter().flat_map(|(_, all)| all.with(with));
+    pub fn write_to(&self, with: &impl Fn(usize) -> bool, to: &mut Namespace) {
+        let links = self.links.selected(with).map(|link| {
+            let addresses = self.addresses.iter().find(|(name, _)| *name == link.name);
+            let addresses = addresses
+                .into_iter()
+                .flat_map(|(_, list)| list.selected(with));
             Link {
-                addresses: own.copied().collect(),
+                addresses: addresses.copied().collect(),
                 ..link.clone()
             }
         });
         to.links = links.collect();
-        to.routes = self.routes.with(with).cloned().collect();
-        to.policy = self.policy.with(with).cloned().collect();
-        to.neighbours = self.neighbours.with(with).cloned().collect();
-        to.forwarding = self.forwarding.with(with).cloned().collect();
-        to.sysctls = self.sysctls.with(with).cloned().collect();
+        to.routes = self.routes.selected(with).cloned().collect();
+        to.policy = self.routing_rules.selected(with).cloned().collect();
+        to.neighbours = self.neighbours.selected(with).cloned().collect();
+        to.forwarding = self.forwarding.selected(with).cloned().collect();
+        to.sysctls = self.sysctls.selected(with).cloned().collect();
     }
 
-    fn tie(&self, atoms: &mut Atoms) {
+    fn join_dependent(&self, graph: &mut DifferenceGraph) {
         for link in &self.links.slots {
             if let Some(difference) = link.from.difference() {
-                let all = self.on(&link.item.name);
-                for one in all {
-                    atoms.tie(difference, one);
+                let dependents = self.differences_on(&link.item.name);
+                for dependent in dependents {
+                    graph.join(difference, dependent);
                 }
             }
         }
         for route in &self.routes.slots {
-            let own = route.from.difference();
+            let difference = route.from.difference();
             for gate in [
                 route.item.via.filter(|_| !route.item.onlink),
                 route.item.source,
@@ -122,39 +141,39 @@ impl Ground {
             .into_iter()
             .flatten()
             {
-                let Some(holding) = self.holding(&route.item, gate) else {
+                let Some(providers) = self.providers(&route.item, gate) else {
                     continue;
                 };
                 // A route of both sides may use one address in good and another in bad.
-                atoms.tie_all(own.into_iter().chain(holding));
+                graph.join_all(difference.into_iter().chain(providers));
             }
         }
     }
 
     /// Returns all differences of objects that belong to an interface.
-    fn on(&self, link: &str) -> Vec<usize> {
-        let mut all = Vec::new();
-        let mut take = |from: merge::From| all.extend(from.difference());
+    fn differences_on(&self, link: &str) -> Vec<usize> {
+        let mut differences = Vec::new();
+        let mut take = |from: merge::SlotOrigin| differences.extend(from.difference());
         for (name, addresses) in &self.addresses {
             if name == link {
                 addresses.slots.iter().for_each(|slot| take(slot.from));
             }
         }
-        let of = |dev: &str| dev == link;
+        let is_on = |dev: &str| dev == link;
         self.routes
             .slots
             .iter()
-            .filter(|slot| of(&slot.item.dev))
+            .filter(|slot| is_on(&slot.item.dev))
             .for_each(|slot| take(slot.from));
         self.neighbours
             .slots
             .iter()
-            .filter(|slot| of(&slot.item.dev))
+            .filter(|slot| is_on(&slot.item.dev))
             .for_each(|slot| take(slot.from));
         self.forwarding
             .slots
             .iter()
-            .filter(|slot| of(&slot.item.dev))
+            .filter(|slot| is_on(&slot.item.dev))
             .for_each(|slot| take(slot.from));
         self.sysctls
             .slots
@@ -167,13 +186,13 @@ impl Ground {
                 take(*from);
             }
         }
-        all
+        differences
     }
 
     /// Returns the differences that provide the address that a route needs as next hop or source.
     /// Returns `None` if an object of both sides provides it.
-    fn holding(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
-        let mut all = Vec::new();
+    fn providers(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
+        let mut differences = Vec::new();
         let is_source = route.source == Some(needed);
         for (link, addresses) in &self.addresses {
             for slot in &addresses.slots {
@@ -183,7 +202,7 @@ impl Ground {
                     *link == route.dev && slot.item.contains(needed)
                 };
                 if holds {
-                    all.push(slot.from.difference()?);
+                    differences.push(slot.from.difference()?);
                 }
             }
         }
@@ -192,67 +211,82 @@ impl Ground {
                 && slot.item.dev == route.dev
                 && slot.item.to.contains(needed);
             if on_link && slot.item.to != route.to {
-                all.push(slot.from.difference()?);
+                differences.push(slot.from.difference()?);
             }
         }
-        Some(all)
+        Some(differences)
     }
 }
 
 /// Merges the addresses of each interface. Their order matters.
-fn addresses(
+fn merge_addresses(
     good: &Namespace,
     bad: &Namespace,
-    atoms: &mut Atoms,
+    graph: &mut DifferenceGraph,
 ) -> Vec<(String, Merged<IpNetwork>)> {
-    let mut all: Vec<(String, Merged<IpNetwork>)> = Vec::new();
+    let mut result: Vec<(String, Merged<IpNetwork>)> = Vec::new();
     for link in good.links.iter().chain(&bad.links) {
-        if all.iter().any(|(name, _)| *name == link.name) {
+        if result.iter().any(|(name, _)| *name == link.name) {
             continue;
         }
-        let of = |side: &Namespace| -> Vec<IpNetwork> {
-            let found = side.links.iter().find(|own| own.name == link.name);
-            found.map_or_else(Vec::new, |own| own.addresses.clone())
+        let list = |side: &Namespace| -> Vec<IpNetwork> {
+            let found = side
+                .links
+                .iter()
+                .find(|candidate| candidate.name == link.name);
+            found.map_or_else(Vec::new, |candidate| candidate.addresses.clone())
         };
-        let (one, other) = (of(good), of(bad));
-        let same = |address: &IpNetwork| *address;
-        let merged = merge::ordered(&one, &other, same, same, atoms.next());
-        let place = Where {
+        let (good_addresses, bad_addresses) = (list(good), list(bad));
+        let identity = |address: &IpNetwork| *address;
+        let merged = merge::merge_ordered(
+            &good_addresses,
+            &bad_addresses,
+            identity,
+            identity,
+            graph.next(),
+        );
+        let scope = Scope {
             namespace: &good.name,
             of: Kind::Address,
-            place: format!("interface {}", link.name),
+            location: format!("interface {}", link.name),
         };
-        atoms.add(&place, &merged, &one, &other, |address| {
-            (address.to_string(), Owned::Link(link.name.clone()))
-        });
-        all.push((link.name.clone(), merged));
+        graph.add(
+            &scope,
+            &merged,
+            &good_addresses,
+            &bad_addresses,
+            |address| (address.to_string(), OwnerKey::Link(link.name.clone())),
+        );
+        result.push((link.name.clone(), merged));
     }
-    all
+    result
 }
 
 /// Joins the differences of both ends of each veth pair.
-pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
-    let mut tied = Vec::new();
-    for (name, ground) in grounds {
+pub fn join_veth_pairs(networks: &[(&str, &MergedNetwork)], graph: &mut DifferenceGraph) {
+    let mut pairs = Vec::new();
+    for (name, ground) in networks {
         for slot in &ground.links.slots {
-            let (Some(own), LinkKind::Veth { namespace, peer }) =
+            let (Some(difference), LinkKind::Veth { namespace, peer }) =
                 (slot.from.difference(), &slot.item.kind)
             else {
                 continue;
             };
-            let there = grounds.iter().filter(|(other, _)| other == namespace);
-            let ends = there.flat_map(|(_, ground)| &ground.links.slots);
-            let ends = ends.filter(|end| end.item.name == *peer && end.item.leads_to(name));
-            tied.extend(ends.filter_map(|end| Some((own, end.from.difference()?))));
+            let peer_networks = networks
+                .iter()
+                .filter(|(peer_name, _)| peer_name == namespace);
+            let ends = peer_networks.flat_map(|(_, ground)| &ground.links.slots);
+            let ends = ends.filter(|end| end.item.name == *peer && end.item.is_veth_to(name));
+            pairs.extend(ends.filter_map(|end| Some((difference, end.from.difference()?))));
         }
     }
-    for (one, other) in tied {
-        atoms.tie(one, other);
+    for (first, second) in pairs {
+        graph.join(first, second);
     }
 }
 
 /// Describes an interface in the style of `ip link`.
-fn told(link: &Link) -> String {
+fn describe_link(link: &Link) -> String {
     let kind = match &link.kind {
         LinkKind::Veth { namespace, peer } => format!("to {namespace}/{peer}"),
         LinkKind::Bridge => "bridge".to_owned(),
@@ -279,28 +313,28 @@ fn told(link: &Link) -> String {
 }
 
 /// Returns the key of a route in the kernel's routing tables.
-fn by_place(route: &Route) -> (IpNetwork, Option<u32>, Option<u32>) {
+fn route_key(route: &Route) -> (IpNetwork, Option<u32>, Option<u32>) {
     (route.to, route.table, route.metric)
 }
 
 /// Renders a route in the format of `ip route`.
-fn by_route(route: &Route) -> String {
+fn render_route(route: &Route) -> String {
     let mut text = match route.kind {
         RouteKind::Unicast => String::new(),
-        kind => format!("{} ", kind.word()),
+        kind => format!("{} ", kind.name()),
     };
     text += &match route.to.prefix() {
         0 => "default".to_owned(),
         _ => route.to.to_string(),
     };
-    let told = |word: &str, value: Option<String>| {
+    let option = |word: &str, value: Option<String>| {
         value.map_or_else(String::new, |value| format!(" {word} {value}"))
     };
-    text += &told("via", route.via.map(|via| via.to_string()));
-    text += &told("dev", Some(route.dev.clone()).filter(|dev| !dev.is_empty()));
-    text += &told("table", route.table.map(|table| table.to_string()));
-    text += &told("src", route.source.map(|source| source.to_string()));
-    text += &told("metric", route.metric.map(|metric| metric.to_string()));
+    text += &option("via", route.via.map(|via| via.to_string()));
+    text += &option("dev", Some(route.dev.clone()).filter(|dev| !dev.is_empty()));
+    text += &option("table", route.table.map(|table| table.to_string()));
+    text += &option("src", route.source.map(|source| source.to_string()));
+    text += &option("metric", route.metric.map(|metric| metric.to_string()));
     if route.onlink {
         text += " onlink";
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::PairError;
-use super::atoms::{Atoms, Owned, Where};
+use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
 use super::rules::Rules;
 use crate::bisect::merge::Merged;
@@ -11,17 +11,17 @@ use svclab_model::plan::{Backend, Iptables, Namespace};
 
 /// Merged rules of each iptables variant.
 #[derive(Debug, Clone)]
-pub struct Loaded(Vec<Part>);
+pub struct MergedIptables(Vec<MergedVariant>);
 
 /// Merged rules of one iptables variant.
 #[derive(Debug, Clone)]
-struct Part {
+struct MergedVariant {
     backend: Merged<Backend>,
     v4: Rules,
     v6: Rules,
 }
 
-impl Loaded {
+impl MergedIptables {
     /// Merges the rules of two namespaces.
     ///
     /// If either namespace uses both variants, each variant is merged separately. Otherwise the
@@ -30,20 +30,29 @@ impl Loaded {
     /// # Errors
     ///
     /// Returns the errors of [`Rules::of`].
-    pub fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Result<Self, PairError> {
+    pub fn new(
+        good: &Namespace,
+        bad: &Namespace,
+        graph: &mut DifferenceGraph,
+    ) -> Result<Self, PairError> {
         let name = good.name.as_str();
         if good.beside.is_none() && bad.beside.is_none() {
             let sides = [good.iptables.as_ref(), bad.iptables.as_ref()];
-            let part = Part::of(name, sides, ["iptables", "ip6tables"], atoms)?;
+            let part = MergedVariant::new(name, sides, ["iptables", "ip6tables"], graph)?;
             return Ok(Self(vec![part]));
         }
-        let all = |own: &'_ Namespace| -> Vec<Iptables> {
-            own.iptables.iter().chain(&own.beside).cloned().collect()
+        let variants = |namespace: &'_ Namespace| -> Vec<Iptables> {
+            namespace
+                .iptables
+                .iter()
+                .chain(&namespace.beside)
+                .cloned()
+                .collect()
         };
-        let (one, other) = (all(good), all(bad));
+        let (good_variants, bad_variants) = (variants(good), variants(bad));
         // The default variant comes first, as in a plan.
         let mut backends: Vec<Backend> = Vec::new();
-        for rules in one.iter().chain(&other) {
+        for rules in good_variants.iter().chain(&bad_variants) {
             if !backends.contains(&rules.backend) {
                 backends.push(rules.backend);
             }
@@ -53,79 +62,86 @@ impl Loaded {
                 Backend::Nft => ["iptables-nft", "ip6tables-nft"],
                 Backend::Legacy => ["iptables-legacy", "ip6tables-legacy"],
             };
-            let own = |all: &[Iptables]| {
-                let found = all.iter().find(|rules| rules.backend == backend);
+            let find_variant = |variants: &[Iptables]| {
+                let found = variants.iter().find(|rules| rules.backend == backend);
                 found.cloned().unwrap_or(Iptables {
                     backend,
                     ..Iptables::default()
                 })
             };
-            let (one, other) = (own(&one), own(&other));
-            Part::of(name, [Some(&one), Some(&other)], programs, atoms)
+            let (good_rules, bad_rules) =
+                (find_variant(&good_variants), find_variant(&bad_variants));
+            MergedVariant::new(name, [Some(&good_rules), Some(&bad_rules)], programs, graph)
         });
         Ok(Self(parts.collect::<Result<_, _>>()?))
     }
 
     /// Returns the rules of the default variant and of the other one, with the differences that
     /// `with` selects.
-    pub fn with(&self, with: &impl Fn(usize) -> bool) -> [Option<Iptables>; 2] {
-        let mut all = self.0.iter().map(|part| part.with(with));
-        [all.next().flatten(), all.next().flatten()]
+    pub fn build(&self, with: &impl Fn(usize) -> bool) -> [Option<Iptables>; 2] {
+        let mut variants = self.0.iter().map(|part| part.build(with));
+        [variants.next().flatten(), variants.next().flatten()]
     }
 
     /// Adds the sets that rules refer to with the differences that `with` selects.
-    pub fn sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
+    pub fn collect_sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
         for part in &self.0 {
-            part.v4.sets(with, sets);
-            part.v6.sets(with, sets);
+            part.v4.collect_sets(with, sets);
+            part.v6.collect_sets(with, sets);
         }
     }
 }
 
-impl Part {
-    fn of(
+impl MergedVariant {
+    fn new(
         namespace: &str,
         [good, bad]: [Option<&Iptables>; 2],
         [v4, v6]: [&str; 2],
-        atoms: &mut Atoms,
+        graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
         // A side without rules uses the variant of the other side.
         let either = good.or(bad);
-        let backend = |own: Option<&Iptables>| -> Vec<Backend> {
-            own.or(either)
+        let backend = |side: Option<&Iptables>| -> Vec<Backend> {
+            side.or(either)
                 .map(|rules| rules.backend)
                 .into_iter()
                 .collect()
         };
-        let at = Where {
+        let scope = Scope {
             namespace,
             of: Kind::Backend,
-            place: "rules".to_owned(),
+            location: "rules".to_owned(),
         };
-        let of = |backend: &Backend| {
-            let text = format!("loaded by iptables-{}", backend.word());
-            (text, Owned::Nobody)
+        let describe = |backend: &Backend| {
+            let text = format!("loaded by iptables-{}", backend.name());
+            (text, OwnerKey::Unknown)
         };
-        let backend = atoms.keyed(&at, &backend(good), &backend(bad), |_| (), of);
-        let text = |own: Option<&Iptables>, of: fn(&Iptables) -> &String| {
-            own.map(of).cloned().unwrap_or_default()
+        let backend = graph.add_keyed(&scope, &backend(good), &backend(bad), |_| (), describe);
+        let text = |side: Option<&Iptables>, select: fn(&Iptables) -> &String| {
+            side.map(select).cloned().unwrap_or_default()
         };
-        let mut laid = |program: &str, of: fn(&Iptables) -> &String| {
-            Rules::of(namespace, program, &text(good, of), &text(bad, of), atoms)
+        let mut merge = |program: &str, select: fn(&Iptables) -> &String| {
+            Rules::new(
+                namespace,
+                program,
+                &text(good, select),
+                &text(bad, select),
+                graph,
+            )
         };
         Ok(Self {
-            v4: laid(v4, |rules| &rules.v4)?,
-            v6: laid(v6, |rules| &rules.v6)?,
+            v4: merge(v4, |rules| &rules.v4)?,
+            v6: merge(v6, |rules| &rules.v6)?,
             backend,
         })
     }
 
-    fn with(&self, with: &impl Fn(usize) -> bool) -> Option<Iptables> {
-        let backend = self.backend.with(with).next()?;
+    fn build(&self, with: &impl Fn(usize) -> bool) -> Option<Iptables> {
+        let backend = self.backend.selected(with).next()?;
         Some(Iptables {
             backend: *backend,
-            v4: self.v4.with(with),
-            v6: self.v6.with(with),
+            v4: self.v4.render(with),
+            v6: self.v6.render(with),
         })
     }
 }

@@ -24,30 +24,32 @@ use std::collections::{HashMap, HashSet};
 use thiserror::Error;
 
 use super::merge::{self, Merged};
-use super::narrow::Chosen;
-use atoms::{Atom, Atoms, Owned, Where};
+use super::narrow::DifferenceMask;
+use atoms::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 pub use difference::{Difference, Kind};
-use ground::Ground;
-use loaded::Loaded;
+use ground::MergedNetwork;
+use loaded::MergedIptables;
 use sets::Sets;
-use svclab_dump::owner::{Owners, of_link};
+use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
-use svclab_model::plan::{HealthCheck, Namespace, Plan, Server, Typed};
+use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
 use svclab_planner::print::words;
-use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::ipvs::{RealServer, Timeouts, Virtual, VirtualServer};
+use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
 use svclab_ruleset::nft;
-use svclab_ruleset::tool::{Backing, Ip};
+use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
 /// Reason why two plans cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PairError {
     /// Only one plan has a node, pod or host.
-    #[error("{only} is in {side} only; bisect compares labs of the same nodes, pods and hosts")]
+    #[error(
+        "{namespace} is in {side} only; bisect compares labs of the same nodes, pods and hosts"
+    )]
     Namespaces {
         /// Namespace that only one plan has.
-        only: String,
+        namespace: String,
         /// `good` or `bad`.
         side: &'static str,
     },
@@ -55,12 +57,12 @@ pub enum PairError {
     #[error(
         "a real kube-proxy runs on {0}; what it writes is its own, and bisect tries rules that are known: take `binary` out of the lab, or compare two kube-proxies with `svclab verify`"
     )]
-    Proxy(String),
+    RealProxy(String),
     /// A script uses a command whose effect is not modelled.
     #[error(
         "in {namespace}, the rules of the table {table} are written by a command other than -A, -I, -D, -F, -N, -X or -P; write them with those"
     )]
-    Opaque {
+    UnsupportedCommand {
         /// Namespace name.
         namespace: String,
         /// Table name.
@@ -91,11 +93,11 @@ pub enum PairError {
 pub struct Pair {
     /// Parts of the plan that do not vary: the case name and probes of good.
     common: Plan,
-    namespaces: Vec<Laid>,
+    namespaces: Vec<MergedNamespace>,
     servers: Merged<Server>,
     health: Merged<Vec<HealthCheck>>,
-    typed: Merged<Typed>,
-    atoms: Vec<Atom>,
+    typed: Merged<NodeCommand>,
+    nodes: Vec<DifferenceNode>,
     /// For each atom, the index of its difference.
     groups: Vec<usize>,
     differences: usize,
@@ -103,15 +105,15 @@ pub struct Pair {
 
 /// Namespace that both plans have.
 #[derive(Debug, Clone)]
-struct Laid {
+struct MergedNamespace {
     name: String,
-    ground: Ground,
+    network: MergedNetwork,
     sets: Sets,
-    rules: Loaded,
-    tables: Merged<(String, String)>,
+    rules: MergedIptables,
+    nft_tables: Merged<(String, String)>,
     ipvs: Merged<VirtualServer>,
     /// Real servers of each virtual server.
-    real: HashMap<Virtual, Merged<RealServer>>,
+    real_servers: HashMap<VirtualServerKey, Merged<RealServer>>,
     timeouts: Merged<Timeouts>,
     /// nfacct objects of both sides. Objects that no rule counts with have no effect.
     accounting: Vec<String>,
@@ -123,35 +125,35 @@ impl Pair {
     /// # Errors
     ///
     /// See [`PairError`].
-    pub fn of(good: &Plan, bad: &Plan) -> Result<Self, PairError> {
-        for (side, one, other) in [("good", good, bad), ("bad", bad, good)] {
-            if let Some(only) = one
+    pub fn new(good: &Plan, bad: &Plan) -> Result<Self, PairError> {
+        for (side, plan, counterpart) in [("good", good, bad), ("bad", bad, good)] {
+            if let Some(only) = plan
                 .namespaces
                 .iter()
-                .find(|own| other.namespace(&own.name).is_none())
+                .find(|namespace| counterpart.namespace(&namespace.name).is_none())
             {
                 return Err(PairError::Namespaces {
-                    only: only.name.clone(),
+                    namespace: only.name.clone(),
                     side,
                 });
             }
-            if let Some(proxy) = one.proxies.first() {
-                return Err(PairError::Proxy(proxy.namespace.clone()));
+            if let Some(proxy) = plan.proxies.first() {
+                return Err(PairError::RealProxy(proxy.namespace.clone()));
             }
         }
-        let mut atoms = Atoms::default();
+        let mut graph = DifferenceGraph::default();
         let mut namespaces = Vec::new();
-        for one in &good.namespaces {
-            if let Some(other) = bad.namespace(&one.name) {
-                namespaces.push(Laid::of(one, other, &mut atoms)?);
+        for namespace in &good.namespaces {
+            if let Some(counterpart) = bad.namespace(&namespace.name) {
+                namespaces.push(MergedNamespace::new(namespace, counterpart, &mut graph)?);
             }
         }
-        let grounds: Vec<(&str, &Ground)> = namespaces
+        let grounds: Vec<(&str, &MergedNetwork)> = namespaces
             .iter()
-            .map(|laid| (laid.name.as_str(), &laid.ground))
+            .map(|merged| (merged.name.as_str(), &merged.network))
             .collect();
-        ground::tie_cables(&grounds, &mut atoms);
-        let servers = merge::keyed(
+        ground::join_veth_pairs(&grounds, &mut graph);
+        let servers = merge::merge_keyed(
             &good.servers,
             &bad.servers,
             |server| format!("{server:?}"),
@@ -163,44 +165,50 @@ impl Pair {
                     server.port,
                 )
             },
-            atoms.next(),
+            graph.next(),
         );
-        let everywhere = |of, place: &str| Where {
+        let global_scope = |kind, location: &str| Scope {
             namespace: "",
-            of,
-            place: place.to_owned(),
+            of: kind,
+            location: location.to_owned(),
         };
-        atoms.add(
-            &everywhere(Kind::Server, "servers"),
+        graph.add(
+            &global_scope(Kind::Server, "servers"),
             &servers,
             &good.servers,
             &bad.servers,
-            |server| (words::server(server), Owned::Nobody),
+            |server| (words::server(server), OwnerKey::Unknown),
         );
-        let (one, other) = ([good.health.clone()], [bad.health.clone()]);
-        let health = merge::keyed(&one, &other, |all| format!("{all:?}"), |_| (), atoms.next());
-        atoms.add(
-            &everywhere(Kind::HealthChecks, "health checks"),
+        let (good_health, bad_health) = ([good.health.clone()], [bad.health.clone()]);
+        let health = merge::merge_keyed(
+            &good_health,
+            &bad_health,
+            |all| format!("{all:?}"),
+            |_| (),
+            graph.next(),
+        );
+        graph.add(
+            &global_scope(Kind::HealthChecks, "health checks"),
             &health,
-            &one,
-            &other,
+            &good_health,
+            &bad_health,
             |all| {
                 (
                     format!("{} health checks of balancers", all.len()),
-                    Owned::Nobody,
+                    OwnerKey::Unknown,
                 )
             },
         );
-        let named = |typed: &Typed| format!("{typed:?}");
-        let typed = merge::ordered(&good.typed, &bad.typed, named, named, atoms.next());
-        atoms.add(
-            &everywhere(Kind::Typed, "typed by hand"),
+        let identity = |typed: &NodeCommand| format!("{typed:?}");
+        let typed = merge::merge_ordered(&good.typed, &bad.typed, identity, identity, graph.next());
+        graph.add(
+            &global_scope(Kind::Typed, "typed by hand"),
             &typed,
             &good.typed,
             &bad.typed,
-            |typed| (format!("{}: {typed}", typed.namespace), Owned::Nobody),
+            |typed| (format!("{}: {typed}", typed.namespace), OwnerKey::Unknown),
         );
-        let (atoms, groups, differences) = atoms.grouped();
+        let (nodes, groups, differences) = graph.into_groups();
         let common = Plan {
             namespaces: Vec::new(),
             servers: Vec::new(),
@@ -216,7 +224,7 @@ impl Pair {
             servers,
             health,
             typed,
-            atoms,
+            nodes,
             groups,
             differences,
         })
@@ -236,7 +244,7 @@ impl Pair {
 
     /// Builds the plan that is as bad in the selected differences and as good in all others.
     #[must_use]
-    pub fn plan(&self, chosen: &Chosen) -> Plan {
+    pub fn plan(&self, chosen: &DifferenceMask) -> Plan {
         let with = |atom: usize| {
             self.groups
                 .get(atom)
@@ -246,11 +254,16 @@ impl Pair {
             namespaces: self
                 .namespaces
                 .iter()
-                .map(|laid| laid.with(&with))
+                .map(|laid| laid.build(&with))
                 .collect(),
-            servers: self.servers.with(with).cloned().collect(),
-            health: self.health.with(with).next().cloned().unwrap_or_default(),
-            typed: self.typed.with(with).cloned().collect(),
+            servers: self.servers.selected(with).cloned().collect(),
+            health: self
+                .health
+                .selected(with)
+                .next()
+                .cloned()
+                .unwrap_or_default(),
+            typed: self.typed.selected(with).cloned().collect(),
             ..self.common.clone()
         }
     }
@@ -259,184 +272,227 @@ impl Pair {
     #[must_use]
     pub fn told(&self, differences: &[usize]) -> Vec<Vec<Difference>> {
         let owners = self.owners();
-        let of = |difference: &usize| {
-            let all = self.atoms.iter().zip(&self.groups);
-            let own = all.filter(|(_, group)| *group == difference);
-            own.map(|(atom, _)| {
-                let owners = owners
-                    .iter()
-                    .find(|(name, _)| *name == atom.difference.namespace);
-                Difference {
-                    owner: owners.and_then(|(_, owners)| owner(owners, &atom.owned)),
-                    ..atom.difference.clone()
-                }
-            })
-            .collect()
+        let members = |difference: &usize| {
+            let nodes = self.nodes.iter().zip(&self.groups);
+            let group_nodes = nodes.filter(|(_, group)| *group == difference);
+            group_nodes
+                .map(|(atom, _)| {
+                    let owners = owners
+                        .iter()
+                        .find(|(name, _)| *name == atom.difference.namespace);
+                    Difference {
+                        owner: owners.and_then(|(_, owners)| find_owner(owners, &atom.owner_key)),
+                        ..atom.difference.clone()
+                    }
+                })
+                .collect()
         };
-        differences.iter().map(of).collect()
+        differences.iter().map(members).collect()
     }
 
     /// Returns the owners of objects in each namespace, derived from the rules of both sides.
     fn owners(&self) -> Vec<(&str, Owners)> {
         let sides = [false, true].map(|bad| self.plan(&vec![bad; self.differences]));
-        let of = |name: &str| {
-            let own = sides.iter().filter_map(|side| side.namespace(name));
-            let rules = own.flat_map(|own| own.iptables.iter().chain(&own.beside));
+        let owners_in = |name: &str| {
+            let namespaces = sides.iter().filter_map(|side| side.namespace(name));
+            let rules = namespaces.flat_map(|own| own.iptables.iter().chain(&own.beside));
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();
-                    for (ip, text) in [(Ip::V4, &rules.v4), (Ip::V6, &rules.v6)] {
-                        if let Ok(read) = Dump::parse(text) {
-                            dump.rules.insert((ip, Backing::Default), read);
+                    for (ip, text) in [(IpFamily::V4, &rules.v4), (IpFamily::V6, &rules.v6)] {
+                        if let Ok(parsed) = IptablesRules::parse(text) {
+                            dump.rules.insert((ip, DumpedBackend::Default), parsed);
                         }
                     }
                     dump
                 })
                 .collect();
-            Owners::of(&dumps.iter().collect::<Vec<_>>())
+            Owners::from_dumps(&dumps.iter().collect::<Vec<_>>())
         };
         self.namespaces
             .iter()
-            .map(|laid| (laid.name.as_str(), of(&laid.name)))
+            .map(|laid| (laid.name.as_str(), owners_in(&laid.name)))
             .collect()
     }
 }
 
-fn owner(owners: &Owners, owned: &Owned) -> Option<Owner> {
+fn find_owner(owners: &Owners, owned: &OwnerKey) -> Option<Owner> {
     match owned {
-        Owned::Nobody => None,
-        Owned::Chain { table, chain } => owners.of_chain(Table::from_name(table)?, chain),
-        Owned::Rule { table, chain, rule } => owners.of_rule(Table::from_name(table)?, chain, rule),
-        Owned::Set { set, entry } => owners.of_set(set, entry.as_deref()),
-        Owned::Server(server) => owners.of_server(server),
-        Owned::Link(name) => of_link(name),
+        OwnerKey::Unknown => None,
+        OwnerKey::Chain { table, chain } => owners.chain_owner(Table::from_name(table)?, chain),
+        OwnerKey::Rule { table, chain, rule } => {
+            owners.rule_owner(Table::from_name(table)?, chain, rule)
+        }
+        OwnerKey::Set { set, entry } => owners.set_owner(set, entry.as_deref()),
+        OwnerKey::Server(server) => owners.server_owner(server),
+        OwnerKey::Link(name) => link_owner(name),
     }
 }
 
 /// Merges virtual servers and the real servers of each.
-fn balanced(
+fn merge_virtual_servers(
     good: &Namespace,
     bad: &Namespace,
-    atoms: &mut Atoms,
-) -> (Merged<VirtualServer>, HashMap<Virtual, Merged<RealServer>>) {
-    let place = |of, place: String| Where {
+    graph: &mut DifferenceGraph,
+) -> (
+    Merged<VirtualServer>,
+    HashMap<VirtualServerKey, Merged<RealServer>>,
+) {
+    let make_scope = |kind, place: String| Scope {
         namespace: &good.name,
-        of,
-        place,
+        of: kind,
+        location: place,
     };
-    let bare = |all: &[VirtualServer]| -> Vec<VirtualServer> {
-        let bare = all.iter().map(|server| VirtualServer {
+    let without_real_servers = |servers: &[VirtualServer]| -> Vec<VirtualServer> {
+        let bare = servers.iter().map(|server| VirtualServer {
             servers: Vec::new(),
             ..server.clone()
         });
         bare.collect()
     };
-    let (one, other) = (bare(&good.ipvs), bare(&bad.ipvs));
-    let at = place(Kind::VirtualServer, "ipvs".to_owned());
-    let of = |server: &VirtualServer| {
+    let (good_servers, bad_servers) = (
+        without_real_servers(&good.ipvs),
+        without_real_servers(&bad.ipvs),
+    );
+    let scope = make_scope(Kind::VirtualServer, "ipvs".to_owned());
+    let describe = |server: &VirtualServer| {
         let text = server.to_string().trim_end().to_owned();
-        (text, Owned::Server(server.takes))
+        (text, OwnerKey::Server(server.takes))
     };
-    let ipvs = atoms.keyed(&at, &one, &other, |server| server.takes, of);
-    let mut real = HashMap::new();
+    let ipvs = graph.add_keyed(
+        &scope,
+        &good_servers,
+        &bad_servers,
+        |server| server.takes,
+        describe,
+    );
+    let mut real_servers = HashMap::new();
     for slot in &ipvs.slots {
-        let takes = slot.item.takes;
+        let key = slot.item.takes;
         // A virtual server whose scheduler or other settings differ has two slots.
-        if real.contains_key(&takes) {
+        if real_servers.contains_key(&key) {
             continue;
         }
-        let of = |own: &Namespace| -> Vec<RealServer> {
-            let found = own.ipvs.iter().find(|server| server.takes == takes);
+        let servers_in = |namespace: &Namespace| -> Vec<RealServer> {
+            let found = namespace.ipvs.iter().find(|server| server.takes == key);
             found.map_or_else(Vec::new, |server| server.servers.clone())
         };
-        let (one, other) = (of(good), of(bad));
-        let first = atoms.next();
-        let at = place(Kind::RealServer, format!("ipvs {takes}"));
-        let of = |server: &RealServer| {
-            let way = format!("{:?}", server.forwarding).to_lowercase();
-            let text = format!("{} {way} weight {}", server.to, server.weight);
-            (text, Owned::Server(takes))
+        let (good_servers, bad_servers) = (servers_in(good), servers_in(bad));
+        let first = graph.next();
+        let scope = make_scope(Kind::RealServer, format!("ipvs {key}"));
+        let describe = |server: &RealServer| {
+            let method = format!("{:?}", server.forwarding).to_lowercase();
+            let text = format!("{} {method} weight {}", server.to, server.weight);
+            (text, OwnerKey::Server(key))
         };
-        let merged = atoms.keyed(&at, &one, &other, |server| server.to, of);
-        let has = |own: &Namespace| own.ipvs.iter().any(|server| server.takes == takes);
-        if let Some(own) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
-            atoms.tie_all(std::iter::once(own).chain(first..atoms.next()));
+        let merged = graph.add_keyed(
+            &scope,
+            &good_servers,
+            &bad_servers,
+            |server| server.to,
+            describe,
+        );
+        let has = |namespace: &Namespace| namespace.ipvs.iter().any(|server| server.takes == key);
+        if let Some(difference) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
+            graph.join_all(std::iter::once(difference).chain(first..graph.next()));
         }
-        real.insert(takes, merged);
+        real_servers.insert(key, merged);
     }
-    (ipvs, real)
+    (ipvs, real_servers)
 }
 
-impl Laid {
-    fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Result<Self, PairError> {
+impl MergedNamespace {
+    fn new(
+        good: &Namespace,
+        bad: &Namespace,
+        graph: &mut DifferenceGraph,
+    ) -> Result<Self, PairError> {
         let namespace = good.name.as_str();
-        let place = |of, place: &str| Where {
+        let make_scope = |kind, place: &str| Scope {
             namespace,
-            of,
-            place: place.to_owned(),
+            of: kind,
+            location: place.to_owned(),
         };
-        let ground = Ground::of(good, bad, atoms);
-        let sets = Sets::of(namespace, &good.ipset, &bad.ipset, atoms)?;
-        let rules = Loaded::of(good, bad, atoms)?;
-        let tables = |own: &Namespace| -> Vec<(String, String)> {
-            nft::tables(&own.nft)
+        let network = MergedNetwork::new(good, bad, graph);
+        let sets = Sets::new(namespace, &good.ipset, &bad.ipset, graph)?;
+        let rules = MergedIptables::new(good, bad, graph)?;
+        let tables = |side: &Namespace| -> Vec<(String, String)> {
+            nft::tables(&side.nft)
                 .map(|(name, text)| (name.to_owned(), text.to_owned()))
                 .collect()
         };
-        let (one, other) = (tables(good), tables(bad));
-        let of = |(name, _): &(String, String)| (format!("table {name}"), Owned::Nobody);
+        let (good_tables, bad_tables) = (tables(good), tables(bad));
+        let describe = |(name, _): &(String, String)| (format!("table {name}"), OwnerKey::Unknown);
         let name = |(name, _): &(String, String)| name.clone();
-        let tables = atoms.keyed(&place(Kind::Table, "nft"), &one, &other, name, of);
-        let (ipvs, real) = balanced(good, bad, atoms);
-        let of = |own: &Namespace| -> Vec<Timeouts> { own.ipvs_timeouts.into_iter().collect() };
-        let (one, other) = (of(good), of(bad));
-        let of = |timeouts: &Timeouts| (timeouts.to_string().trim_end().to_owned(), Owned::Nobody);
-        let timeouts = atoms.keyed(&place(Kind::Timeouts, "ipvs"), &one, &other, |_| (), of);
+        let tables = graph.add_keyed(
+            &make_scope(Kind::Table, "nft"),
+            &good_tables,
+            &bad_tables,
+            name,
+            describe,
+        );
+        let (ipvs, real) = merge_virtual_servers(good, bad, graph);
+        let list_timeouts =
+            |side: &Namespace| -> Vec<Timeouts> { side.ipvs_timeouts.into_iter().collect() };
+        let (good_timeouts, bad_timeouts) = (list_timeouts(good), list_timeouts(bad));
+        let describe = |timeouts: &Timeouts| {
+            (
+                timeouts.to_string().trim_end().to_owned(),
+                OwnerKey::Unknown,
+            )
+        };
+        let timeouts = graph.add_keyed(
+            &make_scope(Kind::Timeouts, "ipvs"),
+            &good_timeouts,
+            &bad_timeouts,
+            |_| (),
+            describe,
+        );
         let mut accounting = good.accounting.clone();
         accounting.extend(
             bad.accounting
                 .iter()
-                .filter(|own| !good.accounting.contains(own))
+                .filter(|name| !good.accounting.contains(name))
                 .cloned(),
         );
         Ok(Self {
             name: namespace.to_owned(),
-            ground,
+            network,
             sets,
             rules,
-            tables,
+            nft_tables: tables,
             ipvs,
-            real,
+            real_servers: real,
             timeouts,
             accounting,
         })
     }
 
-    fn with(&self, with: &impl Fn(usize) -> bool) -> Namespace {
+    fn build(&self, with: &impl Fn(usize) -> bool) -> Namespace {
         let mut namespace = Namespace {
             name: self.name.clone(),
             accounting: self.accounting.clone(),
             ..Namespace::default()
         };
-        self.ground.with(with, &mut namespace);
+        self.network.write_to(with, &mut namespace);
         let mut named = HashSet::new();
-        self.rules.sets(with, &mut named);
-        namespace.ipset = self.sets.with(with, named);
-        [namespace.iptables, namespace.beside] = self.rules.with(with);
+        self.rules.collect_sets(with, &mut named);
+        namespace.ipset = self.sets.render(with, named);
+        [namespace.iptables, namespace.beside] = self.rules.build(with);
         namespace.nft = self
-            .tables
-            .with(with)
+            .nft_tables
+            .selected(with)
             .map(|(_, text)| text.as_str())
             .collect();
-        let servers = self.ipvs.with(with).map(|server| {
-            let real = self.real.get(&server.takes).into_iter();
+        let servers = self.ipvs.selected(with).map(|server| {
+            let real = self.real_servers.get(&server.takes).into_iter();
             VirtualServer {
-                servers: real.flat_map(|real| real.with(with)).copied().collect(),
+                servers: real.flat_map(|real| real.selected(with)).copied().collect(),
                 ..server.clone()
             }
         });
         namespace.ipvs = servers.collect();
-        namespace.ipvs_timeouts = self.timeouts.with(with).next().copied();
+        namespace.ipvs_timeouts = self.timeouts.selected(with).next().copied();
         namespace
     }
 }

@@ -10,38 +10,38 @@ use std::fmt::Write as _;
 use indexmap::{IndexMap, IndexSet};
 
 use super::PairError;
-use super::atoms::{Atoms, Owned, Where};
+use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
 use crate::bisect::merge::{self, Merged};
-use svclab_dump::compare::iptables::{Order, in_order};
+use svclab_dump::compare::iptables::{Order, normalized_rules};
 use svclab_planner::delta::rules as script;
 use svclab_ruleset::iptables::{Chain, Rule};
 
 /// Merged rules of one IP family.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    tables: Vec<Table>,
+    tables: Vec<MergedTable>,
 }
 
 #[derive(Debug, Clone)]
-struct Table {
+struct MergedTable {
     name: String,
-    chains: IndexMap<String, LaidChain>,
+    chains: IndexMap<String, MergedChain>,
 }
 
 #[derive(Debug, Clone)]
-struct LaidChain {
+struct MergedChain {
     /// Whether the chain exists in every subset of differences.
     always: bool,
     /// Policy of a built-in chain.
     policy: Option<Merged<String>>,
-    rules: Merged<LaidRule>,
+    rules: Merged<MergedRule>,
 }
 
 /// Rule and the chain and sets that it refers to.
 #[derive(Debug, Clone)]
-struct LaidRule {
-    written: String,
+struct MergedRule {
+    text: String,
     meaning: String,
     target: Option<String>,
     sets: Vec<String>,
@@ -53,48 +53,52 @@ impl Rules {
     /// # Errors
     ///
     /// Returns an error if the effect of a script is not modelled, or if a rule cannot be parsed.
-    pub fn of(
+    pub fn new(
         namespace: &str,
         program: &str,
         good: &str,
         bad: &str,
-        atoms: &mut Atoms,
+        graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
-        let (one, other) = (script::read(good), script::read(bad));
-        let names: IndexSet<&str> = one.keys().chain(other.keys()).copied().collect();
-        let none = script::Table::default();
+        let (good_tables, bad_tables) = (script::read(good), script::read(bad));
+        let names: IndexSet<&str> = good_tables
+            .keys()
+            .chain(bad_tables.keys())
+            .copied()
+            .collect();
+        let empty = script::Table::default();
         let mut tables = Vec::new();
         for name in names {
-            let sides = [&one, &other].map(|side| side.get(name).unwrap_or(&none));
+            let sides = [&good_tables, &bad_tables].map(|side| side.get(name).unwrap_or(&empty));
             if sides.iter().any(|side| side.opaque) {
-                return Err(PairError::Opaque {
+                return Err(PairError::UnsupportedCommand {
                     namespace: namespace.to_owned(),
                     table: name.to_owned(),
                 });
             }
-            let [one, other] = sides;
-            let chains: IndexSet<&str> = [&one.chains, &other.chains]
+            let [good_table, bad_table] = sides;
+            let chains: IndexSet<&str> = [&good_table.chains, &bad_table.chains]
                 .into_iter()
                 .flat_map(IndexMap::keys)
-                .chain(one.policies.keys())
-                .chain(other.policies.keys())
+                .chain(good_table.policies.keys())
+                .chain(bad_table.policies.keys())
                 .copied()
                 .collect();
-            let mut table = Table {
+            let mut table = MergedTable {
                 name: name.to_owned(),
                 chains: IndexMap::new(),
             };
             for chain in chains {
-                let at = At {
+                let context = ChainContext {
                     namespace,
                     program,
                     table: name,
                     chain,
                 };
-                let laid = at.lay(one, other, atoms)?;
-                table.chains.insert(chain.to_owned(), laid);
+                let merged = context.merge(good_table, bad_table, graph)?;
+                table.chains.insert(chain.to_owned(), merged);
             }
-            table.tie_circles(atoms);
+            table.join_loops(graph);
             tables.push(table);
         }
         Ok(Self { tables })
@@ -102,38 +106,38 @@ impl Rules {
 
     /// Returns the input for `iptables-restore` with the differences that `with` selects; empty if
     /// neither side has a table.
-    pub fn with(&self, with: &impl Fn(usize) -> bool) -> String {
+    pub fn render(&self, with: &impl Fn(usize) -> bool) -> String {
         let mut text = String::new();
         for table in &self.tables {
-            table.with(with, &mut text);
+            table.render(with, &mut text);
         }
         text
     }
 
     /// Adds the sets that rules refer to with the differences that `with` selects.
-    pub fn sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
+    pub fn collect_sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
         let chains = self.tables.iter().flat_map(|table| table.chains.values());
-        for rule in chains.flat_map(|chain| chain.rules.with(with)) {
+        for rule in chains.flat_map(|chain| chain.rules.selected(with)) {
             sets.extend(rule.sets.iter().map(String::as_str));
         }
     }
 }
 
 /// Chain that is merged, with its table, program and namespace.
-struct At<'t> {
+struct ChainContext<'t> {
     namespace: &'t str,
     program: &'t str,
     table: &'t str,
     chain: &'t str,
 }
 
-impl At<'_> {
-    fn lay(
+impl ChainContext<'_> {
+    fn merge(
         &self,
         good: &script::Table<'_>,
         bad: &script::Table<'_>,
-        atoms: &mut Atoms,
-    ) -> Result<LaidChain, PairError> {
+        graph: &mut DifferenceGraph,
+    ) -> Result<MergedChain, PairError> {
         let Self {
             namespace,
             program,
@@ -141,13 +145,13 @@ impl At<'_> {
             chain,
         } = *self;
         let built_in = script::is_built_in(chain);
-        let place = |of| Where {
+        let make_scope = |kind| Scope {
             namespace,
-            of,
-            place: format!("{program} {table} {chain}"),
+            of: kind,
+            location: format!("{program} {table} {chain}"),
         };
         let policy = built_in.then(|| {
-            let of = |side: &script::Table<'_>| {
+            let policies = |side: &script::Table<'_>| {
                 vec![
                     side.policies
                         .get(chain)
@@ -159,31 +163,49 @@ impl At<'_> {
                         .to_owned(),
                 ]
             };
-            let (one, other) = (of(good), of(bad));
-            let merged = merge::keyed(&one, &other, Clone::clone, |_| (), atoms.next());
-            atoms.add(&place(Kind::Policy), &merged, &one, &other, |policy| {
-                let owned = Owned::Chain {
-                    table: table.to_owned(),
-                    chain: chain.to_owned(),
-                };
-                (format!("policy {policy}"), owned)
-            });
+            let (good_policies, bad_policies) = (policies(good), policies(bad));
+            let merged = merge::merge_keyed(
+                &good_policies,
+                &bad_policies,
+                Clone::clone,
+                |_| (),
+                graph.next(),
+            );
+            graph.add(
+                &make_scope(Kind::Policy),
+                &merged,
+                &good_policies,
+                &bad_policies,
+                |policy| {
+                    let owned = OwnerKey::Chain {
+                        table: table.to_owned(),
+                        chain: chain.to_owned(),
+                    };
+                    (format!("policy {policy}"), owned)
+                },
+            );
             merged
         });
-        let one = self.rules(good.chains.get(chain))?;
-        let other = self.rules(bad.chains.get(chain))?;
-        let meaning = |rule: &LaidRule| rule.meaning.clone();
-        let merged = merge::ordered(&one, &other, meaning, meaning, atoms.next());
-        atoms.add(&place(Kind::Rule), &merged, &one, &other, |rule| {
-            let owned = Owned::Rule {
-                table: table.to_owned(),
-                chain: chain.to_owned(),
-                rule: rule.written.clone(),
-            };
-            (rule.written.clone(), owned)
-        });
+        let good_rules = self.parse_rules(good.chains.get(chain))?;
+        let bad_rules = self.parse_rules(bad.chains.get(chain))?;
+        let meaning = |rule: &MergedRule| rule.meaning.clone();
+        let merged = merge::merge_ordered(&good_rules, &bad_rules, meaning, meaning, graph.next());
+        graph.add(
+            &make_scope(Kind::Rule),
+            &merged,
+            &good_rules,
+            &bad_rules,
+            |rule| {
+                let owned = OwnerKey::Rule {
+                    table: table.to_owned(),
+                    chain: chain.to_owned(),
+                    rule: rule.text.clone(),
+                };
+                (rule.text.clone(), owned)
+            },
+        );
         let has = |side: &script::Table<'_>| side.chains.contains_key(chain);
-        Ok(LaidChain {
+        Ok(MergedChain {
             always: built_in || has(good) && has(bad),
             policy,
             rules: merged,
@@ -191,27 +213,27 @@ impl At<'_> {
     }
 
     /// Parses a chain's rules and sorts them where order has no meaning.
-    fn rules(&self, texts: Option<&Vec<String>>) -> Result<Vec<LaidRule>, PairError> {
-        let read = |text: &String| {
-            Rule::of_words(text.as_str()).map_err(|problem| PairError::Rule {
+    fn parse_rules(&self, texts: Option<&Vec<String>>) -> Result<Vec<MergedRule>, PairError> {
+        let parse = |text: &String| {
+            Rule::from_words(text.as_str()).map_err(|problem| PairError::Rule {
                 namespace: self.namespace.to_owned(),
                 rule: format!("-A {} {text}", self.chain),
                 why: problem.wrong.to_string(),
             })
         };
-        let rules: Result<Vec<Rule>, PairError> = texts.into_iter().flatten().map(read).collect();
+        let rules: Result<Vec<Rule>, PairError> = texts.into_iter().flatten().map(parse).collect();
         let chain = Chain {
             name: self.chain.to_owned(),
             policy: None,
             rules: rules?,
             line: 0,
         };
-        let items = in_order(&chain, Order::ServicesInAnyOrder);
-        let laid = items.into_iter().map(|item| {
+        let items = normalized_rules(&chain, Order::ServicesInAnyOrder);
+        let merged = items.into_iter().map(|item| {
             // The rule was parsed above without error.
-            let rule = Rule::of_words(item.written.as_str()).ok();
+            let rule = Rule::from_words(item.source_text.as_str()).ok();
             let rule = rule.as_ref();
-            LaidRule {
+            MergedRule {
                 target: rule.and_then(Rule::target).map(Cow::into_owned),
                 sets: rule.map_or_else(Vec::new, |rule| {
                     rule.sets()
@@ -220,18 +242,18 @@ impl At<'_> {
                         .collect()
                 }),
                 meaning: item.key,
-                written: item.written,
+                text: item.source_text,
             }
         });
-        Ok(laid.collect())
+        Ok(merged.collect())
     }
 }
 
-impl Table {
+impl MergedTable {
     /// Joins all differences whose jumps could form a loop with only some of them selected. The
     /// kernel rejects such rules.
-    fn tie_circles(&self, atoms: &mut Atoms) {
-        let mut leads: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    fn join_loops(&self, graph: &mut DifferenceGraph) {
+        let mut jumps: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (name, chain) in &self.chains {
             let targets = chain
                 .rules
@@ -239,57 +261,57 @@ impl Table {
                 .iter()
                 .filter_map(|slot| slot.item.target.as_deref());
             let targets = targets.filter(|target| self.chains.contains_key(*target));
-            leads.insert(name, targets.collect());
+            jumps.insert(name, targets.collect());
         }
         // Repeatedly removes chains that jump to no remaining chain and chains that no remaining
         // chain jumps to. Only loops, and chains between loops, are left.
         loop {
-            let before: usize = leads.values().map(BTreeSet::len).sum();
-            let led_to: BTreeSet<&str> = leads.values().flatten().copied().collect();
-            leads.retain(|name, targets| !targets.is_empty() && led_to.contains(name));
-            let left: BTreeSet<&str> = leads.keys().copied().collect();
-            for targets in leads.values_mut() {
-                targets.retain(|target| left.contains(target));
+            let before: usize = jumps.values().map(BTreeSet::len).sum();
+            let jumped_to: BTreeSet<&str> = jumps.values().flatten().copied().collect();
+            jumps.retain(|name, targets| !targets.is_empty() && jumped_to.contains(name));
+            let remaining: BTreeSet<&str> = jumps.keys().copied().collect();
+            for targets in jumps.values_mut() {
+                targets.retain(|target| remaining.contains(target));
             }
-            if leads.values().map(BTreeSet::len).sum::<usize>() == before {
+            if jumps.values().map(BTreeSet::len).sum::<usize>() == before {
                 break;
             }
         }
-        let in_circles = |target: &str| leads.contains_key(target);
-        let tied = leads.keys().flat_map(|name| {
+        let in_loop = |target: &str| jumps.contains_key(target);
+        let joined = jumps.keys().flat_map(|name| {
             let slots = self.chains[*name].rules.slots.iter();
             slots.filter_map(|slot| {
                 let target = slot.item.target.as_deref()?;
-                slot.from.difference().filter(|_| in_circles(target))
+                slot.from.difference().filter(|_| in_loop(target))
             })
         });
-        atoms.tie_all(tied.collect::<Vec<_>>());
+        graph.join_all(joined.collect::<Vec<_>>());
     }
 
-    fn with(&self, with: &impl Fn(usize) -> bool, text: &mut String) {
-        let mut rules: HashMap<&str, Vec<&LaidRule>> = HashMap::new();
+    fn render(&self, with: &impl Fn(usize) -> bool, text: &mut String) {
+        let mut rules: HashMap<&str, Vec<&MergedRule>> = HashMap::new();
         let mut needed: HashSet<&str> = HashSet::new();
         for (name, chain) in &self.chains {
-            let there: Vec<&LaidRule> = chain.rules.with(with).collect();
-            needed.extend(there.iter().filter_map(|rule| rule.target.as_deref()));
-            rules.insert(name, there);
+            let included: Vec<&MergedRule> = chain.rules.selected(with).collect();
+            needed.extend(included.iter().filter_map(|rule| rule.target.as_deref()));
+            rules.insert(name, included);
         }
         let _ = writeln!(text, "*{}", self.name);
         for (name, chain) in &self.chains {
-            let there =
+            let exists =
                 chain.always || !rules[name.as_str()].is_empty() || needed.contains(name.as_str());
             let policy = chain
                 .policy
                 .as_ref()
-                .and_then(|policy| policy.with(with).next());
-            if there {
+                .and_then(|policy| policy.selected(with).next());
+            if exists {
                 let policy = policy.map_or("-", String::as_str);
                 let _ = writeln!(text, ":{name} {policy} [0:0]");
             }
         }
         for name in self.chains.keys() {
             for rule in &rules[name.as_str()] {
-                let _ = writeln!(text, "-A {name} {}", rule.written);
+                let _ = writeln!(text, "-A {name} {}", rule.text);
             }
         }
         text.push_str("COMMIT\n");

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use indexmap::{IndexMap, IndexSet};
 
 use super::PairError;
-use super::atoms::{Atoms, Owned, Where};
+use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
 use crate::bisect::merge::{self, Merged};
 use svclab_planner::delta::sets as restore;
 
 /// Options whose value the kernel or `ipset` chooses when a set is created.
-const PICKED: [&str; 3] = ["hashsize", "bucketsize", "initval"];
+const AUTOMATIC_OPTIONS: [&str; 3] = ["hashsize", "bucketsize", "initval"];
 
 /// Merged sets of a namespace.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub struct Sets {
 struct Set {
     /// Whether the set exists in every subset of differences.
     always: bool,
-    made: Merged<String>,
+    options: Merged<String>,
     entries: Merged<String>,
 }
 
@@ -35,11 +35,11 @@ impl Sets {
     /// # Errors
     ///
     /// Returns [`PairError::Sets`] if a line is neither `create` nor `add`.
-    pub fn of(
+    pub fn new(
         namespace: &str,
         good: &str,
         bad: &str,
-        atoms: &mut Atoms,
+        graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
         let read = |text| {
             restore::read(text).map_err(|why| PairError::Sets {
@@ -47,11 +47,16 @@ impl Sets {
                 why,
             })
         };
-        let (one, other) = (read(good)?, read(bad)?);
-        let names: IndexSet<&str> = one.keys().chain(other.keys()).copied().collect();
+        let (good_sets, bad_sets) = (read(good)?, read(bad)?);
+        let names: IndexSet<&str> = good_sets.keys().chain(bad_sets.keys()).copied().collect();
         let mut sets = IndexMap::new();
         for name in names {
-            let set = lay(namespace, name, [one.get(name), other.get(name)], atoms);
+            let set = merge_set(
+                namespace,
+                name,
+                [good_sets.get(name), bad_sets.get(name)],
+                graph,
+            );
             sets.insert(name.to_owned(), set);
         }
         Ok(Self { sets })
@@ -59,24 +64,24 @@ impl Sets {
 
     /// Returns the input for `ipset restore` with the differences that `with` selects. `named`
     /// contains the sets that rules refer to.
-    pub fn with<'s>(
+    pub fn render<'s>(
         &'s self,
         with: &impl Fn(usize) -> bool,
         mut named: HashSet<&'s str>,
     ) -> String {
-        for set in self.sets.values().filter(|set| set.of_sets(with)) {
-            named.extend(set.entries.with(with).map(|entry| key(entry)));
+        for set in self.sets.values().filter(|set| set.is_set_of_sets(with)) {
+            named.extend(set.entries.selected(with).map(|entry| key(entry)));
         }
         // A set of sets must follow the sets that it contains.
-        let mut all: Vec<(&String, &Set)> = self.sets.iter().collect();
-        all.sort_by_key(|(_, set)| set.of_sets(with));
+        let mut sorted: Vec<(&String, &Set)> = self.sets.iter().collect();
+        sorted.sort_by_key(|(_, set)| set.is_set_of_sets(with));
         let mut text = String::new();
-        for (name, set) in all {
-            let entries: Vec<&String> = set.entries.with(with).collect();
+        for (name, set) in sorted {
+            let entries: Vec<&String> = set.entries.selected(with).collect();
             if !set.always && entries.is_empty() && !named.contains(name.as_str()) {
                 continue;
             }
-            let _ = writeln!(text, "create {name} {}", set.made(with));
+            let _ = writeln!(text, "create {name} {}", set.options(with));
             for entry in entries {
                 let _ = writeln!(text, "add {name} {entry}");
             }
@@ -85,75 +90,96 @@ impl Sets {
     }
 }
 
-fn lay(
+fn merge_set(
     namespace: &str,
     name: &str,
     [good, bad]: [Option<&restore::Set<'_>>; 2],
-    atoms: &mut Atoms,
+    graph: &mut DifferenceGraph,
 ) -> Set {
-    let made = |side: Option<&restore::Set<'_>>| -> Vec<String> {
+    let list_options = |side: Option<&restore::Set<'_>>| -> Vec<String> {
         side.map(|set| set.made.to_owned()).into_iter().collect()
     };
     let members = |side: Option<&restore::Set<'_>>| -> Vec<String> {
         let members = side.into_iter().flat_map(|set| &set.members);
         members.map(|member| (*member).to_owned()).collect()
     };
-    let place = |of| Where {
+    let make_scope = |kind| Scope {
         namespace,
-        of,
-        place: format!("ipset {name}"),
+        of: kind,
+        location: format!("ipset {name}"),
     };
     let always = good.is_some() && bad.is_some();
-    let (one, other) = (made(good), made(bad));
-    let made = if always {
-        merge::keyed(&one, &other, |made| meaning(made), |_| (), atoms.next())
+    let (good_options, bad_options) = (list_options(good), list_options(bad));
+    let options = if always {
+        merge::merge_keyed(
+            &good_options,
+            &bad_options,
+            |text| meaning(text),
+            |_| (),
+            graph.next(),
+        )
     } else {
         // The options of a set that only one side has are no difference: the set exists only with
         // its entries or references.
-        let only: Vec<String> = one.iter().chain(&other).cloned().collect();
-        merge::keyed(&only, &only, Clone::clone, |_| (), atoms.next())
+        let only: Vec<String> = good_options.iter().chain(&bad_options).cloned().collect();
+        merge::merge_keyed(&only, &only, Clone::clone, |_| (), graph.next())
     };
-    let first = atoms.next();
-    atoms.add(&place(Kind::Set), &made, &one, &other, |made| {
-        let owned = Owned::Set {
-            set: name.to_owned(),
-            entry: None,
-        };
-        (format!("create {name} {made}"), owned)
-    });
-    let (one, other) = (members(good), members(bad));
-    let entries = merge::keyed(
-        &one,
-        &other,
+    let first = graph.next();
+    graph.add(
+        &make_scope(Kind::Set),
+        &options,
+        &good_options,
+        &bad_options,
+        |made| {
+            let owned = OwnerKey::Set {
+                set: name.to_owned(),
+                entry: None,
+            };
+            (format!("create {name} {made}"), owned)
+        },
+    );
+    let (good_members, bad_members) = (members(good), members(bad));
+    let entries = merge::merge_keyed(
+        &good_members,
+        &bad_members,
         Clone::clone,
         |entry| key(entry).to_owned(),
-        atoms.next(),
+        graph.next(),
     );
-    atoms.add(&place(Kind::SetEntry), &entries, &one, &other, |entry| {
-        let owned = Owned::Set {
-            set: name.to_owned(),
-            entry: Some(entry.clone()),
-        };
-        (entry.clone(), owned)
-    });
+    graph.add(
+        &make_scope(Kind::SetEntry),
+        &entries,
+        &good_members,
+        &bad_members,
+        |entry| {
+            let owned = OwnerKey::Set {
+                set: name.to_owned(),
+                entry: Some(entry.clone()),
+            };
+            (entry.clone(), owned)
+        },
+    );
     // Entries may not fit a set that was created with other options.
-    if !made.differences.is_empty() {
-        atoms.tie_all(first..atoms.next());
+    if !options.differences.is_empty() {
+        graph.join_all(first..graph.next());
     }
     Set {
         always,
-        made,
+        options,
         entries,
     }
 }
 
 impl Set {
-    fn made(&self, with: &impl Fn(usize) -> bool) -> &str {
-        self.made.with(with).next().map_or("", String::as_str)
+    fn options(&self, with: &impl Fn(usize) -> bool) -> &str {
+        self.options
+            .selected(with)
+            .next()
+            .map_or("", String::as_str)
     }
 
-    fn of_sets(&self, with: &impl Fn(usize) -> bool) -> bool {
-        self.made(with).starts_with("list:")
+    fn is_set_of_sets(&self, with: &impl Fn(usize) -> bool) -> bool {
+        self.options(with).starts_with("list:")
     }
 }
 
@@ -163,12 +189,12 @@ fn key(entry: &str) -> &str {
 }
 
 /// Returns the options of a set in a fixed order, without those that are chosen automatically.
-fn meaning(made: &str) -> String {
-    let words: Vec<&str> = made.split_whitespace().collect();
+fn meaning(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
     let Some((kind, options)) = words.split_first() else {
         return String::new();
     };
-    let mut all: Vec<Vec<&str>> = Vec::new();
+    let mut groups: Vec<Vec<&str>> = Vec::new();
     for word in options {
         let begins = matches!(
             *word,
@@ -188,12 +214,12 @@ fn meaning(made: &str) -> String {
                 | "skbinfo"
                 | "forceadd"
         );
-        match all.last_mut() {
+        match groups.last_mut() {
             Some(last) if !begins => last.push(word),
-            _ => all.push(vec![word]),
+            _ => groups.push(vec![word]),
         }
     }
-    all.retain(|option| !PICKED.contains(&option[0]));
-    all.sort_unstable();
-    format!("{kind} {all:?}")
+    groups.retain(|option| !AUTOMATIC_OPTIONS.contains(&option[0]));
+    groups.sort_unstable();
+    format!("{kind} {groups:?}")
 }

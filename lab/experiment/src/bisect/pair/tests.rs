@@ -28,18 +28,18 @@ fn plan(namespace: Namespace) -> Plan {
 }
 
 fn pair(good: &Plan, bad: &Plan) -> Pair {
-    Pair::of(good, bad).unwrap()
+    Pair::new(good, bad).unwrap()
 }
 
 fn rules(plan: &Plan) -> &str {
     &plan.namespaces[0].iptables.as_ref().unwrap().v4
 }
 
-fn told(pair: &Pair) -> String {
-    let all: Vec<usize> = (0..pair.len()).collect();
-    let all = pair.told(&all).concat();
-    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    all.join("\n")
+fn describe_all(pair: &Pair) -> String {
+    let indices: Vec<usize> = (0..pair.len()).collect();
+    let differences = pair.told(&indices).concat();
+    let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }
 
 /// Generates rules whose jumps lead only from earlier to later chains, or with `back` only from
@@ -68,35 +68,41 @@ fn script(back: bool) -> impl Strategy<Value = String> {
                 (from, to)
             };
             let target = CHAINS.get(to).copied().filter(|_| from != to && to != 0);
-            let own = CHAINS[from];
-            for chain in [Some(own), target].into_iter().flatten() {
+            let source = CHAINS[from];
+            for chain in [Some(source), target].into_iter().flatten() {
                 if chain != "OUTPUT" && !used.contains(&chain) {
                     used.push(chain);
                 }
             }
-            let _ = writeln!(lines, "-A {own} {matches}-j {}", target.unwrap_or("ACCEPT"));
+            let _ = writeln!(
+                lines,
+                "-A {source} {matches}-j {}",
+                target.unwrap_or("ACCEPT")
+            );
         }
-        let declared = used
-            .iter()
-            .fold(String::new(), |all, chain| all + ":" + chain + " - [0:0]\n");
+        let declared = used.iter().fold(String::new(), |text, chain| {
+            text + ":" + chain + " - [0:0]\n"
+        });
         format!("*nat\n:OUTPUT ACCEPT [0:0]\n{declared}{lines}COMMIT\n")
     })
 }
 
 /// Whether jumps form a loop.
-fn circles(dump: &Dump) -> bool {
-    fn leads(dump: &Dump, chain: &str, depth: usize) -> bool {
+fn has_loop(dump: &IptablesRules) -> bool {
+    fn reaches_loop(dump: &IptablesRules, chain: &str, depth: usize) -> bool {
         let found = dump.chain(Table::Nat, chain);
         depth > 8
             || found.is_some_and(|chain| {
                 let targets = chain.rules.iter().filter_map(Rule::target);
                 targets
                     .into_iter()
-                    .any(|target| leads(dump, &target, depth + 1))
+                    .any(|target| reaches_loop(dump, &target, depth + 1))
             })
     }
     let chains = dump.tables.iter().flat_map(|table| &table.chains);
-    chains.into_iter().any(|chain| leads(dump, &chain.name, 0))
+    chains
+        .into_iter()
+        .any(|chain| reaches_loop(dump, &chain.name, 0))
 }
 
 proptest! {
@@ -105,14 +111,14 @@ proptest! {
     /// Every subset of differences gives rules that can be parsed, whose jumps have their targets
     /// and form no loop. The empty subset gives good, the full one bad.
     #[test]
-    fn every_choice_of_differences_is_a_set_of_rules(good in script(false), bad in any::<bool>().prop_flat_map(script), chosen in prop::collection::vec(any::<bool>(), 40)) {
+    fn pair_any_selection_gives_valid_rules(good in script(false), bad in any::<bool>().prop_flat_map(script), chosen in prop::collection::vec(any::<bool>(), 40)) {
         let pair = pair(&plan(namespace(&good)), &plan(namespace(&bad)));
         prop_assert!(pair.len() <= chosen.len());
-        let of = |chosen: &Chosen| Dump::parse(rules(&pair.plan(chosen)));
-        let same = |one: &Dump, other: &str| {
-            let found = compare(one, &Dump::parse(other).unwrap(), Order::ServicesInAnyOrder);
+        let of = |chosen: &DifferenceMask| IptablesRules::parse(rules(&pair.plan(chosen)));
+        let same = |one: &IptablesRules, other: &str| {
+            let found = compare(one, &IptablesRules::parse(other).unwrap(), Order::ServicesInAnyOrder);
             // Ignores an empty chain that no rule jumps to.
-            found.into_iter().filter(|found| !matches!(found.change, svclab_dump::Change::Whole { .. })).count()
+            found.into_iter().filter(|found| !matches!(found.change, svclab_dump::DumpChange::Whole { .. })).count()
         };
         let none = of(&vec![false; pair.len()]).unwrap();
         let all = of(&vec![true; pair.len()]).unwrap();
@@ -123,12 +129,12 @@ proptest! {
             let target = rule.target().unwrap();
             prop_assert!(target == "ACCEPT" || some.chain(Table::Nat, &target).is_some(), "{}", target);
         }
-        prop_assert!(!circles(&some));
+        prop_assert!(!has_loop(&some));
     }
 }
 
 #[test]
-fn rules_that_are_written_otherwise_are_no_difference() {
+fn pair_equivalent_rules_have_no_difference() {
     let good = namespace(
         "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m tcp -p tcp -d 10.0.0.1 --dport 80 -j ACCEPT\nCOMMIT\n",
     );
@@ -138,10 +144,10 @@ fn rules_that_are_written_otherwise_are_no_difference() {
 }
 
 #[test]
-fn a_rule_stands_between_its_neighbours_whatever_else_is_chosen() {
+fn pair_selected_rule_keeps_its_neighbours() {
     let text = |rules: &[&str]| {
-        let rules = rules.iter().fold(String::new(), |all, rule| {
-            all + "-A OUTPUT -j " + rule + "\n"
+        let rules = rules.iter().fold(String::new(), |text, rule| {
+            text + "-A OUTPUT -j " + rule + "\n"
         });
         namespace(&format!("*nat\n:OUTPUT ACCEPT [0:0]\n{rules}COMMIT\n"))
     };
@@ -150,19 +156,22 @@ fn a_rule_stands_between_its_neighbours_whatever_else_is_chosen() {
         &plan(text(&["NEW", "ONE", "THREE", "LAST"])),
     );
     assert_eq!(pair.len(), 3);
-    let of = |chosen: [bool; 3]| {
+    let targets = |chosen: [bool; 3]| {
         let text = rules(&pair.plan(&chosen.to_vec())).to_owned();
         let rules = text
             .lines()
             .filter_map(|line| line.strip_prefix("-A OUTPUT -j "));
         rules.map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(of([true, false, false]), ["NEW", "ONE", "TWO", "THREE"]);
-    assert_eq!(of([false, true, true]), ["ONE", "THREE", "LAST"]);
+    assert_eq!(
+        targets([true, false, false]),
+        ["NEW", "ONE", "TWO", "THREE"]
+    );
+    assert_eq!(targets([false, true, true]), ["ONE", "THREE", "LAST"]);
 }
 
 #[test]
-fn a_set_that_one_side_has_comes_with_the_rule_that_names_it() {
+fn pair_set_of_one_side_follows_its_rule() {
     let mut good = namespace("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
     good.ipset = "create BOTH hash:ip family inet\n".to_owned();
     let mut bad = namespace(
@@ -170,27 +179,27 @@ fn a_set_that_one_side_has_comes_with_the_rule_that_names_it() {
     );
     bad.ipset = "create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\nadd NEW 10.0.0.2\ncreate BOTH hash:ip family inet hashsize 1024\n".to_owned();
     let pair = pair(&plan(good), &plan(bad));
-    assert_eq!(pair.len(), 3, "{}", told(&pair));
-    let of = |chosen: [bool; 3]| pair.plan(&chosen.to_vec()).namespaces[0].ipset.clone();
+    assert_eq!(pair.len(), 3, "{}", describe_all(&pair));
+    let ipset = |chosen: [bool; 3]| pair.plan(&chosen.to_vec()).namespaces[0].ipset.clone();
     assert_eq!(
-        of([false, false, false]),
+        ipset([false, false, false]),
         "create BOTH hash:ip family inet\n"
     );
     // The entries are the first two differences, the rule is the third.
-    assert!(of([false, false, true]).contains("create NEW hash:ip family inet hashsize 64\n"));
+    assert!(ipset([false, false, true]).contains("create NEW hash:ip family inet hashsize 64\n"));
     assert!(
-        of([true, false, false])
+        ipset([true, false, false])
             .ends_with("create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\n")
     );
 }
 
-fn ground(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Namespace {
+fn network_namespace(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Namespace {
     Namespace {
         name: "node-1".to_owned(),
         links: vec![Link {
             name: "eth0".to_owned(),
             kind: LinkKind::Bridge,
-            mac: Mac::of("node-1", "eth0"),
+            mac: Mac::from_names("node-1", "eth0"),
             addresses: addresses
                 .iter()
                 .map(|address| address.parse().unwrap())
@@ -218,9 +227,9 @@ fn ground(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Namespace {
 }
 
 #[test]
-fn a_route_goes_together_with_the_address_that_reaches_its_next_hop() {
-    let good = ground(&["10.0.0.2/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
-    let bad = ground(
+fn pair_route_joins_address_of_next_hop() {
+    let good = network_namespace(&["10.0.0.2/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
+    let bad = network_namespace(
         &["10.0.0.2/24", "10.1.0.2/24"],
         &[
             ("0.0.0.0/0", Some("10.0.0.1")),
@@ -231,15 +240,15 @@ fn a_route_goes_together_with_the_address_that_reaches_its_next_hop() {
     // The other route needs only objects of both sides.
     assert_eq!(pair(&plan(good.clone()), &plan(bad)).len(), 2);
     // Both sides have the route, but each reaches the next hop through its own address.
-    let moved = ground(&["10.0.0.3/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
+    let moved = network_namespace(&["10.0.0.3/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
     assert_eq!(pair(&plan(good), &plan(moved)).len(), 1);
 }
 
 #[test]
-fn an_interface_goes_together_with_what_is_on_it() {
-    let good = ground(&["10.0.0.2/24"], &[]);
+fn pair_interface_joins_its_configuration() {
+    let good = network_namespace(&["10.0.0.2/24"], &[]);
     let mut bad = good.clone();
-    let mut more = ground(&["10.5.0.2/24"], &[("10.6.0.0/16", Some("10.5.0.1"))]);
+    let mut more = network_namespace(&["10.5.0.2/24"], &[("10.6.0.0/16", Some("10.5.0.1"))]);
     more.links[0].name = "eth1".to_owned();
     more.routes[0].dev = "eth1".to_owned();
     bad.links.append(&mut more.links);
@@ -254,7 +263,7 @@ fn an_interface_goes_together_with_what_is_on_it() {
 }
 
 #[test]
-fn a_change_in_words() {
+fn describe_each_kind_matches_snapshot() {
     let mut good = namespace(
         "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-LOLE4ISW44XBNF3G\n:KUBE-SVC-LOLE4ISW44XBNF3G - [0:0]\n-A OUTPUT -j ACCEPT\n-A OUTPUT -j RETURN\nCOMMIT\n",
     );
@@ -274,58 +283,62 @@ fn a_change_in_words() {
     bad.ipset = "create KUBE-CLUSTER-IP hash:ip,port family inet\n".to_owned();
     bad.sysctls.push(setting("0"));
     bad.ipvs.push(VirtualServer {
-        takes: Virtual::FwMark { mark: 7, v6: false },
+        takes: VirtualServerKey::FwMark { mark: 7, v6: false },
         scheduler: "rr".to_owned(),
         persistence: None,
         flags: svclab_ruleset::ipvs::SchedulerFlags::default(),
         servers: Vec::new(),
     });
-    insta::assert_snapshot!(told(&pair(&plan(good), &plan(bad))));
+    insta::assert_snapshot!(describe_all(&pair(&plan(good), &plan(bad))));
 }
 
 #[test]
-fn what_cannot_be_laid_over_each_other_is_told() {
-    let error = |good: &Plan, bad: &Plan| Pair::of(good, bad).unwrap_err().to_string();
-    let one = plan(namespace(""));
-    let mut other = one.clone();
-    other.namespaces[0].name = "node-2".to_owned();
+fn pair_unmergeable_plans_return_error() {
+    let error = |good: &Plan, bad: &Plan| Pair::new(good, bad).unwrap_err().to_string();
+    let base = plan(namespace(""));
+    let mut renamed = base.clone();
+    renamed.namespaces[0].name = "node-2".to_owned();
     let replaced = plan(namespace("*nat\n-R OUTPUT 1 -j ACCEPT\nCOMMIT\n"));
     let unread = plan(namespace(
         "*nat\n-A OUTPUT -m comment --comment \"open -j ACCEPT\nCOMMIT\n",
     ));
-    let mut sets = one.clone();
+    let mut sets = base.clone();
     sets.namespaces[0].ipset = "destroy A\n".to_owned();
-    let all = [
-        error(&one, &other),
-        error(&one, &replaced),
-        error(&one, &unread),
-        error(&one, &sets),
-        PairError::Proxy("node-1".to_owned()).to_string(),
+    let errors = [
+        error(&base, &renamed),
+        error(&base, &replaced),
+        error(&base, &unread),
+        error(&base, &sets),
+        PairError::RealProxy("node-1".to_owned()).to_string(),
     ];
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 /// A running lab can be changed from any selection to any other without a rebuild.
 #[test]
-fn choices_of_rules_addresses_and_settings_are_reached_by_a_change() {
-    let mut good = ground(&["10.0.0.2/24"], &[]);
+fn pair_any_selection_is_reached_by_delta() {
+    let mut good = network_namespace(&["10.0.0.2/24"], &[]);
     good.iptables = namespace("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n").iptables;
-    let mut bad = ground(
+    let mut bad = network_namespace(
         &["10.0.0.2/24", "10.0.0.7/32"],
         &[("10.9.0.0/16", Some("10.0.0.1"))],
     );
     bad.iptables = namespace("*nat\n:OUTPUT DROP [0:0]\n:NEW - [0:0]\n-A OUTPUT -j NEW\nCOMMIT\n*mangle\n-A OUTPUT -j ACCEPT\nCOMMIT\n").iptables;
     let pair = pair(&plan(good), &plan(bad));
-    let choices: Vec<Chosen> = (0_u32..1 << pair.len())
-        .map(|bits| (0..pair.len()).map(|at| bits >> at & 1 == 1).collect())
+    let choices: Vec<DifferenceMask> = (0_u32..1 << pair.len())
+        .map(|bits| {
+            (0..pair.len())
+                .map(|index| bits >> index & 1 == 1)
+                .collect()
+        })
         .collect();
     for (from, to) in choices.iter().zip(choices.iter().skip(1)) {
-        delta::between(&pair.plan(from), &pair.plan(to)).unwrap();
+        delta::diff(&pair.plan(from), &pair.plan(to)).unwrap();
     }
 }
 
 #[test]
-fn rules_of_both_iptables_are_laid_over_each_other_kind_by_kind() {
+fn pair_iptables_variants_are_merged_separately() {
     let rules = |backend, rule: &str| Iptables {
         backend,
         v4: format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule}\nCOMMIT\n"),
@@ -338,15 +351,22 @@ fn rules_of_both_iptables_are_laid_over_each_other_kind_by_kind() {
     bad.beside = Some(rules(Backend::Legacy, "-d 10.0.0.2/32 -j DROP"));
     let pair = pair(&plan(good), &plan(bad.clone()));
     assert_eq!(pair.len(), 1);
-    insta::assert_snapshot!(told(&pair));
+    insta::assert_snapshot!(describe_all(&pair));
     let without = pair.plan(&vec![false]);
     let with = pair.plan(&vec![true]);
-    let [one, other] = [&without, &with].map(|plan| &plan.namespaces[0]);
-    for side in [one, other] {
+    let [without_rule, with_rule] = [&without, &with].map(|plan| &plan.namespaces[0]);
+    for side in [without_rule, with_rule] {
         assert_eq!(side.iptables.as_ref().unwrap().backend, Backend::Nft);
         assert_eq!(side.beside.as_ref().unwrap().backend, Backend::Legacy);
     }
-    assert!(!one.beside.as_ref().unwrap().v4.contains("DROP"));
-    assert!(other.beside.as_ref().unwrap().v4.contains("10.0.0.2/32"));
-    delta::between(&without, &with).unwrap();
+    assert!(!without_rule.beside.as_ref().unwrap().v4.contains("DROP"));
+    assert!(
+        with_rule
+            .beside
+            .as_ref()
+            .unwrap()
+            .v4
+            .contains("10.0.0.2/32")
+    );
+    delta::diff(&without, &with).unwrap();
 }

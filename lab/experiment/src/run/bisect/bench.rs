@@ -8,59 +8,59 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use tokio::time::sleep;
 
-use crate::bisect::document::Reached;
-use crate::verify::{Outcome, Tally};
+use crate::bisect::document::LabOrigin;
+use crate::verify::{ConnectionOutcome, Tally};
 use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{Patience, Plan, Probe, Watch};
-use svclab_model::protocol::Fault;
-use svclab_runner::kernel::{Agent, KernelError, Session, Tries};
+use svclab_model::plan::{MaxWait, Plan, Probe, Watch};
+use svclab_model::protocol::FailureKind;
+use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
 
 /// Minimum time to wait for an answer in a narrowing trial.
-const LEAST: Duration = Duration::from_millis(150);
+const MIN_WAIT: Duration = Duration::from_millis(150);
 
 /// Maximum time to wait for an answer in a narrowing trial.
-const MOST: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// Factor between the slowest answer seen and the time to wait for an answer.
-const SLOWER: u32 = 20;
+const WAIT_FACTOR: u32 = 20;
 
 /// Running lab of consecutive trials, or none yet.
-pub struct Bench {
+pub struct TrialLab {
     agent: Agent,
-    standing: Option<(Plan, Session)>,
+    running: Option<(Plan, Session)>,
 }
 
 /// Request for a trial.
-pub struct Look {
+pub struct TrialRequest {
     /// Plan of the lab.
     pub plan: Plan,
     /// Probes to run.
     pub probes: Vec<Probe>,
-    pub way: Way,
+    pub mode: ProbeMode,
     /// Whether to build a new lab, instead of changing the running one.
-    pub anew: bool,
+    pub new_lab: bool,
 }
 
 /// Callback for probes that are still running after some time.
-pub struct Doubt {
+pub struct SlowNotice {
     /// Time after which the callback runs.
     pub after: Duration,
-    pub tell: Box<dyn FnOnce() + Send>,
+    pub notify: Box<dyn FnOnce() + Send>,
 }
 
 /// Result of a trial.
-pub enum Tried {
+pub enum TrialResult {
     /// The probes ran.
-    Seen(Box<Evidence>, Reached),
+    Finished(Box<Evidence>, LabOrigin),
     /// The kernel refused the lab with this message.
     Refused(String),
 }
 
 /// Connections and waiting time of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ProbeMode {
     /// Number of connections from the lab. A timeout must elapse or be proven by the evidence.
-    Slow,
+    Full,
     /// This number of connections, with this maximum wait for each.
     Quick {
         connections: u32,
@@ -68,24 +68,24 @@ pub enum Way {
     },
 }
 
-impl Way {
-    fn of(self, probe: &Probe) -> Probe {
+impl ProbeMode {
+    fn apply(self, probe: &Probe) -> Probe {
         let mut probe = Probe {
             after: None,
             ..probe.clone()
         };
         match self {
-            Self::Slow => {
+            Self::Full => {
                 probe.settle = true;
-                probe.patience = probe.patience.max(Patience::SETTLED.longest);
+                probe.patience = probe.patience.max(MaxWait::SETTLED.longest);
             }
             Self::Quick {
                 connections,
-                patience,
+                patience: max_wait,
             } => {
                 probe.settle = false;
                 probe.connections = connections;
-                probe.patience = patience.min(probe.patience);
+                probe.patience = max_wait.min(probe.patience);
             }
         }
         probe
@@ -95,19 +95,22 @@ impl Way {
     /// the evidence.
     pub fn patience(seen: &[&Evidence]) -> Duration {
         let attempts = seen.iter().flat_map(|seen| &seen.attempts);
-        let answered =
-            attempts.filter(|one| !matches!(one.verdict, Verdict::Timeout | Verdict::Silent));
-        let slowest = answered.map(|one| one.took).max().unwrap_or_default();
-        (slowest * SLOWER).clamp(LEAST, MOST)
+        let answered = attempts
+            .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
+        let slowest = answered
+            .map(|attempt| attempt.took)
+            .max()
+            .unwrap_or_default();
+        (slowest * WAIT_FACTOR).clamp(MIN_WAIT, MAX_WAIT)
     }
 }
 
-impl Bench {
+impl TrialLab {
     /// Creates a trial lab that is not built yet.
     pub fn new(agent: Agent) -> Self {
         Self {
             agent,
-            standing: None,
+            running: None,
         }
     }
 
@@ -116,101 +119,106 @@ impl Bench {
     /// # Errors
     ///
     /// Returns an error if the agent is lost, or fails for a reason other than an invalid plan.
-    pub async fn tried(&mut self, look: Look, doubt: Option<Doubt>) -> Result<Tried, KernelError> {
-        if look.anew {
-            self.standing = None;
+    pub async fn run(
+        &mut self,
+        request: TrialRequest,
+        notice: Option<SlowNotice>,
+    ) -> Result<TrialResult, KernelError> {
+        if request.new_lab {
+            self.running = None;
         }
-        let probes = look.probes.iter();
-        let wanted = Plan {
-            probes: probes.map(|probe| look.way.of(probe)).collect(),
+        let probes = request.probes.iter();
+        let plan = Plan {
+            probes: probes.map(|probe| request.mode.apply(probe)).collect(),
             watch: Watch::default(),
-            ..look.plan
+            ..request.plan
         };
-        let (mut runs, mut doubt) = (Tries::default(), doubt);
+        let (mut tries, mut notice) = (RunCount::default(), notice);
         loop {
-            match self.tried_once(wanted.clone(), &mut doubt).await {
-                Err(error) if runs.again(&error) => self.standing = None,
+            match self.run_once(plan.clone(), &mut notice).await {
+                Err(error) if tries.should_retry(&error) => self.running = None,
                 tried => return tried,
             }
         }
     }
 
-    async fn tried_once(
+    async fn run_once(
         &mut self,
-        wanted: Plan,
-        doubt: &mut Option<Doubt>,
-    ) -> Result<Tried, KernelError> {
-        let reached = match self.reach(wanted).await {
+        plan: Plan,
+        notice: &mut Option<SlowNotice>,
+    ) -> Result<TrialResult, KernelError> {
+        let reached = match self.prepare(plan).await {
             Ok(reached) => reached,
-            Err(KernelError::Failed(failure)) if failure.fault == Fault::Input => {
-                self.standing = None;
-                return Ok(Tried::Refused(failure.message));
+            Err(KernelError::Failed(failure)) if failure.fault == FailureKind::Input => {
+                self.running = None;
+                return Ok(TrialResult::Refused(failure.message));
             }
             Err(error) => return Err(error),
         };
-        let Some((_, session)) = &mut self.standing else {
-            return Ok(Tried::Refused("no lab stands".to_owned()));
+        let Some((_, session)) = &mut self.running else {
+            return Ok(TrialResult::Refused("no lab stands".to_owned()));
         };
         let mut probing = pin!(session.probe());
-        if let Some(after) = doubt.as_ref().map(|doubt| doubt.after) {
+        if let Some(after) = notice.as_ref().map(|doubt| doubt.after) {
             tokio::select! {
                 biased;
-                evidence = &mut probing => return Ok(Tried::Seen(Box::new(evidence?), reached)),
+                evidence = &mut probing => return Ok(TrialResult::Finished(Box::new(evidence?), reached)),
                 () = sleep(after) => {
-                    if let Some(doubt) = doubt.take() {
-                        (doubt.tell)();
+                    if let Some(doubt) = notice.take() {
+                        (doubt.notify)();
                     }
                 }
             }
         }
-        Ok(Tried::Seen(Box::new(probing.await?), reached))
+        Ok(TrialResult::Finished(Box::new(probing.await?), reached))
     }
 
-    async fn reach(&mut self, wanted: Plan) -> Result<Reached, KernelError> {
-        if let Some((there, mut session)) = self.standing.take()
-            && let Ok(delta) = svclab_planner::delta::between(&there, &wanted)
+    async fn prepare(&mut self, plan: Plan) -> Result<LabOrigin, KernelError> {
+        if let Some((current, mut session)) = self.running.take()
+            && let Ok(delta) = svclab_planner::delta::diff(&current, &plan)
         {
             if !delta.is_empty() {
                 session.change(delta).await?;
             }
             // Conntrack entries of an earlier trial must not affect the result.
             session.forget().await?;
-            self.standing = Some((wanted, session));
-            return Ok(Reached::Changed);
+            self.running = Some((plan, session));
+            return Ok(LabOrigin::Changed);
         }
-        let session = self.agent.build_standing(wanted.clone()).await?;
-        self.standing = Some((wanted, session));
-        Ok(Reached::Built)
+        let session = self.agent.build_standing(plan.clone()).await?;
+        self.running = Some((plan, session));
+        Ok(LabOrigin::Built)
     }
 }
 
 /// Counts the outcomes of each probe. A source is named after the node, pod or host of the plan
 /// that has its address.
 pub fn tallies(plan: &Plan, evidence: &Evidence) -> IndexMap<String, Tally> {
-    let names = names(plan);
-    let mut all: IndexMap<String, Tally> = IndexMap::new();
+    let names = address_names(plan);
+    let mut counts: IndexMap<String, Tally> = IndexMap::new();
     for attempt in &evidence.attempts {
         let source = attempt.seen_source.map(|source| {
             let name = names.get(&source.ip()).cloned();
             name.unwrap_or_else(|| source.ip().to_string())
         });
-        all.entry(attempt.probe.clone())
+        counts
+            .entry(attempt.probe.clone())
             .or_default()
-            .count(Outcome {
+            .count(ConnectionOutcome {
                 endpoint: attempt.endpoint.clone(),
                 source,
-                ..Outcome::of(attempt.verdict)
+                ..ConnectionOutcome::from_verdict(attempt.verdict)
             });
     }
-    all
+    counts
 }
 
-fn names(plan: &Plan) -> HashMap<IpAddr, String> {
+fn address_names(plan: &Plan) -> HashMap<IpAddr, String> {
     let mut names = HashMap::new();
     for namespace in &plan.namespaces {
-        for (at, link) in namespace.links.iter().enumerate() {
+        for (index, link) in namespace.links.iter().enumerate() {
             for address in &link.addresses {
-                let name = if at == 0 {
+                let name = if index == 0 {
                     namespace.name.clone()
                 } else {
                     format!("{}/{}", namespace.name, link.name)

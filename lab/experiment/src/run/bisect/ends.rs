@@ -5,36 +5,36 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::bench::Way;
+use super::bench::ProbeMode;
 use super::error::BisectError;
-use super::trials::{Trials, times};
-use crate::bisect::document::{Shown, Trial};
-use crate::bisect::{Alike, Level, Like, Symptom};
-use crate::verify::{Outcome, Tally};
+use super::trials::{BisectionRun, times};
+use crate::bisect::document::{SymptomReport, Trial};
+use crate::bisect::{Indistinguishable, OutcomeDetail, Symptom, TrialClass};
+use crate::verify::{ConnectionOutcome, Tally};
 use svclab_model::plan::Probe;
 
 /// Number of connections per probe on each side: initial and maximum.
-const AT_FIRST: u32 = 64;
-pub const AT_MOST: u32 = 512;
+const INITIAL_CONNECTIONS: u32 = 64;
+pub const MAX_CONNECTIONS: u32 = 512;
 
 /// Symptom of good and bad, and how trials observe it.
-pub struct Ends {
+pub struct Baseline {
     pub symptom: Symptom,
     pub probe: Probe,
-    pub shown: Shown,
+    pub report: SymptomReport,
     /// Maximum wait of each connection of a trial.
     pub patience: Duration,
 }
 
 /// Outcomes with the full maximum wait, for symptoms without randomness.
-pub struct Slow {
-    good: BTreeSet<Outcome>,
+pub struct FullOutcomes {
+    good: BTreeSet<ConnectionOutcome>,
 }
 
-impl Ends {
+impl Baseline {
     /// Returns the probe mode of narrowing trials.
-    pub fn way(&self) -> Way {
-        Way::Quick {
+    pub fn probe_mode(&self) -> ProbeMode {
+        ProbeMode::Quick {
             connections: self.symptom.connections,
             patience: self.patience,
         }
@@ -42,113 +42,113 @@ impl Ends {
 
     /// Returns the outcomes with the full maximum wait, or `None` if they do not separate good from
     /// bad.
-    pub fn slow(&self, good: Option<&Tally>, bad: Option<&Tally>) -> Option<Slow> {
+    pub fn full_outcomes(&self, good: Option<&Tally>, bad: Option<&Tally>) -> Option<FullOutcomes> {
         let [good, bad] = [good, bad].map(|tally| {
             tally
-                .map(|tally| outcomes(&self.symptom, tally))
+                .map(|tally| reduced_outcomes(&self.symptom, tally))
                 .unwrap_or_default()
         });
-        (self.symptom.certain && good.is_disjoint(&bad)).then_some(Slow { good })
+        (self.symptom.is_deterministic && good.is_disjoint(&bad)).then_some(FullOutcomes { good })
     }
 }
 
-impl Slow {
+impl FullOutcomes {
     /// Classifies a trial with the full maximum wait.
-    pub fn like(&self, symptom: &Symptom, tally: &Tally) -> Like {
-        let seen = outcomes(symptom, tally);
+    pub fn classify(&self, symptom: &Symptom, tally: &Tally) -> TrialClass {
+        let observed = reduced_outcomes(symptom, tally);
         // If good is the side without answers, timeout and unreachable are equivalent.
-        if seen.is_subset(&self.good) || seen.is_subset(&symptom.well) {
-            Like::Good
-        } else if seen.is_disjoint(&self.good) {
-            Like::Bad
+        if observed.is_subset(&self.good) || observed.is_subset(&symptom.good_outcomes) {
+            TrialClass::Good
+        } else if observed.is_disjoint(&self.good) {
+            TrialClass::Bad
         } else {
-            Like::Neither
+            TrialClass::Neither
         }
     }
 }
 
 /// Returns the outcomes of a tally, reduced to the part that counts.
-fn outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<Outcome> {
+fn reduced_outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<ConnectionOutcome> {
     tally
         .iter()
         .map(|(outcome, _)| symptom.level.of(outcome))
         .collect()
 }
 
-impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
+impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Runs both sides with this maximum wait until their results can be separated.
     ///
     /// # Errors
     ///
     /// Returns an error if the results cannot be separated, or if one side cannot run.
-    pub async fn told_apart(&mut self, patience: Duration) -> Result<Ends, BisectError> {
+    pub async fn distinguish(&mut self, max_wait: Duration) -> Result<Baseline, BisectError> {
         let probes = self.probes.clone();
-        let mut connections = AT_FIRST;
+        let mut connections = INITIAL_CONNECTIONS;
         loop {
-            let way = Way::Quick {
+            let mode = ProbeMode::Quick {
                 connections,
-                patience,
+                patience: max_wait,
             };
-            let looking = self.look_at_end(true, &probes, way);
-            let seen_good = self.end(true, &probes, looking).await?;
-            let looking = self.look_at_end(false, &probes, way);
-            let seen_bad = self.end(false, &probes, looking).await?;
-            let one = self.tallies(&seen_good);
-            let other = self.tallies(&seen_bad);
-            let mut all: Vec<Symptom> = Vec::new();
-            let mut worst = Alike::Same;
+            let trial = self.start_baseline(true, &probes, mode);
+            let seen_good = self.end(true, &probes, trial).await?;
+            let trial = self.start_baseline(false, &probes, mode);
+            let seen_bad = self.end(false, &probes, trial).await?;
+            let good_tallies = self.tallies(&seen_good);
+            let bad_tallies = self.tallies(&seen_bad);
+            let mut symptoms: Vec<Symptom> = Vec::new();
+            let mut worst = Indistinguishable::Same;
             for probe in &probes {
                 let empty = Tally::default();
-                let of = |tallies: &IndexMap<String, Tally>| {
+                let tally_in = |tallies: &IndexMap<String, Tally>| {
                     tallies.get(&probe.name).unwrap_or(&empty).clone()
                 };
-                match Symptom::of(
+                match Symptom::from_tallies(
                     &probe.name,
-                    &of(&one),
-                    &of(&other),
+                    &tally_in(&good_tallies),
+                    &tally_in(&bad_tallies),
                     self.pair.len(),
-                    connections >= AT_MOST,
+                    connections >= MAX_CONNECTIONS,
                 ) {
-                    Ok(symptom) => all.push(symptom),
-                    Err(Alike::Same) => {}
+                    Ok(symptom) => symptoms.push(symptom),
+                    Err(Indistinguishable::Same) => {}
                     Err(faint) => worst = faint,
                 }
             }
-            all.sort_by_key(|symptom| (symptom.level, symptom.connections));
+            symptoms.sort_by_key(|symptom| (symptom.level, symptom.connections));
             // Verdicts have priority over endpoints and sources, as soon as they can be separated.
-            let enough = worst == Alike::Same
-                || connections >= AT_MOST
-                || all
+            let enough = worst == Indistinguishable::Same
+                || connections >= MAX_CONNECTIONS
+                || symptoms
                     .first()
-                    .is_some_and(|first| first.level == Level::Verdict);
-            let mut all = all.into_iter().filter(|_| enough);
-            if let Some(symptom) = all.next()
+                    .is_some_and(|first| first.level == OutcomeDetail::Verdict);
+            let mut ranked = symptoms.into_iter().filter(|_| enough);
+            if let Some(symptom) = ranked.next()
                 && let Some(probe) = probes.iter().find(|probe| probe.name == symptom.probe)
             {
-                let seen = |all: &IndexMap<String, Tally>| times(all.get(&symptom.probe));
-                let shown = Shown {
+                let counts = |tallies: &IndexMap<String, Tally>| times(tallies.get(&symptom.probe));
+                let report = SymptomReport {
                     probe: symptom.probe.clone(),
                     from: probe.from.clone(),
                     to: destination(probe),
                     by: symptom.level,
-                    good: seen(&one),
-                    bad: seen(&other),
-                    others: all.map(|symptom| symptom.probe).collect(),
+                    good: counts(&good_tallies),
+                    bad: counts(&bad_tallies),
+                    others: ranked.map(|symptom| symptom.probe).collect(),
                 };
-                return Ok(Ends {
+                return Ok(Baseline {
                     probe: probe.clone(),
                     symptom,
-                    shown,
-                    patience,
+                    report,
+                    patience: max_wait,
                 });
             }
-            if worst == Alike::Same || connections >= AT_MOST {
-                return Err(BisectError::Alike {
-                    alike: worst,
+            if worst == Indistinguishable::Same || connections >= MAX_CONNECTIONS {
+                return Err(BisectError::Indistinguishable {
+                    reason: worst,
                     good: self.task.good_name.clone(),
                     bad: self.task.bad_name.clone(),
-                    differences: counted(self.pair.len()),
-                    seen: all_seen(&one),
+                    differences: describe_count(self.pair.len()),
+                    outcomes: describe_outcomes(&good_tallies),
                 });
             }
             connections *= 2;
@@ -164,20 +164,20 @@ fn destination(probe: &Probe) -> String {
 }
 
 /// Returns the number of differences as text.
-pub fn counted(differences: usize) -> String {
+pub fn describe_count(differences: usize) -> String {
     match differences {
         1 => "1 difference".to_owned(),
         _ => format!("{differences} differences"),
     }
 }
 
-fn all_seen(tallies: &IndexMap<String, Tally>) -> String {
+fn describe_outcomes(tallies: &IndexMap<String, Tally>) -> String {
     let each = tallies.iter().map(|(probe, tally)| {
-        let all: Vec<String> = tally
+        let outcomes: Vec<String> = tally
             .iter()
             .map(|(outcome, _)| outcome.to_string())
             .collect();
-        format!("{probe} {}", all.join(" or "))
+        format!("{probe} {}", outcomes.join(" or "))
     });
     each.collect::<Vec<_>>().join(", ")
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::bisect::{Alike, PairError};
+use crate::bisect::{Indistinguishable, PairError};
 use svclab_runner::kernel::KernelError;
 
 /// Reason why a bisection has no result.
@@ -15,7 +15,7 @@ pub enum BisectError {
     #[error(
         "{good} and {bad} mean the same: nothing differs between them that could break anything"
     )]
-    Same {
+    NoDifferences {
         /// Name of the good side.
         good: String,
         /// Name of the bad side.
@@ -23,11 +23,11 @@ pub enum BisectError {
     },
     /// The results of both sides cannot be separated.
     #[error(
-        "{alike}: {good} and {bad} have {differences}, and in good what was tried came to this: {seen}"
+        "{reason}: {good} and {bad} have {differences}, and in good what was tried came to this: {outcomes}"
     )]
-    Alike {
+    Indistinguishable {
         /// Whether they are equal or differ too little.
-        alike: Alike,
+        reason: Indistinguishable,
         /// Name of the good side.
         good: String,
         /// Name of the bad side.
@@ -35,10 +35,10 @@ pub enum BisectError {
         /// Number of differences: `3 differences`.
         differences: String,
         /// Outcomes of the probes in good.
-        seen: String,
+        outcomes: String,
     },
     /// The sides have no common probe, or not the requested one.
-    #[error("{good} and {bad} have no probe in common{}", asked(wanted.as_ref(), there))]
+    #[error("{good} and {bad} have no probe in common{}", requested_hint(wanted.as_ref(), there))]
     NoProbe {
         /// Name of the good side.
         good: String,
@@ -61,7 +61,7 @@ pub enum BisectError {
     #[error(
         "no answer holds: what {probe} comes to changes from one trial to the next in a way that chance does not explain, as on a machine that is too busy"
     )]
-    Unsteady {
+    Unstable {
         /// Probe name.
         probe: String,
     },
@@ -70,7 +70,7 @@ pub enum BisectError {
     Kernel(#[from] KernelError),
 }
 
-fn asked(wanted: Option<&String>, there: &[String]) -> String {
+fn requested_hint(wanted: Option<&String>, there: &[String]) -> String {
     match wanted {
         Some(wanted) if !there.is_empty() => {
             format!(" called `{wanted}`, but {}", there.join(", "))
@@ -83,20 +83,20 @@ fn asked(wanted: Option<&String>, there: &[String]) -> String {
 impl BisectError {
     /// Returns the help for this error.
     #[must_use]
-    pub fn remedy(&self) -> Option<String> {
+    pub fn help(&self) -> Option<String> {
         match self {
-            Self::Alike { .. } => Some(
+            Self::Indistinguishable { .. } => Some(
                 "add a probe to the lab that shows what is wrong, or make sure that good is good and bad is bad"
                     .to_owned(),
             ),
-            Self::Same { .. } => Some(
+            Self::NoDifferences { .. } => Some(
                 "compare other cases or files; `svclab diff` says in what two dumps differ".to_owned(),
             ),
             Self::NoProbe { .. } => Some(
                 "name cases that try the same thing, or with --probe one that both have; probes of steps do not count"
                     .to_owned(),
             ),
-            Self::Unsteady { .. } => Some("run it again when the machine is quiet".to_owned()),
+            Self::Unstable { .. } => Some("run it again when the machine is quiet".to_owned()),
             Self::End { .. } => Some(
                 "run it by itself, as good and bad have to stand before what is between them can"
                     .to_owned(),
@@ -109,28 +109,28 @@ impl BisectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::bisect::ends::{AT_MOST, counted};
+    use crate::run::bisect::ends::{MAX_CONNECTIONS, describe_count};
 
     #[test]
-    fn what_is_said_where_there_is_no_answer() {
+    fn bisect_error_each_variant_has_message_and_help() {
         let (good, bad) = ("lab/good".to_owned(), "lab/bad".to_owned());
-        let alike = |alike| BisectError::Alike {
-            alike,
+        let alike = |alike| BisectError::Indistinguishable {
+            reason: alike,
             good: good.clone(),
             bad: bad.clone(),
-            differences: counted(3),
-            seen: "call connected to pod/default/web".to_owned(),
+            differences: describe_count(3),
+            outcomes: "call connected to pod/default/web".to_owned(),
         };
-        let no_probe = |wanted: Option<&str>, there: &[&str]| BisectError::NoProbe {
+        let no_probe = |wanted: Option<&str>, common: &[&str]| BisectError::NoProbe {
             good: good.clone(),
             bad: bad.clone(),
             wanted: wanted.map(str::to_owned),
-            there: there.iter().map(|name| (*name).to_owned()).collect(),
+            there: common.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let all = [
-            alike(Alike::Same),
-            alike(Alike::Faint(AT_MOST)),
-            BisectError::Same {
+        let errors = [
+            alike(Indistinguishable::Same),
+            alike(Indistinguishable::TooSimilar(MAX_CONNECTIONS)),
+            BisectError::NoDifferences {
                 good: good.clone(),
                 bad: bad.clone(),
             },
@@ -141,15 +141,15 @@ mod tests {
                 name: bad.clone(),
                 why: "iptables-restore: line 3 failed".to_owned(),
             },
-            BisectError::Unsteady {
+            BisectError::Unstable {
                 probe: "call".to_owned(),
             },
         ];
-        let told = all.iter().map(|error| {
-            let remedy = error.remedy();
+        let texts = errors.iter().map(|error| {
+            let remedy = error.help();
             let remedy = remedy.map(|remedy| format!("\n  what to do: {remedy}"));
             format!("{error}{}", remedy.unwrap_or_default())
         });
-        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+        insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n"));
     }
 }

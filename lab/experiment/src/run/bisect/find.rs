@@ -2,23 +2,23 @@
 
 use std::time::Instant;
 
-use super::bench::Way;
-use super::benches::{Benches, Looking};
-use super::ends::{Ends, Slow};
+use super::bench::ProbeMode;
+use super::benches::{LabPool, RunningTrial};
+use super::ends::{Baseline, FullOutcomes};
 use super::error::BisectError;
-use super::narrowing::Found;
+use super::narrowing::NarrowingResult;
 use super::task::{Task, probes};
-use super::trials::Trials;
+use super::trials::BisectionRun;
 use crate::bisect::document::{Purpose, Trial};
-use crate::bisect::{Bisection, Like, Narrowed, Pair, SCHEMA};
+use crate::bisect::{Bisection, Culprits, Pair, SCHEMA, TrialClass};
 use svclab_model::evidence::Evidence;
 use svclab_runner::kernel::Agent;
 
 /// Maximum number of repetitions if the verification fails, each with a longer wait.
-const AGAIN: u32 = 3;
+const MAX_REPETITIONS: u32 = 3;
 
 /// Factor between the maximum waits of two repetitions.
-const PATIENCE: u32 = 4;
+const WAIT_FACTOR: u32 = 4;
 
 /// Finds the decisive differences, in up to `labs` labs at once: see [`super::side_by_side`].
 ///
@@ -31,136 +31,149 @@ pub async fn find(
     task: &Task,
     agent: &Agent,
     labs: usize,
-    tell: &mut impl FnMut(&Trial, usize),
+    on_trial: &mut impl FnMut(&Trial, usize),
 ) -> Result<Bisection, BisectError> {
-    let begun = Instant::now();
-    let pair = Pair::of(&task.good, &task.bad)?;
+    let started = Instant::now();
+    let pair = Pair::new(&task.good, &task.bad)?;
     if pair.is_empty() {
-        return Err(BisectError::Same {
+        return Err(BisectError::NoDifferences {
             good: task.good_name.clone(),
             bad: task.bad_name.clone(),
         });
     }
-    let mut trials = Trials {
+    let mut trials = BisectionRun {
         task,
         probes: probes(task)?,
         pair,
-        benches: Benches::new(agent, labs),
+        labs: LabPool::new(agent, labs),
         all: Vec::new(),
-        tell,
+        on_trial,
     };
-    let (ends, Narrowed { breaks, cures }) = trials.answer().await?;
-    let wrong = ends.symptom.wrong(trials.all.len());
+    let (
+        baseline,
+        Culprits {
+            breaks,
+            fixes: cures,
+        },
+    ) = trials.search().await?;
+    let error_probability = baseline.symptom.wrong(trials.all.len());
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a probability in millionths is between 0 and a million"
     )]
-    let wrong_in_million = (wrong * 1e6).ceil() as u64;
+    let error_per_million = (error_probability * 1e6).ceil() as u64;
     Ok(Bisection {
         schema: SCHEMA.to_owned(),
         good: task.good_name.clone(),
         bad: task.bad_name.clone(),
-        over: task.over.clone(),
-        kernel: trials.benches.kernel().to_owned(),
-        symptom: ends.shown,
+        over: task.base.clone(),
+        kernel: trials.labs.kernel().to_owned(),
+        symptom: baseline.report,
         differences: trials.pair.len(),
         breaks: trials.pair.told(&breaks),
         cures: trials.pair.told(&cures),
         said_by: Vec::new(),
         trials: trials.all,
-        wrong_in_million,
-        duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        wrong_in_million: error_per_million,
+        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
 /// Trial of the bad side with the full maximum wait, which runs in the background.
-enum SlowBad {
-    Looking(Looking),
-    Seen(Box<Evidence>),
+enum FullBadTrial {
+    Running(RunningTrial),
+    Finished(Box<Evidence>),
 }
 
-impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
+impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Finds the symptom and the decisive differences.
-    async fn answer(&mut self) -> Result<(Ends, Narrowed), BisectError> {
+    async fn search(&mut self) -> Result<(Baseline, Culprits), BisectError> {
         let probes = self.probes.clone();
-        let looking = self.look_at_end(true, &probes, Way::Slow);
-        let slow_good = self.end(true, &probes, looking).await?;
-        let mut slow_bad = SlowBad::Looking(self.look_at_end(false, &probes, Way::Slow));
-        let mut patience = Way::patience(&[&slow_good]);
+        let trial = self.start_baseline(true, &probes, ProbeMode::Full);
+        let full_good = self.end(true, &probes, trial).await?;
+        let mut full_bad =
+            FullBadTrial::Running(self.start_baseline(false, &probes, ProbeMode::Full));
+        let mut max_wait = ProbeMode::patience(&[&full_good]);
         let mut probe = String::new();
-        for _ in 0..=AGAIN {
-            let found = match self.told_apart(patience).await {
-                Ok(ends) => {
-                    let found = self.narrowed(&ends).await?;
-                    Ok((ends, found))
+        for _ in 0..=MAX_REPETITIONS {
+            let found = match self.distinguish(max_wait).await {
+                Ok(baseline) => {
+                    let found = self.narrow_down(&baseline).await?;
+                    Ok((baseline, found))
                 }
-                Err(alike @ BisectError::Alike { .. }) => Err(alike),
+                Err(alike @ BisectError::Indistinguishable { .. }) => Err(alike),
                 Err(error) => return Err(error),
             };
-            let bad = match slow_bad {
-                SlowBad::Looking(looking) => Box::new(self.end(false, &probes, looking).await?),
-                SlowBad::Seen(seen) => seen,
+            let bad = match full_bad {
+                FullBadTrial::Running(looking) => {
+                    Box::new(self.end(false, &probes, looking).await?)
+                }
+                FullBadTrial::Finished(seen) => seen,
             };
-            let needed = Way::patience(&[&slow_good, &bad]);
-            let of_probe = |evidence| self.tallies(evidence);
-            let (good_tallies, bad_tallies) = (of_probe(&slow_good), of_probe(&bad));
-            slow_bad = SlowBad::Seen(bad);
-            let slow = found.as_ref().ok().and_then(|(ends, _)| {
-                let own = &ends.symptom.probe;
-                ends.slow(good_tallies.get(own), bad_tallies.get(own))
+            let needed = ProbeMode::patience(&[&full_good, &bad]);
+            let tallies_of_evidence = |evidence| self.tallies(evidence);
+            let (good_tallies, bad_tallies) =
+                (tallies_of_evidence(&full_good), tallies_of_evidence(&bad));
+            full_bad = FullBadTrial::Finished(bad);
+            let full = found.as_ref().ok().and_then(|(ends, _)| {
+                let probe_name = &ends.symptom.probe;
+                ends.full_outcomes(good_tallies.get(probe_name), bad_tallies.get(probe_name))
             });
             // The bad side answers late, and the wait may have been too short for the answer.
-            if needed > patience && slow.is_none() {
-                patience = needed;
+            if needed > max_wait && full.is_none() {
+                max_wait = needed;
                 continue;
             }
-            let (ends, found) = found?;
-            let own = &ends.symptom.probe;
-            probe.clone_from(own);
+            let (baseline, found) = found?;
+            let probe_name = &baseline.symptom.probe;
+            probe.clone_from(probe_name);
             let narrowed = found.narrowed.clone();
-            if self.holds(&ends, found, slow.as_ref()).await? {
-                return Ok((ends, narrowed));
+            if self.verify(&baseline, found, full.as_ref()).await? {
+                return Ok((baseline, narrowed));
             }
-            patience *= PATIENCE;
+            max_wait *= WAIT_FACTOR;
         }
-        Err(BisectError::Unsteady { probe })
+        Err(BisectError::Unstable { probe })
     }
 
     /// Whether the result holds in newly built labs: with the full maximum wait if the symptom has
     /// no randomness.
-    async fn holds(
+    async fn verify(
         &mut self,
-        ends: &Ends,
-        found: Found,
-        slow: Option<&Slow>,
+        baseline: &Baseline,
+        found: NarrowingResult,
+        full: Option<&FullOutcomes>,
     ) -> Result<bool, BisectError> {
-        let way = if slow.is_some() {
-            Way::Slow
+        let mode = if full.is_some() {
+            ProbeMode::Full
         } else {
-            ends.way()
+            baseline.probe_mode()
         };
-        let Narrowed { breaks, cures } = found.narrowed;
-        let begun = found.verified.filter(|(begun, _)| *begun == way);
-        let begun = begun.map(|(_, looking)| looking);
-        let broken = (self.chosen(&breaks, true), Like::Bad, begun);
-        let cured = (self.chosen(&cures, false), Like::Good, None);
-        let mut all = Vec::new();
-        for (chosen, wanted, begun) in [cured, broken] {
+        let Culprits {
+            breaks,
+            fixes: cures,
+        } = found.narrowed;
+        let started = found.verification.filter(|(begun, _)| *begun == mode);
+        let started = started.map(|(_, looking)| looking);
+        let broken = (self.mask(&breaks, true), TrialClass::Bad, started);
+        let fixed = (self.mask(&cures, false), TrialClass::Good, None);
+        let mut trials = Vec::new();
+        for (chosen, expected, started) in [fixed, broken] {
             // Both sides themselves already ran with the full maximum wait.
-            if chosen.iter().all(|there| *there) || !chosen.iter().any(|there| *there) {
+            if chosen.iter().all(|is_bad| *is_bad) || !chosen.iter().any(|there| *there) {
                 continue;
             }
-            let looking = begun.unwrap_or_else(|| self.look(&chosen, ends, way, None));
-            all.push((chosen, wanted, looking));
+            let trial = started.unwrap_or_else(|| self.look(&chosen, baseline, mode, None));
+            trials.push((chosen, expected, trial));
         }
-        for (chosen, wanted, looking) in all {
-            let like = |tally: &_| match slow {
-                Some(slow) => slow.like(&ends.symptom, tally),
-                None => ends.symptom.like(tally),
+        for (chosen, wanted, looking) in trials {
+            let classify = |tally: &_| match full {
+                Some(slow) => slow.classify(&baseline.symptom, tally),
+                None => baseline.symptom.classify(tally),
             };
-            let tried = looking.over().await?;
-            if self.judge(&chosen, tried, Purpose::Verification, like, ends) != wanted {
+            let result = looking.finish().await?;
+            if self.judge(&chosen, result, Purpose::Verification, classify, baseline) != wanted {
                 return Ok(false);
             }
         }

@@ -11,8 +11,8 @@ mod said;
 mod task;
 mod trials;
 
-pub use benches::side_by_side;
+pub use benches::parallel_labs;
 pub use error::BisectError;
 pub use find::find;
-pub use said::said_by;
-pub use task::{Task, needs};
+pub use said::find_declarations;
+pub use task::{Task, requirements};

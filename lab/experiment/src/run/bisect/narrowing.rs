@@ -10,124 +10,147 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::bench::{Doubt, Tried, Way};
-use super::benches::Looking;
-use super::ends::Ends;
+use super::bench::{ProbeMode, SlowNotice, TrialResult};
+use super::benches::RunningTrial;
+use super::ends::Baseline;
 use super::error::BisectError;
-use super::trials::Trials;
+use super::trials::BisectionRun;
 use crate::bisect::document::{Purpose, Trial};
-use crate::bisect::{Chosen, Known, Like, Narrowed, narrow};
+use crate::bisect::{Culprits, DifferenceMask, TrialCache, TrialClass, narrow};
 
 /// Fraction of a trial's maximum wait after which the trial is assumed to be bad. After a wrong
 /// assumption, as on a busy machine, the whole maximum wait has to pass.
-const DOUBT: u32 = 4;
+const ASSUMED_BAD_FRACTION: u32 = 4;
 
 /// Result of narrowing.
-pub struct Found {
-    pub narrowed: Narrowed,
+pub struct NarrowingResult {
+    pub narrowed: Culprits,
     /// Probe mode and trial that verify `narrowed.breaks` in a separate lab, if already started.
-    pub verified: Option<(Way, Looking)>,
+    pub verification: Option<(ProbeMode, RunningTrial)>,
 }
 
 /// Running trial.
-struct UnderWay {
-    chosen: Chosen,
+struct PendingTrial {
+    chosen: DifferenceMask,
     looks_bad: bool,
 }
 
-impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
+impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Narrows down the differences, and starts to verify the set that turns good into bad as soon
     /// as the set is found.
     ///
     /// # Errors
     ///
     /// Returns an error if the agent is lost.
-    pub async fn narrowed(&mut self, ends: &Ends) -> Result<Found, BisectError> {
-        let all = self.pair.len();
-        let mut known = Known::new();
-        let mut verified = None;
-        let mut under_way: HashMap<usize, UnderWay> = HashMap::new();
-        let mut going_on = FuturesUnordered::new();
-        let (doubt, mut doubted) = mpsc::unbounded_channel();
-        let mut after = ends.patience / DOUBT;
+    pub async fn narrow_down(
+        &mut self,
+        baseline: &Baseline,
+    ) -> Result<NarrowingResult, BisectError> {
+        let count = self.pair.len();
+        let mut cache = TrialCache::new();
+        let mut verification = None;
+        let mut pending: HashMap<usize, PendingTrial> = HashMap::new();
+        let mut running = FuturesUnordered::new();
+        let (slow_sender, mut slow_receiver) = mpsc::unbounded_channel();
+        let mut notice_delay = baseline.patience / ASSUMED_BAD_FRACTION;
         let mut number = 0;
         loop {
-            let told = narrow(all, &known);
-            let breaks = match &told {
+            let result = narrow(count, &cache);
+            let breaks = match &result {
                 Ok(narrowed) => Some(&narrowed.breaks),
                 Err(wanted) => wanted.breaks.as_ref(),
             };
-            if let (Some(breaks), None) = (breaks, &verified) {
-                verified = self.verified_breaks(breaks, ends);
+            if let (Some(breaks), None) = (breaks, &verification) {
+                verification = self.start_verification(breaks, baseline);
             }
-            if let Ok(narrowed) = told {
-                return Ok(Found { narrowed, verified });
+            if let Ok(narrowed) = result {
+                return Ok(NarrowingResult {
+                    narrowed,
+                    verification,
+                });
             }
-            let free = under_way.is_empty() || self.benches.has_room();
-            let wanted = wanted(all, &known, &under_way).filter(|_| free);
-            if let Some(chosen) = wanted {
+            let free = pending.is_empty() || self.labs.has_room();
+            let next = next_trial(count, &cache, &pending).filter(|_| free);
+            if let Some(chosen) = next {
                 number += 1;
-                let doubt = doubts(&doubt, number, after);
-                let looking = self.look(&chosen, ends, ends.way(), Some(doubt));
-                going_on.push(async move { (number, looking.over().await) });
+                let notice = slow_notice(&slow_sender, number, notice_delay);
+                let trial = self.look(&chosen, baseline, baseline.probe_mode(), Some(notice));
+                running.push(async move { (number, trial.finish().await) });
                 let looks_bad = false;
-                under_way.insert(number, UnderWay { chosen, looks_bad });
+                pending.insert(number, PendingTrial { chosen, looks_bad });
                 continue;
             }
             tokio::select! {
-                Some((number, tried)) = going_on.next() => {
-                    if let Some(UnderWay { chosen, looks_bad }) = under_way.remove(&number) {
-                        let like = self.like(&chosen, tried?, ends);
-                        if looks_bad && like != Like::Bad {
-                            after = ends.patience;
+                Some((number, result)) = running.next() => {
+                    if let Some(PendingTrial { chosen, looks_bad }) = pending.remove(&number) {
+                        let like = self.judge_narrowing(&chosen, result?, baseline);
+                        if looks_bad && like != TrialClass::Bad {
+                            notice_delay = baseline.patience;
                         }
-                        known.insert(chosen, like);
+                        cache.insert(chosen, like);
                     }
                 }
-                Some(number) = doubted.recv() => {
-                    if let Some(own) = under_way.get_mut(&number) {
-                        own.looks_bad = true;
+                Some(number) = slow_receiver.recv() => {
+                    if let Some(pending_trial) = pending.get_mut(&number) {
+                        pending_trial.looks_bad = true;
                     }
                 }
             }
         }
     }
 
-    fn like(&mut self, chosen: &Chosen, tried: Tried, ends: &Ends) -> Like {
-        let like = |tally: &_| ends.symptom.like(tally);
-        self.judge(chosen, tried, Purpose::Narrowing, like, ends)
+    fn judge_narrowing(
+        &mut self,
+        chosen: &DifferenceMask,
+        result: TrialResult,
+        baseline: &Baseline,
+    ) -> TrialClass {
+        let classify = |tally: &_| baseline.symptom.classify(tally);
+        self.judge(chosen, result, Purpose::Narrowing, classify, baseline)
     }
 
-    fn verified_breaks(&self, breaks: &[usize], ends: &Ends) -> Option<(Way, Looking)> {
-        let way = if ends.symptom.certain {
-            Way::Slow
+    fn start_verification(
+        &self,
+        breaks: &[usize],
+        baseline: &Baseline,
+    ) -> Option<(ProbeMode, RunningTrial)> {
+        let mode = if baseline.symptom.is_deterministic {
+            ProbeMode::Full
         } else {
-            ends.way()
+            baseline.probe_mode()
         };
-        let chosen = self.chosen(breaks, true);
+        let chosen = self.mask(breaks, true);
         // If all differences are needed, the trial of the bad side is sufficient.
-        (breaks.len() < self.pair.len()).then(|| (way, self.look(&chosen, ends, way, None)))
+        (breaks.len() < self.pair.len()).then(|| (mode, self.look(&chosen, baseline, mode, None)))
     }
 }
 
 /// Returns the next trial, assuming that running trials get the results that they look like.
 /// Returns `None` if this trial is already running, or if none is left under the assumption.
-fn wanted(all: usize, known: &Known, under_way: &HashMap<usize, UnderWay>) -> Option<Chosen> {
-    let mut guessed = known.clone();
-    let looks_bad = under_way.values().filter(|own| own.looks_bad);
-    guessed.extend(looks_bad.map(|own| (own.chosen.clone(), Like::Bad)));
-    let wanted = narrow(all, &guessed).err()?.chosen;
-    let known = under_way.values().any(|own| own.chosen == wanted);
-    (!known).then_some(wanted)
+fn next_trial(
+    count: usize,
+    cache: &TrialCache,
+    pending: &HashMap<usize, PendingTrial>,
+) -> Option<DifferenceMask> {
+    let mut guessed = cache.clone();
+    let looks_bad = pending.values().filter(|trial| trial.looks_bad);
+    guessed.extend(looks_bad.map(|trial| (trial.chosen.clone(), TrialClass::Bad)));
+    let next = narrow(count, &guessed).err()?.mask;
+    let is_running = pending.values().any(|trial| trial.chosen == next);
+    (!is_running).then_some(next)
 }
 
-fn doubts(doubt: &mpsc::UnboundedSender<usize>, number: usize, after: Duration) -> Doubt {
-    let doubt = doubt.clone();
-    Doubt {
+fn slow_notice(
+    sender: &mpsc::UnboundedSender<usize>,
+    number: usize,
+    after: Duration,
+) -> SlowNotice {
+    let sender = sender.clone();
+    SlowNotice {
         after,
         // The receiver no longer exists if narrowing has ended.
-        tell: Box::new(move || {
-            let _ = doubt.send(number);
+        notify: Box::new(move || {
+            let _ = sender.send(number);
         }),
     }
 }

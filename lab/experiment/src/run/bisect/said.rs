@@ -2,67 +2,74 @@
 //! that differs between good and bad is applied alone, and the resulting plan is compared. No
 //! packet is sent, because the plan follows from the fields.
 
-use crate::bisect::document::{SaidBy, SaidField};
+use crate::bisect::document::{DeclaredBy, DeclaredField};
 use crate::bisect::{Bisection, Difference, Pair};
-use svclab_model::plan::Patience;
-use svclab_runner::run::{Chosen, Prepared, Wishes, prepare};
-use svclab_scenario::{Field, Said};
+use svclab_model::plan::MaxWait;
+use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare};
+use svclab_scenario::{DocumentDiff, FieldDiff};
 
 /// Returns the fields and objects, each of which alone causes some of the found differences when
 /// applied to the lab of the good case.
 #[must_use]
-pub fn said_by(lab: &Chosen, good: &Prepared, bad: &Prepared, found: &Bisection) -> Vec<SaidBy> {
+pub fn find_declarations(
+    lab: &SelectedLab,
+    good: &Prepared,
+    bad: &Prepared,
+    found: &Bisection,
+) -> Vec<DeclaredBy> {
     let both = found.breaks.iter().chain(&found.cures);
-    let wanted: Vec<&Difference> = both.flatten().collect();
-    let makes = |said: &Said| -> Option<bool> {
-        let case = good.case.with(&bad.case, said)?;
-        let made = prepare(lab, &case, Wishes::from(Patience::SETTLED)).ok()?;
-        let pair = Pair::of(&good.plan, &made.plan).ok()?;
-        let all: Vec<usize> = (0..pair.len()).collect();
-        let there = pair.told(&all);
-        Some(
-            there
+    let targets: Vec<&Difference> = both.flatten().collect();
+    let is_cause = |diff: &DocumentDiff| -> Option<bool> {
+        let case = good.case.with_diff(&bad.case, diff)?;
+        let prepared = prepare(lab, &case, PrepareOptions::from(MaxWait::SETTLED)).ok()?;
+        let pair = Pair::new(&good.plan, &prepared.plan).ok()?;
+        let indices: Vec<usize> = (0..pair.len()).collect();
+        let differences = pair.told(&indices);
+        Some(differences.iter().flatten().any(|difference| {
+            targets
                 .iter()
-                .flatten()
-                .any(|one| wanted.iter().any(|other| is_same(one, other))),
-        )
+                .any(|target| is_same_difference(difference, target))
+        }))
     };
-    let all = good.case.differs(&bad.case);
-    let those = all.iter().filter(|said| makes(said) == Some(true));
-    those.map(told).collect()
+    let diffs = good.case.diff(&bad.case);
+    let causes = diffs.iter().filter(|diff| is_cause(diff) == Some(true));
+    causes.map(to_declared_by).collect()
 }
 
 /// Whether two differences are equal except for the owner, which depends on the other rules.
-fn is_same(one: &Difference, other: &Difference) -> bool {
-    let of = |own: &Difference| {
+fn is_same_difference(left: &Difference, right: &Difference) -> bool {
+    let key = |difference: &Difference| {
         (
-            own.namespace.clone(),
-            own.of,
-            own.place.clone(),
-            own.good.clone(),
-            own.bad.clone(),
+            difference.namespace.clone(),
+            difference.of,
+            difference.place.clone(),
+            difference.good.clone(),
+            difference.bad.clone(),
         )
     };
-    of(one) == of(other)
+    key(left) == key(right)
 }
 
-fn told(said: &Said) -> SaidBy {
-    let field = |field: &Field| {
+fn to_declared_by(diff: &DocumentDiff) -> DeclaredBy {
+    let field = |field: &FieldDiff| {
         let mut path = field.path.clone();
-        if said.document == svclab_scenario::reference::DocumentRef::Lab {
+        if diff.document == svclab_scenario::reference::DocumentRef::Lab {
             path.insert(0, "spec".to_owned());
         }
-        SaidField {
+        DeclaredField {
             path: path.join("."),
-            good: field.one.as_ref().map(svclab_scenario::tree::Tree::in_line),
-            bad: field
-                .other
+            good: field
+                .one
                 .as_ref()
-                .map(svclab_scenario::tree::Tree::in_line),
+                .map(svclab_scenario::tree::Tree::to_flow_style),
+            bad: field
+                .second
+                .as_ref()
+                .map(svclab_scenario::tree::Tree::to_flow_style),
         }
     };
-    SaidBy {
-        document: said.document.to_string(),
-        fields: said.fields.iter().map(field).collect(),
+    DeclaredBy {
+        document: diff.document.to_string(),
+        fields: diff.fields.iter().map(field).collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Input of a bisection.
 
 use super::error::BisectError;
-use crate::bisect::document::Over;
+use crate::bisect::document::BaseCase;
 use svclab_model::plan::{Plan, Probe};
 
 /// Input of a bisection.
@@ -16,18 +16,20 @@ pub struct Task {
     /// Name of the bad side.
     pub bad_name: String,
     /// Case and node that both dumps replace; `None` if the sides are cases.
-    pub over: Option<Over>,
+    pub base: Option<BaseCase>,
     /// Name of the probe to use; `None` allows any probe.
     pub probe: Option<String>,
 }
 
 /// Returns a plan with the combined requirements of all trials.
 #[must_use]
-pub fn needs(task: &Task) -> Plan {
-    let mut needs = task.good.clone();
-    needs.namespaces.extend(task.bad.namespaces.iter().cloned());
-    needs.typed.extend(task.bad.typed.iter().cloned());
-    needs
+pub fn requirements(task: &Task) -> Plan {
+    let mut combined = task.good.clone();
+    combined
+        .namespaces
+        .extend(task.bad.namespaces.iter().cloned());
+    combined.typed.extend(task.bad.typed.iter().cloned());
+    combined
 }
 
 /// Returns the probes that both sides have, restricted to the requested one.
@@ -36,8 +38,8 @@ pub fn needs(task: &Task) -> Plan {
 ///
 /// Returns [`BisectError::NoProbe`] if no probe is left.
 pub fn probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
-    let alike = |one: &Probe, other: &Probe| {
-        let of = |probe: &Probe| {
+    let is_same_probe = |left: &Probe, right: &Probe| {
+        let key = |probe: &Probe| {
             (
                 probe.name.clone(),
                 probe.from.clone(),
@@ -46,26 +48,27 @@ pub fn probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
                 probe.bind,
             )
         };
-        of(one) == of(other)
+        key(left) == key(right)
     };
-    let both = task.good.probes.iter();
-    let both: Vec<Probe> = both
-        .filter(|one| task.bad.probes.iter().any(|other| alike(one, other)))
+    let good_probes = task.good.probes.iter();
+    let common: Vec<Probe> = good_probes
+        .filter(|probe| {
+            task.bad
+                .probes
+                .iter()
+                .any(|candidate| is_same_probe(probe, candidate))
+        })
         .cloned()
         .collect();
-    let wanted = |probe: &&Probe| {
-        task.probe
-            .as_ref()
-            .is_none_or(|wanted| probe.name == *wanted)
-    };
-    let chosen: Vec<Probe> = both.iter().filter(wanted).cloned().collect();
-    if chosen.is_empty() {
+    let is_requested = |probe: &&Probe| task.probe.as_ref().is_none_or(|name| probe.name == *name);
+    let selected: Vec<Probe> = common.iter().filter(is_requested).cloned().collect();
+    if selected.is_empty() {
         return Err(BisectError::NoProbe {
             good: task.good_name.clone(),
             bad: task.bad_name.clone(),
             wanted: task.probe.clone(),
-            there: both.into_iter().map(|probe| probe.name).collect(),
+            there: common.into_iter().map(|probe| probe.name).collect(),
         });
     }
-    Ok(chosen)
+    Ok(selected)
 }

@@ -2,47 +2,47 @@
 
 use indexmap::IndexMap;
 
-use super::bench::{Doubt, Look, Tried, Way, tallies};
-use super::benches::{Benches, Looking};
-use super::ends::Ends;
+use super::bench::{ProbeMode, SlowNotice, TrialRequest, TrialResult, tallies};
+use super::benches::{LabPool, RunningTrial};
+use super::ends::Baseline;
 use super::error::BisectError;
 use super::task::Task;
-use crate::bisect::document::{Purpose, Reached, Trial};
-use crate::bisect::{Chosen, Like, Pair};
-use crate::verify::{Tally, Times};
+use crate::bisect::document::{LabOrigin, Purpose, Trial};
+use crate::bisect::{DifferenceMask, Pair, TrialClass};
+use crate::verify::{OutcomeCount, Tally};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Probe;
 
 /// Running bisection.
-pub struct Trials<'t, F> {
+pub struct BisectionRun<'t, F> {
     pub task: &'t Task,
     pub pair: Pair,
     /// Probes that both sides have.
     pub probes: Vec<Probe>,
-    pub benches: Benches,
+    pub labs: LabPool,
     /// Finished trials, in the order in which they ended.
     pub all: Vec<Trial>,
     /// Callback for each finished trial, with the total number of differences.
-    pub tell: &'t mut F,
+    pub on_trial: &'t mut F,
 }
 
-impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
+impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Returns the selection in which the differences of `set`, and no others, have the value
     /// `there`.
-    pub fn chosen(&self, set: &[usize], there: bool) -> Chosen {
-        let all = 0..self.pair.len();
-        all.map(|at| set.contains(&at) == there).collect()
+    pub fn mask(&self, set: &[usize], there: bool) -> DifferenceMask {
+        let indices = 0..self.pair.len();
+        indices.map(|index| set.contains(&index) == there).collect()
     }
 
     /// Starts a trial of the good or bad side.
-    pub fn look_at_end(&self, good: bool, probes: &[Probe], way: Way) -> Looking {
-        let look = Look {
-            plan: self.pair.plan(&self.chosen(&[], good)),
+    pub fn start_baseline(&self, good: bool, probes: &[Probe], mode: ProbeMode) -> RunningTrial {
+        let request = TrialRequest {
+            plan: self.pair.plan(&self.mask(&[], good)),
             probes: probes.to_vec(),
-            way,
-            anew: way == Way::Slow,
+            mode,
+            new_lab: mode == ProbeMode::Full,
         };
-        self.benches.look(look, None)
+        self.labs.look(request, None)
     }
 
     /// Waits for the trial of a side.
@@ -54,26 +54,30 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         &mut self,
         good: bool,
         probes: &[Probe],
-        looking: Looking,
+        trial: RunningTrial,
     ) -> Result<Evidence, BisectError> {
-        match looking.over().await? {
-            Tried::Seen(evidence, reached) => {
+        match trial.finish().await? {
+            TrialResult::Finished(evidence, reached) => {
                 let tallies = self.tallies(&evidence);
-                let seen = match probes {
+                let outcomes = match probes {
                     [probe] => times(tallies.get(&probe.name)),
                     _ => Vec::new(),
                 };
-                self.note(Trial {
+                self.push_trial(Trial {
                     of: Purpose::End,
                     as_bad: if good { 0 } else { self.pair.len() },
                     reached,
-                    seen,
-                    like: if good { Like::Good } else { Like::Bad },
+                    seen: outcomes,
+                    like: if good {
+                        TrialClass::Good
+                    } else {
+                        TrialClass::Bad
+                    },
                     refused: None,
                 });
                 Ok(*evidence)
             }
-            Tried::Refused(why) => {
+            TrialResult::Refused(why) => {
                 let name = if good {
                     &self.task.good_name
                 } else {
@@ -89,51 +93,57 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
 
     /// Starts a trial of a selection. A narrowing trial has `doubt` and may use any lab. A
     /// verification has none and uses a newly built lab.
-    pub fn look(&self, chosen: &Chosen, ends: &Ends, way: Way, doubt: Option<Doubt>) -> Looking {
-        let look = Look {
-            plan: self.pair.plan(chosen),
-            probes: vec![ends.probe.clone()],
-            way,
-            anew: doubt.is_none(),
+    pub fn look(
+        &self,
+        mask: &DifferenceMask,
+        baseline: &Baseline,
+        mode: ProbeMode,
+        doubt: Option<SlowNotice>,
+    ) -> RunningTrial {
+        let request = TrialRequest {
+            plan: self.pair.plan(mask),
+            probes: vec![baseline.probe.clone()],
+            mode,
+            new_lab: doubt.is_none(),
         };
-        self.benches.look(look, doubt)
+        self.labs.look(request, doubt)
     }
 
     /// Records a trial's result and returns its classification.
     pub fn judge(
         &mut self,
-        chosen: &Chosen,
-        tried: Tried,
-        of: Purpose,
-        like: impl FnOnce(&Tally) -> Like,
-        ends: &Ends,
-    ) -> Like {
-        let as_bad = chosen.iter().filter(|there| **there).count();
-        let trial = match tried {
-            Tried::Seen(evidence, reached) => {
+        mask: &DifferenceMask,
+        result: TrialResult,
+        purpose: Purpose,
+        classify: impl FnOnce(&Tally) -> TrialClass,
+        baseline: &Baseline,
+    ) -> TrialClass {
+        let as_bad = mask.iter().filter(|is_bad| **is_bad).count();
+        let trial = match result {
+            TrialResult::Finished(evidence, reached) => {
                 let tallies = self.tallies(&evidence);
-                let tally = tallies.get(&ends.probe.name);
+                let tally = tallies.get(&baseline.probe.name);
                 Trial {
-                    of,
+                    of: purpose,
                     as_bad,
                     reached,
                     seen: times(tally),
-                    like: tally.map_or(Like::Neither, like),
+                    like: tally.map_or(TrialClass::Neither, classify),
                     refused: None,
                 }
             }
-            Tried::Refused(why) => Trial {
-                of,
+            TrialResult::Refused(why) => Trial {
+                of: purpose,
                 as_bad,
-                reached: Reached::Not,
+                reached: LabOrigin::Not,
                 seen: Vec::new(),
-                like: Like::Neither,
+                like: TrialClass::Neither,
                 refused: Some(why),
             },
         };
-        let like = trial.like;
-        self.note(trial);
-        like
+        let class = trial.like;
+        self.push_trial(trial);
+        class
     }
 
     /// Counts the outcomes of each probe.
@@ -141,18 +151,18 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         tallies(&self.task.good, evidence)
     }
 
-    fn note(&mut self, trial: Trial) {
-        (self.tell)(&trial, self.pair.len());
+    fn push_trial(&mut self, trial: Trial) {
+        (self.on_trial)(&trial, self.pair.len());
         self.all.push(trial);
     }
 }
 
 /// Returns the outcomes of a probe with their numbers of connections.
-pub fn times(tally: Option<&Tally>) -> Vec<Times> {
-    let all = tally.into_iter().flat_map(Tally::iter);
-    let all = all.map(|(outcome, connections)| Times {
+pub fn times(tally: Option<&Tally>) -> Vec<OutcomeCount> {
+    let outcomes = tally.into_iter().flat_map(Tally::iter);
+    let counts = outcomes.map(|(outcome, connections)| OutcomeCount {
         outcome: outcome.clone(),
         connections,
     });
-    all.collect()
+    counts.collect()
 }

@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::{IndexMap, IndexSet};
 
-use super::clients::{of_original, with_clients};
+use super::clients::{as_original, with_clients};
 use super::draws::Dependence;
 use super::pairs::Pair;
 use crate::verify::{
-    Failed, Flow, Moved, OnlyMet, RulesDiffer, SideOf, Tally, differing_rules, only_met, since,
-    tallies,
+    Failed, FlowId, Moved, OneSidedMatches, RulesDiffer, SideOf, Tally, compare_matches,
+    differing_rules, new_differences, tallies,
 };
 use svclab_journey::journey::Journey;
 use svclab_judge::StepOutcome;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Probe, Watch};
-use svclab_runner::kernel::{Agent, KernelError, Tries};
+use svclab_runner::kernel::{Agent, KernelError, RunCount};
 use svclab_runner::run::Prepared;
-use svclab_runner::run::execute::{trouble, waiting};
+use svclab_runner::run::execute::{to_run_error, without_settling};
 
 /// Number of connections per run. They show whether a client stays with its endpoint, and whether a
 /// flow has several endpoints. With two endpoints, all connections have the same endpoint in 1 of
 /// 32,768 runs, and in 1 of 2^31 on both sides.
-pub const STAYING: u32 = 16;
+pub const AFFINITY_CONNECTIONS: u32 = 16;
 
 /// Maximum number of clients in one lab; each is a namespace.
 const MAX_CLIENTS: usize = 200;
 
 /// Maximum number of connections for shares in one run.
-const AT_ONCE: u64 = 2048;
+const MAX_CONNECTIONS_PER_RUN: u64 = 2048;
 
 /// Outcomes of each probe in one run, on both sides.
 pub type Runs = IndexMap<String, [Tally; 2]>;
@@ -37,12 +37,12 @@ pub type Runs = IndexMap<String, [Tally; 2]>;
 pub type Lacking = BTreeMap<String, u64>;
 
 /// Case whose sides run on an agent.
-pub struct Bench<'p> {
+pub struct CaseComparison<'p> {
     pair: &'p Pair,
     agent: Agent,
 }
 
-impl<'p> Bench<'p> {
+impl<'p> CaseComparison<'p> {
     pub fn new(pair: &'p Pair, agent: Agent) -> Self {
         Self { pair, agent }
     }
@@ -53,9 +53,9 @@ impl<'p> Bench<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn once(&self) -> Result<[Evidence; 2], Failed> {
-        let choosing = self.pair.choosing();
-        self.run(|prepared| raised(prepared, &choosing, STAYING))
+    pub async fn run_once(&self) -> Result<[Evidence; 2], Failed> {
+        let choosing = self.pair.choosing_probes();
+        self.run_both(|prepared| raise_connections(prepared, &choosing, AFFINITY_CONNECTIONS))
             .await
     }
 
@@ -69,7 +69,7 @@ impl<'p> Bench<'p> {
         suspects: &BTreeSet<String>,
         connections: u32,
     ) -> Result<Runs, Failed> {
-        let both = self.run(|prepared| more(prepared, suspects, connections));
+        let both = self.run_both(|prepared| with_more_connections(prepared, suspects, connections));
         Ok(self.tallies(&both.await?).collect())
     }
 
@@ -79,14 +79,16 @@ impl<'p> Bench<'p> {
     ///
     /// Returns an error if a side produces no evidence.
     pub async fn runs(&self, suspects: &BTreeSet<String>, runs: u64) -> Result<Vec<Runs>, Failed> {
-        let mut all = Vec::new();
+        let mut results = Vec::new();
         for _ in 0..runs {
             let both = self
-                .run(|prepared| more(prepared, suspects, STAYING))
+                .run_both(|prepared| {
+                    with_more_connections(prepared, suspects, AFFINITY_CONNECTIONS)
+                })
                 .await?;
-            all.push(self.tallies(&both).collect());
+            results.push(self.tallies(&both).collect());
         }
-        Ok(all)
+        Ok(results)
     }
 
     /// Runs both sides with up to `clients` copies of the pod that sends a probe. Each copy is one
@@ -96,7 +98,7 @@ impl<'p> Bench<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn clients(
+    pub async fn run_clients(
         &self,
         probe: &str,
         clients: usize,
@@ -111,12 +113,12 @@ impl<'p> Bench<'p> {
             return Ok(None);
         };
         let copied = Pair { against, new };
-        let bench = Bench::new(&copied, self.agent.clone());
-        let both = bench.run(|prepared| prepared).await?;
+        let bench = CaseComparison::new(&copied, self.agent.clone());
+        let both = bench.run_both(|prepared| prepared).await?;
         let tallies = bench.tallies(&both);
         Ok(Some(
             tallies
-                .map(|(_, tallies)| tallies.each_ref().map(of_original))
+                .map(|(_, tallies)| tallies.each_ref().map(as_original))
                 .collect(),
         ))
     }
@@ -126,22 +128,22 @@ impl<'p> Bench<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn shares_by_client(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
-        let mut all = Vec::new();
-        for (probe, lacking) in lacking {
-            let mut left = usize::try_from(*lacking).unwrap_or(usize::MAX);
+    pub async fn draw_client_shares(&self, missing: &Lacking) -> Result<Vec<Runs>, Failed> {
+        let mut results = Vec::new();
+        for (probe, missing_draws) in missing {
+            let mut left = usize::try_from(*missing_draws).unwrap_or(usize::MAX);
             while left > 0 {
-                let drawn = self.clients(probe, left.min(MAX_CLIENTS), 1).await?;
+                let drawn = self.run_clients(probe, left.min(MAX_CLIENTS), 1).await?;
                 let drawn = drawn.unwrap_or_default();
                 if drawn.is_empty() {
                     break;
                 }
                 left = left.saturating_sub(drawn.len());
                 let runs = drawn.into_iter();
-                all.extend(runs.map(|tallies| Runs::from([(probe.clone(), tallies)])));
+                results.extend(runs.map(|tallies| Runs::from([(probe.clone(), tallies)])));
             }
         }
-        Ok(all)
+        Ok(results)
     }
 
     /// Draws the missing connections of each flow for the shares of services.
@@ -149,12 +151,14 @@ impl<'p> Bench<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn shares(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
+    pub async fn shares(&self, missing: &Lacking) -> Result<Vec<Runs>, Failed> {
         // Limits the number of connections per run.
-        let flows = u64::try_from(lacking.len()).unwrap_or(u64::MAX);
-        let most = lacking.values().copied().max().unwrap_or(0);
-        let runs = most.saturating_mul(flows).div_ceil(AT_ONCE);
-        let change = |prepared| only(prepared, lacking, runs);
+        let flows = u64::try_from(missing.len()).unwrap_or(u64::MAX);
+        let max_missing = missing.values().copied().max().unwrap_or(0);
+        let runs = max_missing
+            .saturating_mul(flows)
+            .div_ceil(MAX_CONNECTIONS_PER_RUN);
+        let change = |prepared| only_missing(prepared, missing, runs);
         let [against, new] = self.repeat(change, runs).await?;
         let runs = against.iter().zip(&new);
         Ok(runs
@@ -171,26 +175,26 @@ impl<'p> Bench<'p> {
         let mut both = Vec::new();
         for (side, prepared) in self.sides() {
             let plan = change(prepared.clone()).plan;
-            let mut tries = Tries::default();
-            let all = loop {
+            let mut tries = RunCount::default();
+            let evidence = loop {
                 let probing = async {
                     let mut session = self.agent.build(plan.clone()).await?;
-                    let mut all = Vec::new();
+                    let mut attempts = Vec::new();
                     for _ in 0..runs {
-                        all.push(session.probe().await?);
+                        attempts.push(session.probe().await?);
                     }
                     session.end().await?;
-                    Ok::<_, KernelError>(all)
+                    Ok::<_, KernelError>(attempts)
                 };
                 match probing.await {
-                    Err(error) if tries.again(&error) => {}
+                    Err(error) if tries.should_retry(&error) => {}
                     ended => break ended,
                 }
             };
-            both.push(all.map_err(|error| Failed {
+            both.push(evidence.map_err(|error| Failed {
                 case: prepared.case.id.clone(),
                 side,
-                error: trouble(&error),
+                error: to_run_error(&error),
             })?);
         }
         let new = both.pop().unwrap_or_default();
@@ -205,25 +209,28 @@ impl<'p> Bench<'p> {
     }
 
     /// Runs both sides in sequence, with the same change.
-    async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
+    async fn run_both(
+        &self,
+        change: impl Fn(Prepared) -> Prepared,
+    ) -> Result<[Evidence; 2], Failed> {
         let mut both = Vec::new();
         for (side, prepared) in self.sides() {
             let plan = change(prepared.clone()).plan;
-            let mut tries = Tries::default();
+            let mut tries = RunCount::default();
             let evidence = loop {
                 let evidence = async {
                     let mut session = self.agent.build(plan.clone()).await?;
                     session.probe().await
                 };
                 match evidence.await {
-                    Err(error) if tries.again(&error) => {}
+                    Err(error) if tries.should_retry(&error) => {}
                     evidence => break evidence,
                 }
             };
             let evidence = evidence.map_err(|error| Failed {
                 case: prepared.case.id.clone(),
                 side,
-                error: trouble(&error),
+                error: to_run_error(&error),
             })?;
             both.push(evidence);
         }
@@ -244,10 +251,10 @@ impl<'p> Bench<'p> {
         against: &Evidence,
         new: &Evidence,
     ) -> impl Iterator<Item = (String, [Tally; 2])> + use<> {
-        let of =
+        let count =
             |prepared: &Prepared, evidence| tallies(&prepared.plan, evidence, &prepared.books());
-        let mut new = of(&self.pair.new, new);
-        let against = of(&self.pair.against, against).into_iter();
+        let mut new = count(&self.pair.new, new);
+        let against = count(&self.pair.against, against).into_iter();
         against.filter_map(move |(probe, tally)| {
             let other = new.swap_remove(&probe)?;
             Some((probe, [tally, other]))
@@ -263,42 +270,50 @@ impl<'p> Bench<'p> {
     pub async fn met(
         &self,
         suspects: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, OnlyMet>, Failed> {
+    ) -> Result<BTreeMap<String, OneSidedMatches>, Failed> {
         if suspects.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let watched = |prepared: Prepared| {
-            let mut prepared = waiting(&more(prepared, suspects, STAYING));
+        let with_evidence = |prepared: Prepared| {
+            let mut prepared = without_settling(&with_more_connections(
+                prepared,
+                suspects,
+                AFFINITY_CONNECTIONS,
+            ));
             prepared.plan.watch = Watch::everything(&prepared.plan);
-            for probes in probes_of(&mut prepared.plan) {
+            for probes in probes_mut(&mut prepared.plan) {
                 // Other probes are not needed.
                 probes.retain(|probe| suspects.contains(&probe.name));
                 for probe in probes {
                     probe.after = None;
                 }
             }
-            for (step, made) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
-                step.plan.probes.clone_from(&made.probes);
+            for (step, planned) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
+                step.plan.probes.clone_from(&planned.probes);
             }
             prepared
         };
-        let [against, new] = self.run(watched).await?;
-        let against = watched(self.pair.against.clone()).journeys(&against);
-        let new = watched(self.pair.new.clone()).journeys(&new);
-        let met = suspects.iter().map(|probe| {
-            let at = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
-            let of = |all: &[Vec<Journey>]| all.get(at).cloned().unwrap_or_default();
-            (probe.clone(), only_met(probe, &of(&against), &of(&new)))
+        let [against, new] = self.run_both(with_evidence).await?;
+        let against = with_evidence(self.pair.against.clone()).journeys(&against);
+        let new = with_evidence(self.pair.new.clone()).journeys(&new);
+        let matches = suspects.iter().map(|probe| {
+            let stage = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
+            let stage_journeys =
+                |journeys: &[Vec<Journey>]| journeys.get(stage).cloned().unwrap_or_default();
+            (
+                probe.clone(),
+                compare_matches(probe, &stage_journeys(&against), &stage_journeys(&new)),
+            )
         });
-        Ok(met.collect())
+        Ok(matches.collect())
     }
 
     /// Returns the flow of a probe.
-    pub fn flow(&self, name: &str) -> Flow {
+    pub fn flow(&self, name: &str) -> FlowId {
         let prepared = &self.pair.new;
         let probe = prepared.case.spec.probe(name);
         let step = prepared.plan.step_of(name);
-        Flow {
+        FlowId {
             case: prepared.case.id.clone(),
             kernel: self.agent.surroundings().kernel.clone(),
             step: step.map(|step| prepared.plan.steps[step].name.clone()),
@@ -310,16 +325,20 @@ impl<'p> Bench<'p> {
 
     /// Returns the differences of rules before the steps, and the new differences after each step.
     pub fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
-        let of_node = |node: &String| {
-            let mut all = Vec::new();
-            let mut known = differing_rules(node, against, new);
-            all.push((None, known.clone()));
+        let differences_of_node = |node: &String| {
+            let mut stages = Vec::new();
+            let mut previous = differing_rules(node, against, new);
+            stages.push((None, previous.clone()));
             for (against, new) in against.steps.iter().zip(&new.steps) {
                 let now = differing_rules(node, &against.evidence, &new.evidence);
-                all.push((Some(against.name.clone()), since(&known, now.clone())));
-                known = now;
+                stages.push((
+                    Some(against.name.clone()),
+                    new_differences(&previous, now.clone()),
+                ));
+                previous = now;
             }
-            all.into_iter()
+            stages
+                .into_iter()
                 .map(|(step, differences)| RulesDiffer {
                     case: self.pair.new.case.id.clone(),
                     step,
@@ -330,7 +349,7 @@ impl<'p> Bench<'p> {
         };
         let nodes = self.pair.new.plan.watch.rules.iter();
         nodes
-            .flat_map(of_node)
+            .flat_map(differences_of_node)
             .filter(|differ| !differ.differences.is_empty())
             .collect()
     }
@@ -338,13 +357,13 @@ impl<'p> Bench<'p> {
     /// Returns the times at which traffic shifted after each step.
     pub fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
         let (against, new) = (
-            moved(&self.pair.against, against),
-            moved(&self.pair.new, new),
+            case_shifts(&self.pair.against, against),
+            case_shifts(&self.pair.new, new),
         );
-        let mut all = Vec::new();
+        let mut shifts = Vec::new();
         for (against, new) in against.iter().zip(&new) {
-            let us = |of: &StepOutcome, probe: &str| {
-                let mut moved = of.moved.iter();
+            let shift_us = |outcome: &StepOutcome, probe: &str| {
+                let mut moved = outcome.moved.iter();
                 moved
                     .find(|moved| moved.probe == probe)
                     .map(|moved| moved.us)
@@ -355,31 +374,44 @@ impl<'p> Bench<'p> {
                 .chain(&new.moved)
                 .map(|moved| moved.probe.as_str())
                 .collect();
-            all.extend(probes.into_iter().map(|probe| Moved {
+            shifts.extend(probes.into_iter().map(|probe| Moved {
                 case: self.pair.new.case.id.clone(),
                 step: new.name.clone(),
                 probe: probe.to_owned(),
-                against_us: us(against, probe),
-                new_us: us(new, probe),
+                against_us: shift_us(against, probe),
+                new_us: shift_us(new, probe),
             }));
         }
-        all
+        shifts
     }
 }
 
 /// Returns the case up to the last of the given probes' steps, with at least `connections`
 /// connections of these probes.
-fn more(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
-    let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
+fn with_more_connections(
+    mut prepared: Prepared,
+    names: &BTreeSet<String>,
+    connections: u32,
+) -> Prepared {
+    let last = names
+        .iter()
+        .filter_map(|probe| prepared.plan.step_of(probe));
     let steps = last.max().map_or(0, |last| last + 1);
     prepared.plan.steps.truncate(steps);
-    raised(prepared, of, connections)
+    raise_connections(prepared, names, connections)
 }
 
 /// Returns the case with at least `connections` connections of some probes.
-fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
-    for probes in probes_of(&mut prepared.plan) {
-        for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
+fn raise_connections(
+    mut prepared: Prepared,
+    names: &BTreeSet<String>,
+    connections: u32,
+) -> Prepared {
+    for probes in probes_mut(&mut prepared.plan) {
+        for probe in probes
+            .iter_mut()
+            .filter(|probe| names.contains(&probe.name))
+        {
             probe.connections = probe.connections.max(connections);
         }
     }
@@ -388,14 +420,14 @@ fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Pr
 
 /// Returns the case with only these probes, before the steps and without evidence request. Each of
 /// `runs` runs makes its part of the missing connections.
-fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
+fn only_missing(mut prepared: Prepared, missing: &Lacking, runs: u64) -> Prepared {
     let plan = &mut prepared.plan;
     plan.steps.clear();
     plan.watch = Watch::default();
     plan.probes
-        .retain(|probe| lacking.contains_key(&probe.name));
+        .retain(|probe| missing.contains_key(&probe.name));
     for probe in &mut plan.probes {
-        let connections = lacking[&probe.name].div_ceil(runs.max(1));
+        let connections = missing[&probe.name].div_ceil(runs.max(1));
         probe.connections = u32::try_from(connections).unwrap_or(u32::MAX);
         probe.after = None;
         probe.settle = false;
@@ -404,14 +436,14 @@ fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
 }
 
 /// Iterates over the probes of a plan, including those opened before a step.
-fn probes_of(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
+fn probes_mut(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
     let of_steps = plan.steps.iter_mut();
     let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
     std::iter::once(&mut plan.probes).chain(of_steps)
 }
 
 /// Returns the traffic shifts after a case's steps.
-fn moved(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
+fn case_shifts(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
     // All names were resolved when the case was prepared.
     prepared
         .judge()

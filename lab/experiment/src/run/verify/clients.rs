@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use crate::verify::{Outcome, Tally};
-use svclab_model::plan::{Patience, Plan, Watch};
-use svclab_planner::build::{Order, plan};
+use crate::verify::{ConnectionOutcome, Tally};
+use svclab_model::plan::{MaxWait, Plan, Watch};
+use svclab_planner::build::{PlanInput, plan};
 use svclab_planner::cluster::Pod;
 use svclab_runner::run::Prepared;
 use svclab_scenario::lab::Probe;
@@ -53,13 +53,13 @@ pub fn with_clients(
     let mut larger = prepared.clone();
     larger.steps.clear();
     larger.cluster.pods.extend(copies);
-    let order = Order {
+    let order = PlanInput {
         case: &prepared.case.id,
         cluster: &larger.cluster,
         probes: &probes,
         row: prepared.case.expected(),
-        row_at: prepared.case.row,
-        patience: Patience::SETTLED,
+        row_index: prepared.case.row,
+        patience: MaxWait::SETTLED,
         steps: &[],
     };
     let (planned, _) = plan(&order).ok()?;
@@ -74,9 +74,9 @@ pub fn with_clients(
 /// Returns copies of a pod, each with a free address of its node's pod network, or `None` if no
 /// address is free.
 fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
-    let own = *pod.ips.first()?;
+    let address = *pod.ips.first()?;
     let networks = &prepared.cluster.nodes.get(pod.node)?.pod_cidrs;
-    let network = networks.iter().find(|network| network.contains(own))?;
+    let network = networks.iter().find(|network| network.contains(address))?;
     let links = prepared.plan.namespaces.iter();
     let links = links.flat_map(|namespace| &namespace.links);
     let mut used: HashSet<IpAddr> = links
@@ -100,8 +100,8 @@ fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
 /// Returns the outcomes of a copy's connections as those of the original pod: source names have no
 /// copy number.
 #[must_use]
-pub fn of_original(tally: &Tally) -> Tally {
-    let renamed = |outcome: &Outcome| Outcome {
+pub fn as_original(tally: &Tally) -> Tally {
+    let renamed = |outcome: &ConnectionOutcome| ConnectionOutcome {
         source: outcome.source.as_ref().map(|source| {
             let name = source
                 .split_once(COPY)

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::clients::with_clients;
 use super::pairs::Pair;
-use crate::verify::{Draws, Spread, Tally, Unit};
-use svclab_judge::{answerers, called_service};
+use crate::verify::{DrawUnit, Draws, ShareGroup, Tally};
+use svclab_judge::{called_service, possible_endpoints};
 use svclab_model::plan::{Namespace, Plan, Probe};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
@@ -13,7 +13,7 @@ use svclab_scenario::lab::LabSpec;
 
 /// IPVS schedulers that take turns. All others choose by addresses or by the current state of the
 /// servers, so that their choices are not independent.
-const TAKE_TURNS: [&str; 2] = ["rr", "wrr"];
+const ROUND_ROBIN_SCHEDULERS: [&str; 2] = ["rr", "wrr"];
 
 /// Dependence between the connections of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Pair {
     /// Creates the draws of a probe, without any run.
     pub(super) fn draws(&self, name: &str) -> Draws {
         let unit = match self.dependence(name) {
-            Dependence::None => Unit::Connection,
-            Dependence::Affinity | Dependence::Run => Unit::Run,
+            Dependence::None => DrawUnit::Connection,
+            Dependence::Affinity | Dependence::Run => DrawUnit::Run,
         };
         Draws::new(unit, self.has_choice(name))
     }
@@ -60,13 +60,13 @@ impl Pair {
     fn has_choice(&self, name: &str) -> bool {
         let names = self
             .probe(name)
-            .and_then(|(cluster, probe)| answerers(cluster, probe));
+            .and_then(|(cluster, probe)| possible_endpoints(cluster, probe));
         names.is_some_and(|names| names.len() > 1)
     }
 
     /// Returns the probes before the steps for which an endpoint is chosen, for each connection or
     /// for each client.
-    pub(super) fn choosing(&self) -> BTreeSet<String> {
+    pub(super) fn choosing_probes(&self) -> BTreeSet<String> {
         let probes = self.new.plan.probes.iter();
         probes
             .map(|probe| probe.name.clone())
@@ -80,28 +80,28 @@ impl Pair {
 
     /// Returns the spread of a flow with these outcomes before the steps. Returns `None` if at most
     /// one endpoint answered, or if neither connections nor clients are independent draws.
-    pub(super) fn spread(&self, name: &str, tallies: &[Tally; 2]) -> Option<Spread> {
+    pub(super) fn spread(&self, name: &str, tallies: &[Tally; 2]) -> Option<ShareGroup> {
         let (cluster, probe) = self.probe(name)?;
         let by_client = match self.dependence(name) {
             Dependence::None => false,
             Dependence::Affinity => true,
             Dependence::Run => return None,
         };
-        if by_client && !self.draws_clients(name) {
+        if by_client && !self.can_draw_clients(name) {
             return None;
         }
         let (service, port) = called_service(cluster, probe)?;
-        let seen = tallies.iter().flat_map(Tally::iter);
-        let mut endpoints: BTreeSet<String> = seen
+        let outcomes = tallies.iter().flat_map(Tally::iter);
+        let mut endpoints: BTreeSet<String> = outcomes
             .filter_map(|(outcome, _)| outcome.endpoint.clone())
             .collect();
         if by_client {
             // A single client shows a single endpoint.
-            endpoints = answerers(cluster, probe)?;
+            endpoints = possible_endpoints(cluster, probe)?;
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let modes: Vec<String> = self.modes().into_iter().collect();
-        (endpoints.len() > 1).then(|| Spread {
+        (endpoints.len() > 1).then(|| ShareGroup {
             service: format!(
                 "service/{}/{}:{}",
                 text(&service.metadata.namespace),
@@ -116,7 +116,7 @@ impl Pair {
 
     /// Whether enough clients of a probe can be drawn for comparing shares. In ipvs mode endpoints
     /// take turns, and a guest needs a long time to build so many labs.
-    fn draws_clients(&self, name: &str) -> bool {
+    fn can_draw_clients(&self, name: &str) -> bool {
         let mut proxies = proxies(&self.new.case.spec);
         proxies.all(|proxy| proxy.mode != Mode::Ipvs)
             && with_clients(&self.new, name, 1, 1).is_some()
@@ -140,9 +140,9 @@ impl Pair {
         let prepared = &self.new;
         let (probes, cluster) = match prepared.plan.step_of(name) {
             None => (&prepared.plan.probes, &prepared.cluster),
-            Some(at) => (
-                &prepared.plan.steps[at].probes,
-                &prepared.steps.get(at)?.cluster,
+            Some(step) => (
+                &prepared.plan.steps[step].probes,
+                &prepared.steps.get(step)?.cluster,
             ),
         };
         Some((cluster, probes.iter().find(|probe| probe.name == name)?))
@@ -152,7 +152,9 @@ impl Pair {
     fn chooses_by_client(&self) -> bool {
         let schedules = |proxy: &KubeProxy| {
             let scheduler = proxy.ipvs_scheduler.as_str();
-            proxy.mode == Mode::Ipvs && !scheduler.is_empty() && !TAKE_TURNS.contains(&scheduler)
+            proxy.mode == Mode::Ipvs
+                && !scheduler.is_empty()
+                && !ROUND_ROBIN_SCHEDULERS.contains(&scheduler)
         };
         if proxies(&self.new.case.spec).any(schedules) {
             return true;
@@ -164,14 +166,14 @@ impl Pair {
             .into_iter()
             .flat_map(|plan: &Plan| &plan.namespaces)
             .filter(|namespace| is_dumped || !nodes.contains(namespace.name.as_str()))
-            .any(remembers)
+            .any(depends_on_client)
     }
 }
 
 /// Whether the handling of one connection in a namespace depends on others of the client.
-fn remembers(namespace: &Namespace) -> bool {
+fn depends_on_client(namespace: &Namespace) -> bool {
     let by_ipvs = namespace.ipvs.iter().any(|server| {
-        server.persistence.is_some() || !TAKE_TURNS.contains(&server.scheduler.as_str())
+        server.persistence.is_some() || !ROUND_ROBIN_SCHEDULERS.contains(&server.scheduler.as_str())
     });
     let rules = namespace.iptables.iter().chain(&namespace.beside);
     let by_rules = rules
@@ -182,11 +184,11 @@ fn remembers(namespace: &Namespace) -> bool {
 
 /// Iterates over the kube-proxies of a lab.
 pub fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
-    let own = spec
+    let node_proxies = spec
         .nodes
         .values()
         .filter_map(|node| node.kube_proxy.as_ref());
-    spec.kube_proxy.iter().chain(own)
+    spec.kube_proxy.iter().chain(node_proxies)
 }
 
 #[cfg(test)]
@@ -195,12 +197,12 @@ mod tests {
 
     use super::super::{Side, pairs};
     use super::*;
-    use svclab_runner::run::choose;
+    use svclab_runner::run::select_labs;
 
     /// Returns a case of the svclab topologies with the same rules on both sides.
     fn pair(case: &str) -> Pair {
         let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-        let labs = choose(&[case.to_owned()], &topologies).unwrap();
+        let labs = select_labs(&[case.to_owned()], &topologies).unwrap();
         let rules = Side::Rules("v1.30".parse().unwrap());
         let mut found = pairs(&labs, &rules, &rules, &[], false).pairs;
         assert_eq!(found.len(), 1);
@@ -208,19 +210,22 @@ mod tests {
     }
 
     #[test]
-    fn flows_with_choice_of_endpoints_are_choosing_whatever_their_connections() {
+    fn choosing_flows_do_not_depend_on_connection_count() {
         let pair = pair("conformance/session-affinity/mode=iptables");
-        let all = pair.new.plan.probes.iter();
-        assert!(all.clone().all(|probe| probe.connections == 1));
+        let probes = pair.new.plan.probes.iter();
+        assert!(probes.clone().all(|probe| probe.connections == 1));
         assert_eq!(
-            pair.choosing(),
-            all.map(|probe| probe.name.clone()).collect()
+            pair.choosing_probes(),
+            probes.map(|probe| probe.name.clone()).collect()
         );
     }
 
     #[test]
     fn flows_of_one_endpoint_are_not_choosing() {
         let pair = pair("service-changes/version=v1.30,mode=iptables");
-        assert_eq!(pair.choosing(), BTreeSet::from(["callDb".to_owned()]));
+        assert_eq!(
+            pair.choosing_probes(),
+            BTreeSet::from(["callDb".to_owned()])
+        );
     }
 }

@@ -10,6 +10,6 @@ mod shares;
 mod side;
 mod trial;
 
-pub use pairs::{Pair, Pairs, pairs};
-pub use side::{Program, SaysNothing, Side, version_of};
+pub use pairs::{Pair, PreparedPairs, pairs};
+pub use side::{Program, Side, VersionError, read_version};
 pub use trial::{Step, verify};

@@ -8,9 +8,9 @@ use super::draws::proxies;
 use super::side::Side;
 use crate::verify::{Failed, NotCompared, SideOf};
 use svclab_diagnostic::Diagnostic;
-use svclab_model::plan::{Patience, Plan, Watch};
+use svclab_model::plan::{MaxWait, Plan, Watch};
 use svclab_rules::kube_proxy::{KubeProxy, Mode, Version};
-use svclab_runner::run::{Chosen, Prepared, Wishes, prepare, prepare_or_tell};
+use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare, prepare_case};
 use svclab_scenario::Case;
 use svclab_scenario::expectation::Expected;
 use svclab_scenario::lab::{LabSpec, Probe};
@@ -26,7 +26,7 @@ pub struct Pair {
 
 /// Cases to compare, and those that cannot be compared.
 #[derive(Debug, Clone, Default)]
-pub struct Pairs {
+pub struct PreparedPairs {
     /// Cases prepared for both sides.
     pub pairs: Vec<Pair>,
     /// Cases that a side cannot run, and cases with steps that a side cannot make.
@@ -42,37 +42,37 @@ pub struct Pairs {
 /// a step, the stages before the step are compared. A case that cannot run as written has failed.
 #[must_use]
 pub fn pairs(
-    labs: &[Chosen],
+    labs: &[SelectedLab],
     against: &Side,
     new: &Side,
     modes: &[Mode],
     allow_outside: bool,
-) -> Pairs {
-    let mut found = Pairs::default();
+) -> PreparedPairs {
+    let mut found = PreparedPairs::default();
     let mut reasons: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();
     for lab in labs {
-        for case in lab.cases.iter().map(|at| &lab.scenario.cases()[*at]) {
-            let mut not = |because: String, from_step: Option<String>| {
+        for case in lab.cases.iter().map(|index| &lab.scenario.cases()[*index]) {
+            let mut skip = |because: String, from_step: Option<String>| {
                 let cases = reasons.entry((because, from_step)).or_default();
                 cases.push(case.id.clone());
             };
-            let run: Vec<Mode> = proxies(&case.spec).map(|proxy| proxy.mode).collect();
-            if run.is_empty() {
-                not("no node has a kube-proxy".to_owned(), None);
+            let run_modes: Vec<Mode> = proxies(&case.spec).map(|proxy| proxy.mode).collect();
+            if run_modes.is_empty() {
+                skip("no node has a kube-proxy".to_owned(), None);
                 continue;
             }
-            if !modes.is_empty() && !run.iter().all(|mode| modes.contains(mode)) {
+            if !modes.is_empty() && !run_modes.iter().all(|mode| modes.contains(mode)) {
                 continue;
             }
-            let (pair, wrong) = longest(lab, case, [against, new], allow_outside);
+            let (pair, wrong) = prepare_longest(lab, case, [against, new], allow_outside);
             if let Some((because, from_step)) = wrong {
-                match as_written(lab, case, [against, new], allow_outside) {
-                    None => not(because, from_step),
+                match error_as_written(lab, case, [against, new], allow_outside) {
+                    None => skip(because, from_step),
                     Some(failed) => found.failed.push(failed),
                 }
             }
-            let pair = pair.filter(|pair| seen.insert(essence(&pair.against.plan)));
+            let pair = pair.filter(|pair| seen.insert(comparison_key(&pair.against.plan)));
             found.pairs.extend(pair);
         }
     }
@@ -88,18 +88,23 @@ pub fn pairs(
 }
 
 /// Reason why something is not compared, and the first step that the reason applies to.
-type Wrong = (String, Option<String>);
+type SkipReason = (String, Option<String>);
 
 /// Returns the error of a case as written, with generated rules and with each program. Returns
 /// `None` if the case can run with any of them.
-fn as_written(lab: &Chosen, case: &Case, sides: [&Side; 2], allow_outside: bool) -> Option<Failed> {
+fn error_as_written(
+    lab: &SelectedLab,
+    case: &Case,
+    sides: [&Side; 2],
+    allow_outside: bool,
+) -> Option<Failed> {
     let prepared = |kube_proxy: Option<&Path>| {
-        let wishes = Wishes {
+        let wishes = PrepareOptions {
             kube_proxy: kube_proxy.map(ToOwned::to_owned),
             allow_outside,
-            ..Wishes::from(Patience::SETTLED)
+            ..PrepareOptions::from(MaxWait::SETTLED)
         };
-        prepare_or_tell(lab, case, wishes).err()
+        prepare_case(lab, case, wishes).err()
     };
     let wrong = prepared(None)?;
     for path in sides.into_iter().filter_map(Side::path) {
@@ -113,15 +118,16 @@ fn as_written(lab: &Chosen, case: &Case, sides: [&Side; 2], allow_outside: bool)
 }
 
 /// Prepares a case for both sides, with as many of its steps as both can make.
-fn longest(
-    lab: &Chosen,
+fn prepare_longest(
+    lab: &SelectedLab,
     case: &Case,
     sides: [&Side; 2],
     allow_outside: bool,
-) -> (Option<Pair>, Option<Wrong>) {
+) -> (Option<Pair>, Option<SkipReason>) {
     let mut wrong = None;
     for steps in (0..=case.steps.len()).rev() {
-        let [against, new] = sides.map(|side| with(lab, case, side, steps, allow_outside));
+        let [against, new] =
+            sides.map(|side| prepare_for_side(lab, case, side, steps, allow_outside));
         let both = against.and_then(|against| Ok((against, new?)));
         match both {
             Ok((against, new)) => return (Some(Pair { against, new }), wrong),
@@ -135,8 +141,8 @@ fn longest(
 }
 
 /// Prepares the first `steps` steps of a case for one side; the rules are read back.
-fn with(
-    lab: &Chosen,
+fn prepare_for_side(
+    lab: &SelectedLab,
     case: &Case,
     side: &Side,
     steps: usize,
@@ -147,11 +153,11 @@ fn with(
     for step in &mut case.steps {
         let spec = Arc::make_mut(&mut step.spec);
         spec.steps.truncate(steps);
-        run_by(spec, side.version());
+        set_version(spec, side.version());
     }
     let spec = Arc::make_mut(&mut case.spec);
     spec.steps.truncate(steps);
-    run_by(spec, side.version());
+    set_version(spec, side.version());
     // Probes of other steps may refer to objects that exist only then.
     let is_open = |probe: &Probe| {
         let across = probe.across.as_ref();
@@ -171,12 +177,12 @@ fn with(
         row.expected.probes.retain(|name, _| known.contains(name));
         row.claims.clear();
     }
-    let wishes = Wishes {
+    let wishes = PrepareOptions {
         kube_proxy: side.path().map(ToOwned::to_owned),
         allow_outside,
-        ..Wishes::from(Patience::SETTLED)
+        ..PrepareOptions::from(MaxWait::SETTLED)
     };
-    let mut prepared = prepare(lab, &case, wishes).map_err(|wrong| first(&wrong))?;
+    let mut prepared = prepare(lab, &case, wishes).map_err(|wrong| first_message(&wrong))?;
     let nodes = prepared.cluster.nodes.iter();
     let proxied = nodes.filter(|node| node.kube_proxy.is_some());
     let names: Vec<String> = proxied.map(|node| node.name.clone()).collect();
@@ -191,25 +197,25 @@ fn with(
 }
 
 /// Sets the kube-proxy version on all nodes.
-fn run_by(spec: &mut LabSpec, version: Version) {
-    let own = spec.nodes.values_mut();
-    let own = own.filter_map(|node| node.kube_proxy.as_mut());
-    for proxy in spec.kube_proxy.iter_mut().chain(own) {
-        as_of(proxy, version);
+fn set_version(spec: &mut LabSpec, version: Version) {
+    let node_proxies = spec.nodes.values_mut();
+    let node_proxies = node_proxies.filter_map(|node| node.kube_proxy.as_mut());
+    for proxy in spec.kube_proxy.iter_mut().chain(node_proxies) {
+        set_proxy_version(proxy, version);
     }
 }
 
 /// Replaces the version, and removes a program of the lab and its arguments. `random_fully` depends
 /// on the node's iptables, so that it is the same for both sides.
-fn as_of(proxy: &mut KubeProxy, version: Version) {
+fn set_proxy_version(proxy: &mut KubeProxy, version: Version) {
     proxy.version = version;
     proxy.random_fully = true;
     proxy.binary = None;
     proxy.args = Vec::new();
 }
 
-fn first(wrong: &[Diagnostic]) -> String {
-    wrong
+fn first_message(diagnostics: &[Diagnostic]) -> String {
+    diagnostics
         .iter()
         .map(|diagnostic| diagnostic.message.clone())
         .next()
@@ -236,7 +242,7 @@ impl Pair {
 }
 
 /// Returns the text of a plan without its name and evidence request, for comparison.
-fn essence(plan: &Plan) -> String {
+fn comparison_key(plan: &Plan) -> String {
     let plan = Plan {
         case: String::new(),
         watch: Watch::default(),

@@ -5,44 +5,44 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::bench::{Bench, Lacking};
+use super::bench::{CaseComparison, Lacking};
 use super::pairs::Pair;
-use super::trial::{billionths, place, with_new};
-use crate::verify::{Failed, Pool, Share, SharesDiffer, SideOf, Spread, Tally, Threshold};
-use svclab_runner::run::execute::trouble;
+use super::trial::{billionths, failed_on_new, find_pool};
+use crate::verify::{Failed, Share, ShareGroup, SharePool, SharesDiffer, SideOf, Tally, Threshold};
+use svclab_runner::run::execute::to_run_error;
 use svclab_runner::run::pool::Pools;
 use svclab_runner::run::tasks::caught;
 
 /// Draws of one flow in the first run of its case.
 #[derive(Debug, Clone)]
-pub struct Drawn {
+pub struct FlowDraws {
     /// Index of the case.
     pub case: usize,
     /// Probe name.
     pub probe: String,
     /// Spread of the flow.
-    pub spread: Spread,
+    pub spread: ShareGroup,
     /// Outcomes on both sides.
     pub tallies: [Tally; 2],
 }
 
 /// Spread of each probe.
-type Spreads<'s> = BTreeMap<&'s String, &'s Spread>;
+type Spreads<'s> = BTreeMap<&'s String, &'s ShareGroup>;
 
 /// Further draws with their spreads.
-type More = Vec<(Spread, [Tally; 2])>;
+type More = Vec<(ShareGroup, [Tally; 2])>;
 
 /// Services whose shares are compared.
 #[derive(Debug, Default)]
 pub struct Shares {
-    pools: BTreeMap<Spread, (Pool, Vec<(usize, String)>)>,
+    pools: BTreeMap<ShareGroup, (SharePool, Vec<(usize, String)>)>,
 }
 
 impl Shares {
     /// Groups the draws by spread. If clients are drawn, one flow of each case is used, and all its
     /// draws are made later.
-    pub fn new(drawn: Vec<Drawn>) -> Self {
-        let mut pools: BTreeMap<Spread, (Pool, Vec<(usize, String)>)> = BTreeMap::new();
+    pub fn new(drawn: Vec<FlowDraws>) -> Self {
+        let mut pools: BTreeMap<ShareGroup, (SharePool, Vec<(usize, String)>)> = BTreeMap::new();
         for drawn in drawn {
             let (pool, flows) = pools.entry(drawn.spread.clone()).or_default();
             if drawn.spread.by_client {
@@ -140,13 +140,13 @@ async fn draw(
     by_client: bool,
 ) -> Result<Vec<super::bench::Runs>, Failed> {
     let pair = pair.without_steps();
-    let pool = place(&pair, pools).await?;
-    let _room = pool.place(&pair.new.plan).await;
+    let pool = find_pool(&pair, pools).await?;
+    let _room = pool.acquire_room(&pair.new.plan).await;
     let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(&pair, trouble(&error)))?;
-    let bench = Bench::new(&pair, agent);
+    let agent = agent.map_err(|error| failed_on_new(&pair, to_run_error(&error)))?;
+    let bench = CaseComparison::new(&pair, agent);
     if by_client {
-        bench.shares_by_client(lacking).await
+        bench.draw_client_shares(lacking).await
     } else {
         bench.shares(lacking).await
     }

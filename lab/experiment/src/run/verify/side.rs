@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::verify::Ran;
+use crate::verify::SideInfo;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_rules::kube_proxy::Version;
 use svclab_runner::kernel::{Host, KernelError};
@@ -50,8 +50,8 @@ impl Side {
 
     /// Returns the entry for results, without measured times.
     #[must_use]
-    pub fn named(&self) -> Ran {
-        Ran {
+    pub fn named(&self) -> SideInfo {
+        SideInfo {
             program: self.path().map(|path| path.display().to_string()),
             version: self.version().to_string(),
             sync: None,
@@ -63,7 +63,7 @@ impl Side {
 
 /// Reason why the version of a program cannot be determined.
 #[derive(Debug, thiserror::Error)]
-pub enum SaysNothing {
+pub enum VersionError {
     /// The program cannot run.
     #[error(transparent)]
     Binary(#[from] BinaryError),
@@ -72,10 +72,10 @@ pub enum SaysNothing {
     Kernel(#[from] KernelError),
     /// The program does not end.
     #[error("{} --version did not end within {} s", .0.display(), VERSION_LIMIT.as_secs())]
-    Endless(PathBuf),
+    TimedOut(PathBuf),
     /// The output does not contain a kube-proxy version.
     #[error("{} --version does not say that it is a kube-proxy v1.9 or newer, but: {said}", .path.display())]
-    Otherwise {
+    NotKubeProxy {
         /// Path of the program.
         path: PathBuf,
         /// First line of the output.
@@ -92,7 +92,7 @@ const VERSION_BYTES: &str = "4096";
 /// # Errors
 ///
 /// See [`SaysNothing`].
-pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing> {
+pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionError> {
     let path = binary::find(path)?;
     let agent = host.with_programs([path.clone()]).start().await?;
     let plan = Plan {
@@ -110,22 +110,22 @@ pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing>
     let arguments = ["-c", &script, &program];
     let finished = session.run("node", "sh", &arguments, "");
     let Ok(finished) = timeout(VERSION_LIMIT, finished).await else {
-        return Err(SaysNothing::Endless(path));
+        return Err(VersionError::TimedOut(path));
     };
-    let said = finished?.stdout;
-    match version(&said) {
+    let output = finished?.stdout;
+    match parse_version(&output) {
         Some(version) => Ok(Program { path, version }),
-        None => Err(SaysNothing::Otherwise {
+        None => Err(VersionError::NotKubeProxy {
             path,
-            said: said.lines().next().unwrap_or("nothing").to_owned(),
+            said: output.lines().next().unwrap_or("nothing").to_owned(),
         }),
     }
 }
 
 /// Parses the version from `Kubernetes v1.36.0-alpha.0.12+7d1f`. A build between releases has the
 /// version of the next release.
-fn version(said: &str) -> Option<Version> {
-    let words = said
+fn parse_version(output: &str) -> Option<Version> {
+    let words = output
         .lines()
         .find_map(|line| line.strip_prefix("Kubernetes "))?;
     let release = words.trim().split(['-', '+']).next()?;
@@ -137,15 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_kube_proxy_says_of_itself_is_read() {
-        let read = |said: &str| version(said).map(|version| version.to_string());
-        assert_eq!(read("Kubernetes v1.20.2\n").as_deref(), Some("v1.20.2"));
+    fn parse_version_reads_kube_proxy_output() {
+        let parsed = |output: &str| parse_version(output).map(|version| version.to_string());
+        assert_eq!(parsed("Kubernetes v1.20.2\n").as_deref(), Some("v1.20.2"));
         assert_eq!(
-            read("Kubernetes v1.36.0-alpha.0.12+7d1f-dirty\n").as_deref(),
+            parsed("Kubernetes v1.36.0-alpha.0.12+7d1f-dirty\n").as_deref(),
             Some("v1.36.0")
         );
-        assert_eq!(read("Kubernetes v0.0.0-master+$Format:%H$\n"), None);
-        assert_eq!(read("kubectl 1\n"), None);
-        assert_eq!(read(""), None);
+        assert_eq!(parsed("Kubernetes v0.0.0-master+$Format:%H$\n"), None);
+        assert_eq!(parsed("kubectl 1\n"), None);
+        assert_eq!(parsed(""), None);
     }
 }

@@ -8,29 +8,29 @@ use futures_util::stream::{self, StreamExt as _};
 use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
-use super::bench::{Bench, STAYING};
-use super::pairs::{Pair, Pairs};
-use super::shares::{Drawn, Shares};
+use super::bench::{AFFINITY_CONNECTIONS, CaseComparison};
+use super::pairs::{Pair, PreparedPairs};
+use super::shares::{FlowDraws, Shares};
 use super::side::Side;
 use crate::verify::{
-    Changed, Draws, Failed, LOOKS, Likeness, Moved, Moving, RulesDiffer, SCHEMA, SideOf, Sync,
-    Tally, Threshold, Times, Unit, Verification,
+    ChangedFlow, DrawUnit, Draws, Failed, LOOKS, Likeness, Moved, Moving, OutcomeCount,
+    RulesDiffer, SCHEMA, SideOf, Sync, Tally, Threshold, Verification,
 };
 use svclab_model::evidence::{Refused, refused};
 use svclab_runner::results::RunError;
 use svclab_runner::run::Prepared;
-use svclab_runner::run::execute::{Options, trouble};
+use svclab_runner::run::execute::{RunOptions, to_run_error};
 use svclab_runner::run::pool::{Pool, Pools};
 use svclab_runner::run::tasks::caught;
 
 /// Number of connections of a flow in the second run. Each later run has four times as many.
-const FIRST_DRAW: u32 = 64;
+const FIRST_DRAW_CONNECTIONS: u32 = 64;
 
 /// Number of clients that are drawn at once if a service chooses by client.
-const CLIENTS: usize = 32;
+const CLIENTS_PER_DRAW: usize = 32;
 
 /// Maximum number of connections of a flow in one run.
-const MOST_CONNECTIONS: u32 = 4096;
+const MAX_CONNECTIONS: u32 = 4096;
 
 /// Progress of the verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +44,10 @@ pub enum Step {
 /// Compares all pairs, several in parallel, and sends the progress. If the run is cancelled, the
 /// result covers only the finished cases.
 pub async fn verify(
-    found: Pairs,
+    found: PreparedPairs,
     against: &Side,
     new: &Side,
-    options: &Options,
+    options: &RunOptions,
     steps: &mpsc::UnboundedSender<Step>,
     enough: impl Future<Output = ()>,
 ) -> Verification {
@@ -134,12 +134,12 @@ pub async fn verify(
 }
 
 /// Returns the draws of flows before the steps, for cases with a result.
-fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
-    let mut all = Vec::new();
+fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<FlowDraws> {
+    let mut draws = Vec::new();
     for (case, (pair, (ended, _))) in pairs.iter().zip(compared).enumerate() {
         let flows = ended.iter().flat_map(|compared| &compared.drawn);
-        all.extend(flows.filter_map(|(probe, tallies)| {
-            Some(Drawn {
+        draws.extend(flows.filter_map(|(probe, tallies)| {
+            Some(FlowDraws {
                 case,
                 probe: probe.clone(),
                 spread: pair.spread(probe, tallies)?,
@@ -147,18 +147,18 @@ fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
             })
         }));
     }
-    all
+    draws
 }
 
 /// Result of a case, and the error that prevented the comparison of its steps.
-type Ended = (Result<Compared, Failed>, Option<Failed>);
+type Ended = (Result<ComparedCase, Failed>, Option<Failed>);
 
 /// Compared case.
-struct Compared {
+struct ComparedCase {
     flows: usize,
     /// Outcomes of each flow in the first run of the case.
     drawn: Vec<(String, [Tally; 2])>,
-    changed: Vec<Changed>,
+    changed: Vec<ChangedFlow>,
     rules: Vec<RulesDiffer>,
     moved: Vec<Moved>,
     /// Sync times of kube-proxies in milliseconds, by side.
@@ -169,16 +169,19 @@ struct Compared {
 
 /// Compares a case. If no kernel can make its steps, only the stage before them is compared.
 async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
-    match (place(pair, pools).await, pair.new.plan.steps.first()) {
-        (Ok(pool), _) => (on(pair, &pool, threshold).await, None),
+    match (find_pool(pair, pools).await, pair.new.plan.steps.first()) {
+        (Ok(pool), _) => (compare_on(pair, &pool, threshold).await, None),
         (Err(failed), None) => (Err(failed), None),
-        (Err(mut lacking), Some(first)) => {
+        (Err(mut step_error), Some(first)) => {
             let shorter = pair.without_steps();
-            match place(&shorter, pools).await {
+            match find_pool(&shorter, pools).await {
                 Ok(pool) => {
-                    let message = &mut lacking.error.message;
+                    let message = &mut step_error.error.message;
                     message.insert_str(0, &format!("from the step {} on: ", first.name));
-                    (on(&shorter, &pool, threshold).await, Some(lacking))
+                    (
+                        compare_on(&shorter, &pool, threshold).await,
+                        Some(step_error),
+                    )
                 }
                 // No kernel can run the stage before the steps either.
                 Err(failed) => (Err(failed), None),
@@ -187,7 +190,7 @@ async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
     }
 }
 
-pub fn with_new(pair: &Pair, error: RunError) -> Failed {
+pub fn failed_on_new(pair: &Pair, error: RunError) -> Failed {
     Failed {
         case: pair.new.case.id.clone(),
         side: SideOf::New,
@@ -197,20 +200,24 @@ pub fn with_new(pair: &Pair, error: RunError) -> Failed {
 
 /// Returns the pool that compares a case. If the case requires several kernels, the first is
 /// enough.
-pub async fn place(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
-    let found = pools.of_case(&pair.new).await;
-    let found = found.map_err(|error| with_new(pair, trouble(&error)))?;
+pub async fn find_pool(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
+    let found = pools.pools_for_case(&pair.new).await;
+    let found = found.map_err(|error| failed_on_new(pair, to_run_error(&error)))?;
     let first = found.into_iter().next();
-    first.ok_or_else(|| with_new(pair, RunError::no_kernel()))
+    first.ok_or_else(|| failed_on_new(pair, RunError::no_kernel()))
 }
 
 /// Compares a case with agents of one kernel.
-async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, Failed> {
-    let _room = pool.place(&pair.new.plan).await;
+async fn compare_on(
+    pair: &Pair,
+    pool: &Pool,
+    threshold: Threshold,
+) -> Result<ComparedCase, Failed> {
+    let _room = pool.acquire_room(&pair.new.plan).await;
     let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(pair, trouble(&error)))?;
-    let bench = Bench::new(pair, agent);
-    let both = bench.once().await?;
+    let agent = agent.map_err(|error| failed_on_new(pair, to_run_error(&error)))?;
+    let bench = CaseComparison::new(pair, agent);
+    let both = bench.run_once().await?;
     let first: Vec<(String, [Tally; 2])> = bench.tallies(&both).collect();
     let mut flows: IndexMap<String, Draws> = IndexMap::new();
     for (probe, tallies) in &first {
@@ -218,11 +225,11 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
         draws.add(tallies.clone());
         flows.insert(probe.clone(), draws);
     }
-    let all: BTreeSet<String> = flows.keys().cloned().collect();
-    let mut connections = FIRST_DRAW;
+    let probes: BTreeSet<String> = flows.keys().cloned().collect();
+    let mut connections = FIRST_DRAW_CONNECTIONS;
     for looks in LOOKS.windows(2) {
-        let by_connection = doubtful(&flows, Unit::Connection, threshold);
-        let by_run = doubtful(&flows, Unit::Run, threshold);
+        let by_connection = undecided(&flows, DrawUnit::Connection, threshold);
+        let by_run = undecided(&flows, DrawUnit::Run, threshold);
         let mut by_lab = BTreeSet::new();
         let mut again = Vec::new();
         if !by_connection.is_empty() {
@@ -230,9 +237,12 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
             again.push((run, &by_connection));
         }
         for probe in by_run {
-            match bench.clients(&probe, CLIENTS, STAYING).await? {
+            match bench
+                .run_clients(&probe, CLIENTS_PER_DRAW, AFFINITY_CONNECTIONS)
+                .await?
+            {
                 Some(clients) => {
-                    let run = |tallies| (IndexMap::from([(probe.clone(), tallies)]), &all);
+                    let run = |tallies| (IndexMap::from([(probe.clone(), tallies)]), &probes);
                     again.extend(clients.into_iter().map(run));
                 }
                 None => {
@@ -254,7 +264,7 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
                 }
             }
         }
-        connections = (connections * 4).min(MOST_CONNECTIONS);
+        connections = (connections * 4).min(MAX_CONNECTIONS);
     }
     let changed: Vec<(&String, f64)> = flows
         .iter()
@@ -265,18 +275,18 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
         })
         .collect();
     let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
-    let mut met = bench.met(&suspects).await?;
+    let mut matches = bench.met(&suspects).await?;
     let changed = changed.into_iter().map(|(probe, chance)| {
         let [against, new] = flows[probe].connections();
-        Changed {
+        ChangedFlow {
             flow: bench.flow(probe),
-            against: times(&against),
-            new: times(&new),
-            met: met.remove(probe).unwrap_or_default(),
+            against: outcome_counts(&against),
+            new: outcome_counts(&new),
+            met: matches.remove(probe).unwrap_or_default(),
             chance_in_billion: billionths(chance),
         }
     });
-    Ok(Compared {
+    Ok(ComparedCase {
         flows: flows.len(),
         changed: changed.collect(),
         drawn: first,
@@ -300,18 +310,22 @@ pub fn billionths(chance: f64) -> u64 {
     if chance < 1e-9 { 0 } else { billionths }
 }
 
-fn times(tally: &Tally) -> Vec<Times> {
-    let all = tally.iter().map(|(outcome, connections)| Times {
+fn outcome_counts(tally: &Tally) -> Vec<OutcomeCount> {
+    let counts = tally.iter().map(|(outcome, connections)| OutcomeCount {
         outcome: outcome.clone(),
         connections,
     });
-    all.collect()
+    counts.collect()
 }
 
 /// Returns the probes drawn by `unit` that need more draws for a decision.
-fn doubtful(flows: &IndexMap<String, Draws>, unit: Unit, threshold: Threshold) -> BTreeSet<String> {
-    let doubtful = flows
+fn undecided(
+    flows: &IndexMap<String, Draws>,
+    unit: DrawUnit,
+    threshold: Threshold,
+) -> BTreeSet<String> {
+    let undecided_flows = flows
         .iter()
         .filter(|(_, draws)| draws.unit() == unit && draws.likeness(threshold) == Likeness::Unsure);
-    doubtful.map(|(probe, _)| probe.clone()).collect()
+    undecided_flows.map(|(probe, _)| probe.clone()).collect()
 }

@@ -7,12 +7,12 @@ use tokio::sync::Semaphore;
 
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{Plan, Watch};
-use svclab_runner::kernel::{KernelError, Session, Tries};
-use svclab_runner::run::pool::{Held, Pool};
+use svclab_runner::kernel::{KernelError, RunCount, Session};
+use svclab_runner::run::pool::{Pool, PoolPermits};
 
 /// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reached {
+pub enum LabOrigin {
     /// The lab was built.
     Built,
     /// A running lab was changed.
@@ -21,25 +21,25 @@ pub enum Reached {
 
 /// Pool of idle copies, with a limit for those in use.
 pub struct Copies {
-    turns: Semaphore,
-    idle: Mutex<Vec<(String, Copy)>>,
+    slots: Semaphore,
+    idle: Mutex<Vec<(String, RunningCopy)>>,
     /// Number of trials that wait for room. While any waits, no copy is kept: idle copies of one
     /// case would hold the room that another needs.
     waiting: AtomicUsize,
 }
 
 /// Running lab.
-struct Copy {
+struct RunningCopy {
     plan: Plan,
     session: Session,
-    _room: Option<Held>,
+    _room: Option<PoolPermits>,
 }
 
 impl Copies {
     /// Creates an empty pool that allows `jobs` copies in use.
     pub fn new(jobs: usize) -> Self {
         Self {
-            turns: Semaphore::new(jobs.max(1)),
+            slots: Semaphore::new(jobs.max(1)),
             idle: Mutex::default(),
             waiting: AtomicUsize::default(),
         }
@@ -55,13 +55,13 @@ impl Copies {
         pool: &Pool,
         case: &str,
         plan: &Plan,
-        watched: bool,
+        full_evidence: bool,
         afresh: bool,
-    ) -> Result<(Evidence, Reached), KernelError> {
-        let mut tries = Tries::default();
+    ) -> Result<(Evidence, LabOrigin), KernelError> {
+        let mut tries = RunCount::default();
         loop {
-            match self.run_once(pool, case, plan, watched, afresh).await {
-                Err(error) if tries.again(&error) => {}
+            match self.run_once(pool, case, plan, full_evidence, afresh).await {
+                Err(error) if tries.should_retry(&error) => {}
                 ran => return ran,
             }
         }
@@ -72,70 +72,70 @@ impl Copies {
         pool: &Pool,
         case: &str,
         plan: &Plan,
-        watched: bool,
+        full_evidence: bool,
         afresh: bool,
-    ) -> Result<(Evidence, Reached), KernelError> {
+    ) -> Result<(Evidence, LabOrigin), KernelError> {
         // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
-        let plan = as_tried(plan, watched);
+        let _turn = self.slots.acquire().await;
+        let plan = with_evidence_request(plan, full_evidence);
         // The changes that a step makes cannot be undone.
         let afresh = afresh || !plan.steps.is_empty();
-        let idle = if afresh { None } else { self.taken(case) };
-        if let Some(copy) = idle
-            && let Some((evidence, copy)) = copy.changed(&plan).await?
+        let idle_copy = if afresh { None } else { self.take_idle(case) };
+        if let Some(copy) = idle_copy
+            && let Some((evidence, copy)) = copy.change_and_run(&plan).await?
         {
-            self.kept(case, copy);
-            return Ok((evidence, Reached::Changed));
+            self.keep(case, copy);
+            return Ok((evidence, LabOrigin::Changed));
         }
-        let room = self.room(pool, &plan).await;
+        let room = self.wait_for_room(pool, &plan).await;
         let agent = pool.agent().await?;
         if afresh {
             let evidence = agent.build(plan).await?.probe().await?;
-            return Ok((evidence, Reached::Built));
+            return Ok((evidence, LabOrigin::Built));
         }
         let mut session = agent.build_standing(plan.clone()).await?;
         let evidence = session.probe().await?;
-        let copy = Copy {
+        let copy = RunningCopy {
             plan,
             session,
             _room: room,
         };
-        self.kept(case, copy);
-        Ok((evidence, Reached::Built))
+        self.keep(case, copy);
+        Ok((evidence, LabOrigin::Built))
     }
 
     /// Stops the idle copies of a case.
-    pub fn let_go(&self, case: &str) {
-        self.all(|idle| idle.retain(|(of, _)| of != case));
+    pub fn stop(&self, case: &str) {
+        self.with_idle(|idle| idle.retain(|(copy_case, _)| copy_case != case));
     }
 
-    fn all<T>(&self, with: impl FnOnce(&mut Vec<(String, Copy)>) -> T) -> T {
+    fn with_idle<T>(&self, with: impl FnOnce(&mut Vec<(String, RunningCopy)>) -> T) -> T {
         with(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn taken(&self, case: &str) -> Option<Copy> {
-        self.all(|idle| {
-            let at = idle.iter().position(|(of, _)| of == case)?;
-            Some(idle.swap_remove(at).1)
+    fn take_idle(&self, case: &str) -> Option<RunningCopy> {
+        self.with_idle(|idle| {
+            let index = idle.iter().position(|(copy_case, _)| copy_case == case)?;
+            Some(idle.swap_remove(index).1)
         })
     }
 
-    fn kept(&self, case: &str, copy: Copy) {
+    fn keep(&self, case: &str, copy: RunningCopy) {
         if self.waiting.load(Ordering::SeqCst) == 0 {
-            self.all(|idle| idle.push((case.to_owned(), copy)));
+            self.with_idle(|idle| idle.push((case.to_owned(), copy)));
         }
     }
 
-    async fn room(&self, pool: &Pool, plan: &Plan) -> Option<Held> {
+    async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<PoolPermits> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let place = pool.place(plan);
-        tokio::pin!(place);
+        let permit = pool.acquire_room(plan);
+        tokio::pin!(permit);
         let room = tokio::select! {
             biased;
-            room = &mut place => room,
+            room = &mut permit => room,
             () = std::future::ready(()) => {
-                self.all(Vec::clear);
-                place.await
+                self.with_idle(Vec::clear);
+                permit.await
             }
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -143,19 +143,22 @@ impl Copies {
     }
 }
 
-impl Copy {
+impl RunningCopy {
     /// Changes the copy into another plan and runs its probes. Returns `None` if the lab has to be
     /// rebuilt.
-    async fn changed(mut self, plan: &Plan) -> Result<Option<(Evidence, Self)>, KernelError> {
-        let Ok(delta) = svclab_planner::delta::between(&self.plan, plan) else {
+    async fn change_and_run(
+        mut self,
+        plan: &Plan,
+    ) -> Result<Option<(Evidence, Self)>, KernelError> {
+        let Ok(delta) = svclab_planner::delta::diff(&self.plan, plan) else {
             return Ok(None);
         };
-        let changed = async {
+        let changing = async {
             self.session.change(delta).await?;
             // Conntrack entries of an earlier trial must not affect the result.
             self.session.forget().await
         };
-        match changed.await {
+        match changing.await {
             Ok(()) => {}
             // The trial is repeated in a new lab, which shows whether the kernel refuses the plan
             // itself.
@@ -169,9 +172,9 @@ impl Copy {
 }
 
 /// Returns the plan with an evidence request for everything, or for nothing.
-fn as_tried(plan: &Plan, watched: bool) -> Plan {
+fn with_evidence_request(plan: &Plan, full_evidence: bool) -> Plan {
     let mut plan = plan.clone();
-    plan.watch = if watched {
+    plan.watch = if full_evidence {
         Watch::everything(&plan)
     } else {
         Watch::default()

@@ -10,32 +10,32 @@ use self::copies::Copies;
 use self::search::Search;
 use crate::why::Finding;
 use svclab_runner::results::RunError;
-use svclab_runner::run::execute::{Options, trouble};
+use svclab_runner::run::execute::{RunOptions, to_run_error};
 use svclab_runner::run::pool::Pools;
-use svclab_runner::run::prepare::{Prepared, Wishes};
-use svclab_runner::run::refit::as_far_as_had;
-use svclab_runner::run::select::Chosen;
+use svclab_runner::run::prepare::{PrepareOptions, Prepared};
+use svclab_runner::run::refit::without_unsupported;
+use svclab_runner::run::select::SelectedLab;
 use svclab_runner::run::tasks::caught;
 
 /// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
-const CASES: usize = 4;
+const MAX_PARALLEL_CASES: usize = 4;
 
 /// Case to examine.
 #[derive(Debug)]
-pub struct Asked<'l> {
+pub struct WhyRequest<'l> {
     /// Lab of the case.
-    pub lab: &'l Chosen,
+    pub lab: &'l SelectedLab,
     /// Prepared case.
     pub prepared: Prepared,
     /// Options for preparing changed cases.
-    pub wishes: Wishes,
+    pub wishes: PrepareOptions,
     /// Name of the probe to examine; `None` means all probes with failing connections.
     pub probe: Option<String>,
 }
 
 /// Progress of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stage {
+pub enum Progress {
     /// The search of this case started.
     Begun(String),
     /// The search of this case ended.
@@ -44,51 +44,55 @@ pub enum Stage {
 
 /// Finds changes that make cases succeed. Returns the results in the order of the cases. Reports
 /// the start and end of each case to the callback.
-pub async fn why(
-    cases: Vec<Asked<'_>>,
-    options: &Options,
-    tell: impl Fn(Stage),
+pub async fn find_fixes(
+    cases: Vec<WhyRequest<'_>>,
+    options: &RunOptions,
+    on_progress: impl Fn(Progress),
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let prepared: Vec<Prepared> = cases.iter().map(|asked| asked.prepared.clone()).collect();
     let pools = Pools::new(options, &prepared);
     let copies = Copies::new(options.jobs);
-    let (tell, pools, copies) = (&tell, &pools, &copies);
-    let all = stream::iter(&cases).map(|asked| async move {
-        let case = asked.prepared.case.id.clone();
-        tell(Stage::Begun(case.clone()));
-        let one = Box::pin(caught(one(asked, pools, copies))).await;
-        copies.let_go(&case);
-        tell(Stage::Ended(case.clone()));
-        one.and_then(|one| one).map_err(|error| (case, error))
+    let (tell, pools, copies) = (&on_progress, &pools, &copies);
+    let all = stream::iter(&cases).map(|request| async move {
+        let case = request.prepared.case.id.clone();
+        tell(Progress::Begun(case.clone()));
+        let result = Box::pin(caught(examine_case(request, pools, copies))).await;
+        copies.stop(&case);
+        tell(Progress::Ended(case.clone()));
+        result.and_then(|one| one).map_err(|error| (case, error))
     });
-    all.buffered(CASES).collect().await
+    all.buffered(MAX_PARALLEL_CASES).collect().await
 }
 
 /// Examines a case on each kernel that the case requires.
-async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Vec<Finding>, RunError> {
-    let kernels = match pools.of_case(&asked.prepared).await {
+async fn examine_case(
+    request: &WhyRequest<'_>,
+    pools: &Pools,
+    copies: &Copies,
+) -> Result<Vec<Finding>, RunError> {
+    let kernels = match pools.pools_for_case(&request.prepared).await {
         Ok(kernels) => kernels,
         // Objects of a dump that the kernel does not support may be omitted.
         Err(error) => {
-            let fitting = as_far_as_had(&asked.prepared, &error);
-            let fitting = fitting.unwrap_or_else(|| Err(trouble(&error)))?;
-            let again = pools.of_case(&fitting).await;
-            again.map_err(|error| trouble(&error))?
+            let fitting = without_unsupported(&request.prepared, &error);
+            let fitting = fitting.unwrap_or_else(|| Err(to_run_error(&error)))?;
+            let again = pools.pools_for_case(&fitting).await;
+            again.map_err(|error| to_run_error(&error))?
         }
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for pool in kernels {
-        let mut search = Search::begin(asked, &pool, copies).await?;
+        let mut search = Search::start(request, &pool, copies).await?;
         if !search.finding.is_healthy() {
-            search.singly().await?;
+            search.try_single().await?;
             if !search.finding.is_answered() {
-                search.in_pairs().await?;
+                search.try_pairs().await?;
             }
-            search.narrow().await?;
+            search.narrow_fixes().await?;
         }
-        found.push(search.finding);
+        findings.push(search.finding);
         // The next kernel cannot use these copies.
-        copies.let_go(&asked.prepared.case.id);
+        copies.stop(&request.prepared.case.id);
     }
-    Ok(found)
+    Ok(findings)
 }

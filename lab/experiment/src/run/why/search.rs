@@ -4,58 +4,63 @@
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 
-use super::Asked;
-use super::copies::{Copies, Reached};
-use super::made::{Made, compared, is_wrong, made, often, smallest, worse_of};
+use super::WhyRequest;
+use super::copies::{Copies, LabOrigin};
+use super::made::{
+    SuccessCounts, compared, is_failure, keep_minimal, made, required_runs, worse_result,
+};
 use crate::bisect::Difference;
 use crate::run::bisect::{Task, find};
-use crate::why::{Came, Change, Cure, Finding, Told, Tried, Unchangeable, Wrong, candidates};
+use crate::why::{
+    ChangeError, ChangeResult, DescribedChange, FailingProbe, Finding, Fix, ProposedChange,
+    TriedChanges, candidates,
+};
 use svclab_journey::journey::Journey;
 use svclab_judge::conclusion;
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
-use svclab_planner::build::restart;
+use svclab_planner::build::regenerate_kube_proxy_rules;
 use svclab_runner::kernel::KernelError;
 use svclab_runner::results::RunError;
-use svclab_runner::run::execute::trouble;
+use svclab_runner::run::execute::to_run_error;
 use svclab_runner::run::pool::Pool;
 use svclab_runner::run::prepare::{Prepared, prepare};
-use svclab_runner::run::refit::as_far_as_taken;
+use svclab_runner::run::refit::without_rejected;
 use svclab_scenario::Case;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
 
 /// Maximum number of pairs of changes per case.
-const MOST: usize = 400;
+const MAX_PAIRS: usize = 400;
 
 /// State of the search of one case.
 pub struct Search<'a> {
-    asked: &'a Asked<'a>,
+    request: &'a WhyRequest<'a>,
     pool: &'a Pool,
     copies: &'a Copies,
     /// Counts without any change.
-    before: Made,
+    before: SuccessCounts,
     /// Number of runs in which a fix has to succeed.
-    often: u32,
+    required_runs: u32,
     /// Changes to try.
-    candidates: Vec<Change>,
+    candidates: Vec<ProposedChange>,
     /// Results so far.
     pub finding: Finding,
 }
 
 impl<'a> Search<'a> {
     /// Runs the case unchanged, with all evidence recorded.
-    pub async fn begin(
-        asked: &'a Asked<'a>,
+    pub async fn start(
+        request: &'a WhyRequest<'a>,
         pool: &'a Pool,
         copies: &'a Copies,
     ) -> Result<Self, RunError> {
-        let told = |error: KernelError| trouble(&error);
-        let agent = pool.agent().await.map_err(told)?;
+        let to_run_error = |error: KernelError| to_run_error(&error);
+        let agent = pool.agent().await.map_err(to_run_error)?;
         let kernel = agent.surroundings().kernel.clone();
-        let case = &asked.prepared.case.id;
-        let ran = ran(copies, pool, &asked.prepared, true, false);
-        let (evidence, _) = ran.await.map_err(told)?;
+        let case = &request.prepared.case.id;
+        let case_run = run_case(copies, pool, &request.prepared, true, false);
+        let (evidence, _) = case_run.await.map_err(to_run_error)?;
         let before = made(&evidence);
         let mut search = Self {
             finding: Finding {
@@ -66,213 +71,224 @@ impl<'a> Search<'a> {
                 tried: Vec::new(),
                 runs: 1,
             },
-            often: often(&before),
-            asked,
+            required_runs: required_runs(&before),
+            request,
             pool,
             copies,
             before,
             candidates: Vec::new(),
         };
-        search.finding.wrong = search.wrong(&evidence);
+        search.finding.wrong = search.failing_probes(&evidence);
         let unmade = search.before.iter().filter(|(_, (made, of))| made < of);
-        let unasked = unmade.filter(|(probe, _)| !search.is_in_question(probe));
+        let unasked = unmade.filter(|(probe, _)| !search.is_examined(probe));
         search.finding.unasked = unasked.map(|(probe, _)| probe.clone()).collect();
-        search.candidates = search.worth_trying(&asked.prepared, &evidence);
+        search.candidates = search.list_candidates(&request.prepared, &evidence);
         Ok(search)
     }
 
     /// Returns the examined probes with failing connections, each with the explanation of one
     /// failure.
-    fn wrong(&self, evidence: &Evidence) -> Vec<Wrong> {
-        let prepared = &self.asked.prepared;
+    fn failing_probes(&self, evidence: &Evidence) -> Vec<FailingProbe> {
+        let prepared = &self.request.prepared;
         let (journeys, books) = (prepared.journeys(evidence), prepared.books());
-        let mut wrong = Vec::new();
-        for (probe, (connected, of)) in &self.before {
-            if connected == of || !self.is_in_question(probe) {
+        let mut failing = Vec::new();
+        for (probe, (connected, total)) in &self.before {
+            if connected == total || !self.is_examined(probe) {
                 continue;
             }
-            let mut all = journeys.iter().zip(&books).flat_map(|(stage, book)| {
-                let own = stage.iter().filter(|journey| journey.probe == *probe);
-                own.filter(|own| is_wrong(own))
+            let mut failures = journeys.iter().zip(&books).flat_map(|(stage, book)| {
+                let probe_journeys = stage.iter().filter(|journey| journey.probe == *probe);
+                probe_journeys
+                    .filter(|own| is_failure(own))
                     .map(move |journey| (journey, book))
             });
-            let told = all.next().map(|(one, book)| conclusion(one, book));
+            let explanation = failures
+                .next()
+                .map(|(journey, book)| conclusion(journey, book));
             let after = prepared.plan.step_of(probe);
             let after = after.and_then(|at| prepared.steps.get(at));
-            wrong.push(Wrong {
+            failing.push(FailingProbe {
                 probe: probe.clone(),
                 after: after.map(|step| step.name.clone()),
                 connected: *connected,
-                of: *of,
-                told: told.unwrap_or_default(),
+                of: *total,
+                told: explanation.unwrap_or_default(),
                 cures: Vec::new(),
             });
         }
-        wrong
+        failing
     }
 
     /// Whether failures of a probe are examined. If a probe was requested, only this one is. Else
     /// these are the probes that the lab expects to succeed in some case, and those without
     /// expectations or with any outcome allowed.
-    fn is_in_question(&self, probe: &str) -> bool {
-        if let Some(asked) = &self.asked.probe {
-            return asked == probe;
+    fn is_examined(&self, probe: &str) -> bool {
+        if let Some(requested) = &self.request.probe {
+            return requested == probe;
         }
-        let rows = self.asked.prepared.case.spec.expect.iter();
-        let mut said = rows
+        let rows = self.request.prepared.case.spec.expect.iter();
+        let mut expectations = rows
             .filter_map(|row| row.expected.probes.get(probe))
             .peekable();
-        let is_made = |expected: &ProbeExpectation| {
+        let expects_success = |expected: &ProbeExpectation| {
             let counts = [expected.connected, expected.answered];
             let mut counts = counts.into_iter().flatten();
             expected.any || counts.any(|count| count != Count::exactly(0))
         };
-        said.peek().is_none() || said.any(is_made)
+        expectations.peek().is_none() || expectations.any(expects_success)
     }
 
     /// Returns the changes to try, from the stage before the steps and after each step.
-    fn worth_trying(&self, prepared: &Prepared, evidence: &Evidence) -> Vec<Change> {
+    fn list_candidates(&self, prepared: &Prepared, evidence: &Evidence) -> Vec<ProposedChange> {
         let later = prepared.steps.iter();
         let later = later.map(|step| (&step.cluster, &step.plan));
         let stages = std::iter::once((&prepared.cluster, &prepared.plan)).chain(later);
         let journeys = prepared.journeys(evidence);
-        let mut all: Vec<Change> = Vec::new();
-        for (at, ((cluster, plan), journeys)) in stages.zip(&journeys).enumerate() {
+        let mut changes: Vec<ProposedChange> = Vec::new();
+        for (index, ((cluster, plan), journeys)) in stages.zip(&journeys).enumerate() {
             let wrong: Vec<&Journey> = journeys
                 .iter()
-                .filter(|journey| is_wrong(journey))
-                .filter(|journey| self.is_in_question(&journey.probe))
+                .filter(|journey| is_failure(journey))
+                .filter(|journey| self.is_examined(&journey.probe))
                 .collect();
             if wrong.is_empty() {
                 continue;
             }
-            let after = at.checked_sub(1).and_then(|at| prepared.case.after(at));
+            let after = index
+                .checked_sub(1)
+                .and_then(|at| prepared.case.after_step(at));
             let case = after.as_ref().unwrap_or(&prepared.case);
-            all.extend(candidates(case, cluster, plan, &wrong));
+            changes.extend(candidates(case, cluster, plan, &wrong));
             // The origin of the rules on a dumped node is unknown.
             let dumped = prepared.accounts.iter().map(|account| account.node.clone());
-            all.extend(dumped.map(|node| Change::Restart { node }));
+            changes.extend(dumped.map(|node| ProposedChange::Restart { node }));
         }
-        let mut each: Vec<Change> = Vec::new();
-        for change in all {
-            if !each.contains(&change) {
-                each.push(change);
+        let mut unique: Vec<ProposedChange> = Vec::new();
+        for change in changes {
+            if !unique.contains(&change) {
+                unique.push(change);
             }
         }
-        each.sort_by_key(Change::level);
-        each
+        unique.sort_by_key(ProposedChange::origin);
+        unique
     }
 
     /// Tries each candidate alone.
-    pub async fn singly(&mut self) -> Result<(), RunError> {
+    pub async fn try_single(&mut self) -> Result<(), RunError> {
         let each = self.candidates.iter().map(|change| vec![change.clone()]);
-        self.all(each.collect()).await
+        self.try_all(each.collect()).await
     }
 
     /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
     /// worth trying after it.
-    pub async fn in_pairs(&mut self) -> Result<(), RunError> {
-        let mut pairs: Vec<Vec<Change>> = Vec::new();
+    pub async fn try_pairs(&mut self) -> Result<(), RunError> {
+        let mut pairs: Vec<Vec<ProposedChange>> = Vec::new();
         for first in self.candidates.clone() {
-            let Ok(changed) = self.changed(std::slice::from_ref(&first)) else {
+            let Ok(changed) = self.apply_changes(std::slice::from_ref(&first)) else {
                 continue;
             };
             let Ok((evidence, _)) = self.run(&changed, true, false).await else {
                 continue;
             };
             self.finding.runs += 1;
-            let mut next = self.worth_trying(&changed, &evidence);
+            let mut next = self.list_candidates(&changed, &evidence);
             next.extend(self.candidates.clone());
             for second in next {
                 let pair = vec![first.clone(), second.clone()];
-                let turned = vec![second, first.clone()];
-                if pair[0] != pair[1] && !pairs.contains(&pair) && !pairs.contains(&turned) {
+                let reversed = vec![second, first.clone()];
+                if pair[0] != pair[1] && !pairs.contains(&pair) && !pairs.contains(&reversed) {
                     pairs.push(pair);
                 }
             }
         }
-        pairs.sort_by_key(|pair| pair.iter().map(Change::level).max());
-        pairs.truncate(MOST);
-        self.all(pairs).await
+        pairs.sort_by_key(|pair| pair.iter().map(ProposedChange::origin).max());
+        pairs.truncate(MAX_PAIRS);
+        self.try_all(pairs).await
     }
 
     /// Tries each of these sets of changes and records the fixes.
-    async fn all(&mut self, each: Vec<Vec<Change>>) -> Result<(), RunError> {
-        let here = &*self;
-        let came = each.into_iter().map(|changes| async move {
-            let came = here.came(&changes).await;
-            (changes, came)
+    async fn try_all(&mut self, attempts: Vec<Vec<ProposedChange>>) -> Result<(), RunError> {
+        let search = &*self;
+        let results = attempts.into_iter().map(|changes| async move {
+            let result = search.evaluate(&changes).await;
+            (changes, result)
         });
-        let came: FuturesOrdered<_> = came.collect();
-        let came: Vec<_> = came.collect().await;
-        for (changes, came) in came {
-            let (came, runs) = came.map_err(|error| trouble(&error))?;
+        let pending: FuturesOrdered<_> = results.collect();
+        let results: Vec<_> = pending.collect().await;
+        for (changes, result) in results {
+            let (result, runs) = result.map_err(|error| to_run_error(&error))?;
             self.finding.runs += runs;
-            let told: Vec<Told> = changes.iter().map(Told::from).collect();
-            for wrong in &mut self.finding.wrong {
-                if came.cures(&wrong.probe) {
-                    wrong.cures.push(Cure {
-                        changes: told.clone(),
+            let described: Vec<DescribedChange> =
+                changes.iter().map(DescribedChange::from).collect();
+            for failing in &mut self.finding.wrong {
+                if result.is_fix_for(&failing.probe) {
+                    failing.cures.push(Fix {
+                        changes: described.clone(),
                         matters: Vec::new(),
                     });
                 }
             }
-            self.finding.tried.push(Tried {
-                changes: told,
-                came,
+            self.finding.tried.push(TriedChanges {
+                changes: described,
+                came: result,
             });
         }
-        for wrong in &mut self.finding.wrong {
-            smallest(&mut wrong.cures);
+        for failing in &mut self.finding.wrong {
+            keep_minimal(&mut failing.cures);
         }
         Ok(())
     }
 
     /// Narrows down fixes that rewrite a whole set of rules to the differences that are needed. A
     /// fix stays as it is if narrowing fails.
-    pub async fn narrow(&mut self) -> Result<(), RunError> {
-        let prepared = &self.asked.prepared;
+    pub async fn narrow_fixes(&mut self) -> Result<(), RunError> {
+        let prepared = &self.request.prepared;
         if !prepared.plan.steps.is_empty() {
             return Ok(());
         }
-        let mut known: Vec<((String, Change), Vec<Difference>)> = Vec::new();
-        for wrong in &self.finding.wrong {
-            for cure in &wrong.cures {
-                let [told] = cure.changes.as_slice() else {
+        let mut narrowed: Vec<((String, ProposedChange), Vec<Difference>)> = Vec::new();
+        for failing in &self.finding.wrong {
+            for fix in &failing.cures {
+                let [described] = fix.changes.as_slice() else {
                     continue;
                 };
-                let change = &told.change;
-                if !change.writes_much() {
+                let change = &described.change;
+                if !change.rewrites_rules() {
                     continue;
                 }
-                let Ok(changed) = self.changed(std::slice::from_ref(change)) else {
+                let Ok(changed) = self.apply_changes(std::slice::from_ref(change)) else {
                     continue;
                 };
-                let agent = self.pool.agent().await.map_err(|error| trouble(&error))?;
+                let agent = self
+                    .pool
+                    .agent()
+                    .await
+                    .map_err(|error| to_run_error(&error))?;
                 let task = Task {
                     good: changed.plan,
                     bad: prepared.plan.clone(),
-                    good_name: told.words.clone(),
+                    good_name: described.words.clone(),
                     bad_name: self.finding.case.clone(),
-                    over: None,
-                    probe: Some(wrong.probe.clone()),
+                    base: None,
+                    probe: Some(failing.probe.clone()),
                 };
                 // Other labs of the pool use the remaining memory.
                 let labs = 1;
                 if let Ok(found) = find(&task, &agent, labs, &mut |_, _| ()).await {
                     let matters = found.cures.into_iter().flatten().collect();
-                    known.push(((wrong.probe.clone(), change.clone()), matters));
+                    narrowed.push(((failing.probe.clone(), change.clone()), matters));
                 }
             }
         }
-        for wrong in &mut self.finding.wrong {
-            for cure in &mut wrong.cures {
-                let own = cure.changes.first().map(|told| &told.change);
-                let mut known = known.iter();
-                let found =
-                    known.find(|((probe, change), _)| *probe == wrong.probe && Some(change) == own);
+        for failing in &mut self.finding.wrong {
+            for fix in &mut failing.cures {
+                let fix_change = fix.changes.first().map(|told| &told.change);
+                let mut entries = narrowed.iter();
+                let found = entries.find(|((probe, change), _)| {
+                    *probe == failing.probe && Some(change) == fix_change
+                });
                 if let Some((_, matters)) = found {
-                    cure.matters.clone_from(matters);
+                    fix.matters.clone_from(matters);
                 }
             }
         }
@@ -281,66 +297,72 @@ impl<'a> Search<'a> {
 
     /// Tries changes. Returns their result and the number of runs. A fix that works in a changed
     /// copy also has to work in a newly built lab.
-    async fn came(&self, changes: &[Change]) -> Result<(Came, u32), KernelError> {
-        let copy = match self.changed(changes) {
+    async fn evaluate(
+        &self,
+        changes: &[ProposedChange],
+    ) -> Result<(ChangeResult, u32), KernelError> {
+        let changed = match self.apply_changes(changes) {
             Ok(copy) => copy,
-            Err(why) => return Ok((Came::Refused { why }, 0)),
+            Err(why) => return Ok((ChangeResult::Refused { why }, 0)),
         };
         let (mut runs, mut built) = (0, 0);
-        let mut worst: Option<Came> = None;
-        while runs < self.often || built == 0 {
-            let (evidence, reached) = match self.run(&copy, false, runs > 0).await {
+        let mut worst_result: Option<ChangeResult> = None;
+        while runs < self.required_runs || built == 0 {
+            let (evidence, reached) = match self.run(&changed, false, runs > 0).await {
                 // An error of the kernel in a changed lab is caused by the change.
                 Err(KernelError::Failed(failure)) => {
                     let why = failure.message;
-                    return Ok((Came::Refused { why }, runs));
+                    return Ok((ChangeResult::Refused { why }, runs));
                 }
                 ran => ran?,
             };
             runs += 1;
-            built += u32::from(reached == Reached::Built);
+            built += u32::from(reached == LabOrigin::Built);
             let now = compared(&self.before, &self.finding.wrong, &made(&evidence));
-            let came = worse_of(worst, now);
-            let hopeless = !self
+            let result = worse_result(worst_result, now);
+            let is_no_fix = !self
                 .finding
                 .wrong
                 .iter()
-                .any(|wrong| came.cures(&wrong.probe));
-            worst = Some(came);
-            if hopeless {
+                .any(|wrong| result.is_fix_for(&wrong.probe));
+            worst_result = Some(result);
+            if is_no_fix {
                 break;
             }
         }
-        let unseen = || Came::Refused {
+        let not_run = || ChangeResult::Refused {
             why: "nothing was run".to_owned(),
         };
-        Ok((worst.unwrap_or_else(unseen), runs))
+        Ok((worst_result.unwrap_or_else(not_run), runs))
     }
 
     async fn run(
         &self,
         prepared: &Prepared,
-        watched: bool,
+        full_evidence: bool,
         afresh: bool,
-    ) -> Result<(Evidence, Reached), KernelError> {
-        ran(self.copies, self.pool, prepared, watched, afresh).await
+    ) -> Result<(Evidence, LabOrigin), KernelError> {
+        run_case(self.copies, self.pool, prepared, full_evidence, afresh).await
     }
 
     /// Applies changes to the case.
-    fn changed(&self, changes: &[Change]) -> Result<Prepared, String> {
-        let mut case = self.asked.prepared.case.clone();
-        let mut said = false;
+    fn apply_changes(&self, changes: &[ProposedChange]) -> Result<Prepared, String> {
+        let mut case = self.request.prepared.case.clone();
+        let mut concerns_lab = false;
         for change in changes {
-            said |= in_all_stages(change, &mut case).map_err(|why| why.to_string())?;
+            concerns_lab |=
+                apply_to_all_stages(change, &mut case).map_err(|why| why.to_string())?;
         }
-        let mut prepared = if said {
-            let again = prepare(self.asked.lab, &case, self.asked.wishes.clone());
-            again.map_err(|wrong| {
-                let told = wrong.iter().map(|diagnostic| diagnostic.message.clone());
-                told.collect::<Vec<_>>().join("; ")
+        let mut prepared = if concerns_lab {
+            let again = prepare(self.request.lab, &case, self.request.wishes.clone());
+            again.map_err(|diagnostics| {
+                let messages = diagnostics
+                    .iter()
+                    .map(|diagnostic| diagnostic.message.clone());
+                messages.collect::<Vec<_>>().join("; ")
             })?
         } else {
-            self.asked.prepared.clone()
+            self.request.prepared.clone()
         };
         // A dump contains the rules that kube-proxy wrote before the change.
         let dumped: Vec<String> = prepared
@@ -350,13 +372,13 @@ impl<'a> Search<'a> {
             .collect();
         for node in dumped {
             if changes.iter().any(|change| change.restarts(&node)) {
-                restart(&mut prepared.plan, &prepared.cluster, &node)
+                regenerate_kube_proxy_rules(&mut prepared.plan, &prepared.cluster, &node)
                     .map_err(|why| why.to_string())?;
             }
         }
         for change in changes {
             change
-                .in_plan(&mut prepared.plan)
+                .apply_to_plan(&mut prepared.plan)
                 .map_err(|why| why.to_string())?;
         }
         Ok(prepared)
@@ -365,42 +387,42 @@ impl<'a> Search<'a> {
 
 /// Applies a change to a case before its steps and after each step. Returns whether the change
 /// concerns the lab document. One stage where the change applies is enough.
-fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable> {
-    let mut made = change.in_case(case);
-    for at in 0..case.steps.len() {
-        let Some(mut after) = case.after(at) else {
+fn apply_to_all_stages(change: &ProposedChange, case: &mut Case) -> Result<bool, ChangeError> {
+    let mut applied = change.apply_to_case(case);
+    for index in 0..case.steps.len() {
+        let Some(mut after) = case.after_step(index) else {
             continue;
         };
-        let here = change.in_case(&mut after);
-        if here == Ok(true) {
-            let step = &mut case.steps[at];
+        let result = change.apply_to_case(&mut after);
+        if result == Ok(true) {
+            let step = &mut case.steps[index];
             (step.spec, step.objects) = (after.spec, after.objects);
-            made = here;
+            applied = result;
         }
     }
-    made
+    applied
 }
 
 /// Runs a case. If the kernel refuses objects of a dump that may be omitted, the case runs again
 /// without them.
-async fn ran(
+async fn run_case(
     copies: &Copies,
     pool: &Pool,
     prepared: &Prepared,
-    watched: bool,
+    full_evidence: bool,
     afresh: bool,
-) -> Result<(Evidence, Reached), KernelError> {
+) -> Result<(Evidence, LabOrigin), KernelError> {
     let id = &prepared.case.id;
-    let plan = settled(prepared);
-    let error = match copies.run(pool, id, &plan, watched, afresh).await {
+    let plan = with_early_timeouts(prepared);
+    let error = match copies.run(pool, id, &plan, full_evidence, afresh).await {
         Err(error) if !prepared.accounts.is_empty() => error,
         ran => return ran,
     };
     let agent = pool.agent().await?;
-    match as_far_as_taken(prepared, &error, &agent).await {
+    match without_rejected(prepared, &error, &agent).await {
         Some(Ok(fitting)) => {
-            let plan = settled(&fitting);
-            copies.run(pool, id, &plan, watched, afresh).await
+            let plan = with_early_timeouts(&fitting);
+            copies.run(pool, id, &plan, full_evidence, afresh).await
         }
         _ => Err(error),
     }
@@ -409,19 +431,19 @@ async fn ran(
 /// Returns the plan of a case, with timeouts reported as soon as they are proven. Probes for which
 /// the lab sets a maximum wait are excluded, because a later answer does not count. Plans with a
 /// real kube-proxy are excluded, because they do not contain its future changes.
-fn settled(prepared: &Prepared) -> Plan {
+fn with_early_timeouts(prepared: &Prepared) -> Plan {
     let mut plan = prepared.plan.clone();
     if !plan.proxies.is_empty() {
         return plan;
     }
-    let own = &prepared.case.spec;
-    let says = |name: &str| {
-        let probe = own.probe(name);
+    let spec = &prepared.case.spec;
+    let sets_wait = |name: &str| {
+        let probe = spec.probe(name);
         probe.is_some_and(|probe| probe.max_wait.is_some() || probe.across.is_some())
     };
     let of_steps = plan.steps.iter_mut().flat_map(|step| &mut step.probes);
     for probe in plan.probes.iter_mut().chain(of_steps) {
-        probe.settle = !says(&probe.name);
+        probe.settle = !sets_wait(&probe.name);
     }
     plan
 }

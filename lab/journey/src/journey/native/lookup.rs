@@ -5,22 +5,22 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use crate::packet::Payload;
-use svclab_model::evidence::Flow;
+use svclab_model::evidence::AddressPair;
 use svclab_model::evidence::met::Verdict;
 use svclab_ruleset::nft::{Element, Set, Table};
-use svclab_ruleset::nft::{Word, words};
+use svclab_ruleset::nft::{Token, tokenize};
 
 /// A packet at the moment of a rule match.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
-    pub flow: Flow,
+    pub flow: AddressPair,
     pub payload: Payload,
 }
 
 impl Packet {
     /// Returns the value of a packet field as nft prints it; `None` for an unsupported field.
-    fn field(&self, of: &str, field: &str) -> Option<String> {
-        let Flow {
+    fn field(&self, header: &str, field: &str) -> Option<String> {
+        let AddressPair {
             source,
             destination,
         } = self.flow;
@@ -31,7 +31,7 @@ impl Packet {
                 _ => return None,
             })
         };
-        Some(match (of, field) {
+        Some(match (header, field) {
             ("ip" | "ip6", "saddr") => source.ip().to_string(),
             ("ip" | "ip6", "daddr") => destination.ip().to_string(),
             ("tcp" | "udp" | "sctp" | "th", "sport") => source.port().to_string(),
@@ -43,13 +43,13 @@ impl Packet {
 }
 
 /// Returns, for each set and map that a rule looks up, the entry that matches the packet.
-pub fn entries(
+pub fn matching_entries(
     table: &Table,
     rule: &str,
     packet: &Packet,
     verdict: Option<&Verdict>,
 ) -> Vec<String> {
-    let Ok(words) = words(rule) else {
+    let Ok(words) = tokenize(rule) else {
         return Vec::new();
     };
     let mut found = Vec::new();
@@ -59,13 +59,13 @@ pub fn entries(
             rest = &rest[1..];
             continue;
         };
-        let asked = match after {
-            [map, name, ..] if map.is("vmap") || map.is("map") => Some(name),
+        let set_name = match after {
+            [map, name, ..] if map.is_unquoted("vmap") || map.is_unquoted("map") => Some(name),
             [name, ..] => Some(name),
             [] => None,
         };
-        if let Some(name) = asked.and_then(|word| word.text.strip_prefix('@')) {
-            let entry = table.set(name).and_then(|set| entry(set, &key));
+        if let Some(name) = set_name.and_then(|word| word.text.strip_prefix('@')) {
+            let entry = table.set(name).and_then(|set| find_entry(set, &key));
             found.push(entry.map_or_else(
                 || format!("{name} {}", key.join(" . ")),
                 |entry| format!("{name} {entry}"),
@@ -73,16 +73,16 @@ pub fn entries(
         }
         rest = after;
     }
-    found.extend(numbered(&words, verdict));
+    found.extend(entry_by_verdict(&words, verdict));
     found
 }
 
 /// Returns the packet's values of a concatenation of fields at the start of `words`, and the words
 /// after them. `None` if the words are no supported field.
 fn key<'w, 't>(
-    mut words: &'w [Word<'t>],
+    mut words: &'w [Token<'t>],
     packet: &Packet,
-) -> Option<(Vec<String>, &'w [Word<'t>])> {
+) -> Option<(Vec<String>, &'w [Token<'t>])> {
     let mut key = Vec::new();
     loop {
         let [of, field, after @ ..] = words else {
@@ -90,14 +90,14 @@ fn key<'w, 't>(
         };
         key.push(packet.field(of.text, field.text)?);
         match after {
-            [dot, more @ ..] if dot.is(".") => words = more,
+            [dot, more @ ..] if dot.is_unquoted(".") => words = more,
             _ => return Some((key, after)),
         }
     }
 }
 
 /// Returns the entry of a set that contains the key.
-fn entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
+fn find_entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
     let whole = key.join(" . ");
     let same = set.elements.iter().find(|element| element.key == whole);
     same.or_else(|| {
@@ -131,47 +131,49 @@ fn is_within(part: &str, value: &str) -> bool {
 }
 
 /// Returns the entries of a map inside a rule as pairs of key and value.
-fn inside<'t>(words: &[Word<'t>]) -> Vec<(&'t str, String)> {
-    let is = |text: &'static str| move |word: &Word<'t>| word.is(text);
-    let maps = words
-        .windows(2)
-        .position(|pair| (pair[0].is("vmap") || pair[0].is("map")) && pair[1].is("{"));
-    let Some(begin) = maps.map(|at| at + 2) else {
+fn inline_map_entries<'t>(words: &[Token<'t>]) -> Vec<(&'t str, String)> {
+    let is_word = |text: &'static str| move |word: &Token<'t>| word.is_unquoted(text);
+    let maps = words.windows(2).position(|pair| {
+        (pair[0].is_unquoted("vmap") || pair[0].is_unquoted("map")) && pair[1].is_unquoted("{")
+    });
+    let Some(begin) = maps.map(|index| index + 2) else {
         return Vec::new();
     };
     let end = words[begin..]
         .iter()
-        .position(is("}"))
+        .position(is_word("}"))
         .map_or(words.len(), |length| begin + length);
     words[begin..end]
-        .split(is(","))
+        .split(is_word(","))
         .filter_map(|entry| {
             let (key, value) = entry.split_first()?;
             let (colon, value) = value.split_first()?;
             let value: Vec<&str> = value.iter().map(|word| word.text).collect();
-            colon.is(":").then(|| (key.text, value.join(" ")))
+            colon.is_unquoted(":").then(|| (key.text, value.join(" ")))
         })
         .collect()
 }
 
 /// Returns the entry of a map inside a rule that leads to the chain of the verdict.
-fn numbered(words: &[Word<'_>], verdict: Option<&Verdict>) -> Option<String> {
-    let to = match verdict? {
+fn entry_by_verdict(words: &[Token<'_>], verdict: Option<&Verdict>) -> Option<String> {
+    let destination = match verdict? {
         Verdict::Goto(chain) => format!("goto {chain}"),
         Verdict::Jump(chain) => format!("jump {chain}"),
         _ => return None,
     };
-    let entries = inside(words);
-    let (key, value) = entries.iter().find(|(_, value)| *value == to)?;
+    let entries = inline_map_entries(words);
+    let (key, value) = entries.iter().find(|(_, value)| *value == destination)?;
     Some(format!("{key} : {value}"))
 }
 
 /// Returns the entry of a map inside a rule whose value is the destination of the packet.
 pub fn drawn(rule: &str, to: SocketAddr) -> Option<String> {
-    let words = words(rule).ok()?;
-    let wanted = format!("{} . {}", to.ip(), to.port());
-    let entries = inside(&words);
-    let (key, value) = entries.iter().find(|(_, value)| *value == wanted)?;
+    let words = tokenize(rule).ok()?;
+    let destination_text = format!("{} . {}", to.ip(), to.port());
+    let entries = inline_map_entries(&words);
+    let (key, value) = entries
+        .iter()
+        .find(|(_, value)| *value == destination_text)?;
     Some(format!("{key} : {value}"))
 }
 
@@ -202,57 +204,57 @@ table ip kube-proxy {
 }
 ";
 
-    fn found(rule: &str, from: &str, verdict: Option<&Verdict>) -> Vec<String> {
+    fn entries_of_rule(rule: &str, from: &str, verdict: Option<&Verdict>) -> Vec<String> {
         let ruleset: Ruleset = svclab_ruleset::nft::parse(TABLE).unwrap();
         let packet = Packet {
-            flow: Flow {
+            flow: AddressPair {
                 source: from.parse().unwrap(),
                 destination: "10.96.0.1:80".parse().unwrap(),
             },
             payload: Payload::Tcp(2),
         };
-        entries(&ruleset.tables[0], rule, &packet, verdict)
+        matching_entries(&ruleset.tables[0], rule, &packet, verdict)
     }
 
     #[test]
-    fn an_entry_is_what_the_packet_has_where_the_rule_looks() {
-        let of = |rule: &str| found(rule, "10.0.0.9:4000", None);
+    fn matching_entries_set_lookup_returns_entry() {
+        let entries = |rule: &str| entries_of_rule(rule, "10.0.0.9:4000", None);
         assert_eq!(
-            of("ip daddr . meta l4proto . th dport vmap @services"),
+            entries("ip daddr . meta l4proto . th dport vmap @services"),
             ["services 10.96.0.1 . tcp . 80 comment \"ns/web:p\" : drop"]
         );
         assert_eq!(
-            of("ip daddr @ips meta l4proto . th dport vmap @ports"),
+            entries("ip daddr @ips meta l4proto . th dport vmap @ports"),
             ["ips 10.96.0.1 timeout 3h", "ports tcp . 80"]
         );
         assert_eq!(
-            of("ip daddr . meta l4proto . th dport . ip saddr @allowed return"),
+            entries("ip daddr . meta l4proto . th dport . ip saddr @allowed return"),
             ["allowed 10.96.0.1 . tcp . 80 . 10.0.0.0/24"]
         );
         assert_eq!(
-            found(
+            entries_of_rule(
                 "ip daddr . meta l4proto . th dport . ip saddr @allowed return",
                 "10.0.2.3:4000",
                 None
             ),
             ["allowed 10.96.0.1 . tcp . 80 . 10.0.2.0-10.0.2.5"]
         );
-        for none in [
+        for rule in [
             "ip saddr != @ips drop",
             "update @ips { ip saddr }",
             "ct state new jump x",
             "drop",
         ] {
-            assert_eq!(of(none), [""; 0], "{none}");
+            assert_eq!(entries(rule), [""; 0], "{rule}");
         }
     }
 
     #[test]
-    fn what_was_drawn_is_told_by_where_it_led() {
+    fn matching_entries_random_map_uses_verdict() {
         let rule = "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }";
         let goto = |chain: &str| {
             let verdict = Verdict::Goto(chain.to_owned());
-            found(rule, "10.0.0.9:4000", Some(&verdict))
+            entries_of_rule(rule, "10.0.0.9:4000", Some(&verdict))
         };
         assert_eq!(goto("b"), ["1 : goto b"]);
         assert_eq!(goto("c"), [""; 0]);

@@ -6,23 +6,23 @@ mod service;
 
 use std::collections::HashMap;
 
-use svclab_model::evidence::Met;
+use svclab_model::evidence::TraceEvent;
 use svclab_model::evidence::met::Verdict;
 use svclab_model::plan::Backend;
 use svclab_ruleset::nft;
 use svclab_ruleset::nft::{Chain, Rule, Table};
 use svclab_ruleset::text::Text;
 
-pub use lookup::{Packet, drawn, entries};
+pub use lookup::{Packet, drawn, matching_entries};
 pub use service::service;
 
 /// Native tables of one namespace, by family and name.
 #[derive(Debug, Default)]
-pub struct Listing(HashMap<(String, String), Table>);
+pub struct NftTables(HashMap<(String, String), Table>);
 
-impl Listing {
+impl NftTables {
     /// Parses the output of nft and ignores lines that cannot be parsed.
-    pub fn read(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let ruleset = nft::read(&Text::new(text), &mut Vec::new());
         let tables = ruleset.tables.into_iter();
         Self(
@@ -33,20 +33,20 @@ impl Listing {
     }
 
     /// Returns the table of a trace event.
-    pub fn table(&self, met: &Met) -> Option<&Table> {
-        let key = (family(met)?.to_owned(), met.table.clone());
+    pub fn table(&self, event: &TraceEvent) -> Option<&Table> {
+        let key = (family(event)?.to_owned(), event.table.clone());
         self.0.get(&key)
     }
 
     /// Returns the chain of a trace event.
-    pub fn chain(&self, met: &Met) -> Option<&Chain> {
-        self.table(met)?.chain(&met.chain)
+    pub fn chain(&self, event: &TraceEvent) -> Option<&Chain> {
+        self.table(event)?.chain(&event.chain)
     }
 }
 
 /// Returns the nft name of the table family of a trace event; `None` for legacy iptables.
-pub fn family(met: &Met) -> Option<&'static str> {
-    Some(match (met.by, met.inet, met.ip) {
+pub fn family(event: &TraceEvent) -> Option<&'static str> {
+    Some(match (event.by, event.inet, event.ip) {
         (Backend::Legacy, ..) => return None,
         (Backend::Nft, true, _) => "inet",
         (Backend::Nft, false, 6) => "ip6",
@@ -56,15 +56,15 @@ pub fn family(met: &Met) -> Option<&'static str> {
 
 /// Returns a rule of a chain by its number, from 1.
 pub fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
-    let at = usize::try_from(number).ok()?.checked_sub(1)?;
-    chain.rules.get(at)
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    chain.rules.get(index)
 }
 
 /// Returns the target of a rule as iptables names it. If the rule itself has none, the verdict that
 /// an entry led to supplies the target.
 pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> {
-    let done = rule.and_then(|rule| statement(&rule.text));
-    let led = || {
+    let statement = rule.and_then(|rule| statement_target(&rule.text));
+    let verdict_target = || {
         Some(match verdict? {
             Verdict::Jump(chain) | Verdict::Goto(chain) => chain.clone(),
             Verdict::Drop => "DROP".to_owned(),
@@ -73,14 +73,14 @@ pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> 
             Verdict::Continue | Verdict::Stolen => return None,
         })
     };
-    done.map(str::to_owned).or_else(led)
+    statement.map(str::to_owned).or_else(verdict_target)
 }
 
 /// Returns the iptables name of the statement by which a rule acts. A terminal statement takes
 /// precedence over a mark. Statements inside braces are ignored, because they apply only to some
 /// map entries.
-fn statement(rule: &str) -> Option<&'static str> {
-    let words = nft::words(rule).ok()?;
+fn statement_target(rule: &str) -> Option<&'static str> {
+    let words = nft::tokenize(rule).ok()?;
     let mut depth = 0_usize;
     let (mut before, mut marks) = ("", None);
     for word in words {
@@ -135,8 +135,8 @@ table ip fw { # handle 4
 }
 ";
 
-    fn met(inet: bool, chain: &str) -> Met {
-        Met {
+    fn trace_event(inet: bool, chain: &str) -> TraceEvent {
+        TraceEvent {
             namespace: "node-1".to_owned(),
             by: Backend::Nft,
             pass: 0,
@@ -154,10 +154,10 @@ table ip fw { # handle 4
     }
 
     #[test]
-    fn rules_are_found_by_their_numbers() {
-        let listing = Listing::read(TEXT);
+    fn rule_by_number_returns_rule_of_chain() {
+        let listing = NftTables::parse(TEXT);
         let found = |inet, chain, number| {
-            let chain = listing.chain(&met(inet, chain))?;
+            let chain = listing.chain(&trace_event(inet, chain))?;
             rule(chain, number).map(ToString::to_string)
         };
         assert_eq!(
@@ -175,7 +175,7 @@ table ip fw { # handle 4
     }
 
     #[test]
-    fn what_a_rule_does_has_a_word() {
+    fn target_statement_returns_iptables_name() {
         for (rule, word) in [
             (
                 "ip saddr 10.0.0.1 counter packets 0 bytes 0 drop",
@@ -197,13 +197,13 @@ table ip fw { # handle 4
             ("tcp dport { 80, 443 } drop", Some("DROP")),
             ("jump other", None),
         ] {
-            let of = |rule: &str| target(Some(&Rule::new(rule)), None);
-            assert_eq!(of(rule).as_deref(), word, "{rule}");
+            let target_of = |rule: &str| target(Some(&Rule::new(rule)), None);
+            assert_eq!(target_of(rule).as_deref(), word, "{rule}");
         }
-        let led = target(
+        let jump_target = target(
             Some(&Rule::new("tcp dport vmap @a")),
             Some(&Verdict::Goto("b".to_owned())),
         );
-        assert_eq!(led.as_deref(), Some("b"));
+        assert_eq!(jump_target.as_deref(), Some("b"));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::build::{Order, plan};
-use crate::cluster::{self, Inputs};
+use crate::build::{PlanInput, plan};
+use crate::cluster::{self, ClusterInputs};
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::plan::ServerKind;
 use svclab_scenario::Scenario;
@@ -32,7 +32,7 @@ const LAB: Lab = Lab {
 };
 
 impl Lab {
-    fn text(&self) -> String {
+    fn yaml(&self) -> String {
         let Self {
             proxy,
             service,
@@ -75,15 +75,15 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
     }
 
     /// Returns the held ports of the node as address, protocol and port.
-    fn held(&self) -> Vec<String> {
-        let source = Source::from_bytes("<test>", self.text().into()).expect("a source");
+    fn held_ports(&self) -> Vec<String> {
+        let source = Source::from_bytes("<test>", self.yaml().into()).expect("a source");
         let (scenario, _) = Scenario::load(&Sources::from(source)).expect("a lab");
         let case = &scenario.cases()[0];
         let nodes = values(&case.objects.nodes);
         let pods = values(&case.objects.pods);
         let services = values(&case.objects.services);
         let slices = values(&case.objects.endpoint_slices);
-        let cluster = cluster::build(&Inputs {
+        let cluster = cluster::build(&ClusterInputs {
             spec: &case.spec,
             nodes: &nodes,
             pods: &pods,
@@ -92,17 +92,17 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             slices: &slices,
         })
         .expect("a cluster");
-        let (plan, _) = plan(&Order {
+        let (plan, _) = plan(&PlanInput {
             case: &case.id,
             cluster: &cluster,
             probes: &case.spec.probes,
             row: case.expected(),
-            row_at: case.row,
+            row_index: case.row,
             patience: Duration::from_secs(1).into(),
             steps: &[],
         })
         .expect("a plan");
-        let mut held: Vec<String> = plan
+        let mut ports: Vec<String> = plan
             .servers
             .iter()
             .filter(|server| server.kind == ServerKind::Holds)
@@ -112,8 +112,8 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
                 format!("{address} {} {}", server.protocol, server.port)
             })
             .collect();
-        held.sort();
-        held
+        ports.sort();
+        ports
     }
 }
 
@@ -125,30 +125,30 @@ fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
 }
 
 #[test]
-fn node_ports_are_held_on_every_address_up_to_1_23() {
+fn held_ports_up_to_1_23_node_ports_on_all_addresses() {
     for (proxy, held) in [
         ("version: v1.9", vec!["0.0.0.0 tcp 30080"]),
         ("version: v1.23", vec!["0.0.0.0 tcp 30080"]),
         ("version: v1.23, mode: ipvs", vec!["0.0.0.0 tcp 30080"]),
         ("version: v1.24", vec![]),
     ] {
-        assert_eq!(Lab { proxy, ..LAB }.held(), held, "{proxy}");
+        assert_eq!(Lab { proxy, ..LAB }.held_ports(), held, "{proxy}");
     }
 }
 
 #[test]
-fn udp_is_held_and_sctp_is_not() {
+fn held_ports_udp_is_held_sctp_is_not() {
     let lab = Lab {
         ports: "{name: t, port: 80, nodePort: 30080}, \
                 {name: u, port: 80, nodePort: 30080, protocol: UDP}, \
                 {name: s, port: 80, nodePort: 30080, protocol: SCTP}",
         ..LAB
     };
-    assert_eq!(lab.held(), ["0.0.0.0 tcp 30080", "0.0.0.0 udp 30080"]);
+    assert_eq!(lab.held_ports(), ["0.0.0.0 tcp 30080", "0.0.0.0 udp 30080"]);
 }
 
 #[test]
-fn from_1_11_ports_are_held_where_node_ports_are_served() {
+fn held_ports_from_1_11_follow_node_port_addresses() {
     for (proxy, held) in [
         (
             "version: v1.10, nodePortAddresses: [192.168.50.0/24]",
@@ -168,12 +168,12 @@ fn from_1_11_ports_are_held_where_node_ports_are_served() {
         ),
         ("version: v1.23, nodePortAddresses: [10.9.0.0/16]", vec![]),
     ] {
-        assert_eq!(Lab { proxy, ..LAB }.held(), held, "{proxy}");
+        assert_eq!(Lab { proxy, ..LAB }.held_ports(), held, "{proxy}");
     }
 }
 
 #[test]
-fn the_port_of_an_external_ip_is_held_if_the_address_is_the_nodes_own() {
+fn held_ports_external_ip_of_node_is_held() {
     for proxy in ["version: v1.23", "version: v1.23, mode: ipvs"] {
         let lab = Lab {
             proxy,
@@ -183,28 +183,28 @@ fn the_port_of_an_external_ip_is_held_if_the_address_is_the_nodes_own() {
         };
         // In ipvs mode, kube-proxy itself binds both addresses; 198.51.100.7 does not count as the
         // node's own.
-        assert_eq!(lab.held(), ["192.168.50.11 tcp 80"], "{proxy}");
+        assert_eq!(lab.held_ports(), ["192.168.50.11 tcp 80"], "{proxy}");
     }
 }
 
 #[test]
-fn both_families_are_held_where_both_are_served() {
+fn held_ports_dual_stack_service_holds_both_families() {
     let lab = Lab {
         addresses: &["192.168.50.11", "2001:db8::11"],
         service: "clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, \"fd00::10\"], \
                   ipFamilies: [IPv4, IPv6]",
         ..LAB
     };
-    assert_eq!(lab.held(), ["0.0.0.0 tcp 30080", ":: tcp 30080"]);
-    let alone = Lab {
+    assert_eq!(lab.held_ports(), ["0.0.0.0 tcp 30080", ":: tcp 30080"]);
+    let single_stack = Lab {
         service: "clusterIP: 10.96.0.10",
         ..lab
     };
-    assert_eq!(alone.held(), ["0.0.0.0 tcp 30080"]);
+    assert_eq!(single_stack.held_ports(), ["0.0.0.0 tcp 30080"]);
 }
 
 #[test]
-fn what_a_pod_of_the_nodes_network_serves_is_not_held() {
+fn held_ports_host_network_pod_port_is_skipped() {
     let lab = Lab {
         ports: "{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}",
         objects: "\
@@ -216,5 +216,5 @@ spec: {nodeName: node-1, hostNetwork: true, containers: [{name: c, ports: [{cont
 ",
         ..LAB
     };
-    assert_eq!(lab.held(), ["0.0.0.0 tcp 30081"]);
+    assert_eq!(lab.held_ports(), ["0.0.0.0 tcp 30081"]);
 }

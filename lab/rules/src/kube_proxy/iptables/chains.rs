@@ -33,32 +33,32 @@ pub const CANARY: &str = "KUBE-PROXY-CANARY";
 /// Returns `KUBE-SVC-…`: the chain of all endpoints of a service port.
 #[must_use]
 pub fn service(port: &ServicePort) -> String {
-    of_port("KUBE-SVC-", &port.name, port.protocol)
+    port_chain("KUBE-SVC-", &port.name, port.protocol)
 }
 
 /// Returns `KUBE-SVL-…`: the chain of local endpoints of a service port.
 #[must_use]
 pub fn local(port: &ServicePort) -> String {
-    of_port("KUBE-SVL-", &port.name, port.protocol)
+    port_chain("KUBE-SVL-", &port.name, port.protocol)
 }
 
 /// Returns `KUBE-EXT-…`: the chain of traffic from outside to a service port.
 #[must_use]
 pub fn external(port: &ServicePort) -> String {
-    of_port("KUBE-EXT-", &port.name, port.protocol)
+    port_chain("KUBE-EXT-", &port.name, port.protocol)
 }
 
 /// Returns `KUBE-XLB-…`: the chain of traffic from outside to a service port with the policy
 /// `Local`, up to v1.23.
 #[must_use]
 pub fn external_local(port: &ServicePort) -> String {
-    of_port("KUBE-XLB-", &port.name, port.protocol)
+    port_chain("KUBE-XLB-", &port.name, port.protocol)
 }
 
 /// Returns `KUBE-FW-…`: the chain of traffic to a load balancer address.
 #[must_use]
 pub fn firewall(port: &ServicePort) -> String {
-    of_port("KUBE-FW-", &port.name, port.protocol)
+    port_chain("KUBE-FW-", &port.name, port.protocol)
 }
 
 /// Returns `KUBE-SEP-…`: the chain of one endpoint of a service port.
@@ -68,7 +68,7 @@ pub fn endpoint(port: &ServicePort, endpoint: &Endpoint) -> String {
     format!("KUBE-SEP-{}", hash(&hashed))
 }
 
-fn of_port(prefix: &str, name: &str, protocol: Protocol) -> String {
+fn port_chain(prefix: &str, name: &str, protocol: Protocol) -> String {
     format!("{prefix}{}", hash(&format!("{name}{protocol}")))
 }
 
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_kube_proxy_gives() {
+    fn chain_names_match_kube_proxy() {
         assert_eq!(
-            of_port("KUBE-SVC-", "ns1/svc1:p80", Protocol::Tcp),
+            port_chain("KUBE-SVC-", "ns1/svc1:p80", Protocol::Tcp),
             "KUBE-SVC-XPGD46QRK7WJZT7O"
         );
         assert_eq!(hash("ns1/svc1:p80tcp10.180.0.1:80"), "SXIVWICOYRO3J4NJ");

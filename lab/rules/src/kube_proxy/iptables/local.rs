@@ -21,30 +21,30 @@ pub(in crate::kube_proxy) enum LocalTraffic {
 
 impl LocalTraffic {
     /// Returns the detector of `proxy` on `node`, or `None` if no network is configured.
-    pub fn of(
+    pub fn new(
         proxy: &KubeProxy,
         node: &Node<'_>,
         family: Family,
     ) -> Result<Option<Self>, KubeProxyError> {
         let mode = proxy.detect_local_mode;
-        let known = match mode {
+        let required_change = match mode {
             DetectLocalMode::ClusterCIDR => None,
             DetectLocalMode::NodeCIDR => Some(&DETECT_LOCAL_MODE),
             DetectLocalMode::BridgeInterface | DetectLocalMode::InterfaceNamePrefix => {
                 Some(&DETECT_LOCAL_BY_INTERFACE)
             }
         };
-        if let Some(change) = known
+        if let Some(change) = required_change
             && !proxy.version.has(change)
-            && let Some(since) = change.came()
+            && let Some(since) = change.first_minor()
         {
-            return Err(KubeProxyError::DetectLocalUnknown {
+            return Err(KubeProxyError::UnsupportedDetectLocalMode {
                 version: proxy.version,
                 mode,
                 since,
             });
         }
-        let needs = |field| KubeProxyError::DetectLocal { mode, field };
+        let missing_field = |field| KubeProxyError::MissingDetectLocalField { mode, field };
         Ok(match mode {
             DetectLocalMode::ClusterCIDR => {
                 let cidrs = proxy.cluster_cidr.as_ref();
@@ -53,19 +53,19 @@ impl LocalTraffic {
             DetectLocalMode::NodeCIDR => pod_cidr(node, family)?.map(Self::Source),
             DetectLocalMode::BridgeInterface => {
                 let name = proxy.bridge_interface.as_ref();
-                let name = name.ok_or_else(|| needs("bridgeInterface"))?;
+                let name = name.ok_or_else(|| missing_field("bridgeInterface"))?;
                 Some(Self::Interface(name.clone()))
             }
             DetectLocalMode::InterfaceNamePrefix => {
                 let prefix = proxy.interface_name_prefix.as_ref();
-                let prefix = prefix.ok_or_else(|| needs("interfaceNamePrefix"))?;
+                let prefix = prefix.ok_or_else(|| missing_field("interfaceNamePrefix"))?;
                 Some(Self::InterfacePrefix(prefix.clone()))
             }
         })
     }
 
     /// Returns iptables arguments that match packets from local pods.
-    pub fn if_local(&self) -> String {
+    pub fn local_match(&self) -> String {
         match self {
             Self::Source(network) => format!("-s {network}"),
             Self::Interface(name) => format!("-i {name}"),
@@ -74,8 +74,8 @@ impl LocalTraffic {
     }
 
     /// Returns iptables arguments that match packets from other sources.
-    pub fn if_not_local(&self) -> String {
-        format!("! {}", self.if_local())
+    pub fn nonlocal_match(&self) -> String {
+        format!("! {}", self.local_match())
     }
 }
 
@@ -89,7 +89,7 @@ fn pod_cidr(node: &Node<'_>, family: Family) -> Result<Option<IpNetwork>, KubePr
             node: node.name.to_owned(),
             value: text.clone(),
         })?;
-        if Family::of(cidr.ip()) == family {
+        if Family::from_ip(cidr.ip()) == family {
             return Ok(Some(cidr));
         }
     }

@@ -22,7 +22,7 @@ use super::services::ServicePort;
 use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use local::LocalTraffic;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// With more endpoints than this, kube-proxy omits comments in endpoint rules to keep the rule set
 /// small (`largeClusterEndpointsThreshold`; see
@@ -37,7 +37,7 @@ struct Context<'a> {
     node: &'a Node<'a>,
     local: Option<LocalTraffic>,
     /// Whether there are more endpoints than [`LARGE_CLUSTER_ENDPOINTS`].
-    large_cluster: bool,
+    is_large_cluster: bool,
 }
 
 impl Context<'_> {
@@ -48,7 +48,7 @@ impl Context<'_> {
     }
 
     /// Whether rules count packets with nfacct objects.
-    fn accounting(&self) -> bool {
+    fn has_accounting(&self) -> bool {
         self.version.has(&ACCOUNTING) && self.proxy.accounting
     }
 }
@@ -67,26 +67,26 @@ pub(super) fn rules(
         version: proxy.version,
         family,
         node,
-        local: LocalTraffic::of(proxy, node, family)?,
-        large_cluster: total > LARGE_CLUSTER_ENDPOINTS,
+        local: LocalTraffic::new(proxy, node, family)?,
+        is_large_cluster: total > LARGE_CLUSTER_ENDPOINTS,
     };
 
-    let mut script = Script::new();
-    node::begin(&context, &mut script);
+    let mut script = IptablesScript::new();
+    node::write_before_services(&context, &mut script);
     for port in ports {
-        let chosen = topology::choose(
+        let selection = topology::select_endpoints(
             endpoints.of(port),
             port,
             context.version,
-            context.node.place(),
+            context.node.locality(),
         );
         if context.version.has(&XLB_CHAINS) {
-            xlb::service(&context, port, &chosen, &mut script);
+            xlb::write_service(&context, port, &selection, &mut script);
         } else {
-            ext::service(&context, port, &chosen, &mut script);
+            ext::write_service(&context, port, &selection, &mut script);
         }
     }
-    node::end(&context, &mut script);
+    node::write_after_services(&context, &mut script);
 
     Ok(Rules {
         script,
@@ -95,16 +95,16 @@ pub(super) fn rules(
 }
 
 /// Adds a command to the nat table.
-fn nat(script: &mut Script, command: String) {
+fn nat(script: &mut IptablesScript, command: String) {
     script.table(Table::Nat).command(command);
 }
 
 /// Adds a command to the filter table.
-fn filter(script: &mut Script, command: String) {
+fn filter(script: &mut IptablesScript, command: String) {
     script.table(Table::Filter).command(command);
 }
 
 /// Declares a chain of the nat table.
-fn nat_chain(script: &mut Script, name: &str) {
+fn nat_chain(script: &mut IptablesScript, name: &str) {
     script.table(Table::Nat).chain(name);
 }

@@ -1,19 +1,19 @@
 //! Writes the rules of iptables mode that exist once per node: the fixed chains, the jumps to them,
 //! masquerading, forwarding, and the end of `KUBE-SERVICES`.
 
-use super::rule::Rule;
+use super::rule::RuleBuilder;
 use super::{Context, chains, filter, nat};
 use crate::kube_proxy::history::{
-    CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_RULES_COMMENT,
-    FORWARD_TIED_TO_CLUSTER_CIDR, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED,
-    LIBERAL_KEEPS_INVALID, LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES,
-    LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL, MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY,
+    CANARY, CREATES_MARK_DROP, DROPS_IN_FILTER, FORWARD_MATCHES_CLUSTER_CIDR,
+    FORWARD_RULES_COMMENT, HEALTH_CHECK_NODE_PORTS, INVALID_DROPPED, LIBERAL_ACCEPTS_INVALID,
+    LOAD_BALANCER_REJECTED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
+    MARK_CLEARED, NO_SERVICES_JUMP_FROM_INPUT, RANDOM_FULLY, SINGLE_REJECT_CHAIN,
     TWO_ESTABLISHED_RULES,
 };
-use crate::kube_proxy::node_ports::Serving;
+use crate::kube_proxy::node_ports::NodePortSelection;
 use crate::kube_proxy::version::Version;
 use crate::kube_proxy::{Family, NodePortAddress};
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Counter of packets dropped because of their conntrack state.
 const INVALID_DROPPED_COUNTER: &str = "ct_state_invalid_dropped_pkts";
@@ -22,7 +22,7 @@ pub(super) const LOCALHOST_COUNTER: &str = "localhost_nps_accepted_pkts";
 
 /// Returns the nfacct objects that the rules use.
 pub(super) fn accounting(context: &Context<'_>) -> Vec<&'static str> {
-    if context.accounting() {
+    if context.has_accounting() {
         vec![INVALID_DROPPED_COUNTER, LOCALHOST_COUNTER]
     } else {
         Vec::new()
@@ -30,18 +30,18 @@ pub(super) fn accounting(context: &Context<'_>) -> Vec<&'static str> {
 }
 
 /// Whether node ports answer on 127.0.0.0/8.
-pub(super) fn localhost_node_ports(context: &Context<'_>) -> bool {
+pub(super) fn has_localhost_node_ports(context: &Context<'_>) -> bool {
     let addresses = &context.proxy.node_port_addresses;
     let includes_loopback = || {
-        let mut of_family = addresses
+        let mut entries = addresses
             .iter()
             .filter(|address| match address {
                 NodePortAddress::Primary => true,
-                NodePortAddress::Within(network) => Family::of(network.ip()) == Family::V4,
+                NodePortAddress::Network(network) => Family::from_ip(network.ip()) == Family::V4,
             })
             .peekable();
-        of_family.peek().is_none()
-            || of_family.any(|address| {
+        entries.peek().is_none()
+            || entries.any(|address| {
                 let loopback = std::net::Ipv4Addr::LOCALHOST.into();
                 address.covers(loopback, context.node.ip)
             })
@@ -51,19 +51,19 @@ pub(super) fn localhost_node_ports(context: &Context<'_>) -> bool {
 }
 
 /// Writes all rules that precede the first service.
-pub(super) fn begin(context: &Context<'_>, script: &mut Script) {
-    declare(context, script);
-    link(context, script);
-    masquerade(context, script);
+pub(super) fn write_before_services(context: &Context<'_>, script: &mut IptablesScript) {
+    declare_chains(context, script);
+    write_jumps(context, script);
+    write_masquerade_rules(context, script);
     if context.version.has(&LOCALNET_FIREWALL)
         && context.family == Family::V4
-        && localhost_node_ports(context)
+        && has_localhost_node_ports(context)
     {
         // Node ports on localhost need route_localnet, with which neighbours could reach programs
         // that listen on 127.0.0.1 (issue #90259).
         filter(
             script,
-            Rule::append(chains::FIREWALL)
+            RuleBuilder::append(chains::FIREWALL)
                 .comment("block incoming localnet connections")
                 .with("-d 127.0.0.0/8 ! -s 127.0.0.0/8")
                 .with("-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT")
@@ -73,12 +73,12 @@ pub(super) fn begin(context: &Context<'_>, script: &mut Script) {
 }
 
 /// Writes all rules that follow the last service.
-pub(super) fn end(context: &Context<'_>, script: &mut Script) {
-    node_ports(context, script);
-    forward(context, script);
+pub(super) fn write_after_services(context: &Context<'_>, script: &mut IptablesScript) {
+    write_node_port_jumps(context, script);
+    write_forward_rules(context, script);
 }
 
-fn declare(context: &Context<'_>, script: &mut Script) {
+fn declare_chains(context: &Context<'_>, script: &mut IptablesScript) {
     let version = context.version;
     if version.has(&CANARY) {
         for table in [Table::Mangle, Table::Nat, Table::Filter] {
@@ -87,7 +87,7 @@ fn declare(context: &Context<'_>, script: &mut Script) {
     }
     let table = script.table(Table::Filter);
     table.chain(chains::SERVICES);
-    if !version.has(&ONE_CHAIN_REFUSES) {
+    if !version.has(&SINGLE_REJECT_CHAIN) {
         table.chain(chains::EXTERNAL_SERVICES);
     }
     table.chain(chains::FORWARD);
@@ -109,7 +109,7 @@ fn declare(context: &Context<'_>, script: &mut Script) {
     ] {
         table.chain(chain);
     }
-    if version.has(&ENSURES_MARK_DROP) {
+    if version.has(&CREATES_MARK_DROP) {
         table.chain(chains::MARK_DROP);
     }
 }
@@ -117,7 +117,7 @@ fn declare(context: &Context<'_>, script: &mut Script) {
 /// Jump from a built-in chain.
 struct Jump {
     /// Whether the version has the jump.
-    made: bool,
+    is_enabled: bool,
     table: Table,
     from: &'static str,
     to: &'static str,
@@ -130,25 +130,26 @@ struct Jump {
 /// the top of its chain, so the kernel evaluates the last one first. (`iptablesJumpChains`, from
 /// v1.27 also `iptablesKubeletJumpChains`.)
 fn jumps(version: Version) -> Vec<Jump> {
-    let jump = |made, table, from, to, new_only, comment| Jump {
-        made,
+    let jump = |is_enabled, table, from, to, new_only, comment| Jump {
+        is_enabled,
         table,
         from,
         to,
         new_only,
         comment: Some(comment),
     };
-    let split = !version.has(&ONE_CHAIN_REFUSES);
-    let input = !split || (version.has(&LOAD_BALANCER_REFUSED) && !version.has(&INPUT_SPARED));
-    let forward = version.has(&LOAD_BALANCER_REFUSED);
+    let has_external_chain = !version.has(&SINGLE_REJECT_CHAIN);
+    let input = !has_external_chain
+        || (version.has(&LOAD_BALANCER_REJECTED) && !version.has(&NO_SERVICES_JUMP_FROM_INPUT));
+    let forward = version.has(&LOAD_BALANCER_REJECTED);
     let health = version.has(&HEALTH_CHECK_NODE_PORTS);
-    let fence = version.has(&DROPS_IN_FILTER);
+    let has_proxy_firewall = version.has(&DROPS_IN_FILTER);
 
     let (filter, nat) = (Table::Filter, Table::Nat);
-    let outside = "kubernetes externally-visible service portals";
+    let external_comment = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
-    let fenced = "kubernetes load balancer firewall";
-    let outside_forward = version.has(&INPUT_SPARED);
+    let firewall_comment = "kubernetes load balancer firewall";
+    let jumps_from_forward = version.has(&NO_SERVICES_JUMP_FROM_INPUT);
     let external = chains::EXTERNAL_SERVICES;
     let services = chains::SERVICES;
     let firewall = chains::PROXY_FIREWALL;
@@ -160,16 +161,65 @@ fn jumps(version: Version) -> Vec<Jump> {
     };
     let postrouting = "kubernetes postrouting rules";
     let mut jumps = vec![
-        jump(split, filter, "INPUT", external, true, outside),
-        jump(outside_forward, filter, "FORWARD", external, true, outside),
+        jump(
+            has_external_chain,
+            filter,
+            "INPUT",
+            external,
+            true,
+            external_comment,
+        ),
+        jump(
+            jumps_from_forward,
+            filter,
+            "FORWARD",
+            external,
+            true,
+            external_comment,
+        ),
         jump(health, filter, "INPUT", chains::NODE_PORTS, false, checks),
         jump(forward, filter, "FORWARD", services, true, portals),
-        jump(true, filter, "OUTPUT", services, split, portals),
-        jump(input, filter, "INPUT", services, split, portals),
+        jump(
+            true,
+            filter,
+            "OUTPUT",
+            services,
+            has_external_chain,
+            portals,
+        ),
+        jump(
+            input,
+            filter,
+            "INPUT",
+            services,
+            has_external_chain,
+            portals,
+        ),
         jump(true, filter, "FORWARD", chains::FORWARD, false, forwarding),
-        jump(fence, filter, "INPUT", firewall, true, fenced),
-        jump(fence, filter, "OUTPUT", firewall, true, fenced),
-        jump(fence, filter, "FORWARD", firewall, true, fenced),
+        jump(
+            has_proxy_firewall,
+            filter,
+            "INPUT",
+            firewall,
+            true,
+            firewall_comment,
+        ),
+        jump(
+            has_proxy_firewall,
+            filter,
+            "OUTPUT",
+            firewall,
+            true,
+            firewall_comment,
+        ),
+        jump(
+            has_proxy_firewall,
+            filter,
+            "FORWARD",
+            firewall,
+            true,
+            firewall_comment,
+        ),
         jump(true, nat, "OUTPUT", services, false, portals),
         jump(true, nat, "PREROUTING", services, false, portals),
         jump(
@@ -182,7 +232,7 @@ fn jumps(version: Version) -> Vec<Jump> {
         ),
     ];
     jumps.extend(["INPUT", "OUTPUT"].map(|from| Jump {
-        made: version.has(&LOCALNET_FIREWALL),
+        is_enabled: version.has(&LOCALNET_FIREWALL),
         table: filter,
         from,
         to: chains::FIREWALL,
@@ -192,10 +242,10 @@ fn jumps(version: Version) -> Vec<Jump> {
     jumps
 }
 
-fn link(context: &Context<'_>, script: &mut Script) {
+fn write_jumps(context: &Context<'_>, script: &mut IptablesScript) {
     for jump in jumps(context.version) {
-        if jump.made {
-            let rule = Rule::insert(jump.from)
+        if jump.is_enabled {
+            let rule = RuleBuilder::insert(jump.from)
                 .with_some(jump.new_only.then_some("-m conntrack --ctstate NEW"));
             let rule = match jump.comment {
                 Some(comment) => rule.comment(comment),
@@ -219,20 +269,20 @@ fn mark(context: &Context<'_>) -> String {
 ///
 /// Versions before [`MARK_CLEARED`] spell the mark `--set-xmark`. The kernel stores, and
 /// `iptables-save` prints, the same for both spellings.
-fn masquerade(context: &Context<'_>, script: &mut Script) {
+fn write_masquerade_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
-    let masquerade =
-        Rule::append(chains::POSTROUTING).comment("kubernetes service traffic requiring SNAT");
+    let masquerade = RuleBuilder::append(chains::POSTROUTING)
+        .comment("kubernetes service traffic requiring SNAT");
     let masquerade = if context.version.has(&MARK_CLEARED) {
         nat(
             script,
-            Rule::append(chains::POSTROUTING)
+            RuleBuilder::append(chains::POSTROUTING)
                 .with(format_args!("-m mark ! --mark {mark}/{mark}"))
                 .jump("RETURN"),
         );
         nat(
             script,
-            Rule::append(chains::POSTROUTING).jump(&format!("MARK --xor-mark {mark}")),
+            RuleBuilder::append(chains::POSTROUTING).jump(&format!("MARK --xor-mark {mark}")),
         );
         masquerade
     } else {
@@ -249,61 +299,65 @@ fn masquerade(context: &Context<'_>, script: &mut Script) {
     );
     nat(
         script,
-        Rule::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}")),
+        RuleBuilder::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}")),
     );
 }
 
 /// Whether node ports are served on any of the node's addresses.
-pub(super) fn serves_node_ports(context: &Context<'_>) -> bool {
-    let serving = Serving::of(context.proxy, context.family);
-    let own = &context.node.interfaces;
-    serving == Serving::All || own.iter().any(|ip| serving.covers(*ip, context.node.ip))
+pub(super) fn has_node_port_addresses(context: &Context<'_>) -> bool {
+    let serving = NodePortSelection::new(context.proxy, context.family);
+    let interfaces = &context.node.interfaces;
+    serving == NodePortSelection::All
+        || interfaces
+            .iter()
+            .any(|ip| serving.covers(*ip, context.node.ip))
 }
 
 /// Writes the end of `KUBE-SERVICES`: packets to the node itself continue in the chain of node
 /// ports.
-fn node_ports(context: &Context<'_>, script: &mut Script) {
+fn write_node_port_jumps(context: &Context<'_>, script: &mut IptablesScript) {
     let rule = || {
-        Rule::append(chains::SERVICES)
+        RuleBuilder::append(chains::SERVICES)
             .comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
     };
-    let guarded = context.version.has(&LOCALHOST_NODE_PORTS);
-    let localhost = localhost_node_ports(context);
-    let serving = Serving::of(context.proxy, context.family);
-    if serving == Serving::All {
-        let but = match context.family {
-            Family::V6 if guarded => Some("! -d ::1/128"),
-            Family::V4 if guarded && !localhost => Some("! -d 127.0.0.0/8"),
+    let is_loopback_guarded = context.version.has(&LOCALHOST_NODE_PORTS);
+    let localhost = has_localhost_node_ports(context);
+    let serving = NodePortSelection::new(context.proxy, context.family);
+    if serving == NodePortSelection::All {
+        let exception = match context.family {
+            Family::V6 if is_loopback_guarded => Some("! -d ::1/128"),
+            Family::V4 if is_loopback_guarded && !localhost => Some("! -d 127.0.0.0/8"),
             _ => None,
         };
         nat(
             script,
             rule()
                 .with("-m addrtype --dst-type LOCAL")
-                .with_some(but)
+                .with_some(exception)
                 .jump(chains::NODE_PORTS),
         );
         return;
     }
     for ip in &context.node.interfaces {
-        let meant = serving.covers(*ip, context.node.ip);
-        let refused = guarded && ip.is_loopback() && (context.family == Family::V6 || !localhost);
-        if meant && !refused {
+        let is_serving = serving.covers(*ip, context.node.ip);
+        let is_excluded =
+            is_loopback_guarded && ip.is_loopback() && (context.family == Family::V6 || !localhost);
+        if is_serving && !is_excluded {
             nat(script, rule().destination(*ip).jump(chains::NODE_PORTS));
         }
     }
 }
 
-fn forward(context: &Context<'_>, script: &mut Script) {
+fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let version = context.version;
-    let liberal = version.has(&LIBERAL_KEEPS_INVALID) && context.proxy.tcp_be_liberal;
+    let liberal = version.has(&LIBERAL_ACCEPTS_INVALID) && context.proxy.tcp_be_liberal;
     if version.has(&INVALID_DROPPED) && !liberal {
         let count = context
-            .accounting()
+            .has_accounting()
             .then(|| format!("-m nfacct --nfacct-name {INVALID_DROPPED_COUNTER}"));
         filter(
             script,
-            Rule::append(chains::FORWARD)
+            RuleBuilder::append(chains::FORWARD)
                 .with("-m conntrack --ctstate INVALID")
                 .with_some(count)
                 .jump("DROP"),
@@ -312,22 +366,22 @@ fn forward(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     filter(
         script,
-        Rule::append(chains::FORWARD)
+        RuleBuilder::append(chains::FORWARD)
             .comment("kubernetes forwarding rules")
             .with(format_args!("-m mark --mark {mark}/{mark}"))
             .jump("ACCEPT"),
     );
 
-    let established = |comment: &str, tied: Option<String>| {
-        Rule::append(chains::FORWARD)
-            .with_some(tied)
+    let established = |comment: &str, cidr_match: Option<String>| {
+        RuleBuilder::append(chains::FORWARD)
+            .with_some(cidr_match)
             .comment(comment)
             .with("-m conntrack --ctstate RELATED,ESTABLISHED")
             .jump("ACCEPT")
     };
     let source = "kubernetes forwarding conntrack pod source rule";
     let destination = "kubernetes forwarding conntrack pod destination rule";
-    if version.has(&FORWARD_TIED_TO_CLUSTER_CIDR) {
+    if version.has(&FORWARD_MATCHES_CLUSTER_CIDR) {
         let cidr = context.proxy.cluster_cidr.as_ref();
         if let Some(cidr) = cidr.and_then(|cidr| cidr.of(context.family)) {
             filter(script, established(source, Some(format!("-s {cidr}"))));

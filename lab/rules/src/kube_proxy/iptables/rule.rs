@@ -7,9 +7,9 @@ use crate::kube_proxy::services::Protocol;
 
 /// Command without the line end.
 #[derive(Debug, Clone)]
-pub(in crate::kube_proxy) struct Rule(String);
+pub(in crate::kube_proxy) struct RuleBuilder(String);
 
-impl Rule {
+impl RuleBuilder {
     /// Starts a rule that is appended to `chain`.
     pub fn append(chain: &str) -> Self {
         Self(format!("-A {chain}"))
@@ -61,7 +61,7 @@ impl Rule {
     }
 
     /// Ends a rule without a target, which only counts.
-    pub fn only(self) -> String {
+    pub fn without_target(self) -> String {
         self.0
     }
 }

@@ -2,92 +2,92 @@
 //! (`writeServiceToEndpointRules` and the per-endpoint chains of kubernetes/kubernetes
 //! `pkg/proxy/iptables/proxier.go`.)
 
-use super::rule::Rule;
+use super::rule::RuleBuilder;
 use super::{Context, chains, nat, nat_chain};
 use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::history::{
-    COMMENTS_SPARED, FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS,
+    COMMENTS_OMITTED_IF_LARGE, FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS,
 };
 use crate::kube_proxy::services::ServicePort;
-use svclab_ruleset::iptables::script::Script;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Form of the comments on rules that lead to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comments {
     /// Name of the service port, and from v1.24 on the endpoint.
-    Usual,
+    Standard,
     /// `Balancing rule 0 for …`, also in a large cluster.
     Numbered,
 }
 
 /// Writes rules to `chain` that distribute connections over `endpoints`: first the rules for client
 /// affinity, then the rules for equal probabilities.
-pub(super) fn spread(
+pub(super) fn write_endpoint_rules(
     context: &Context<'_>,
     port: &ServicePort,
     chain: &str,
     endpoints: &[&Endpoint],
     comments: Comments,
-    script: &mut Script,
+    script: &mut IptablesScript,
 ) {
-    stay(context, port, chain, endpoints, comments, script);
-    balance(context, port, chain, endpoints, comments, script);
+    write_affinity_rules(context, port, chain, endpoints, comments, script);
+    write_balance_rules(context, port, chain, endpoints, comments, script);
 }
 
 /// Writes the rules for client affinity, which send a client to the endpoint that it used last.
-pub(super) fn stay(
+pub(super) fn write_affinity_rules(
     context: &Context<'_>,
     port: &ServicePort,
     chain: &str,
     endpoints: &[&Endpoint],
     comments: Comments,
-    script: &mut Script,
+    script: &mut IptablesScript,
 ) {
     let Some(seconds) = port.affinity_seconds else {
         return;
     };
     for endpoint in endpoints {
         let comment = match comments {
-            Comments::Usual => comment(context, port, Some(endpoint)),
+            Comments::Standard => endpoint_comment(context, port, Some(endpoint)),
             Comments::Numbered => Some(port.name.clone()),
         };
-        let own = chains::endpoint(port, endpoint);
+        let chain_name = chains::endpoint(port, endpoint);
         nat(
             script,
-            commented(Rule::append(chain), comment)
+            with_comment(RuleBuilder::append(chain), comment)
                 .with(format_args!(
-                    "-m recent --name {own} --rcheck --seconds {seconds} --reap"
+                    "-m recent --name {chain_name} --rcheck --seconds {seconds} --reap"
                 ))
-                .jump(&own),
+                .jump(&chain_name),
         );
     }
 }
 
 /// Writes rules that give each endpoint the same probability: with `n` endpoints left, the first
 /// rule matches with probability 1/n.
-pub(super) fn balance(
+pub(super) fn write_balance_rules(
     context: &Context<'_>,
     port: &ServicePort,
     chain: &str,
     endpoints: &[&Endpoint],
     comments: Comments,
-    script: &mut Script,
+    script: &mut IptablesScript,
 ) {
     for (i, endpoint) in endpoints.iter().enumerate() {
         let comment = match comments {
-            Comments::Usual => comment(context, port, Some(endpoint)),
+            Comments::Standard => endpoint_comment(context, port, Some(endpoint)),
             Comments::Numbered => Some(format!("Balancing rule {i} for {}", port.name)),
         };
-        let left = endpoints.len() - i;
-        let chance = (left > 1).then(|| {
+        let remaining = endpoints.len() - i;
+        let chance = (remaining > 1).then(|| {
             format!(
                 "-m statistic --mode random --probability {}",
-                probability(context, left)
+                probability(context, remaining)
             )
         });
         nat(
             script,
-            commented(Rule::append(chain), comment)
+            with_comment(RuleBuilder::append(chain), comment)
                 .with_some(chance)
                 .jump(&chains::endpoint(port, endpoint)),
         );
@@ -96,14 +96,19 @@ pub(super) fn balance(
 
 /// Writes the endpoint's own chain: masquerades packets that the endpoint sends to itself, then
 /// translates the destination.
-pub(super) fn endpoint_chain(
+pub(super) fn write_endpoint_chain(
     context: &Context<'_>,
     port: &ServicePort,
     endpoint: &Endpoint,
-    script: &mut Script,
+    script: &mut IptablesScript,
 ) {
     let chain = chains::endpoint(port, endpoint);
-    let rule = || commented(Rule::append(&chain), comment(context, port, None));
+    let rule = || {
+        with_comment(
+            RuleBuilder::append(&chain),
+            endpoint_comment(context, port, None),
+        )
+    };
     nat_chain(script, &chain);
     nat(
         script,
@@ -111,32 +116,32 @@ pub(super) fn endpoint_chain(
             .with(format_args!("-s {}", endpoint.ip()))
             .jump(chains::MARK_MASQ),
     );
-    let remember = port
+    let affinity_match = port
         .affinity_seconds
         .map(|_| format!("-m recent --name {chain} --set"));
     nat(
         script,
         rule()
-            .with_some(remember)
+            .with_some(affinity_match)
             .protocol(port.protocol)
             .jump(&format!("DNAT --to-destination {}", endpoint.address)),
     );
 }
 
-fn commented(rule: Rule, comment: Option<String>) -> Rule {
+fn with_comment(rule: RuleBuilder, comment: Option<String>) -> RuleBuilder {
     match comment {
         Some(comment) => rule.comment(comment),
         None => rule,
     }
 }
 
-fn comment(
+fn endpoint_comment(
     context: &Context<'_>,
     port: &ServicePort,
     endpoint: Option<&Endpoint>,
 ) -> Option<String> {
-    let spared = context.large_cluster && context.version.has(&COMMENTS_SPARED);
-    if spared || context.version.has(&LOST_COMMENTS) {
+    let is_omitted = context.is_large_cluster && context.version.has(&COMMENTS_OMITTED_IF_LARGE);
+    if is_omitted || context.version.has(&LOST_COMMENTS) {
         return None;
     }
     Some(match endpoint {

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, rules};
 use svclab_ruleset::iptables::script::Table;
-use svclab_ruleset::iptables::{Dump, Rule};
+use svclab_ruleset::iptables::{IptablesRules, Rule};
 
 /// Cluster with one service, `ns/svc`, and one endpoint slice.
-struct World {
+struct TestCluster {
     service: Value,
     endpoints: Vec<Value>,
     proxy: KubeProxy,
@@ -22,7 +22,7 @@ struct World {
 
 /// Returns a cluster whose service has one port `p`, 80 to 8080, with an endpoint on this node and
 /// one on another node.
-fn world(version: &str, spec: &Value) -> World {
+fn test_cluster(version: &str, spec: &Value) -> TestCluster {
     let mut service = json!({
         "metadata": {"namespace": "ns", "name": "svc"},
         "spec": {
@@ -31,7 +31,7 @@ fn world(version: &str, spec: &Value) -> World {
         }
     });
     merge(&mut service["spec"], spec);
-    World {
+    TestCluster {
         service,
         endpoints: vec![
             json!({"addresses": ["10.244.1.5"], "nodeName": "here"}),
@@ -48,8 +48,8 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-impl World {
-    fn try_dump(&self) -> Result<Dump, KubeProxyError> {
+impl TestCluster {
+    fn try_dump(&self) -> Result<IptablesRules, KubeProxyError> {
         let port = &self.service["spec"]["ports"][0];
         let slice = json!({
             "metadata": {
@@ -75,13 +75,13 @@ impl World {
             service_cidrs: &[],
             interface_addresses: &[],
         };
-        let mut script = svclab_ruleset::iptables::script::Script::new();
+        let mut script = svclab_ruleset::iptables::script::IptablesScript::new();
         script.table(Table::Nat).chain("KUBE-MARK-DROP");
         script.append(rules(&self.proxy, &objects, Family::V4)?.script);
-        Ok(Dump::of_script(&script).unwrap())
+        Ok(IptablesRules::from_script(&script).unwrap())
     }
 
-    fn dump(&self) -> Dump {
+    fn dump(&self) -> IptablesRules {
         self.try_dump().unwrap()
     }
 
@@ -92,7 +92,7 @@ impl World {
         let mut found = chains.iter().filter(|c| c.name.starts_with(prefix));
         let rules = found.next().map_or(&[][..], |chain| &chain.rules);
         assert!(found.next().is_none(), "several chains begin with {prefix}");
-        rules.iter().map(Rule::text).collect()
+        rules.iter().map(Rule::canonical_text).collect()
     }
 
     fn nat(&self, prefix: &str) -> Vec<String> {
@@ -109,7 +109,7 @@ impl World {
             .filter_map(|rule| {
                 let endpoint = dump.chain(Table::Nat, &rule.target()?)?;
                 let translate = endpoint.rules.last()?.parts().target?;
-                let to = translate.choices.first()?.values.first()?;
+                let to = translate.options.first()?.values.first()?;
                 Some(to.clone().into_owned())
             })
             .collect()
@@ -117,19 +117,19 @@ impl World {
 }
 
 /// Returns the cluster of [`world`] with a load balancer at 203.0.113.1 and node port 30080.
-fn with_balancer(version: &str, policy: &str) -> World {
+fn with_balancer(version: &str, policy: &str) -> TestCluster {
     let spec = json!({
         "type": "LoadBalancer",
         "externalTrafficPolicy": policy,
         "ports": [{"name": "p", "port": 80, "nodePort": 30080}]
     });
-    let mut world = world(version, &spec);
+    let mut world = test_cluster(version, &spec);
     world.service["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
     world
 }
 
 #[test]
-fn in_1_24_missing_local_endpoints_are_marked_and_from_1_25_dropped() {
+fn rules_without_local_endpoints_by_version() {
     let mut world = with_balancer("v1.24", "Local");
     world.endpoints.remove(0);
     assert_eq!(
@@ -159,7 +159,7 @@ fn in_1_24_missing_local_endpoints_are_marked_and_from_1_25_dropped() {
 }
 
 #[test]
-fn a_load_balancer_without_endpoints_is_refused_where_the_version_looks() {
+fn rules_load_balancer_without_endpoints_rejected_by_version() {
     let refused = |version| {
         let mut world = with_balancer(version, "Cluster");
         world.endpoints.clear();
@@ -177,10 +177,10 @@ fn a_load_balancer_without_endpoints_is_refused_where_the_version_looks() {
 }
 
 #[test]
-fn a_service_port_without_a_name_keeps_its_colon_up_to_1_18() {
+fn rules_unnamed_port_up_to_1_18_keeps_colon() {
     let comment = |version: &str| {
         let spec = json!({"ports": [{"port": 80, "targetPort": 8080}]});
-        let world = world(version, &spec);
+        let world = test_cluster(version, &spec);
         let service = world.nat("KUBE-SERVICES").swap_remove(0);
         let comment = service.split('"').nth(1).unwrap().to_owned();
         (comment, world.endpoints_of("KUBE-SVC-").len())
@@ -190,9 +190,9 @@ fn a_service_port_without_a_name_keeps_its_colon_up_to_1_18() {
 }
 
 #[test]
-fn endpoints_masquerade_what_they_send_to_themselves() {
+fn rules_hairpin_traffic_is_masqueraded() {
     for version in ["v1.14", "v1.20", "v1.30"] {
-        let mut world = world(version, &json!({}));
+        let mut world = test_cluster(version, &json!({}));
         world.endpoints.pop();
         let rules = world.nat("KUBE-SEP-");
         assert!(rules[0].starts_with("-s 10.244.1.5 "), "{}", rules[0]);
@@ -202,7 +202,7 @@ fn endpoints_masquerade_what_they_send_to_themselves() {
 }
 
 #[test]
-fn clients_stay_with_their_endpoint_in_both_chains_of_a_local_service() {
+fn rules_local_affinity_in_both_chains() {
     for (version, local) in [("v1.20", "KUBE-XLB-"), ("v1.30", "KUBE-SVL-")] {
         let mut world = with_balancer(version, "Local");
         merge(
@@ -219,34 +219,38 @@ fn clients_stay_with_their_endpoint_in_both_chains_of_a_local_service() {
                 .filter(|r| r.contains("--rcheck") && r.contains("--seconds 60"));
             assert_eq!(stay.count(), expected, "{version} {chain}");
         }
-        let remembers = world.dump();
-        let endpoints = remembers.table(Table::Nat).unwrap().chains.iter();
+        let dump = world.dump();
+        let endpoints = dump.table(Table::Nat).unwrap().chains.iter();
         for chain in endpoints.filter(|c| c.name.starts_with("KUBE-SEP-")) {
-            assert!(chain.rules[1].text().contains("-m recent --name KUBE-SEP-"));
+            assert!(
+                chain.rules[1]
+                    .canonical_text()
+                    .contains("-m recent --name KUBE-SEP-")
+            );
         }
     }
 }
 
 #[test]
-fn source_ranges_that_hold_the_node_admit_what_loops_back() {
+fn rules_source_range_with_node_admits_loopback_traffic() {
     for (version, expected) in [("v1.20", 1), ("v1.21", 0), ("v1.27", 0), ("v1.28", 1)] {
         let mut world = with_balancer(version, "Cluster");
         world.service["spec"]["loadBalancerSourceRanges"] = json!(["198.51.100.0/24"]);
-        let looped = |world: &World| {
+        let loopback_rules = |world: &TestCluster| {
             let rules = world.nat("KUBE-FW-");
             rules
                 .iter()
                 .filter(|r| r.starts_with("-s 203.0.113.1 "))
                 .count()
         };
-        assert_eq!(looped(&world), 0);
+        assert_eq!(loopback_rules(&world), 0);
         world.service["spec"]["loadBalancerSourceRanges"] = json!(["192.168.50.0/24"]);
-        assert_eq!(looped(&world), expected, "{version}");
+        assert_eq!(loopback_rules(&world), expected, "{version}");
     }
 }
 
 #[test]
-fn a_range_of_everything_is_no_range_from_1_34() {
+fn rules_all_addresses_range_from_1_34_is_ignored() {
     let mut world = with_balancer("v1.33", "Cluster");
     world.service["spec"]["loadBalancerSourceRanges"] = json!(["0.0.0.0/0", "10.0.0.0/8"]);
     assert!(!world.nat("KUBE-FW-").is_empty());
@@ -255,7 +259,7 @@ fn a_range_of_everything_is_no_range_from_1_34() {
 }
 
 #[test]
-fn an_address_in_proxy_mode_is_left_to_the_balancer_from_1_30() {
+fn rules_proxy_ip_mode_from_1_30_has_no_rules() {
     let served = |version| {
         let mut world = with_balancer(version, "Cluster");
         world.service["status"]["loadBalancer"]["ingress"][0]["ipMode"] = json!("Proxy");
@@ -267,10 +271,10 @@ fn an_address_in_proxy_mode_is_left_to_the_balancer_from_1_30() {
 }
 
 #[test]
-fn terminating_endpoints_serve_when_nothing_else_does_from_1_26() {
+fn rules_terminating_endpoints_from_1_26_are_fallback() {
     let mut world = with_balancer("v1.26", "Local");
-    let leaving = json!({"ready": false, "serving": true, "terminating": true});
-    world.endpoints[0]["conditions"] = leaving;
+    let terminating = json!({"ready": false, "serving": true, "terminating": true});
+    world.endpoints[0]["conditions"] = terminating;
     assert_eq!(world.endpoints_of("KUBE-SVC-"), ["10.244.2.5:8080"]);
     assert_eq!(world.endpoints_of("KUBE-SVL-"), ["10.244.1.5:8080"]);
     world.proxy.version = "v1.25".parse().unwrap();
@@ -278,13 +282,13 @@ fn terminating_endpoints_serve_when_nothing_else_does_from_1_26() {
 }
 
 #[test]
-fn hints_are_obeyed_if_all_have_one_and_one_is_for_this_place() {
-    let mut world = world("v1.24", &json!({}));
+fn rules_topology_hints_filter_endpoints_by_version() {
+    let mut world = test_cluster("v1.24", &json!({}));
     world.node_labels = json!({"topology.kubernetes.io/zone": "east"});
     for (i, zone) in ["east", "west"].into_iter().enumerate() {
         world.endpoints[i]["hints"] = json!({"forZones": [{"name": zone}]});
     }
-    let chosen = |world: &World| world.endpoints_of("KUBE-SVC-").len();
+    let chosen = |world: &TestCluster| world.endpoints_of("KUBE-SVC-").len();
     assert_eq!(chosen(&world), 2, "nobody asked for it");
     let annotation = "service.kubernetes.io/topology-aware-hints";
     world.service["metadata"]["annotations"] = json!({annotation: "Auto"});
@@ -306,10 +310,10 @@ fn hints_are_obeyed_if_all_have_one_and_one_is_for_this_place() {
 }
 
 #[test]
-fn external_ips_obey_the_policy_as_the_version_has_it() {
+fn rules_external_ip_policy_depends_on_version() {
     let spec = |kind| json!({"type": kind, "externalIPs": ["198.18.0.1"], "externalTrafficPolicy": "Local"});
     let target = |version, kind| {
-        let rules = world(version, &spec(kind)).nat("KUBE-SERVICES");
+        let rules = test_cluster(version, &spec(kind)).nat("KUBE-SERVICES");
         let rule = rules.iter().rfind(|r| r.contains("198.18.0.1")).unwrap();
         rule.rsplit(' ').next().unwrap()[..9].to_owned()
     };
@@ -317,7 +321,7 @@ fn external_ips_obey_the_policy_as_the_version_has_it() {
     assert_eq!(target("v1.19", "NodePort"), "KUBE-XLB-");
     assert_eq!(target("v1.28", "ClusterIP"), "KUBE-EXT-");
     let local = |version| {
-        !world(version, &spec("ClusterIP"))
+        !test_cluster(version, &spec("ClusterIP"))
             .nat("KUBE-SVL-")
             .is_empty()
     };
@@ -326,22 +330,22 @@ fn external_ips_obey_the_policy_as_the_version_has_it() {
 }
 
 #[test]
-fn what_is_not_served_leaves_no_trace() {
+fn rules_unserved_service_has_no_chains() {
     for spec in [
         json!({"clusterIP": "None"}),
         json!({"clusterIP": "fd00::1"}),
         json!({"type": "ExternalName", "externalName": "example.com"}),
     ] {
-        assert!(world("v1.30", &spec).nat("KUBE-SVC-").is_empty());
+        assert!(test_cluster("v1.30", &spec).nat("KUBE-SVC-").is_empty());
     }
     let labelled = |version, label: &str| {
-        let mut world = world(version, &json!({}));
+        let mut world = test_cluster(version, &json!({}));
         world.service["metadata"]["labels"] = json!({label: ""});
         world.nat("KUBE-SVC-").len()
     };
-    let other = "service.kubernetes.io/service-proxy-name";
+    let proxy_name_label = "service.kubernetes.io/service-proxy-name";
     let headless = "service.kubernetes.io/headless";
-    for (version, others, headlesses) in [
+    for (version, proxy_name_rules, headless_rules) in [
         ("v1.13", 2, 2),
         ("v1.14", 0, 2),
         ("v1.15", 0, 2),
@@ -349,23 +353,32 @@ fn what_is_not_served_leaves_no_trace() {
         ("v1.35", 0, 0),
         ("v1.36", 0, 2),
     ] {
-        assert_eq!(labelled(version, other), others, "{version}");
-        assert_eq!(labelled(version, headless), headlesses, "{version}");
+        assert_eq!(
+            labelled(version, proxy_name_label),
+            proxy_name_rules,
+            "{version}"
+        );
+        assert_eq!(labelled(version, headless), headless_rules, "{version}");
     }
 }
 
 #[test]
-fn wrong_objects_are_named() {
-    let wrong = |spec: Value| world("v1.30", &spec).try_dump().unwrap_err().to_string();
+fn rules_invalid_object_returns_error() {
+    let error_text = |spec: Value| {
+        test_cluster("v1.30", &spec)
+            .try_dump()
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
-        wrong(json!({"externalIPs": ["here"]})),
+        error_text(json!({"externalIPs": ["here"]})),
         "service ns/svc: externalIPs `here` is not valid"
     );
     assert_eq!(
-        wrong(json!({"ports": [{"name": "p", "port": 70000}]})),
+        error_text(json!({"ports": [{"name": "p", "port": 70000}]})),
         "service ns/svc: port `70000` is not valid"
     );
-    let mut world = world("v1.30", &json!({}));
+    let mut world = test_cluster("v1.30", &json!({}));
     world.endpoints[0]["addresses"] = json!(["nowhere"]);
     assert_eq!(
         world.try_dump().unwrap_err().to_string(),
@@ -374,6 +387,6 @@ fn wrong_objects_are_named() {
     world.proxy.mode = Mode::Ipvs;
     assert_eq!(
         world.try_dump().unwrap_err(),
-        KubeProxyError::Mode(Mode::Ipvs)
+        KubeProxyError::WrongMode(Mode::Ipvs)
     );
 }

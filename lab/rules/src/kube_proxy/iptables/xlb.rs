@@ -3,52 +3,53 @@
 
 use std::net::IpAddr;
 
-use super::rule::Rule;
-use super::spread::{Comments, balance, endpoint_chain, stay};
+use super::rule::RuleBuilder;
+use super::spread::{Comments, write_affinity_rules, write_balance_rules, write_endpoint_chain};
 use super::{Context, chains, filter, nat, nat_chain, node};
 use crate::kube_proxy::history::{
-    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
-    LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
-    NODE_PORTS_NEED_AN_ADDRESS, NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL,
-    ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, RULES_WITHOUT_ENDPOINTS, UNREADY_ENDPOINTS_COUNT,
+    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS,
+    LOAD_BALANCER_REJECTED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
+    NO_SERVICES_JUMP_FROM_INPUT, NODE_PORTS_NEED_AN_ADDRESS, NODE_TRAFFIC_BEFORE_PODS,
+    NODE_TRAFFIC_TO_ALL_ENDPOINTS, PHYSDEV_FOR_EXTERNAL_IPS, RULES_WITHOUT_ENDPOINTS,
+    SINGLE_REJECT_CHAIN, UNREADY_ENDPOINTS_COUNTED,
 };
 use crate::kube_proxy::services::ServicePort;
-use crate::kube_proxy::topology::Chosen;
-use svclab_ruleset::iptables::script::Script;
+use crate::kube_proxy::topology::EndpointSelection;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Writes all rules of `port`.
-pub(super) fn service(
+pub(super) fn write_service(
     context: &Context<'_>,
     port: &ServicePort,
-    chosen: &Chosen<'_>,
-    script: &mut Script,
+    chosen: &EndpointSelection<'_>,
+    script: &mut IptablesScript,
 ) {
     let writer = Writer {
         context,
         port,
         chosen,
-        all: chains::service(port),
+        service_chain: chains::service(port),
         external_local: chains::external_local(port),
     };
-    writer.declare(script);
+    writer.declare_chains(script);
     writer.cluster_ip(script);
     writer.external_ips(script);
     writer.load_balancer_ips(script);
     if port.node_port.is_some()
         && context.version.has(&NODE_PORTS_NEED_AN_ADDRESS)
-        && !node::serves_node_ports(context)
+        && !node::has_node_port_addresses(context)
     {
         return;
     }
     writer.node_port(script);
-    if writer.leads() {
-        writer.refuse_cluster_ip(script);
+    if writer.has_nat_rules() {
+        writer.write_cluster_ip_reject(script);
     }
     writer.health_check(script);
     if chosen.any {
         writer.endpoints(script);
         if port.external_local {
-            writer.local(script);
+            writer.write_local_chain(script);
         }
     }
 }
@@ -56,22 +57,22 @@ pub(super) fn service(
 struct Writer<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
-    chosen: &'a Chosen<'a>,
+    chosen: &'a EndpointSelection<'a>,
     /// Chain of all endpoints.
-    all: String,
+    service_chain: String,
     /// Chain of traffic from outside with the policy `Local`.
     external_local: String,
 }
 
 impl Writer<'_> {
     /// Whether nat contains rules that lead to the endpoints.
-    fn leads(&self) -> bool {
+    fn has_nat_rules(&self) -> bool {
         self.chosen.any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
     }
 
-    fn declare(&self, script: &mut Script) {
-        if self.leads() {
-            nat_chain(script, &self.all);
+    fn declare_chains(&self, script: &mut IptablesScript) {
+        if self.has_nat_rules() {
+            nat_chain(script, &self.service_chain);
         }
         if self.port.external_local {
             nat_chain(script, &self.external_local);
@@ -79,9 +80,9 @@ impl Writer<'_> {
     }
 
     /// Starts a rule of `chain` that matches packets to the port on `ip`.
-    fn to(&self, chain: &str, what: &str, ip: IpAddr) -> Rule {
-        Rule::append(chain)
-            .comment(format_args!("{} {what}", self.port.name))
+    fn rule_to(&self, chain: &str, description: &str, ip: IpAddr) -> RuleBuilder {
+        RuleBuilder::append(chain)
+            .comment(format_args!("{} {description}", self.port.name))
             .protocol(self.port.protocol)
             .destination(ip)
             .port(self.port.port)
@@ -91,72 +92,72 @@ impl Writer<'_> {
     /// versions.
     fn masquerade_chain<'c>(&'c self, front: &'c str) -> &'c str {
         if self.context.version.has(&MASQUERADE_IN_SERVICE_CHAIN) {
-            &self.all
+            &self.service_chain
         } else {
             front
         }
     }
 
     /// Returns the chain that rejects traffic to external IPs and node ports without endpoints.
-    fn refusing_chain(&self) -> &'static str {
-        if self.context.version.has(&ONE_CHAIN_REFUSES) {
+    fn reject_chain(&self) -> &'static str {
+        if self.context.version.has(&SINGLE_REJECT_CHAIN) {
             chains::SERVICES
         } else {
             chains::EXTERNAL_SERVICES
         }
     }
 
-    fn refuse(&self, chain: &str, ip: IpAddr, script: &mut Script) {
+    fn write_reject(&self, chain: &str, ip: IpAddr, script: &mut IptablesScript) {
         filter(
             script,
-            self.to(chain, "has no endpoints", ip).jump("REJECT"),
+            self.rule_to(chain, "has no endpoints", ip).jump("REJECT"),
         );
     }
 
-    fn refuse_cluster_ip(&self, script: &mut Script) {
+    fn write_cluster_ip_reject(&self, script: &mut IptablesScript) {
         if !self.chosen.any {
-            self.refuse(chains::SERVICES, self.port.cluster_ip, script);
+            self.write_reject(chains::SERVICES, self.port.cluster_ip, script);
         }
     }
 
-    fn cluster_ip(&self, script: &mut Script) {
+    fn cluster_ip(&self, script: &mut IptablesScript) {
         let ip = self.port.cluster_ip;
-        if !self.leads() {
-            return self.refuse_cluster_ip(script);
+        if !self.has_nat_rules() {
+            return self.write_cluster_ip_reject(script);
         }
-        let rule = |chain| self.to(chain, "cluster IP", ip);
+        let rule = |chain| self.rule_to(chain, "cluster IP", ip);
         let masquerade = rule(self.masquerade_chain(chains::SERVICES));
         if self.context.proxy.masquerade_all {
             nat(script, masquerade.jump(chains::MARK_MASQ));
         } else if let Some(local) = &self.context.local {
-            let masquerade = masquerade.with(local.if_not_local());
+            let masquerade = masquerade.with(local.nonlocal_match());
             nat(script, masquerade.jump(chains::MARK_MASQ));
         }
-        nat(script, rule(chains::SERVICES).jump(&self.all));
+        nat(script, rule(chains::SERVICES).jump(&self.service_chain));
     }
 
-    fn external_ips(&self, script: &mut Script) {
+    fn external_ips(&self, script: &mut IptablesScript) {
         let version = self.context.version;
-        let keep_local = self.port.external_local && version.has(&EXTERNAL_IPS_OBEY_POLICY);
-        let chain = if keep_local {
+        let is_kept_local = self.port.external_local && version.has(&EXTERNAL_IPS_OBEY_POLICY);
+        let chain = if is_kept_local {
             &self.external_local
         } else {
-            &self.all
+            &self.service_chain
         };
         for &ip in &self.port.external_ips {
             if !self.chosen.any {
-                self.refuse(self.refusing_chain(), ip, script);
+                self.write_reject(self.reject_chain(), ip, script);
             }
-            if !self.leads() {
+            if !self.has_nat_rules() {
                 continue;
             }
-            let rule = |chain| self.to(chain, "external IP", ip);
-            if !keep_local {
+            let rule = |chain| self.rule_to(chain, "external IP", ip);
+            if !is_kept_local {
                 let masquerade = rule(self.masquerade_chain(chains::SERVICES));
-                let strangers = self.context.local.as_ref();
-                let strangers = strangers
+                let nonlocal_match = self.context.local.as_ref();
+                let strangers = nonlocal_match
                     .filter(|_| !version.has(&PHYSDEV_FOR_EXTERNAL_IPS))
-                    .map(super::local::LocalTraffic::if_not_local);
+                    .map(super::local::LocalTraffic::nonlocal_match);
                 nat(
                     script,
                     masquerade.with_some(strangers).jump(chains::MARK_MASQ),
@@ -181,31 +182,37 @@ impl Writer<'_> {
         }
     }
 
-    fn load_balancer_ips(&self, script: &mut Script) {
-        let what = "loadbalancer IP";
+    fn load_balancer_ips(&self, script: &mut IptablesScript) {
+        let description = "loadbalancer IP";
         let firewall = chains::firewall(self.port);
-        if self.leads() && !self.port.load_balancer_ips.is_empty() {
+        if self.has_nat_rules() && !self.port.load_balancer_ips.is_empty() {
             nat_chain(script, &firewall);
         }
         for &ip in &self.port.load_balancer_ips {
             if !self.chosen.any {
-                if self.context.version.has(&INPUT_SPARED) {
-                    self.refuse(chains::EXTERNAL_SERVICES, ip, script);
-                } else if self.context.version.has(&LOAD_BALANCER_REFUSED) {
-                    self.refuse(chains::SERVICES, ip, script);
+                if self.context.version.has(&NO_SERVICES_JUMP_FROM_INPUT) {
+                    self.write_reject(chains::EXTERNAL_SERVICES, ip, script);
+                } else if self.context.version.has(&LOAD_BALANCER_REJECTED) {
+                    self.write_reject(chains::SERVICES, ip, script);
                 }
             }
-            if !self.leads() {
+            if !self.has_nat_rules() {
                 continue;
             }
-            nat(script, self.to(chains::SERVICES, what, ip).jump(&firewall));
-            let rule =
-                || Rule::append(&firewall).comment(format_args!("{} {what}", self.port.name));
+            nat(
+                script,
+                self.rule_to(chains::SERVICES, description, ip)
+                    .jump(&firewall),
+            );
+            let rule = || {
+                RuleBuilder::append(&firewall)
+                    .comment(format_args!("{} {description}", self.port.name))
+            };
             let chain = if self.port.external_local {
                 &self.external_local
             } else {
                 nat(script, rule().jump(chains::MARK_MASQ));
-                &self.all
+                &self.service_chain
             };
             if self.port.source_ranges.is_empty() {
                 nat(script, rule().jump(chain));
@@ -223,14 +230,14 @@ impl Writer<'_> {
         }
     }
 
-    fn node_port(&self, script: &mut Script) {
+    fn node_port(&self, script: &mut IptablesScript) {
         let Some(node_port) = self.port.node_port else {
             return;
         };
         let protocol = self.port.protocol;
         if !self.chosen.any {
             let comment = format!("{} has no endpoints", self.port.name);
-            let rule = Rule::append(self.refusing_chain())
+            let rule = RuleBuilder::append(self.reject_chain())
                 .comment(comment)
                 .with("-m addrtype --dst-type LOCAL")
                 .protocol(protocol)
@@ -238,11 +245,11 @@ impl Writer<'_> {
                 .jump("REJECT");
             filter(script, rule);
         }
-        if !self.leads() {
+        if !self.has_nat_rules() {
             return;
         }
         let rule = |chain| {
-            Rule::append(chain)
+            RuleBuilder::append(chain)
                 .comment(&self.port.name)
                 .protocol(protocol)
                 .port(node_port)
@@ -261,16 +268,16 @@ impl Writer<'_> {
         } else {
             let chain = self.masquerade_chain(chains::NODE_PORTS);
             nat(script, rule(chain).jump(chains::MARK_MASQ));
-            nat(script, rule(chains::NODE_PORTS).jump(&self.all));
+            nat(script, rule(chains::NODE_PORTS).jump(&self.service_chain));
         }
     }
 
-    fn health_check(&self, script: &mut Script) {
+    fn health_check(&self, script: &mut IptablesScript) {
         if let Some(port) = self.port.health_check_node_port
             && self.context.version.has(&HEALTH_CHECK_NODE_PORTS)
         {
             let comment = format!("{} health check node port", self.port.name);
-            let rule = Rule::append(chains::NODE_PORTS)
+            let rule = RuleBuilder::append(chains::NODE_PORTS)
                 .comment(comment)
                 .with(format_args!("-m tcp -p tcp --dport {port}"))
                 .jump("ACCEPT");
@@ -278,75 +285,89 @@ impl Writer<'_> {
         }
     }
 
-    fn endpoints(&self, script: &mut Script) {
+    fn endpoints(&self, script: &mut IptablesScript) {
         for endpoint in &self.chosen.reachable {
-            endpoint_chain(self.context, self.port, endpoint, script);
+            write_endpoint_chain(self.context, self.port, endpoint, script);
         }
-        let staying = if self.context.version.has(&UNREADY_ENDPOINTS_COUNT) {
+        let affinity_endpoints = if self.context.version.has(&UNREADY_ENDPOINTS_COUNTED) {
             &self.chosen.reachable
         } else {
             &self.chosen.cluster
         };
-        let usual = Comments::Usual;
-        stay(self.context, self.port, &self.all, staying, usual, script);
+        let comments = Comments::Standard;
+        write_affinity_rules(
+            self.context,
+            self.port,
+            &self.service_chain,
+            affinity_endpoints,
+            comments,
+            script,
+        );
         let ready = &self.chosen.cluster;
-        balance(self.context, self.port, &self.all, ready, usual, script);
+        write_balance_rules(
+            self.context,
+            self.port,
+            &self.service_chain,
+            ready,
+            comments,
+            script,
+        );
     }
 
     /// Writes the rule that sends traffic of local pods to a `Local` service's external address to
     /// all endpoints.
-    fn of_pods(&self, script: &mut Script) {
+    fn write_pod_redirect(&self, script: &mut IptablesScript) {
         if let Some(local) = &self.context.local {
             nat(
                 script,
-                Rule::append(&self.external_local)
+                RuleBuilder::append(&self.external_local)
                     .comment("Redirect pods trying to reach external loadbalancer VIP to clusterIP")
-                    .with(local.if_local())
-                    .jump(&self.all),
+                    .with(local.local_match())
+                    .jump(&self.service_chain),
             );
         }
     }
 
     /// Writes the rules that send the node's own traffic to a `Local` service's external address to
     /// all endpoints.
-    fn of_the_node(&self, script: &mut Script) {
-        if !self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
+    fn write_node_redirect(&self, script: &mut IptablesScript) {
+        if !self.context.version.has(&NODE_TRAFFIC_TO_ALL_ENDPOINTS) {
             return;
         }
         let name = &self.port.name;
         let rule = |comment: String| {
-            Rule::append(&self.external_local)
+            RuleBuilder::append(&self.external_local)
                 .comment(comment)
                 .with("-m addrtype --src-type LOCAL")
         };
         let comment = format!("masquerade LOCAL traffic for {name} LB IP");
         nat(script, rule(comment).jump(chains::MARK_MASQ));
         let comment = format!("route LOCAL traffic for {name} LB IP to service chain");
-        nat(script, rule(comment).jump(&self.all));
+        nat(script, rule(comment).jump(&self.service_chain));
     }
 
-    fn local(&self, script: &mut Script) {
+    fn write_local_chain(&self, script: &mut IptablesScript) {
         let chain = &self.external_local;
         let name = &self.port.name;
         if self.context.version.has(&NODE_TRAFFIC_BEFORE_PODS) {
-            self.of_the_node(script);
-            self.of_pods(script);
+            self.write_node_redirect(script);
+            self.write_pod_redirect(script);
         } else {
-            self.of_pods(script);
-            self.of_the_node(script);
+            self.write_pod_redirect(script);
+            self.write_node_redirect(script);
         }
         let local = &self.chosen.local;
         if local.is_empty() {
             let comment = format!("{name} has no local endpoints");
-            let rule = Rule::append(chain).comment(comment);
+            let rule = RuleBuilder::append(chain).comment(comment);
             return nat(script, rule.jump(chains::MARK_DROP));
         }
         let comments = if self.context.version.has(&BALANCING_RULE_COMMENTS) {
             Comments::Numbered
         } else {
-            Comments::Usual
+            Comments::Standard
         };
-        stay(self.context, self.port, chain, local, comments, script);
-        balance(self.context, self.port, chain, local, comments, script);
+        write_affinity_rules(self.context, self.port, chain, local, comments, script);
+        write_balance_rules(self.context, self.port, chain, local, comments, script);
     }
 }

@@ -11,7 +11,7 @@ pub(super) const NODE_PORT: &str = "KUBE-NODE-PORT";
 /// Rules for load balancer addresses with source ranges, from v1.25 on.
 pub(super) const SOURCE_RANGES: &str = "KUBE-SOURCE-RANGES-FIREWALL";
 /// Rules for load balancer addresses with source ranges, up to v1.10.
-pub(super) const FIRE_WALL: &str = "KUBE-FIRE-WALL";
+pub(super) const EARLY_FIREWALL: &str = "KUBE-FIRE-WALL";
 /// Rules for traffic to the services' addresses.
 pub(super) const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 /// Rules for the node's own traffic to load balancer addresses.

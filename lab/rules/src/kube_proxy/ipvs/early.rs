@@ -8,24 +8,24 @@
 //! (`syncNetworkUtil` in `pkg/kubelet/kubelet_network.go` v1.9.0). A node runs both, and without
 //! the jump no traffic would be masqueraded.
 
-use super::masquerade::{mark_for_masquerade, masquerade};
-use super::services::Made;
-use super::sets::Name;
+use super::masquerade::{write_mark_rule, write_masquerade_rules};
+use super::services::IpvsObjects;
+use super::sets::SetName;
 use super::{Context, chains};
 use crate::kube_proxy::iptables::local::LocalTraffic;
-use crate::kube_proxy::iptables::rule::Rule;
+use crate::kube_proxy::iptables::rule::RuleBuilder;
 use crate::kube_proxy::services::Protocol;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Returns the rules for the services in `made`.
-pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
-    let mut script = Script::new();
+pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScript {
+    let mut script = IptablesScript::new();
     let table = script.table(Table::Nat);
     for chain in [
         chains::POSTROUTING,
         chains::MARK_MASQ,
         chains::SERVICES,
-        chains::FIRE_WALL,
+        chains::EARLY_FIREWALL,
     ] {
         table.chain(chain);
     }
@@ -39,62 +39,69 @@ pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
         ("OUTPUT", chains::SERVICES, portals),
         ("PREROUTING", chains::SERVICES, portals),
     ] {
-        table.command(Rule::insert(from).comment(comment).jump(to));
+        table.command(RuleBuilder::insert(from).comment(comment).jump(to));
     }
-    masquerade(context, &mut script);
-    mark_for_masquerade(context, &mut script);
-    sets(context, made, &mut script);
+    write_masquerade_rules(context, &mut script);
+    write_mark_rule(context, &mut script);
+    write_set_rules(context, objects, &mut script);
     script
 }
 
-fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
+fn write_set_rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut IptablesScript) {
     let table = script.table(Table::Nat);
-    let rule =
-        |chain: &str, name: Name, by: &str| Rule::append(chain).with(made.sets.matching(name, by));
-    let holds = |name| !made.sets.is_empty(name);
+    let rule = |chain: &str, name: SetName, by: &str| {
+        RuleBuilder::append(chain).with(objects.sets.matching(name, by))
+    };
+    let is_nonempty = |name| !objects.sets.is_empty(name);
     let services = chains::SERVICES;
 
-    if holds(Name::LoopBack) {
-        let rule = rule(chains::POSTROUTING, Name::LoopBack, "dst,dst,src");
+    if is_nonempty(SetName::LoopBack) {
+        let rule = rule(chains::POSTROUTING, SetName::LoopBack, "dst,dst,src");
         table.command(rule.jump("MASQUERADE"));
     }
     // The set has entries only with `masqueradeAll` or a local traffic detector.
-    if holds(Name::ClusterIp) {
-        let rule = rule(services, Name::ClusterIp, "dst,dst");
-        let stranger = context.local.as_ref().map(LocalTraffic::if_not_local);
-        let stranger = stranger.filter(|_| !context.proxy.masquerade_all);
+    if is_nonempty(SetName::ClusterIp) {
+        let rule = rule(services, SetName::ClusterIp, "dst,dst");
+        let nonlocal_match = context.local.as_ref().map(LocalTraffic::nonlocal_match);
+        let stranger = nonlocal_match.filter(|_| !context.proxy.masquerade_all);
         table.command(rule.with_some(stranger).jump(chains::MARK_MASQ));
     }
-    if holds(Name::ExternalIp) {
-        let rule = rule(services, Name::ExternalIp, "dst,dst");
+    if is_nonempty(SetName::ExternalIp) {
+        let rule = rule(services, SetName::ExternalIp, "dst,dst");
         table.command(rule.clone().jump(chains::MARK_MASQ));
         let outside = "-m physdev ! --physdev-is-in -m addrtype ! --src-type LOCAL";
         table.command(rule.clone().with(outside).jump("ACCEPT"));
         table.command(rule.with("-m addrtype --dst-type LOCAL").jump("ACCEPT"));
     }
-    if holds(Name::LoadBalancerMasq) {
-        let rule = rule(services, Name::LoadBalancerMasq, "dst,dst");
+    if is_nonempty(SetName::LoadBalancerMasq) {
+        let rule = rule(services, SetName::LoadBalancerMasq, "dst,dst");
         table.command(rule.jump(chains::MARK_MASQ));
     }
     // kube-proxy appends the jump to this chain to KUBE-SERVICES just before it flushes and refills
     // KUBE-SERVICES. The jump is lost, so source ranges have no effect.
-    let (networks, addresses) = (holds(Name::SourceCidr), holds(Name::SourceIp));
-    for (holds, name) in [(networks, Name::SourceCidr), (addresses, Name::SourceIp)] {
-        if holds {
-            table.command(rule(chains::FIRE_WALL, name, "dst,dst,src").jump("ACCEPT"));
+    let (has_networks, has_addresses) = (
+        is_nonempty(SetName::SourceCidr),
+        is_nonempty(SetName::SourceIp),
+    );
+    for (is_nonempty, name) in [
+        (has_networks, SetName::SourceCidr),
+        (has_addresses, SetName::SourceIp),
+    ] {
+        if is_nonempty {
+            table.command(rule(chains::EARLY_FIREWALL, name, "dst,dst,src").jump("ACCEPT"));
         }
     }
-    if networks || addresses {
-        table.command(Rule::append(chains::FIRE_WALL).jump(chains::MARK_DROP));
+    if has_networks || has_addresses {
+        table.command(RuleBuilder::append(chains::EARLY_FIREWALL).jump(chains::MARK_DROP));
     }
     for (protocol, name) in [
-        (Protocol::Tcp, Name::NodePortTcp),
-        (Protocol::Udp, Name::NodePortUdp),
+        (Protocol::Tcp, SetName::NodePortTcp),
+        (Protocol::Udp, SetName::NodePortUdp),
     ] {
-        if holds(name) {
-            let rule = Rule::append(services)
+        if is_nonempty(name) {
+            let rule = RuleBuilder::append(services)
                 .protocol(protocol)
-                .with(made.sets.matching(name, "dst"));
+                .with(objects.sets.matching(name, "dst"));
             table.command(rule.jump(chains::MARK_MASQ));
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{Context, chains};
 use crate::kube_proxy::history::{MARK_CLEARED, RANDOM_FULLY};
-use crate::kube_proxy::iptables::rule::Rule;
-use svclab_ruleset::iptables::script::{Script, Table};
+use crate::kube_proxy::iptables::rule::RuleBuilder;
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Returns the packet mark that requests masquerading, in the notation of iptables.
 pub(super) fn mark(context: &Context<'_>) -> String {
@@ -15,10 +15,10 @@ pub(super) fn mark(context: &Context<'_>) -> String {
 }
 
 /// Writes the rules that masquerade marked packets.
-pub(super) fn masquerade(context: &Context<'_>, script: &mut Script) {
+pub(super) fn write_masquerade_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
     let table = script.table(Table::Nat);
-    let rule = || Rule::append(chains::POSTROUTING);
+    let rule = || RuleBuilder::append(chains::POSTROUTING);
     let snat = rule().comment("kubernetes service traffic requiring SNAT");
     let snat = if context.version.has(&MARK_CLEARED) {
         table.command(
@@ -40,8 +40,8 @@ pub(super) fn masquerade(context: &Context<'_>, script: &mut Script) {
 }
 
 /// Writes the rule that marks each packet that reaches its chain.
-pub(super) fn mark_for_masquerade(context: &Context<'_>, script: &mut Script) {
+pub(super) fn write_mark_rule(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
-    let rule = Rule::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));
+    let rule = RuleBuilder::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));
     script.table(Table::Nat).command(rule);
 }

@@ -44,16 +44,16 @@ use std::net::IpAddr;
 use super::endpoints::EndpointMap;
 use super::history::{IPVS_BROADCAST, IPVS_CHAINS, IPVS_LOOPBACK_NODE_PORTS};
 use super::iptables::local::LocalTraffic;
-use super::node_ports::Serving;
+use super::node_ports::NodePortSelection;
 use super::services::ServicePort;
 use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node};
 use svclab_model::plan::VirtualServer;
 use svclab_ruleset::ipset::IpsetScript;
-use svclab_ruleset::iptables::script::Script;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 pub use chains::IPVS_OUT_FILTER;
-pub use sysctls::{Kernel, Sysctl, sysctls};
+pub use sysctls::{KernelVersion, Sysctl, sysctls};
 pub use timeouts::{Timeout, TimeoutError, timeouts};
 
 /// Dummy interface with the services' addresses. Packets to these addresses are delivered to the
@@ -66,7 +66,7 @@ pub struct IpvsRules {
     /// Input of `iptables-restore` or `ip6tables-restore`. The rules refer to sets in
     /// [`IpvsRules::sets`], which must exist first, and up to v1.24 to the chain nat
     /// `KUBE-MARK-DROP`, whose rule the kubelet writes.
-    pub script: Script,
+    pub script: IptablesScript,
     /// Ipsets of the version, including empty ones.
     pub sets: IpsetScript,
     /// Virtual servers in the order of their addresses.
@@ -114,21 +114,21 @@ pub(super) fn rules(
         family,
         node,
         endpoints,
-        local: LocalTraffic::of(proxy, node, family)?,
+        local: LocalTraffic::new(proxy, node, family)?,
         scheduler,
         node_ips: node_ips(proxy, node, family),
     };
-    let made = services::make(&context, ports);
+    let objects = services::build_objects(&context, ports);
     let script = if version.has(&IPVS_CHAINS) {
-        script::rules(&context, &made)
+        script::rules(&context, &objects)
     } else {
-        early::rules(&context, &made)
+        early::rules(&context, &objects)
     };
     Ok(IpvsRules {
         script,
-        sets: made.sets.into_script()?,
-        servers: made.servers.into_values().collect(),
-        bound: made.bound.into_iter().collect(),
+        sets: objects.sets.into_script()?,
+        servers: objects.servers.into_values().collect(),
+        bound: objects.bound.into_iter().collect(),
         broadcast: version.has(&IPVS_BROADCAST) && family == Family::V4,
     })
 }
@@ -136,9 +136,9 @@ pub(super) fn rules(
 /// Returns the addresses that serve node ports, sorted. (`NodeIPs` and `GetNodeAddresses` of
 /// kubernetes/kubernetes `pkg/proxy/ipvs` and `pkg/proxy/util`.)
 fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
-    let serving = Serving::of(proxy, family);
-    let meant = |ip: IpAddr| match (&serving, ip) {
-        (Serving::All, IpAddr::V6(six)) => !six.is_unicast_link_local(),
+    let serving = NodePortSelection::new(proxy, family);
+    let is_serving = |ip: IpAddr| match (&serving, ip) {
+        (NodePortSelection::All, IpAddr::V6(six)) => !six.is_unicast_link_local(),
         _ => serving.covers(ip, node.ip),
     };
     let loopback = proxy.version.has(&IPVS_LOOPBACK_NODE_PORTS);
@@ -146,7 +146,7 @@ fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
         .interfaces
         .iter()
         .copied()
-        .filter(|ip| meant(*ip) && (loopback || !ip.is_loopback()))
+        .filter(|ip| is_serving(*ip) && (loopback || !ip.is_loopback()))
         .collect();
     ips.sort_unstable();
     ips.dedup();

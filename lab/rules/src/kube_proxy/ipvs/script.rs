@@ -4,57 +4,57 @@
 //! Follows `writeIptablesRules` and `createAndLinkKubeChain` of kubernetes/kubernetes
 //! `pkg/proxy/ipvs/proxier.go`.
 
-use super::masquerade::{mark_for_masquerade, masquerade};
-use super::services::Made;
-use super::sets::Name;
+use super::masquerade::{write_mark_rule, write_masquerade_rules};
+use super::services::IpvsObjects;
+use super::sets::SetName;
 use super::{Context, chains, filter};
 use crate::kube_proxy::history::{
-    DROPS_IN_FILTER, HEALTH_CHECK_NODE_PORTS, IPVS_ENSURES_MARK_DROP, IPVS_FILTER,
+    DROPS_IN_FILTER, HEALTH_CHECK_NODE_PORTS, IPVS_CREATES_MARK_DROP, IPVS_FILTER,
     IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER, IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED,
 };
-use crate::kube_proxy::iptables::rule::Rule;
+use crate::kube_proxy::iptables::rule::RuleBuilder;
 use crate::kube_proxy::services::Protocol;
-use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Match directions for destination address and port.
-const TO: &str = "dst,dst";
+const DST_ADDRESS_PORT: &str = "dst,dst";
 /// Match direction for destination port.
-const TO_PORT: &str = "dst";
+const DST_PORT: &str = "dst";
 /// Match directions for destination address and port, and source.
-const TO_FROM: &str = "dst,dst,src";
+const DST_ADDRESS_PORT_SRC: &str = "dst,dst,src";
 
 /// Returns the rules for the services in `made`.
-pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
+pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScript {
     let mut writer = Writer {
         context,
-        made,
-        script: Script::new(),
+        objects,
+        script: IptablesScript::new(),
     };
-    writer.declare();
-    writer.link();
+    writer.declare_chains();
+    writer.write_jumps();
     if !context.version.has(&MARK_CLEARED) {
-        masquerade(context, &mut writer.script);
-        mark_for_masquerade(context, &mut writer.script);
+        write_masquerade_rules(context, &mut writer.script);
+        write_mark_rule(context, &mut writer.script);
     }
-    writer.spare_loopback();
-    writer.by_set();
-    writer.cluster_ips();
-    writer.external_ips();
-    writer.node_ports();
-    writer.ends();
-    writer.accept();
-    filter::rules(context, made, &mut writer.script);
+    writer.write_loopback_return();
+    writer.write_set_rules();
+    writer.write_cluster_ip_rules();
+    writer.write_external_ip_rules();
+    writer.write_node_port_rules();
+    writer.write_chain_ends();
+    writer.write_accept_rules();
+    filter::rules(context, objects, &mut writer.script);
     if context.version.has(&MARK_CLEARED) {
-        masquerade(context, &mut writer.script);
-        mark_for_masquerade(context, &mut writer.script);
+        write_masquerade_rules(context, &mut writer.script);
+        write_mark_rule(context, &mut writer.script);
     }
     writer.script
 }
 
 struct Writer<'a> {
     context: &'a Context<'a>,
-    made: &'a Made,
-    script: Script,
+    objects: &'a IpvsObjects,
+    script: IptablesScript,
 }
 
 impl Writer<'_> {
@@ -67,13 +67,13 @@ impl Writer<'_> {
     }
 
     /// Starts a rule at the end of `chain` that matches elements of a set, with the set's comment.
-    fn commented(&self, chain: &str, name: Name, by: &str) -> Rule {
-        Rule::append(chain)
+    fn commented_rule(&self, chain: &str, name: SetName, directions: &str) -> RuleBuilder {
+        RuleBuilder::append(chain)
             .comment(name.comment(self.context.version))
-            .with(self.made.sets.matching(name, by))
+            .with(self.objects.sets.matching(name, directions))
     }
 
-    fn declare(&mut self) {
+    fn declare_chains(&mut self) {
         let version = self.context.version;
         let old_firewall = !version.has(&DROPS_IN_FILTER);
         let table = self.script.table(Table::Nat);
@@ -84,10 +84,10 @@ impl Writer<'_> {
             (true, chains::NODE_PORT),
             (true, chains::LOAD_BALANCER),
             (true, chains::MARK_MASQ),
-            (version.has(&IPVS_ENSURES_MARK_DROP), chains::MARK_DROP),
+            (version.has(&IPVS_CREATES_MARK_DROP), chains::MARK_DROP),
         ];
-        for (made, chain) in nat {
-            if made {
+        for (is_enabled, chain) in nat {
+            if is_enabled {
                 table.chain(chain);
             }
         }
@@ -100,8 +100,8 @@ impl Writer<'_> {
             (version.has(&IPVS_FILTER), chains::IPVS_FILTER),
             (version.has(&IPVS_OUT_FILTER), chains::IPVS_OUT_FILTER),
         ];
-        for (made, chain) in filter {
-            if made {
+        for (is_enabled, chain) in filter {
+            if is_enabled {
                 table.chain(chain);
             }
         }
@@ -109,9 +109,9 @@ impl Writer<'_> {
 
     /// Writes the jumps from built-in chains, in the order of their creation. Each jump is inserted
     /// at the top of its chain, so the kernel evaluates the last one first.
-    fn link(&mut self) {
+    fn write_jumps(&mut self) {
         let version = self.context.version;
-        let fence = version.has(&DROPS_IN_FILTER);
+        let has_proxy_firewall = version.has(&DROPS_IN_FILTER);
         let portals = "kubernetes service portals";
         let firewall = "kube-proxy firewall rules";
         let access = "kubernetes ipvs access filter";
@@ -140,8 +140,20 @@ impl Writer<'_> {
                 chains::NODE_PORT,
                 "kubernetes health check rules",
             ),
-            (fence, filter, "INPUT", chains::PROXY_FIREWALL, firewall),
-            (fence, filter, "FORWARD", chains::PROXY_FIREWALL, firewall),
+            (
+                has_proxy_firewall,
+                filter,
+                "INPUT",
+                chains::PROXY_FIREWALL,
+                firewall,
+            ),
+            (
+                has_proxy_firewall,
+                filter,
+                "FORWARD",
+                chains::PROXY_FIREWALL,
+                firewall,
+            ),
             (
                 version.has(&IPVS_FILTER),
                 filter,
@@ -157,18 +169,18 @@ impl Writer<'_> {
                 access,
             ),
         ];
-        for (made, table, from, to, comment) in jumps {
-            if made {
-                let rule = Rule::insert(from).comment(comment).jump(to);
+        for (is_enabled, table, from, to, comment) in jumps {
+            if is_enabled {
+                let rule = RuleBuilder::insert(from).comment(comment).jump(to);
                 self.script.table(table).command(rule);
             }
         }
     }
 
-    fn spare_loopback(&mut self) {
+    fn write_loopback_return(&mut self) {
         if self.context.version.has(&IPVS_FILTER) {
             let loopback = self.context.family.loopback();
-            let rule = Rule::append(chains::SERVICES)
+            let rule = RuleBuilder::append(chains::SERVICES)
                 .with(format_args!("-s {loopback}"))
                 .jump("RETURN");
             self.nat(rule);
@@ -176,55 +188,74 @@ impl Writer<'_> {
     }
 
     /// Writes one rule for each nonempty set that has a target. (`ipsetWithIptablesChain`.)
-    fn by_set(&mut self) {
-        self.lead(chains::POSTROUTING, Name::LoopBack, TO_FROM, "MASQUERADE");
-        self.lead(
+    fn write_set_rules(&mut self) {
+        self.write_set_rule(
+            chains::POSTROUTING,
+            SetName::LoopBack,
+            DST_ADDRESS_PORT_SRC,
+            "MASQUERADE",
+        );
+        self.write_set_rule(
             chains::SERVICES,
-            Name::LoadBalancer,
-            TO,
+            SetName::LoadBalancer,
+            DST_ADDRESS_PORT,
             chains::LOAD_BALANCER,
         );
         if !self.context.version.has(&DROPS_IN_FILTER) {
-            self.source_ranges(Table::Nat, chains::LOAD_BALANCER, chains::FIREWALL);
+            self.write_source_range_rules(Table::Nat, chains::LOAD_BALANCER, chains::FIREWALL);
         }
-        self.lead(chains::LOAD_BALANCER, Name::LoadBalancerLocal, TO, "RETURN");
+        self.write_set_rule(
+            chains::LOAD_BALANCER,
+            SetName::LoadBalancerLocal,
+            DST_ADDRESS_PORT,
+            "RETURN",
+        );
         if self.context.version.has(&IPVS_NODE_PORTS_BY_SET) {
-            self.lead(
+            self.write_set_rule(
                 chains::SERVICES,
-                Name::NodePortTcp,
-                TO_PORT,
+                SetName::NodePortTcp,
+                DST_PORT,
                 chains::NODE_PORT,
             );
-            self.lead(chains::NODE_PORT, Name::NodePortLocalTcp, TO_PORT, "RETURN");
+            self.write_set_rule(
+                chains::NODE_PORT,
+                SetName::NodePortLocalTcp,
+                DST_PORT,
+                "RETURN",
+            );
         } else {
-            self.node_port_sets();
+            self.write_node_port_set_rules();
         }
         if self.context.version.has(&DROPS_IN_FILTER) {
-            self.source_ranges(Table::Filter, chains::PROXY_FIREWALL, chains::SOURCE_RANGES);
+            self.write_source_range_rules(
+                Table::Filter,
+                chains::PROXY_FIREWALL,
+                chains::SOURCE_RANGES,
+            );
         }
     }
 
     /// Writes a nat rule from one chain to another for elements of a set.
-    fn lead(&mut self, from: &str, name: Name, by: &str, to: &str) {
-        if !self.made.sets.is_empty(name) {
-            let rule = self.commented(from, name, by).jump(to);
+    fn write_set_rule(&mut self, from: &str, name: SetName, directions: &str, to: &str) {
+        if !self.objects.sets.is_empty(name) {
+            let rule = self.commented_rule(from, name, directions).jump(to);
             self.nat(rule);
         }
     }
 
     /// Writes a nat rule from one chain to another for elements of a set, limited to packets of
     /// `protocol`.
-    fn lead_protocol(&mut self, from: &str, protocol: Protocol, name: Name, to: &str) {
-        if !self.made.sets.is_empty(name) {
-            let by = if self.made.sets.is_ports(name) {
-                TO_PORT
+    fn write_protocol_set_rule(&mut self, from: &str, protocol: Protocol, name: SetName, to: &str) {
+        if !self.objects.sets.is_empty(name) {
+            let directions = if self.objects.sets.has_ports(name) {
+                DST_PORT
             } else {
-                TO
+                DST_ADDRESS_PORT
             };
-            let rule = Rule::append(from)
+            let rule = RuleBuilder::append(from)
                 .with(format_args!("-p {protocol}"))
                 .comment(name.comment(self.context.version))
-                .with(self.made.sets.matching(name, by))
+                .with(self.objects.sets.matching(name, directions))
                 .jump(to);
             self.nat(rule);
         }
@@ -232,54 +263,67 @@ impl Writer<'_> {
 
     /// Writes the jump from one chain to another for load balancer addresses with source ranges. In
     /// the second chain, admitted sources return.
-    fn source_ranges(&mut self, table: Table, from: &str, to: &str) {
+    fn write_source_range_rules(&mut self, table: Table, from: &str, to: &str) {
         let rules = [
-            (from, Name::LoadBalancerFw, TO, to),
-            (to, Name::SourceCidr, TO_FROM, "RETURN"),
-            (to, Name::SourceIp, TO_FROM, "RETURN"),
+            (from, SetName::LoadBalancerFw, DST_ADDRESS_PORT, to),
+            (to, SetName::SourceCidr, DST_ADDRESS_PORT_SRC, "RETURN"),
+            (to, SetName::SourceIp, DST_ADDRESS_PORT_SRC, "RETURN"),
         ];
-        for (chain, name, by, target) in rules {
-            if !self.made.sets.is_empty(name) {
-                let rule = self.commented(chain, name, by).jump(target);
+        for (chain, name, directions, target) in rules {
+            if !self.objects.sets.is_empty(name) {
+                let rule = self.commented_rule(chain, name, directions).jump(target);
                 self.script.table(table).command(rule);
             }
         }
     }
 
-    fn node_port_sets(&mut self) {
+    fn write_node_port_set_rules(&mut self) {
         let version = self.context.version;
         let (chain, masquerade) = (chains::NODE_PORT, chains::MARK_MASQ);
-        for (protocol, local, all) in [
-            (Protocol::Tcp, Name::NodePortLocalTcp, Name::NodePortTcp),
-            (Protocol::Udp, Name::NodePortLocalUdp, Name::NodePortUdp),
+        for (protocol, local_set, all_set) in [
+            (
+                Protocol::Tcp,
+                SetName::NodePortLocalTcp,
+                SetName::NodePortTcp,
+            ),
+            (
+                Protocol::Udp,
+                SetName::NodePortLocalUdp,
+                SetName::NodePortUdp,
+            ),
         ] {
-            self.lead_protocol(chain, protocol, local, "RETURN");
-            self.lead_protocol(chain, protocol, all, masquerade);
+            self.write_protocol_set_rule(chain, protocol, local_set, "RETURN");
+            self.write_protocol_set_rule(chain, protocol, all_set, masquerade);
         }
-        let (sctp, local, all) = (Protocol::Sctp, Name::NodePortLocalSctp, Name::NodePortSctp);
+        let (sctp, local_set, all_set) = (
+            Protocol::Sctp,
+            SetName::NodePortLocalSctp,
+            SetName::NodePortSctp,
+        );
         if !version.has(&IPVS_SCTP_HASHES) {
             // The chain is the target of all traffic to the node anyway.
-            self.lead_protocol(chains::SERVICES, sctp, all, chain);
-            self.lead_protocol(chain, sctp, local, "RETURN");
+            self.write_protocol_set_rule(chains::SERVICES, sctp, all_set, chain);
+            self.write_protocol_set_rule(chain, sctp, local_set, "RETURN");
         } else if version.has(&IPVS_SCTP_LOCAL_FIRST) {
-            self.lead_protocol(chain, sctp, local, "RETURN");
-            self.lead_protocol(chain, sctp, all, masquerade);
+            self.write_protocol_set_rule(chain, sctp, local_set, "RETURN");
+            self.write_protocol_set_rule(chain, sctp, all_set, masquerade);
         } else {
-            self.lead_protocol(chain, sctp, all, masquerade);
-            self.lead_protocol(chain, sctp, local, "RETURN");
+            self.write_protocol_set_rule(chain, sctp, all_set, masquerade);
+            self.write_protocol_set_rule(chain, sctp, local_set, "RETURN");
         }
     }
 
-    fn cluster_ips(&mut self) {
-        if self.made.sets.is_empty(Name::ClusterIp) {
+    fn write_cluster_ip_rules(&mut self) {
+        if self.objects.sets.is_empty(SetName::ClusterIp) {
             return;
         }
-        let rule = |by| self.commented(chains::SERVICES, Name::ClusterIp, by);
+        let rule =
+            |directions| self.commented_rule(chains::SERVICES, SetName::ClusterIp, directions);
         let rule = if self.context.proxy.masquerade_all {
-            rule(TO)
+            rule(DST_ADDRESS_PORT)
         } else if let Some(local) = &self.context.local {
             // Traffic from other hosts that route the service network to a node.
-            rule(TO).with(local.if_not_local())
+            rule(DST_ADDRESS_PORT).with(local.nonlocal_match())
         } else {
             // Traffic of the node itself, which uses the service's address as its source.
             rule("src,dst")
@@ -287,12 +331,15 @@ impl Writer<'_> {
         self.nat(rule.jump(chains::MARK_MASQ));
     }
 
-    fn external_ips(&mut self) {
-        for (name, masquerade) in [(Name::ExternalIp, true), (Name::ExternalIpLocal, false)] {
-            if self.made.sets.is_empty(name) {
+    fn write_external_ip_rules(&mut self) {
+        for (name, masquerade) in [
+            (SetName::ExternalIp, true),
+            (SetName::ExternalIpLocal, false),
+        ] {
+            if self.objects.sets.is_empty(name) {
                 continue;
             }
-            let rule = self.commented(chains::SERVICES, name, TO);
+            let rule = self.commented_rule(chains::SERVICES, name, DST_ADDRESS_PORT);
             if masquerade {
                 self.nat(rule.clone().jump(chains::MARK_MASQ));
             }
@@ -303,48 +350,53 @@ impl Writer<'_> {
         }
     }
 
-    fn node_ports(&mut self) {
+    fn write_node_port_rules(&mut self) {
         if !self.context.version.has(&IPVS_NODE_PORTS_BY_SET) {
-            let rule = Rule::append(chains::SERVICES)
+            let rule = RuleBuilder::append(chains::SERVICES)
                 .with("-m addrtype --dst-type LOCAL")
                 .jump(chains::NODE_PORT);
             self.nat(rule);
             return;
         }
-        if !self.made.sets.is_empty(Name::NodePortUdp) {
+        if !self.objects.sets.is_empty(SetName::NodePortUdp) {
             let version = self.context.version;
-            let rule = Rule::append(chains::SERVICES)
+            let rule = RuleBuilder::append(chains::SERVICES)
                 .with("-m udp -p udp")
-                .comment(Name::NodePortUdp.comment(version))
-                .with(self.made.sets.matching(Name::NodePortUdp, TO_PORT))
+                .comment(SetName::NodePortUdp.comment(version))
+                .with(self.objects.sets.matching(SetName::NodePortUdp, DST_PORT))
                 .jump(chains::NODE_PORT);
             self.nat(rule);
-            self.lead(chains::NODE_PORT, Name::NodePortLocalUdp, TO_PORT, "ACCEPT");
-            let rule = Rule::append(chains::NODE_PORT)
+            self.write_set_rule(
+                chains::NODE_PORT,
+                SetName::NodePortLocalUdp,
+                DST_PORT,
+                "ACCEPT",
+            );
+            let rule = RuleBuilder::append(chains::NODE_PORT)
                 .comment("mark MASQ for externaltrafficpolicy=cluster")
                 .jump(chains::MARK_MASQ);
             self.nat(rule);
         }
-        self.nat(Rule::append(chains::NODE_PORT).jump(chains::MARK_MASQ));
+        self.nat(RuleBuilder::append(chains::NODE_PORT).jump(chains::MARK_MASQ));
     }
 
     /// Writes the last rule of each chain, for packets without an earlier match.
-    fn ends(&mut self) {
-        self.nat(Rule::append(chains::LOAD_BALANCER).jump(chains::MARK_MASQ));
+    fn write_chain_ends(&mut self) {
+        self.nat(RuleBuilder::append(chains::LOAD_BALANCER).jump(chains::MARK_MASQ));
         if self.context.version.has(&DROPS_IN_FILTER) {
-            self.filter(Rule::append(chains::SOURCE_RANGES).jump("DROP"));
+            self.filter(RuleBuilder::append(chains::SOURCE_RANGES).jump("DROP"));
         } else {
-            self.nat(Rule::append(chains::FIREWALL).jump(chains::MARK_DROP));
+            self.nat(RuleBuilder::append(chains::FIREWALL).jump(chains::MARK_DROP));
         }
     }
 
     /// Accepts traffic for IPVS, so that no later nat rule changes the packets.
     /// (`acceptIPVSTraffic`.)
-    fn accept(&mut self) {
-        for name in [Name::ClusterIp, Name::LoadBalancer] {
-            if !self.made.sets.is_empty(name) {
-                let rule = Rule::append(chains::SERVICES)
-                    .with(self.made.sets.matching(name, TO))
+    fn write_accept_rules(&mut self) {
+        for name in [SetName::ClusterIp, SetName::LoadBalancer] {
+            if !self.objects.sets.is_empty(name) {
+                let rule = RuleBuilder::append(chains::SERVICES)
+                    .with(self.objects.sets.matching(name, DST_ADDRESS_PORT))
                     .jump("ACCEPT");
                 self.nat(rule);
             }

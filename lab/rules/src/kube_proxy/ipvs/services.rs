@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::Context;
-use super::sets::{Name, Sets};
+use super::sets::{SetName, Sets};
 use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::history::{
-    EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
+    EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEY_POLICY,
     IPVS_HASHES_PORTS, IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
     IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
@@ -18,17 +18,17 @@ use crate::kube_proxy::history::{
 use crate::kube_proxy::services::{Protocol, ServicePort};
 use crate::kube_proxy::topology;
 use svclab_model::plan::VirtualServer;
-use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, VirtualServerKey};
 
 /// Weight of every real server.
 const WEIGHT: u32 = 1;
 
 /// State for all services.
-pub(super) struct Made {
+pub(super) struct IpvsObjects {
     /// Sets with their entries.
     pub sets: Sets,
     /// Virtual servers by key.
-    pub servers: BTreeMap<Virtual, VirtualServer>,
+    pub servers: BTreeMap<VirtualServerKey, VirtualServer>,
     /// Addresses of the dummy interface.
     pub bound: BTreeSet<IpAddr>,
     /// Load balancer addresses that the node itself may not use, with protocol and port.
@@ -46,8 +46,8 @@ enum Bind {
 }
 
 /// Computes the state for `ports`.
-pub(super) fn make(context: &Context<'_>, ports: &[ServicePort]) -> Made {
-    let mut made = Made {
+pub(super) fn build_objects(context: &Context<'_>, ports: &[ServicePort]) -> IpvsObjects {
+    let mut objects = IpvsObjects {
         sets: Sets::new(context.version, context.family),
         servers: BTreeMap::new(),
         bound: BTreeSet::new(),
@@ -57,131 +57,140 @@ pub(super) fn make(context: &Context<'_>, ports: &[ServicePort]) -> Made {
         if port.protocol == Protocol::Sctp && !context.version.has(&IPVS_SCTP) {
             continue;
         }
-        let mut maker = Maker {
+        let mut builder = ServiceBuilder {
             context,
-            made: &mut made,
+            objects: &mut objects,
             port,
             endpoints: context.endpoints.of(port),
         };
-        maker.loop_back();
-        maker.cluster_ip();
-        maker.external_ips();
-        maker.load_balancer_ips();
-        maker.node_port();
+        builder.add_loop_back_entries();
+        builder.add_cluster_ip();
+        builder.add_external_ips();
+        builder.add_load_balancer_ips();
+        builder.add_node_port();
     }
-    for address in made.bound.clone() {
-        made.sets.add(Name::IpvsIps, address.to_string());
+    for address in objects.bound.clone() {
+        objects.sets.add(SetName::IpvsIps, address.to_string());
     }
-    made
+    objects
 }
 
 /// Computes the state for one service port.
-struct Maker<'a> {
+struct ServiceBuilder<'a> {
     context: &'a Context<'a>,
-    made: &'a mut Made,
+    objects: &'a mut IpvsObjects,
     port: &'a ServicePort,
     endpoints: &'a [Endpoint],
 }
 
-impl Maker<'_> {
+impl ServiceBuilder<'_> {
     /// Returns an entry of a set of addresses and ports.
-    fn entry(&self, address: IpAddr) -> String {
+    fn set_entry(&self, address: IpAddr) -> String {
         format!("{address},{}:{}", self.port.protocol, self.port.port)
     }
 
     /// Adds the endpoints of this node. A connection from an endpoint to itself through the service
     /// must be masqueraded.
-    fn loop_back(&mut self) {
+    fn add_loop_back_entries(&mut self) {
         let version = self.context.version;
         for endpoint in self.endpoints {
-            let here = endpoint.local || !version.has(&IPVS_LOOP_BACK_LOCAL);
-            if here {
+            let is_included = endpoint.local || !version.has(&IPVS_LOOP_BACK_LOCAL);
+            if is_included {
                 let ip = endpoint.ip();
                 let entry = format!(
                     "{ip},{}:{},{ip}",
                     self.port.protocol,
                     endpoint.address.port()
                 );
-                self.made.sets.add(Name::LoopBack, entry);
+                self.objects.sets.add(SetName::LoopBack, entry);
             }
         }
     }
 
-    fn cluster_ip(&mut self) {
+    fn add_cluster_ip(&mut self) {
         let version = self.context.version;
         let address = self.port.cluster_ip;
-        let asked = self.context.proxy.masquerade_all || self.context.local.is_some();
-        if asked || version.has(&IPVS_MASQUERADES_OWN_TRAFFIC) {
-            let entry = self.entry(address);
-            self.made.sets.add(Name::ClusterIp, entry);
+        let is_requested = self.context.proxy.masquerade_all || self.context.local.is_some();
+        if is_requested || version.has(&IPVS_MASQUERADES_OWN_TRAFFIC) {
+            let entry = self.set_entry(address);
+            self.objects.sets.add(SetName::ClusterIp, entry);
         }
         let local = self.port.internal_local
             || (self.port.external_local && version.has(&IPVS_POLICY_FOR_CLUSTER_IP));
-        self.serve(address, self.port.port, local, Bind::Always);
+        self.add_server(address, self.port.port, local, Bind::Always);
     }
 
-    fn external_ips(&mut self) {
+    fn add_external_ips(&mut self) {
         let version = self.context.version;
-        let obeys = version.has(&EXTERNAL_IPS_OBEY_POLICY);
-        let local = self.port.external_local && obeys;
+        let obeys_policy = version.has(&EXTERNAL_IPS_OBEY_POLICY);
+        let local = self.port.external_local && obeys_policy;
         let set = if local {
-            Name::ExternalIpLocal
+            SetName::ExternalIpLocal
         } else {
-            Name::ExternalIp
+            SetName::ExternalIp
         };
-        let only_local =
-            self.port.external_local && (obeys || version.has(&IPVS_EXTERNAL_IPS_OBEYED));
+        let only_local = self.port.external_local
+            && (obeys_policy || version.has(&IPVS_EXTERNAL_IPS_OBEY_POLICY));
         let bind = if version.has(&IPVS_BINDS_EXTERNAL) {
             Bind::UnlessOwn
         } else {
             Bind::Never
         };
         for address in &self.port.external_ips {
-            let entry = self.entry(*address);
-            self.made.sets.add(set, entry);
-            self.serve(*address, self.port.port, only_local, bind);
+            let entry = self.set_entry(*address);
+            self.objects.sets.add(set, entry);
+            self.add_server(*address, self.port.port, only_local, bind);
         }
     }
 
-    fn load_balancer_ips(&mut self) {
+    fn add_load_balancer_ips(&mut self) {
         let version = self.context.version;
-        let affine = self.port.affinity_seconds.is_some();
+        let has_affinity = self.port.affinity_seconds.is_some();
         let only_local =
-            self.port.external_local && (affine || !version.has(&IPVS_POLICY_NEEDS_AFFINITY));
-        let bound = version.has(&IPVS_BINDS_EXTERNAL) && self.context.proxy.bind_load_balancer_ips;
-        let bind = if bound { Bind::UnlessOwn } else { Bind::Never };
+            self.port.external_local && (has_affinity || !version.has(&IPVS_POLICY_NEEDS_AFFINITY));
+        let is_bound_by_config =
+            version.has(&IPVS_BINDS_EXTERNAL) && self.context.proxy.bind_load_balancer_ips;
+        let bind = if is_bound_by_config {
+            Bind::UnlessOwn
+        } else {
+            Bind::Never
+        };
         for address in &self.port.load_balancer_ips {
-            let entry = self.entry(*address);
-            let ranges = !self.port.source_ranges.is_empty();
-            if version.has(&IPVS_CHAINS) || ranges {
-                self.made.sets.add(Name::LoadBalancer, entry.clone());
+            let entry = self.set_entry(*address);
+            let has_ranges = !self.port.source_ranges.is_empty();
+            if version.has(&IPVS_CHAINS) || has_ranges {
+                self.objects.sets.add(SetName::LoadBalancer, entry.clone());
             }
             if self.port.external_local {
-                self.made.sets.add(Name::LoadBalancerLocal, entry.clone());
+                self.objects
+                    .sets
+                    .add(SetName::LoadBalancerLocal, entry.clone());
             } else {
-                self.made.sets.add(Name::LoadBalancerMasq, entry.clone());
+                self.objects
+                    .sets
+                    .add(SetName::LoadBalancerMasq, entry.clone());
             }
-            if ranges {
-                self.made.sets.add(Name::LoadBalancerFw, entry);
-                self.source_ranges(*address);
+            if has_ranges {
+                self.objects.sets.add(SetName::LoadBalancerFw, entry);
+                self.add_source_ranges(*address);
             }
-            self.serve(*address, self.port.port, only_local, bind);
+            self.add_server(*address, self.port.port, only_local, bind);
         }
     }
 
     /// Adds the sources that may use a load balancer's `address`.
-    fn source_ranges(&mut self, address: IpAddr) {
-        let entry = self.entry(address);
+    fn add_source_ranges(&mut self, address: IpAddr) {
+        let entry = self.set_entry(address);
         for range in &self.port.source_ranges {
             // ipset rejects a network of prefix 0, and kube-proxy only logs the error.
             if range.prefix() == 0 {
-                self.made.sets.refused(Name::SourceCidr);
+                self.objects.sets.refused(SetName::SourceCidr);
                 continue;
             }
-            let net = text(*range);
-            self.made
+            let net = render_network(*range);
+            self.objects
                 .sets
-                .add(Name::SourceCidr, format!("{entry},{net}"));
+                .add(SetName::SourceCidr, format!("{entry},{net}"));
         }
         let Context {
             node,
@@ -191,48 +200,50 @@ impl Maker<'_> {
         } = self.context;
         if node.is_admitted(&self.port.source_ranges, *version, *family) {
             // On the node, the kernel selects the load balancer address as source address.
-            self.made
+            self.objects
                 .sets
-                .add(Name::SourceIp, format!("{entry},{address}"));
+                .add(SetName::SourceIp, format!("{entry},{address}"));
         } else {
             let closed = (address, self.port.protocol, self.port.port);
-            self.made.closed_to_node.push(closed);
+            self.objects.closed_to_node.push(closed);
         }
     }
 
-    fn node_port(&mut self) {
+    fn add_node_port(&mut self) {
         let version = self.context.version;
         if let Some(number) = self.port.node_port {
-            let unserved = self.context.node_ips.is_empty();
-            if unserved && !version.has(&IPVS_UNSERVED_NODE_PORTS_KEPT) {
+            let is_unserved = self.context.node_ips.is_empty();
+            if is_unserved && !version.has(&IPVS_UNSERVED_NODE_PORTS_KEPT) {
                 return;
             }
-            self.node_port_sets(number);
+            self.add_node_port_entries(number);
             let local = self.port.external_local && version.has(&IPVS_NODE_PORTS_OBEY_POLICY);
             for address in &self.context.node_ips {
-                self.serve(*address, number, local, Bind::Never);
+                self.add_server(*address, number, local, Bind::Never);
             }
         }
         if let Some(number) = self.port.health_check_node_port {
-            self.made.sets.add(Name::HealthCheck, number.to_string());
+            self.objects
+                .sets
+                .add(SetName::HealthCheck, number.to_string());
         }
     }
 
-    fn node_port_sets(&mut self, number: u16) {
-        let (all, local) = match self.port.protocol {
-            Protocol::Tcp => (Name::NodePortTcp, Name::NodePortLocalTcp),
-            Protocol::Udp => (Name::NodePortUdp, Name::NodePortLocalUdp),
-            Protocol::Sctp => (Name::NodePortSctp, Name::NodePortLocalSctp),
+    fn add_node_port_entries(&mut self, number: u16) {
+        let (all_set, local_set) = match self.port.protocol {
+            Protocol::Tcp => (SetName::NodePortTcp, SetName::NodePortLocalTcp),
+            Protocol::Udp => (SetName::NodePortUdp, SetName::NodePortLocalUdp),
+            Protocol::Sctp => (SetName::NodePortSctp, SetName::NodePortLocalSctp),
         };
-        let entries: Vec<String> = if self.made.sets.is_ports(all) {
+        let entries: Vec<String> = if self.objects.sets.has_ports(all_set) {
             vec![number.to_string()]
         } else {
-            let one = self.context.version.has(&IPVS_SCTP_ONE_ADDRESS);
-            let all = &self.context.node_ips;
-            let addresses = if one {
+            let is_single_address = self.context.version.has(&IPVS_SCTP_ONE_ADDRESS);
+            let node_ips = &self.context.node_ips;
+            let addresses = if is_single_address {
                 self.context.node.ip.as_slice()
             } else {
-                all.as_slice()
+                node_ips.as_slice()
             };
             addresses
                 .iter()
@@ -241,19 +252,19 @@ impl Maker<'_> {
         };
         for entry in entries {
             if self.port.external_local {
-                self.made.sets.add(local, entry.clone());
+                self.objects.sets.add(local_set, entry.clone());
                 // Without separate chains, the set contains only ports to masquerade.
                 if !self.context.version.has(&IPVS_CHAINS) {
                     continue;
                 }
             }
-            self.made.sets.add(all, entry);
+            self.objects.sets.add(all_set, entry);
         }
     }
 
     /// Creates a virtual server and binds its address.
-    fn serve(&mut self, address: IpAddr, number: u16, only_local: bool, bind: Bind) {
-        let takes = Virtual::Address {
+    fn add_server(&mut self, address: IpAddr, number: u16, only_local: bool, bind: Bind) {
+        let key = VirtualServerKey::Address {
             protocol: match self.port.protocol {
                 Protocol::Tcp => Transport::Tcp,
                 Protocol::Udp => Transport::Udp,
@@ -263,7 +274,7 @@ impl Maker<'_> {
             port: number,
         };
         let server = VirtualServer {
-            takes,
+            takes: key,
             scheduler: self.context.scheduler.to_owned(),
             persistence: self.port.affinity_seconds,
             flags: SchedulerFlags {
@@ -273,15 +284,17 @@ impl Maker<'_> {
             },
             servers: self.real_servers(only_local),
         };
-        self.made.servers.insert(takes, server);
-        let own = self.context.node.interfaces.contains(&address);
-        let bound = match bind {
+        self.objects.servers.insert(key, server);
+        let is_own_address = self.context.node.interfaces.contains(&address);
+        let is_bound = match bind {
             Bind::Always => true,
-            Bind::UnlessOwn => !own || !self.context.version.has(&IPVS_OWN_ADDRESSES_NOT_BOUND),
+            Bind::UnlessOwn => {
+                !is_own_address || !self.context.version.has(&IPVS_OWN_ADDRESSES_NOT_BOUND)
+            }
             Bind::Never => false,
         };
-        if bound {
-            self.made.bound.insert(address);
+        if is_bound {
+            self.objects.bound.insert(address);
         }
     }
 
@@ -289,22 +302,22 @@ impl Maker<'_> {
     /// in this order. (`syncEndpoint`.)
     fn real_servers(&self, only_local: bool) -> Vec<RealServer> {
         let version = self.context.version;
-        let chosen = topology::choose(
+        let selection = topology::select_endpoints(
             self.endpoints,
             self.port,
             version,
-            self.context.node.place(),
+            self.context.node.locality(),
         );
         let endpoints = if !only_local {
-            chosen.cluster
+            selection.cluster
         } else if version.has(&IPVS_LOCAL_FALLS_BACK) {
-            if chosen.local.is_empty() {
-                chosen.cluster
+            if selection.local.is_empty() {
+                selection.cluster
             } else {
-                chosen.local
+                selection.local
             }
         } else {
-            chosen.cluster.into_iter().filter(|e| e.local).collect()
+            selection.cluster.into_iter().filter(|e| e.local).collect()
         };
         let mut addresses: Vec<_> = endpoints.iter().map(|endpoint| endpoint.address).collect();
         addresses.sort_by_key(ToString::to_string);
@@ -320,7 +333,7 @@ impl Maker<'_> {
 }
 
 /// Renders a network as `ipset save` does.
-fn text(range: IpNetwork) -> String {
+fn render_network(range: IpNetwork) -> String {
     let full = if range.is_ipv4() { 32 } else { 128 };
     if range.prefix() == full {
         range.ip().to_string()

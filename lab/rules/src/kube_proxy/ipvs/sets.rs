@@ -8,22 +8,22 @@ use indexmap::IndexMap;
 
 use crate::kube_proxy::Family;
 use crate::kube_proxy::history::{
-    HEALTH_CHECK_NODE_PORTS, IPVS_CHAINS, IPVS_EXTERNAL_IP_LOCAL, IPVS_FILTER, IPVS_SCTP,
-    IPVS_SCTP_HASHES, IPVS_SIX_SETS,
+    HEALTH_CHECK_NODE_PORTS, IPVS_CHAINS, IPVS_EXTERNAL_IP_LOCAL, IPVS_FILTER, IPVS_IPV6_SET_NAMES,
+    IPVS_SCTP, IPVS_SCTP_HASHES,
 };
 use crate::kube_proxy::version::Version;
-use svclab_ruleset::ipset::{self, IpsetError, IpsetScript, MAX_NAME, SetType};
+use svclab_ruleset::ipset::{self, IpsetError, IpsetScript, MAX_NAME_LENGTH, SetType};
 
 /// Size of every hash in kube-proxy, in buckets.
 const HASH_SIZE: u32 = 1024;
 /// Maximum number of entries of every hash in kube-proxy.
 const MAX_ENTRIES: u32 = 65_536;
 /// Type of a set of ports.
-const PORTS: SetType = SetType::BitmapPort(0, 65_535);
+const ALL_PORTS: SetType = SetType::BitmapPort(0, 65_535);
 
 /// Set of kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Name {
+pub(super) enum SetName {
     /// Endpoints with themselves as source.
     LoopBack,
     ClusterIp,
@@ -60,30 +60,30 @@ pub(super) enum Name {
 }
 
 /// All sets in kube-proxy's order.
-const ALL: [Name; 18] = [
-    Name::LoopBack,
-    Name::ClusterIp,
-    Name::ExternalIp,
-    Name::ExternalIpLocal,
-    Name::LoadBalancer,
-    Name::LoadBalancerMasq,
-    Name::LoadBalancerFw,
-    Name::LoadBalancerLocal,
-    Name::SourceIp,
-    Name::SourceCidr,
-    Name::NodePortTcp,
-    Name::NodePortLocalTcp,
-    Name::NodePortUdp,
-    Name::NodePortLocalUdp,
-    Name::NodePortSctp,
-    Name::NodePortLocalSctp,
-    Name::HealthCheck,
-    Name::IpvsIps,
+const ALL_SETS: [SetName; 18] = [
+    SetName::LoopBack,
+    SetName::ClusterIp,
+    SetName::ExternalIp,
+    SetName::ExternalIpLocal,
+    SetName::LoadBalancer,
+    SetName::LoadBalancerMasq,
+    SetName::LoadBalancerFw,
+    SetName::LoadBalancerLocal,
+    SetName::SourceIp,
+    SetName::SourceCidr,
+    SetName::NodePortTcp,
+    SetName::NodePortLocalTcp,
+    SetName::NodePortUdp,
+    SetName::NodePortLocalUdp,
+    SetName::NodePortSctp,
+    SetName::NodePortLocalSctp,
+    SetName::HealthCheck,
+    SetName::IpvsIps,
 ];
 
-impl Name {
+impl SetName {
     /// Whether `version` has the set.
-    fn is_known(self, version: Version) -> bool {
+    fn is_supported(self, version: Version) -> bool {
         match self {
             Self::LoadBalancerMasq => !version.has(&IPVS_CHAINS),
             Self::LoadBalancerFw
@@ -99,8 +99,8 @@ impl Name {
     }
 
     /// Returns the name of the IPv4 set.
-    fn name(self, version: Version) -> &'static str {
-        let hashes = version.has(&IPVS_SCTP_HASHES);
+    fn ipv4_name(self, version: Version) -> &'static str {
+        let has_hashes = version.has(&IPVS_SCTP_HASHES);
         match self {
             Self::LoopBack => "KUBE-LOOP-BACK",
             Self::ClusterIp => "KUBE-CLUSTER-IP",
@@ -116,9 +116,9 @@ impl Name {
             Self::NodePortLocalTcp => "KUBE-NODE-PORT-LOCAL-TCP",
             Self::NodePortUdp => "KUBE-NODE-PORT-UDP",
             Self::NodePortLocalUdp => "KUBE-NODE-PORT-LOCAL-UDP",
-            Self::NodePortSctp if hashes => "KUBE-NODE-PORT-SCTP-HASH",
+            Self::NodePortSctp if has_hashes => "KUBE-NODE-PORT-SCTP-HASH",
             Self::NodePortSctp => "KUBE-NODE-PORT-SCTP",
-            Self::NodePortLocalSctp if hashes => "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
+            Self::NodePortLocalSctp if has_hashes => "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
             Self::NodePortLocalSctp => "KUBE-NODE-PORT-LOCAL-SCTP",
             Self::HealthCheck => "KUBE-HEALTH-CHECK-NODE-PORT",
             Self::IpvsIps => "KUBE-IPVS-IPS",
@@ -127,7 +127,7 @@ impl Name {
 
     /// Returns the comment of rules that match the set.
     pub fn comment(self, version: Version) -> &'static str {
-        let hashes = version.has(&IPVS_SCTP_HASHES);
+        let has_hashes = version.has(&IPVS_SCTP_HASHES);
         match self {
             Self::LoopBack => {
                 "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose"
@@ -160,11 +160,11 @@ impl Name {
             Self::NodePortLocalUdp => {
                 "Kubernetes nodeport UDP port with externalTrafficPolicy=local"
             }
-            Self::NodePortSctp if hashes => {
+            Self::NodePortSctp if has_hashes => {
                 "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'"
             }
             Self::NodePortSctp => "Kubernetes nodeport SCTP port for masquerade purpose",
-            Self::NodePortLocalSctp if hashes => {
+            Self::NodePortLocalSctp if has_hashes => {
                 "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'"
             }
             Self::NodePortLocalSctp => {
@@ -175,7 +175,7 @@ impl Name {
         }
     }
 
-    fn kind(self, version: Version) -> SetType {
+    fn set_type(self, version: Version) -> SetType {
         match self {
             Self::LoopBack | Self::SourceIp => SetType::HashIpPortIp,
             Self::SourceCidr => SetType::HashIpPortNet,
@@ -183,9 +183,9 @@ impl Name {
             | Self::NodePortLocalTcp
             | Self::NodePortUdp
             | Self::NodePortLocalUdp
-            | Self::HealthCheck => PORTS,
+            | Self::HealthCheck => ALL_PORTS,
             Self::NodePortSctp | Self::NodePortLocalSctp if !version.has(&IPVS_SCTP_HASHES) => {
-                PORTS
+                ALL_PORTS
             }
             Self::IpvsIps => SetType::HashIp,
             _ => SetType::HashIpPort,
@@ -197,9 +197,9 @@ impl Name {
 pub(super) struct Sets {
     version: Version,
     family: Family,
-    by_name: IndexMap<Name, ipset::Set>,
+    by_name: IndexMap<SetName, ipset::Set>,
     /// Sets to which kube-proxy tried to add an entry.
-    meant: HashSet<Name>,
+    attempted: HashSet<SetName>,
 }
 
 impl Sets {
@@ -209,67 +209,69 @@ impl Sets {
             Family::V4 => ipset::Family::Inet,
             Family::V6 => ipset::Family::Inet6,
         };
-        let empty = |name: Name| {
-            let kind = name.kind(version);
+        let empty = |name: SetName| {
+            let kind = name.set_type(version);
             let set = ipset::Set::new(kind, inet);
             let set = match kind {
                 SetType::BitmapPort(..) => set,
-                _ => set.hashsize(HASH_SIZE).maxelem(MAX_ENTRIES),
+                _ => set.with_hashsize(HASH_SIZE).with_maxelem(MAX_ENTRIES),
             };
             (name, set)
         };
-        let known = ALL.into_iter().filter(|name| name.is_known(version));
+        let supported = ALL_SETS
+            .into_iter()
+            .filter(|name| name.is_supported(version));
         Self {
             version,
             family,
-            by_name: known.map(empty).collect(),
-            meant: HashSet::new(),
+            by_name: supported.map(empty).collect(),
+            attempted: HashSet::new(),
         }
     }
 
     /// Adds an entry. If the version lacks the set, the entry is discarded.
-    pub fn add(&mut self, name: Name, entry: String) {
+    pub fn add(&mut self, name: SetName, entry: String) {
         if let Some(set) = self.by_name.get_mut(&name) {
             set.add(entry);
-            self.meant.insert(name);
+            self.attempted.insert(name);
         }
     }
 
     /// Records that kube-proxy tried to add an entry that ipset rejects. kube-proxy then treats the
     /// set as nonempty.
-    pub fn refused(&mut self, name: Name) {
+    pub fn refused(&mut self, name: SetName) {
         if self.by_name.contains_key(&name) {
-            self.meant.insert(name);
+            self.attempted.insert(name);
         }
     }
 
     /// Whether kube-proxy treats the set as empty.
-    pub fn is_empty(&self, name: Name) -> bool {
-        !self.meant.contains(&name)
+    pub fn is_empty(&self, name: SetName) -> bool {
+        !self.attempted.contains(&name)
     }
 
     /// Whether the elements of the set are ports.
-    pub fn is_ports(&self, name: Name) -> bool {
-        matches!(name.kind(self.version), SetType::BitmapPort(..))
+    pub fn has_ports(&self, name: SetName) -> bool {
+        matches!(name.set_type(self.version), SetType::BitmapPort(..))
     }
 
     /// Returns the name of the set in the family. (`NewIPSet` in `pkg/proxy/ipvs/ipset.go`.)
-    fn name(&self, name: Name) -> String {
-        let four = name.name(self.version);
-        match (self.family, four.strip_prefix("KUBE-")) {
-            (Family::V6, Some(rest)) if self.version.has(&IPVS_SIX_SETS) => {
-                let mut six = format!("KUBE-6-{rest}");
-                six.truncate(MAX_NAME);
-                six
+    fn name(&self, name: SetName) -> String {
+        let ipv4_name = name.ipv4_name(self.version);
+        match (self.family, ipv4_name.strip_prefix("KUBE-")) {
+            (Family::V6, Some(rest)) if self.version.has(&IPVS_IPV6_SET_NAMES) => {
+                let mut ipv6_name = format!("KUBE-6-{rest}");
+                ipv6_name.truncate(MAX_NAME_LENGTH);
+                ipv6_name
             }
-            _ => four.to_owned(),
+            _ => ipv4_name.to_owned(),
         }
     }
 
     /// Returns iptables arguments that match elements of the set; `by` is `dst` or `src` for each
     /// part of an element.
-    pub fn matching(&self, name: Name, by: &str) -> String {
-        format!("-m set --match-set {} {by}", self.name(name))
+    pub fn matching(&self, name: SetName, directions: &str) -> String {
+        format!("-m set --match-set {} {directions}", self.name(name))
     }
 
     /// Returns the sets as input of `ipset restore`.
@@ -277,7 +279,7 @@ impl Sets {
         let names: Vec<String> = self.by_name.keys().map(|name| self.name(*name)).collect();
         let mut script = IpsetScript::new();
         for (name, set) in names.into_iter().zip(self.by_name.into_values()) {
-            script.put(name, set)?;
+            script.add_set(name, set)?;
         }
         Ok(script)
     }

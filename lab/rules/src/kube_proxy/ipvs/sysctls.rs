@@ -12,10 +12,10 @@ use crate::kube_proxy::history::{
 };
 
 /// Kernel version: the first two numbers of `uname -r`.
-pub type Kernel = (u16, u16);
+pub type KernelVersion = (u16, u16);
 
 /// Range of all kernels.
-const ANY: Range<Kernel> = (0, 0)..(u16::MAX, 0);
+const ANY_KERNEL: Range<KernelVersion> = (0, 0)..(u16::MAX, 0);
 
 /// Sysctl that kube-proxy sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub struct Sysctl {
     /// Value as text.
     pub value: &'static str,
     /// Kernels on which kube-proxy sets the sysctl; the end is exclusive.
-    pub kernels: Range<Kernel>,
+    pub kernels: Range<KernelVersion>,
 }
 
 impl Sysctl {
     /// Whether kube-proxy sets the sysctl on this kernel.
     #[must_use]
-    pub fn is_set_on(&self, kernel: Kernel) -> bool {
+    pub fn is_set_on(&self, kernel: KernelVersion) -> bool {
         self.kernels.contains(&kernel)
     }
 }
@@ -47,31 +47,37 @@ pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
         start: if version.has(&IPVS_CONN_REUSE_FROM_4_1) {
             (4, 1)
         } else {
-            ANY.start
+            ANY_KERNEL.start
         },
         end: if version.has(&IPVS_CONN_REUSE_BEFORE_5_9) {
             (5, 9)
         } else {
-            ANY.end
+            ANY_KERNEL.end
         },
     };
-    let all = [
+    let candidates = [
         (
             version.has(&IPVS_ROUTE_LOCALNET),
             "net.ipv4.conf.all.route_localnet",
             "1",
-            ANY,
+            ANY_KERNEL,
         ),
-        (true, "net.ipv4.vs.conntrack", "1", ANY),
+        (true, "net.ipv4.vs.conntrack", "1", ANY_KERNEL),
         (reuses, "net.ipv4.vs.conn_reuse_mode", "0", reuse),
-        (expires, "net.ipv4.vs.expire_nodest_conn", "1", ANY),
-        (expires, "net.ipv4.vs.expire_quiescent_template", "1", ANY),
-        (true, "net.ipv4.ip_forward", "1", ANY),
-        (arp, "net.ipv4.conf.all.arp_ignore", "1", ANY),
-        (arp, "net.ipv4.conf.all.arp_announce", "2", ANY),
+        (expires, "net.ipv4.vs.expire_nodest_conn", "1", ANY_KERNEL),
+        (
+            expires,
+            "net.ipv4.vs.expire_quiescent_template",
+            "1",
+            ANY_KERNEL,
+        ),
+        (true, "net.ipv4.ip_forward", "1", ANY_KERNEL),
+        (arp, "net.ipv4.conf.all.arp_ignore", "1", ANY_KERNEL),
+        (arp, "net.ipv4.conf.all.arp_announce", "2", ANY_KERNEL),
     ];
-    all.into_iter()
-        .filter(|(set, ..)| *set)
+    candidates
+        .into_iter()
+        .filter(|(is_enabled, ..)| *is_enabled)
         .map(|(_, key, value, kernels)| Sysctl {
             key,
             value,
@@ -88,17 +94,18 @@ mod tests {
         KubeProxy::new(version.parse().unwrap())
     }
 
-    fn set(proxy: &KubeProxy, kernel: Kernel) -> Vec<String> {
-        let all = sysctls(proxy).into_iter();
-        all.filter(|sysctl| sysctl.is_set_on(kernel))
+    fn set_sysctls(proxy: &KubeProxy, kernel: KernelVersion) -> Vec<String> {
+        let sysctls_of_proxy = sysctls(proxy).into_iter();
+        sysctls_of_proxy
+            .filter(|sysctl| sysctl.is_set_on(kernel))
             .map(|sysctl| format!("{}={}", sysctl.key, sysctl.value))
             .collect()
     }
 
     #[test]
-    fn v1_9_sets_only_what_ipvs_cannot_do_without() {
+    fn sysctls_v1_9_sets_only_required() {
         assert_eq!(
-            set(&proxy("v1.9"), (4, 4)),
+            set_sysctls(&proxy("v1.9"), (4, 4)),
             [
                 "net.ipv4.conf.all.route_localnet=1",
                 "net.ipv4.vs.conntrack=1",
@@ -108,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn new_kernels_keep_their_way_of_reusing_connections() {
+    fn sysctls_conn_reuse_mode_depends_on_kernel() {
         let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
         for (version, kernel, sets) in [
             ("v1.18", (6, 1), true),
@@ -125,7 +132,7 @@ mod tests {
             ("v1.11", (4, 4), true),
         ] {
             assert_eq!(
-                set(&proxy(version), kernel).contains(&reuse),
+                set_sysctls(&proxy(version), kernel).contains(&reuse),
                 sets,
                 "{version} on {kernel:?}"
             );
@@ -133,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_were_reused_before_they_expired() {
+    fn sysctls_connection_settings_depend_on_patch_release() {
         let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
         let expire = [
             "net.ipv4.vs.expire_nodest_conn=1".to_owned(),
@@ -148,18 +155,18 @@ mod tests {
             ("v1.13.2", true, true),
             ("v1.14.0", true, true),
         ] {
-            let set = set(&proxy(version), (4, 4));
+            let set = set_sysctls(&proxy(version), (4, 4));
             assert_eq!(set.contains(&reuse), reuses, "{version}");
-            for one in &expire {
-                assert_eq!(set.contains(one), expires, "{version} {one}");
+            for sysctl in &expire {
+                assert_eq!(set.contains(sysctl), expires, "{version} {sysctl}");
             }
         }
     }
 
     #[test]
-    fn arp_was_strict_for_a_while_and_then_when_asked() {
+    fn sysctls_arp_depends_on_version_and_strict_arp() {
         let strict = "net.ipv4.conf.all.arp_announce=2".to_owned();
-        for (version, asked, sets) in [
+        for (version, is_strict, sets) in [
             ("v1.12", true, false),
             ("v1.13.5", false, true),
             ("v1.13.6", false, false),
@@ -171,11 +178,11 @@ mod tests {
             ("v1.36", true, true),
         ] {
             let mut proxy = proxy(version);
-            proxy.strict_arp = asked;
+            proxy.strict_arp = is_strict;
             assert_eq!(
-                set(&proxy, (6, 1)).contains(&strict),
+                set_sysctls(&proxy, (6, 1)).contains(&strict),
                 sets,
-                "{version}, asked {asked}"
+                "{version}, asked {is_strict}"
             );
         }
     }

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::IpvsRules;
 use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, ipvs_rules};
-use svclab_ruleset::iptables::script::{Script, Table};
-use svclab_ruleset::iptables::{Dump, Rule};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::iptables::{IptablesRules, Rule};
 
 /// Cluster with one service, `ns/svc`, an endpoint on this node and one on another node.
-struct World {
+struct TestCluster {
     service: Value,
     endpoints: Vec<Value>,
     proxy: KubeProxy,
 }
 
-fn world(version: &str, spec: &Value) -> World {
+fn test_cluster(version: &str, spec: &Value) -> TestCluster {
     let mut service = json!({
         "metadata": {"namespace": "ns", "name": "svc"},
         "spec": {
@@ -33,7 +33,7 @@ fn world(version: &str, spec: &Value) -> World {
     }
     let mut proxy = KubeProxy::new(version.parse().unwrap());
     proxy.mode = Mode::Ipvs;
-    World {
+    TestCluster {
         service,
         endpoints: vec![
             json!({"addresses": ["172.16.1.5"], "nodeName": "here"}),
@@ -44,19 +44,19 @@ fn world(version: &str, spec: &Value) -> World {
 }
 
 /// Returns the cluster of [`world`] with a load balancer at 203.0.113.1 and node port 30443.
-fn with_balancer(version: &str, policy: &str) -> World {
+fn with_balancer(version: &str, policy: &str) -> TestCluster {
     let spec = json!({
         "type": "LoadBalancer",
         "externalTrafficPolicy": policy,
         "ports": [{"name": "p", "port": 443, "nodePort": 30443}]
     });
-    let mut world = world(version, &spec);
+    let mut world = test_cluster(version, &spec);
     world.service["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
     world
 }
 
-impl World {
-    fn try_written(&self) -> Result<IpvsRules, KubeProxyError> {
+impl TestCluster {
+    fn try_rules(&self) -> Result<IpvsRules, KubeProxyError> {
         let port = &self.service["spec"]["ports"][0];
         let slice = json!({
             "metadata": {
@@ -85,21 +85,23 @@ impl World {
         ipvs_rules(&self.proxy, &objects, Family::V4)
     }
 
-    fn written(&self) -> IpvsRules {
-        self.try_written().unwrap()
+    fn rules(&self) -> IpvsRules {
+        self.try_rules().unwrap()
     }
 
-    fn dump(&self) -> Dump {
-        let mut script = Script::new();
+    fn dump(&self) -> IptablesRules {
+        let mut script = IptablesScript::new();
         script.table(Table::Nat).chain("KUBE-MARK-DROP");
-        script.append(self.written().script);
-        Dump::of_script(&script).unwrap()
+        script.append(self.rules().script);
+        IptablesRules::from_script(&script).unwrap()
     }
 
     fn chain(&self, table: Table, name: &str) -> Vec<String> {
         let dump = self.dump();
         let chain = dump.chain(table, name);
-        chain.map_or(Vec::new(), |c| c.rules.iter().map(Rule::text).collect())
+        chain.map_or(Vec::new(), |c| {
+            c.rules.iter().map(Rule::canonical_text).collect()
+        })
     }
 
     fn nat(&self, name: &str) -> Vec<String> {
@@ -108,15 +110,15 @@ impl World {
 
     /// Returns the entries of a set, or `None` if the set does not exist.
     fn set(&self, name: &str) -> Option<Vec<String>> {
-        let written = self.written();
+        let written = self.rules();
         let set = written.sets.get(name)?;
         Some(set.entries().map(str::to_owned).collect())
     }
 
     /// Returns the real servers behind `address`, in the notation of `ipvsadm`, or `None` if the
     /// virtual server does not exist.
-    fn behind(&self, address: &str) -> Option<Vec<String>> {
-        let written = self.written();
+    fn real_servers(&self, address: &str) -> Option<Vec<String>> {
+        let written = self.rules();
         let server = written
             .servers
             .iter()
@@ -125,13 +127,9 @@ impl World {
     }
 
     fn bound(&self) -> Vec<String> {
-        self.written()
-            .bound
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        self.rules().bound.iter().map(ToString::to_string).collect()
     }
 }
 
-const HERE: &str = "172.16.1.5:6443";
-const THERE: &str = "172.16.2.5:6443";
+const LOCAL_ENDPOINT: &str = "172.16.1.5:6443";
+const REMOTE_ENDPOINT: &str = "172.16.2.5:6443";

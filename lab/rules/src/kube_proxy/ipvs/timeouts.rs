@@ -15,7 +15,7 @@ use svclab_ruleset::ipvs::Timeouts;
 
 /// Longest timeout that every kernel accepts, in seconds: `INT_MAX / HZ`, where `HZ` is at most
 /// 1000. (Linux v6.12, `ip_vs_set_timeout` in `net/netfilter/ipvs/ip_vs_ctl.c`.)
-const LONGEST: u32 = i32::MAX.cast_unsigned() / 1000;
+const MAX_SECONDS: u32 = i32::MAX.cast_unsigned() / 1000;
 
 /// IPVS timeout in whole seconds; 0 keeps the kernel's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,11 +45,11 @@ impl FromStr for Timeout {
     type Err = TimeoutError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || TimeoutError(text.to_owned());
-        let time = text.parse::<humantime::Duration>().map_err(|_| wrong())?;
-        let seconds = u32::try_from(time.as_secs()).map_err(|_| wrong())?;
-        if seconds > LONGEST {
-            return Err(wrong());
+        let invalid = || TimeoutError(text.to_owned());
+        let time = text.parse::<humantime::Duration>().map_err(|_| invalid())?;
+        let seconds = u32::try_from(time.as_secs()).map_err(|_| invalid())?;
+        if seconds > MAX_SECONDS {
+            return Err(invalid());
         }
         Ok(Self(seconds))
     }
@@ -87,12 +87,12 @@ impl JsonSchema for Timeout {
 /// the version does not support them.
 #[must_use]
 pub fn timeouts(proxy: &KubeProxy) -> Option<Timeouts> {
-    let asked = Timeouts {
+    let configured = Timeouts {
         tcp: proxy.tcp_timeout.seconds(),
         tcp_fin: proxy.tcp_fin_timeout.seconds(),
         udp: proxy.udp_timeout.seconds(),
     };
-    (proxy.version.has(&IPVS_TIMEOUTS) && asked != Timeouts::default()).then_some(asked)
+    (proxy.version.has(&IPVS_TIMEOUTS) && configured != Timeouts::default()).then_some(configured)
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_kube_proxy_writes_them() {
+    fn timeout_kube_proxy_texts_parse() {
         for (text, seconds) in [("15m0s", 900), ("900s", 900), ("1h", 3600), ("0s", 0)] {
             assert_eq!(
                 text.parse::<Timeout>().unwrap().seconds(),
@@ -108,9 +108,9 @@ mod tests {
                 "{text}"
             );
         }
-        let longest = String::from(Timeout(LONGEST));
-        assert_eq!(longest.parse(), Ok(Timeout(LONGEST)));
-        let longer = String::from(Timeout(LONGEST + 1));
+        let longest = String::from(Timeout(MAX_SECONDS));
+        assert_eq!(longest.parse(), Ok(Timeout(MAX_SECONDS)));
+        let longer = String::from(Timeout(MAX_SECONDS + 1));
         assert!(
             longer.parse::<Timeout>().is_err(),
             "no kernel takes {longer}"
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_set_when_asked_for_and_known() {
+    fn timeouts_unset_or_unsupported_returns_none() {
         let mut proxy = KubeProxy::new("v1.18".parse().unwrap());
         assert_eq!(timeouts(&proxy), None);
         proxy.udp_timeout = "30s".parse().unwrap();

@@ -2,7 +2,7 @@
 //! chains that they jump to, and the sets and maps with the entries of services.
 
 use super::node_ports::NodePorts;
-use super::services::Made;
+use super::services::NftObjects;
 use super::{Context, local, names};
 use crate::kube_proxy::Family;
 use crate::kube_proxy::history::{
@@ -19,30 +19,30 @@ const SNAT: i32 = 100;
 const FILTER: i32 = 0;
 
 /// Returns the table with the objects of the services.
-pub(super) fn table(context: &Context<'_>, made: Made) -> Table {
-    let Made {
+pub(super) fn table(context: &Context<'_>, made: NftObjects) -> Table {
+    let NftObjects {
         entries,
         affinity,
         chains,
     } = made;
     let mut sets = sets(context, entries);
     sets.extend(affinity);
-    let mut all = base_chains(context);
-    all.extend(jumped_to(context));
-    all.extend(chains);
+    let mut all_chains = base_chains(context);
+    all_chains.extend(regular_chains(context));
+    all_chains.extend(chains);
     Table {
-        family: context.ip().to_owned(),
+        family: context.family_name().to_owned(),
         name: super::TABLE.to_owned(),
         comment: Some("rules for kube-proxy".to_owned()),
         sets,
-        chains: all,
+        chains: all_chains,
         ..Table::default()
     }
 }
 
 /// Returns a base chain with its jumps. Each jump has a prefix that limits it to new connections or
 /// is empty.
-fn base(
+fn base_chain(
     name: &str,
     kind: &str,
     hook: &str,
@@ -60,10 +60,10 @@ fn base(
         }),
         ..Chain::regular(name)
     };
-    for (of, to) in jumps {
+    for (prefix, to) in jumps {
         // `cluster-ips-check` does not exist before v1.30.
         if *to != names::CLUSTER_IPS_CHECK || context.version.has(&NFT_CLUSTER_IPS) {
-            chain.rule(format!("{of}jump {to}"));
+            chain.push_rule(format!("{prefix}jump {to}"));
         }
     }
     chain
@@ -77,7 +77,7 @@ fn base_chains(context: &Context<'_>) -> Vec<Chain> {
     let cluster = (NEW, names::CLUSTER_IPS_CHECK);
     let version = context.version;
     let filter = |name: &str, hook: &str, priority: i32, jumps: &[(&str, &str)]| {
-        base(name, "filter", hook, priority, jumps, context)
+        base_chain(name, "filter", hook, priority, jumps, context)
     };
     let mut chains = if version.has(&NFT_ONE_ENDPOINTS_CHECK) {
         let check = (NEW, names::ENDPOINTS_CHECK);
@@ -109,29 +109,29 @@ fn base_chains(context: &Context<'_>) -> Vec<Chain> {
             filter(post, "output", DNAT + 10, &[cluster]),
         ]
     };
-    let to = |name: &str, hook: &str, priority: i32, chain: &str| {
-        base(name, "nat", hook, priority, &[("", chain)], context)
+    let nat_chain = |name: &str, hook: &str, priority: i32, chain: &str| {
+        base_chain(name, "nat", hook, priority, &[("", chain)], context)
     };
     let masquerading = names::MASQUERADING;
     chains.extend([
-        to("nat-prerouting", "prerouting", DNAT, names::SERVICES),
-        to("nat-output", "output", DNAT, names::SERVICES),
-        to("nat-postrouting", "postrouting", SNAT, masquerading),
+        nat_chain("nat-prerouting", "prerouting", DNAT, names::SERVICES),
+        nat_chain("nat-output", "output", DNAT, names::SERVICES),
+        nat_chain("nat-postrouting", "postrouting", SNAT, masquerading),
     ]);
     chains
 }
 
 /// Returns the chains that the base chains jump to.
-fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
+fn regular_chains(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
-    let ip = context.ip();
-    let mut chains = checks(context);
-    chains.push(services(context));
-    chains.push(masquerading(context));
+    let ip = context.family_name();
+    let mut chains = check_chains(context);
+    chains.push(services_chain(context));
+    chains.push(masquerading_chain(context));
     if version.has(&NFT_INVALID_DROPPED) {
         let mut chain = Chain::regular(names::FORWARD);
         if !context.proxy.tcp_be_liberal {
-            chain.rule("ct state invalid drop");
+            chain.push_rule("ct state invalid drop");
         }
         chains.push(chain);
     }
@@ -140,7 +140,7 @@ fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
         let set = names::CLUSTER_IPS;
         chain.rules.push(
             Rule::new(format!("{ip} daddr @{set} reject"))
-                .comment("Reject traffic to invalid ports of ClusterIPs"),
+                .with_comment("Reject traffic to invalid ports of ClusterIPs"),
         );
         if !context.service_cidrs.is_empty() {
             let cidrs: Vec<String> = context
@@ -150,14 +150,14 @@ fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
                 .collect();
             chain.rules.push(
                 Rule::new(format!("{ip} daddr {{ {} }} drop", cidrs.join(", ")))
-                    .comment("Drop traffic to unallocated ClusterIPs"),
+                    .with_comment("Drop traffic to unallocated ClusterIPs"),
             );
         }
         chains.push(chain);
     }
     if !version.has(&NFT_ENDPOINT_MAPS) {
-        let mut chain = Chain::regular(names::MARK);
-        chain.rule(format!("mark set mark or {}", context.mark()));
+        let mut chain = Chain::regular(names::MARK_FOR_MASQUERADE);
+        chain.push_rule(format!("mark set mark or {}", context.mark()));
         chains.push(chain);
     }
     chains.push(Chain {
@@ -170,63 +170,65 @@ fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
 
 /// Returns a match for packets to node ports. `local` is the match for packets to the node itself,
 /// which some chains can omit.
-fn to_node_ports(context: &Context<'_>, local: &str) -> String {
+fn node_port_match(context: &Context<'_>, local_match: &str) -> String {
     match (&context.node_ports, context.family) {
-        (NodePorts::On(_), _) => format!("{} daddr @{}", context.ip(), names::NODE_PORT_IPS),
-        (NodePorts::All, Family::V4) => format!("{local}ip daddr != 127.0.0.0/8"),
-        (NodePorts::All, Family::V6) => format!("{local}ip6 daddr != ::1"),
+        (NodePorts::Listed(_), _) => {
+            format!("{} daddr @{}", context.family_name(), names::NODE_PORT_IPS)
+        }
+        (NodePorts::All, Family::V4) => format!("{local_match}ip daddr != 127.0.0.0/8"),
+        (NodePorts::All, Family::V6) => format!("{local_match}ip6 daddr != ::1"),
     }
 }
 
 /// Match for packets to this node.
-const LOCAL: &str = "fib daddr type local ";
+const MATCH_LOCAL_DESTINATION: &str = "fib daddr type local ";
 
 /// Returns the chains that reject and drop traffic before address translation.
-fn checks(context: &Context<'_>) -> Vec<Chain> {
+fn check_chains(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
-    let ip = context.ip();
+    let ip = context.family_name();
     let socket = format!("{ip} daddr . meta l4proto . th dport");
     let to_service = format!("{socket} vmap @{}", names::NO_ENDPOINT_SERVICES);
     let to_node_port = |local: &str| {
         format!(
             "{} meta l4proto . th dport vmap @{}",
-            to_node_ports(context, local),
+            node_port_match(context, local),
             names::NO_ENDPOINT_NODE_PORTS
         )
     };
     let mut chains = Vec::new();
     if version.has(&NFT_ONE_ENDPOINTS_CHECK) {
         let mut chain = Chain::regular(names::ENDPOINTS_CHECK);
-        chain.rule(to_service);
-        chain.rule(to_node_port(LOCAL));
+        chain.push_rule(to_service);
+        chain.push_rule(to_node_port(MATCH_LOCAL_DESTINATION));
         chains.push(chain);
     } else {
         let mut chain = Chain::regular(names::NODE_PORT_CHECK);
-        chain.rule(to_node_port(""));
+        chain.push_rule(to_node_port(""));
         chains.push(chain);
         let mut chain = Chain::regular(names::SERVICE_CHECK);
-        chain.rule(to_service);
+        chain.push_rule(to_service);
         chains.push(chain);
     }
     let mut check = Chain::regular(names::FIREWALL_CHECK);
     if version.has(&NFT_FIREWALL_SETS) {
         let allow = names::FIREWALL_ALLOW_CHECK;
-        check.rule(format!("{socket} @{} jump {allow}", names::FIREWALL));
+        check.push_rule(format!("{socket} @{} jump {allow}", names::FIREWALL));
         chains.push(check);
         let mut chain = Chain::regular(allow);
         let set = names::FIREWALL_ALLOW;
-        chain.rule(format!("{socket} . {ip} saddr @{set} return"));
-        chain.rule("drop");
+        chain.push_rule(format!("{socket} . {ip} saddr @{set} return"));
+        chain.push_rule("drop");
         chains.push(chain);
     } else {
-        check.rule(format!("{socket} vmap @{}", names::FIREWALL_IPS));
+        check.push_rule(format!("{socket} vmap @{}", names::FIREWALL_IPS));
         chains.push(check);
     }
     chains
 }
 
-fn services(context: &Context<'_>) -> Chain {
-    let ip = context.ip();
+fn services_chain(context: &Context<'_>) -> Chain {
+    let ip = context.family_name();
     let mut chain = Chain::regular(names::SERVICES);
     if context.version.has(&NFT_ENDPOINT_MAPS) {
         let to_cluster_ips = format!("{ip} daddr @{}", names::CLUSTER_IPS);
@@ -234,43 +236,43 @@ fn services(context: &Context<'_>) -> Chain {
         if context.proxy.masquerade_all {
             chain.rules.push(
                 Rule::new(format!("{to_cluster_ips} {masquerade}"))
-                    .comment("masquerade all clusterIP traffic"),
+                    .with_comment("masquerade all clusterIP traffic"),
             );
-        } else if let Some(not_local) = local::if_not_local(context) {
+        } else if let Some(not_local) = local::nonlocal_match(context) {
             chain.rules.push(
                 Rule::new(format!("{to_cluster_ips} {not_local} {masquerade}"))
-                    .comment("masquerade clusterIP traffic from outside cluster"),
+                    .with_comment("masquerade clusterIP traffic from outside cluster"),
             );
         }
     }
-    chain.rule(format!(
+    chain.push_rule(format!(
         "{ip} daddr . meta l4proto . th dport vmap @{}",
         names::SERVICE_IPS
     ));
-    chain.rule(format!(
+    chain.push_rule(format!(
         "{} meta l4proto . th dport vmap @{}",
-        to_node_ports(context, LOCAL),
+        node_port_match(context, MATCH_LOCAL_DESTINATION),
         names::SERVICE_NODE_PORTS
     ));
     chain
 }
 
-fn masquerading(context: &Context<'_>) -> Chain {
-    let ip = context.ip();
+fn masquerading_chain(context: &Context<'_>) -> Chain {
+    let ip = context.family_name();
     let mark = context.mark();
     let mut chain = Chain::regular(names::MASQUERADING);
     if context.version.has(&NFT_ENDPOINT_MAPS) {
-        chain.rule(format!(
+        chain.push_rule(format!(
             "mark and {mark} != 0 mark set mark xor {mark} masquerade fully-random"
         ));
-        chain.rule(format!(
+        chain.push_rule(format!(
             "ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @{} masquerade fully-random",
             names::HAIRPIN
         ));
     } else {
-        chain.rule(format!("mark and {mark} == 0 return"));
-        chain.rule(format!("mark set mark xor {mark}"));
-        chain.rule("masquerade fully-random");
+        chain.push_rule(format!("mark and {mark} == 0 return"));
+        chain.push_rule(format!("mark set mark xor {mark}"));
+        chain.push_rule("masquerade fully-random");
     }
     chain
 }
@@ -281,16 +283,16 @@ fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
     let address = context.address_type();
     let socket = format!("{address} . inet_proto . inet_service");
     let node_port = "inet_proto . inet_service";
-    let set = |name: &str, holds: &str, comment: &str, elements: Vec<Element>| Set {
+    let set = |name: &str, element_type: &str, comment: &str, elements: Vec<Element>| Set {
         name: name.to_owned(),
-        holds: format!("type {holds}"),
+        holds: format!("type {element_type}"),
         comment: Some(comment.to_owned()),
         elements,
         ..Set::default()
     };
-    let map = |name: &str, holds: &str, comment: &str, elements: Vec<Element>| Set {
+    let map = |name: &str, key_type: &str, comment: &str, elements: Vec<Element>| Set {
         map: true,
-        ..set(name, &format!("{holds} : verdict"), comment, elements)
+        ..set(name, &format!("{key_type} : verdict"), comment, elements)
     };
     let mut sets = Vec::new();
     if version.has(&NFT_ENDPOINT_MAPS) {
@@ -309,13 +311,13 @@ fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
             entries.cluster_ips.into_elements(),
         ));
     }
-    if let NodePorts::On(ips) = &context.node_ports {
+    if let NodePorts::Listed(ips) = &context.node_ports {
         sets.push(set(
             names::NODE_PORT_IPS,
             address,
             "IPs that accept NodePort traffic",
             ips.iter()
-                .map(|ip| Element::of_set(ip.to_string()))
+                .map(|ip| Element::set_element(ip.to_string()))
                 .collect(),
         ));
     }

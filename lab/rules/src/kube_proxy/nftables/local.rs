@@ -8,16 +8,16 @@ use crate::kube_proxy::history::NFT_INTERFACES_BY_NAME;
 use crate::kube_proxy::iptables::local::LocalTraffic;
 
 /// Returns a match for packets from a local pod, or `None` if no detector is configured.
-pub(super) fn if_local(context: &Context<'_>) -> Option<String> {
-    matching(context, "")
+pub(super) fn local_match(context: &Context<'_>) -> Option<String> {
+    render_match(context, "")
 }
 
 /// Returns a match for packets from other sources, or `None` if no detector is configured.
-pub(super) fn if_not_local(context: &Context<'_>) -> Option<String> {
-    matching(context, "!= ")
+pub(super) fn nonlocal_match(context: &Context<'_>) -> Option<String> {
+    render_match(context, "!= ")
 }
 
-fn matching(context: &Context<'_>, not: &str) -> Option<String> {
+fn render_match(context: &Context<'_>, operator: &str) -> Option<String> {
     let interface = if context.version.has(&NFT_INTERFACES_BY_NAME) {
         "iifname"
     } else {
@@ -25,13 +25,13 @@ fn matching(context: &Context<'_>, not: &str) -> Option<String> {
     };
     Some(match context.local.as_ref()? {
         LocalTraffic::Source(network) => {
-            let ip = match Family::of(network.ip()) {
+            let ip = match Family::from_ip(network.ip()) {
                 Family::V4 => "ip",
                 Family::V6 => "ip6",
             };
-            format!("{ip} saddr {not}{network}")
+            format!("{ip} saddr {operator}{network}")
         }
-        LocalTraffic::Interface(name) => format!("{interface} {not}{name}"),
-        LocalTraffic::InterfacePrefix(prefix) => format!("{interface} {not}{prefix}*"),
+        LocalTraffic::Interface(name) => format!("{interface} {operator}{name}"),
+        LocalTraffic::InterfacePrefix(prefix) => format!("{interface} {operator}{prefix}*"),
     })
 }

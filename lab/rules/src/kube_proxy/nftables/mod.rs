@@ -43,7 +43,7 @@ struct Context<'a> {
 
 impl Context<'_> {
     /// Returns the address family in rules: `ip` or `ip6`.
-    fn ip(&self) -> &'static str {
+    fn family_name(&self) -> &'static str {
         match self.family {
             Family::V4 => "ip",
             Family::V6 => "ip6",
@@ -70,7 +70,7 @@ impl Context<'_> {
         if self.version.has(&super::history::NFT_ENDPOINT_MAPS) {
             format!("mark set mark or {}", self.mark())
         } else {
-            format!("jump {}", names::MARK)
+            format!("jump {}", names::MARK_FOR_MASQUERADE)
         }
     }
 }
@@ -89,12 +89,12 @@ pub(super) fn rules(
         version: proxy.version,
         family,
         node,
-        local: LocalTraffic::of(proxy, node, family)?,
-        node_ports: NodePorts::of(proxy, node, family),
+        local: LocalTraffic::new(proxy, node, family)?,
+        node_ports: NodePorts::new(proxy, node, family),
         service_cidrs,
     };
-    let made = services::make(&context, ports, endpoints);
-    Ok(fixed::table(&context, made))
+    let objects = services::build_objects(&context, ports, endpoints);
+    Ok(fixed::table(&context, objects))
 }
 
 /// Returns the networks of `family` from which cluster IPs are allocated, according to `objects`.
@@ -115,7 +115,7 @@ pub(super) fn service_cidrs(
                 name: object.metadata.name.clone().unwrap_or_default(),
                 value: text.clone(),
             })?;
-            if Family::of(network.ip()) == family && !found.contains(&network) {
+            if Family::from_ip(network.ip()) == family && !found.contains(&network) {
                 found.push(network);
             }
         }

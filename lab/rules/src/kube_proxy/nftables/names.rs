@@ -14,7 +14,7 @@ pub const SERVICES: &str = "services";
 /// Chain that masquerades marked packets.
 pub const MASQUERADING: &str = "masquerading";
 /// Chain that marks packets for masquerading, up to v1.35.
-pub const MARK: &str = "mark-for-masquerade";
+pub const MARK_FOR_MASQUERADE: &str = "mark-for-masquerade";
 /// Chain that rejects traffic to services without endpoints.
 pub const REJECT: &str = "reject-chain";
 /// Chain that checks for services without endpoints.
@@ -54,7 +54,7 @@ pub const SERVICE_NODE_PORTS: &str = "service-nodeports";
 pub const HAIRPIN: &str = "hairpin-connections";
 
 /// Longest name without its prefix: the kernel's limit of 256 minus 16 for the prefix.
-const LONGEST: usize = 240;
+const MAX_NAME_LENGTH: usize = 240;
 
 /// Names of the objects of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,17 +93,17 @@ impl EndpointNames {
 impl PortNames {
     /// Creates the names for `port`.
     #[must_use]
-    pub fn of(port: &ServicePort) -> Self {
+    pub fn new(port: &ServicePort) -> Self {
         let base = format!(
             "{}/{}/{}/{}",
             port.namespace, port.service, port.protocol, port.port_name
         );
-        let hashed = hashed(&base);
+        let hashed_name = hash_name(&base);
         Self {
-            cluster: format!("service-{hashed}"),
-            local: format!("local-{hashed}"),
-            external: format!("external-{hashed}"),
-            firewall: format!("firewall-{hashed}"),
+            cluster: format!("service-{hashed_name}"),
+            local: format!("local-{hashed_name}"),
+            external: format!("external-{hashed_name}"),
+            firewall: format!("firewall-{hashed_name}"),
             base,
         }
     }
@@ -118,30 +118,30 @@ impl PortNames {
         }
         let name = format!("{}__{ip}/{}", self.base, endpoint.address.port());
         EndpointNames {
-            chain: prefixed(EndpointNames::CHAIN, &name),
+            chain: hash_name_with_prefix(EndpointNames::CHAIN, &name),
         }
     }
 }
 
 /// Returns a name after the first 8 characters of its SHA-256 in base 32, truncated if too long.
-fn hashed(name: &str) -> String {
-    prefixed("", name)
+fn hash_name(name: &str) -> String {
+    hash_name_with_prefix("", name)
 }
 
 /// Returns a hashed name after a prefix, which does not count for the length limit.
-fn prefixed(prefix: &str, name: &str) -> String {
+fn hash_name_with_prefix(prefix: &str, name: &str) -> String {
     let digest = Sha256::digest(name.as_bytes());
-    let mut named = String::with_capacity(prefix.len() + 9 + name.len());
-    named.push_str(prefix);
+    let mut text = String::with_capacity(prefix.len() + 9 + name.len());
+    text.push_str(prefix);
     // Five bytes are eight characters of base 32.
-    BASE32.encode_append(&digest[..5], &mut named);
-    named.push('-');
-    named.push_str(name);
-    if named.len() > prefix.len() + LONGEST {
-        named.truncate(named.floor_char_boundary(prefix.len() + LONGEST - 3));
-        named.push_str("...");
+    BASE32.encode_append(&digest[..5], &mut text);
+    text.push('-');
+    text.push_str(name);
+    if text.len() > prefix.len() + MAX_NAME_LENGTH {
+        text.truncate(text.floor_char_boundary(prefix.len() + MAX_NAME_LENGTH - 3));
+        text.push_str("...");
     }
-    named
+    text
 }
 
 #[cfg(test)]
@@ -149,19 +149,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_kube_proxy_gives() {
+    fn names_match_kube_proxy() {
         // The names are from comments of `servicePortChainNameBase` and from recordings.
-        assert_eq!(hashed("ns1/svc1/tcp/p80"), "ULMVA6XW-ns1/svc1/tcp/p80");
+        assert_eq!(hash_name("ns1/svc1/tcp/p80"), "ULMVA6XW-ns1/svc1/tcp/p80");
         assert_eq!(
-            hashed("ns1/svc1/tcp/p80__10.180.0.1/80"),
+            hash_name("ns1/svc1/tcp/p80__10.180.0.1/80"),
             "5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80"
         );
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
-        let name = hashed(&"a".repeat(300));
-        assert_eq!(name.len(), LONGEST);
+    fn names_too_long_are_truncated() {
+        let name = hash_name(&"a".repeat(300));
+        assert_eq!(name.len(), MAX_NAME_LENGTH);
         assert!(name.ends_with("aaa..."));
     }
 }

@@ -15,45 +15,45 @@ pub(super) enum NodePorts {
     /// Every address except loopback addresses.
     All,
     /// Listed addresses, sorted.
-    On(Vec<IpAddr>),
+    Listed(Vec<IpAddr>),
 }
 
 impl NodePorts {
     /// Returns the addresses on which `proxy` serves node ports of `family` on `node`.
-    pub fn of(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Self {
+    pub fn new(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Self {
         let version = proxy.version;
-        let mut asked: Vec<NodePortAddress> = proxy
+        let mut entries: Vec<NodePortAddress> = proxy
             .node_port_addresses
             .iter()
             .copied()
             .filter(|address| match address {
                 NodePortAddress::Primary => true,
-                NodePortAddress::Within(network) => Family::of(network.ip()) == family,
+                NodePortAddress::Network(network) => Family::from_ip(network.ip()) == family,
             })
             .collect();
         let primary = [NodePortAddress::Primary];
         if version.has(&NFT_NODE_PORTS_WITHOUT_PRIMARY) {
             if proxy.node_port_addresses.is_empty() {
-                asked.extend(primary);
+                entries.extend(primary);
             }
             // kube-proxy drops `primary` for a family without a primary address.
-            asked.retain(|address| *address != primary[0] || node.ip.is_some());
-        } else if asked.is_empty() && version.has(&NFT_NODE_PORTS_ON_PRIMARY) {
-            asked.extend(primary);
+            entries.retain(|address| *address != primary[0] || node.ip.is_some());
+        } else if entries.is_empty() && version.has(&NFT_NODE_PORTS_ON_PRIMARY) {
+            entries.extend(primary);
         }
-        let is_all = |address: &NodePortAddress| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0);
-        if asked.is_empty() || asked.iter().any(is_all) {
+        let covers_all_addresses = |address: &NodePortAddress| matches!(address, NodePortAddress::Network(network) if network.prefix() == 0);
+        if entries.is_empty() || entries.iter().any(covers_all_addresses) {
             return Self::All;
         }
-        let mut on: Vec<IpAddr> = node
+        let mut addresses: Vec<IpAddr> = node
             .interfaces
             .iter()
             .copied()
             .filter(|ip| !ip.is_loopback())
-            .filter(|ip| asked.iter().any(|address| address.covers(*ip, node.ip)))
+            .filter(|ip| entries.iter().any(|address| address.covers(*ip, node.ip)))
             .collect();
-        on.sort_unstable();
-        on.dedup();
-        Self::On(on)
+        addresses.sort_unstable();
+        addresses.dedup();
+        Self::Listed(addresses)
     }
 }

@@ -13,12 +13,12 @@ use crate::kube_proxy::history::{
     NFT_ENDPOINT_MAPS, NFT_FIREWALL_COMMENTS, NFT_FIREWALL_SETS, NFT_MASQUERADE_BY_PORT,
 };
 use crate::kube_proxy::services::ServicePort;
-use crate::kube_proxy::topology::{self, Chosen};
+use crate::kube_proxy::topology::{self, EndpointSelection};
 use svclab_ruleset::nft::{Chain, Element, Rule, Set};
 
 /// Objects for all services.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct NftObjects {
     pub entries: Entries,
     /// Sets of clients with affinity to an endpoint.
     pub affinity: Vec<Set>,
@@ -43,7 +43,7 @@ pub(super) struct Entries {
 pub(super) struct Elements(IndexMap<String, Element>);
 
 impl Elements {
-    fn put(&mut self, element: Element) {
+    fn insert(&mut self, element: Element) {
         self.0.insert(element.key.clone(), element);
     }
 
@@ -54,55 +54,68 @@ impl Elements {
 }
 
 /// Computes the objects for `ports` and their `endpoints`.
-pub(super) fn make(context: &Context<'_>, ports: &[ServicePort], endpoints: &EndpointMap) -> Made {
-    let mut made = Made::default();
+pub(super) fn build_objects(
+    context: &Context<'_>,
+    ports: &[ServicePort],
+    endpoints: &EndpointMap,
+) -> NftObjects {
+    let mut objects = NftObjects::default();
     for port in ports {
-        let of_port = endpoints.of(port);
-        let chosen = topology::choose(of_port, port, context.version, context.node.place());
-        let service = Service::new(context, port, &chosen);
-        service.enter(&mut made.entries);
-        service.write(&mut made);
+        let port_endpoints = endpoints.of(port);
+        let selection = topology::select_endpoints(
+            port_endpoints,
+            port,
+            context.version,
+            context.node.locality(),
+        );
+        let writer = ServiceWriter::new(context, port, &selection);
+        writer.add_entries(&mut objects.entries);
+        writer.add_objects(&mut objects);
     }
-    made
+    objects
 }
 
 /// Service port as one node serves it.
-struct Service<'a> {
+struct ServiceWriter<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
-    chosen: &'a Chosen<'a>,
+    selection: &'a EndpointSelection<'a>,
     names: PortNames,
     /// Endpoints that have a chain, with their names.
-    named: Vec<(&'a Endpoint, EndpointNames)>,
+    endpoint_names: Vec<(&'a Endpoint, EndpointNames)>,
 }
 
-impl<'a> Service<'a> {
-    fn new(context: &'a Context<'a>, port: &'a ServicePort, chosen: &'a Chosen<'a>) -> Self {
-        let names = PortNames::of(port);
+impl<'a> ServiceWriter<'a> {
+    fn new(
+        context: &'a Context<'a>,
+        port: &'a ServicePort,
+        selection: &'a EndpointSelection<'a>,
+    ) -> Self {
+        let names = PortNames::new(port);
         let chains = port.affinity_seconds.is_some() || !context.version.has(&NFT_ENDPOINT_MAPS);
-        let endpoints = chosen.reachable.iter().filter(|_| chains);
+        let endpoints = selection.reachable.iter().filter(|_| chains);
         let with_names = endpoints.map(|endpoint| (*endpoint, names.endpoint(endpoint)));
         Self {
             context,
             port,
-            chosen,
-            named: with_names.collect(),
+            selection,
+            endpoint_names: with_names.collect(),
             names,
         }
     }
 
     /// Whether traffic to the cluster IP has an endpoint.
-    fn serves_inside(&self) -> bool {
-        self.chosen.any && !(self.port.internal_local && self.chosen.local.is_empty())
+    fn has_internal_endpoints(&self) -> bool {
+        self.selection.any && !(self.port.internal_local && self.selection.local.is_empty())
     }
 
     /// Whether traffic from outside has an endpoint.
-    fn serves_outside(&self) -> bool {
-        self.chosen.any && !(self.port.external_local && self.chosen.local.is_empty())
+    fn has_external_endpoints(&self) -> bool {
+        self.selection.any && !(self.port.external_local && self.selection.local.is_empty())
     }
 
     /// Returns the chain for traffic to the cluster IP.
-    fn inside(&self) -> &str {
+    fn internal_chain(&self) -> &str {
         if self.port.internal_local {
             &self.names.local
         } else {
@@ -111,8 +124,8 @@ impl<'a> Service<'a> {
     }
 
     /// Returns the verdict for traffic without an endpoint.
-    fn refusal(&self) -> String {
-        if self.chosen.any {
+    fn reject_verdict(&self) -> String {
+        if self.selection.any {
             "drop".to_owned()
         } else {
             format!("goto {}", names::REJECT)
@@ -125,79 +138,92 @@ impl<'a> Service<'a> {
     }
 
     /// Adds a comment with the service port's name to an entry.
-    fn noted(&self, element: Element) -> Element {
+    fn with_comment(&self, element: Element) -> Element {
         Element {
             comment: Some(self.port.name.clone()),
             ..element
         }
     }
 
-    fn enter(&self, entries: &mut Entries) {
+    fn add_entries(&self, entries: &mut Entries) {
         let port = self.port;
         let version = self.context.version;
-        let maps = version.has(&NFT_ENDPOINT_MAPS);
-        for endpoint in self.chosen.reachable.iter().filter(|e| maps && e.local) {
+        let has_maps = version.has(&NFT_ENDPOINT_MAPS);
+        for endpoint in self
+            .selection
+            .reachable
+            .iter()
+            .filter(|e| has_maps && e.local)
+        {
             let ip = endpoint.ip();
             let number = endpoint.address.port();
-            entries.hairpin.put(Element::of_set(format!(
+            entries.hairpin.insert(Element::set_element(format!(
                 "{ip} . {ip} . {} . {number}",
                 port.protocol
             )));
         }
-        let own = port.cluster_ip;
-        entries.cluster_ips.put(Element::of_set(own.to_string()));
-        if self.serves_inside() {
-            let to = format!("goto {}", self.inside());
+        let cluster_ip = port.cluster_ip;
+        entries
+            .cluster_ips
+            .insert(Element::set_element(cluster_ip.to_string()));
+        if self.has_internal_endpoints() {
+            let to = format!("goto {}", self.internal_chain());
             entries
                 .service_ips
-                .put(Element::of_map(self.socket(own), to));
+                .insert(Element::map_element(self.socket(cluster_ip), to));
         } else {
-            let refused = Element::of_map(self.socket(own), self.refusal());
-            entries.no_endpoint_services.put(self.noted(refused));
+            let refused = Element::map_element(self.socket(cluster_ip), self.reject_verdict());
+            entries
+                .no_endpoint_services
+                .insert(self.with_comment(refused));
         }
         for ip in port.external_ips.iter().chain(&port.load_balancer_ips) {
-            if self.chosen.any {
+            if self.selection.any {
                 let to = format!("goto {}", self.names.external);
                 entries
                     .service_ips
-                    .put(Element::of_map(self.socket(*ip), to));
+                    .insert(Element::map_element(self.socket(*ip), to));
             }
-            if !self.serves_outside() {
-                let refused = Element::of_map(self.socket(*ip), self.refusal());
-                entries.no_endpoint_services.put(self.noted(refused));
+            if !self.has_external_endpoints() {
+                let refused = Element::map_element(self.socket(*ip), self.reject_verdict());
+                entries
+                    .no_endpoint_services
+                    .insert(self.with_comment(refused));
             }
         }
         if !port.source_ranges.is_empty() {
-            self.guard(entries);
+            self.add_firewall_entries(entries);
         }
         if let Some(node_port) = port.node_port {
             let key = format!("{} . {node_port}", port.protocol);
-            if self.chosen.any {
+            if self.selection.any {
                 let to = format!("goto {}", self.names.external);
                 entries
                     .service_node_ports
-                    .put(Element::of_map(key.clone(), to));
+                    .insert(Element::map_element(key.clone(), to));
             }
-            if !self.serves_outside() {
-                let refused = Element::of_map(key, self.refusal());
-                entries.no_endpoint_node_ports.put(self.noted(refused));
+            if !self.has_external_endpoints() {
+                let refused = Element::map_element(key, self.reject_verdict());
+                entries
+                    .no_endpoint_node_ports
+                    .insert(self.with_comment(refused));
             }
         }
     }
 
     /// Adds the load balancer addresses to the addresses with source ranges.
-    fn guard(&self, entries: &mut Entries) {
+    fn add_firewall_entries(&self, entries: &mut Entries) {
         let version = self.context.version;
         let port = self.port;
         for ip in &port.load_balancer_ips {
             let socket = self.socket(*ip);
             if !version.has(&NFT_FIREWALL_SETS) {
                 let to = format!("goto {}", self.names.firewall);
-                let element = Element::of_map(socket, to);
+                let element = Element::map_element(socket, to);
                 entries
                     .firewall
-                    .put(if version.has(&NFT_FIREWALL_COMMENTS) {
-                        self.noted(element)
+                    .insert(if version.has(&NFT_FIREWALL_COMMENTS) {
+                        self.with_comment(element)
                     } else {
                         element
                     });
@@ -205,15 +231,15 @@ impl<'a> Service<'a> {
             }
             entries
                 .firewall
-                .put(self.noted(Element::of_set(socket.clone())));
+                .insert(self.with_comment(Element::set_element(socket.clone())));
             for range in &port.source_ranges {
-                let element = Element::of_set(format!("{socket} . {range}"));
-                entries.firewall_allow.put(self.noted(element));
+                let element = Element::set_element(format!("{socket} . {range}"));
+                entries.firewall_allow.insert(self.with_comment(element));
             }
             if self.admits_node() {
                 entries
                     .firewall_allow
-                    .put(Element::of_set(format!("{socket} . {ip}")));
+                    .insert(Element::set_element(format!("{socket} . {ip}")));
             }
         }
     }
@@ -225,11 +251,16 @@ impl<'a> Service<'a> {
         node.is_admitted(&port.source_ranges, context.version, context.family)
     }
 
-    fn write(&self, made: &mut Made) {
-        let Self { port, chosen, .. } = self;
+    fn add_objects(&self, objects: &mut NftObjects) {
+        let Self {
+            port,
+            selection: chosen,
+            ..
+        } = self;
         if port.affinity_seconds.is_some() {
-            made.affinity
-                .extend(self.named.iter().map(|(_, names)| Set {
+            objects
+                .affinity
+                .extend(self.endpoint_names.iter().map(|(_, names)| Set {
                     name: names.affinity(),
                     holds: format!("type {}", self.context.address_type()),
                     flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
@@ -237,40 +268,46 @@ impl<'a> Service<'a> {
                     ..Set::default()
                 }));
         }
-        made.chains.extend(self.endpoints());
-        if !chosen.cluster.is_empty() && port.uses_cluster_endpoints() {
-            let inside = !port.internal_local;
-            made.chains
-                .push(self.spread(&self.names.cluster, &chosen.cluster, inside));
+        objects.chains.extend(self.endpoint_chains());
+        if !chosen.cluster.is_empty() && port.has_cluster_traffic() {
+            let is_cluster_ip_chain = !port.internal_local;
+            objects.chains.push(self.balance_chain(
+                &self.names.cluster,
+                &chosen.cluster,
+                is_cluster_ip_chain,
+            ));
         }
-        if !chosen.local.is_empty() && port.uses_local_endpoints() {
-            let inside = port.internal_local;
-            made.chains
-                .push(self.spread(&self.names.local, &chosen.local, inside));
+        if !chosen.local.is_empty() && port.has_local_traffic() {
+            let is_cluster_ip_chain = port.internal_local;
+            objects.chains.push(self.balance_chain(
+                &self.names.local,
+                &chosen.local,
+                is_cluster_ip_chain,
+            ));
         }
-        if chosen.any && port.externally_accessible() {
-            made.chains.push(self.outside());
+        if chosen.any && port.is_externally_accessible() {
+            objects.chains.push(self.external_chain());
         }
-        let guards = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();
-        if guards && !self.context.version.has(&NFT_FIREWALL_SETS) {
-            made.chains.push(self.firewall());
+        let has_firewall = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();
+        if has_firewall && !self.context.version.has(&NFT_FIREWALL_SETS) {
+            objects.chains.push(self.firewall_chain());
         }
     }
 
     /// Returns the chains of the endpoints that have one.
-    fn endpoints(&self) -> impl Iterator<Item = Chain> + '_ {
+    fn endpoint_chains(&self) -> impl Iterator<Item = Chain> + '_ {
         let Self { context, port, .. } = self;
-        let ip = context.ip();
-        self.named.iter().map(move |(endpoint, names)| {
+        let ip = context.family_name();
+        self.endpoint_names.iter().map(move |(endpoint, names)| {
             let mut chain = Chain::regular(names.chain.as_str());
             if !context.version.has(&NFT_ENDPOINT_MAPS) {
-                let own = endpoint.ip();
-                chain.rule(format!("{ip} saddr {own} {}", context.masquerade()));
+                let endpoint_ip = endpoint.ip();
+                chain.push_rule(format!("{ip} saddr {endpoint_ip} {}", context.masquerade()));
             }
             if port.affinity_seconds.is_some() {
-                chain.rule(format!("update @{} {{ {ip} saddr }}", names.affinity()));
+                chain.push_rule(format!("update @{} {{ {ip} saddr }}", names.affinity()));
             }
-            chain.rule(format!(
+            chain.push_rule(format!(
                 "meta l4proto {} dnat to {}",
                 port.protocol, endpoint.address
             ));
@@ -280,22 +317,27 @@ impl<'a> Service<'a> {
 
     /// Returns the chain that distributes traffic over endpoints. `inside` is whether traffic to
     /// the cluster IP traverses the chain.
-    fn spread(&self, name: &str, endpoints: &[&Endpoint], inside: bool) -> Chain {
+    fn balance_chain(
+        &self,
+        name: &str,
+        endpoints: &[&Endpoint],
+        is_cluster_ip_chain: bool,
+    ) -> Chain {
         let Self { context, port, .. } = self;
         let mut chain = Chain::regular(name);
-        if inside && self.serves_inside() {
-            chain.rules.extend(self.masquerade_inside());
+        if is_cluster_ip_chain && self.has_internal_endpoints() {
+            chain.rules.extend(self.masquerade_rule());
         }
         let count = endpoints.len();
-        if self.named.is_empty() {
+        if self.endpoint_names.is_empty() {
             let to: Vec<String> = (0..)
                 .zip(endpoints)
-                .map(|(at, e)| format!("{at} : {} . {}", e.ip(), e.address.port()))
+                .map(|(index, e)| format!("{index} : {} . {}", e.ip(), e.address.port()))
                 .collect();
-            chain.rule(format!(
+            chain.push_rule(format!(
                 "meta l4proto {} dnat {} addr . port to numgen random mod {count} map {{ {} }}",
                 port.protocol,
-                context.ip(),
+                context.family_name(),
                 to.join(", ")
             ));
             return chain;
@@ -303,33 +345,34 @@ impl<'a> Service<'a> {
         let names: Vec<&EndpointNames> = endpoints
             .iter()
             .filter_map(|endpoint| {
-                let named = self.named.iter();
-                let mut own = named.filter(|(known, _)| std::ptr::eq(*known, *endpoint));
-                own.next().map(|(_, names)| names)
+                let named = self.endpoint_names.iter();
+                let mut matching =
+                    named.filter(|(candidate, _)| std::ptr::eq(*candidate, *endpoint));
+                matching.next().map(|(_, names)| names)
             })
             .collect();
         if port.affinity_seconds.is_some() {
             for names in &names {
-                chain.rule(format!(
+                chain.push_rule(format!(
                     "{} saddr @{} goto {}",
-                    context.ip(),
+                    context.family_name(),
                     names.affinity(),
                     names.chain
                 ));
             }
         }
         let mut rule = format!("numgen random mod {count} vmap {{ ");
-        for (at, names) in names.iter().enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
-            let _ = write!(rule, "{comma}{at} : goto {}", names.chain);
+        for (index, names) in names.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let _ = write!(rule, "{comma}{index} : goto {}", names.chain);
         }
         rule.push_str(" }");
-        chain.rule(rule);
+        chain.push_rule(rule);
         chain
     }
 
     /// Returns the rule that masquerades traffic to the cluster IP, up to v1.35.
-    fn masquerade_inside(&self) -> Option<Rule> {
+    fn masquerade_rule(&self) -> Option<Rule> {
         let Self { context, port, .. } = self;
         if context.version.has(&NFT_ENDPOINT_MAPS) {
             return None;
@@ -337,7 +380,7 @@ impl<'a> Service<'a> {
         let not_local = if context.proxy.masquerade_all {
             String::new()
         } else {
-            local::if_not_local(context)? + " "
+            local::nonlocal_match(context)? + " "
         };
         let to = if context.version.has(&NFT_MASQUERADE_BY_PORT) {
             format!("{} {} dport {}", port.cluster_ip, port.protocol, port.port)
@@ -346,60 +389,63 @@ impl<'a> Service<'a> {
         };
         Some(Rule::new(format!(
             "{} daddr {to} {not_local}{}",
-            context.ip(),
+            context.family_name(),
             context.masquerade()
         )))
     }
 
     /// Returns the chain for traffic from outside.
-    fn outside(&self) -> Chain {
+    fn external_chain(&self) -> Chain {
         let Self { context, names, .. } = self;
         let masquerade = context.masquerade();
         let mut chain = Chain::regular(names.external.as_str());
         if self.port.external_local {
-            let all = &names.cluster;
-            if let Some(local) = local::if_local(context) {
+            let cluster_chain = &names.cluster;
+            if let Some(local) = local::local_match(context) {
                 chain.rules.push(
-                    Rule::new(format!("{local} goto {all}")).comment("short-circuit pod traffic"),
+                    Rule::new(format!("{local} goto {cluster_chain}"))
+                        .with_comment("short-circuit pod traffic"),
                 );
             }
-            let own = "fib saddr type local";
-            chain
-                .rules
-                .push(Rule::new(format!("{own} {masquerade}")).comment("masquerade local traffic"));
+            let source_match = "fib saddr type local";
             chain.rules.push(
-                Rule::new(format!("{own} goto {all}")).comment("short-circuit local traffic"),
+                Rule::new(format!("{source_match} {masquerade}"))
+                    .with_comment("masquerade local traffic"),
             );
-            if self.serves_outside() {
-                chain.rule(format!("goto {}", names.local));
+            chain.rules.push(
+                Rule::new(format!("{source_match} goto {cluster_chain}"))
+                    .with_comment("short-circuit local traffic"),
+            );
+            if self.has_external_endpoints() {
+                chain.push_rule(format!("goto {}", names.local));
             }
         } else {
             let rule = Rule::new(masquerade);
             chain
                 .rules
                 .push(if context.version.has(&NFT_ENDPOINT_MAPS) {
-                    rule.comment("masquerade")
+                    rule.with_comment("masquerade")
                 } else {
                     rule
                 });
-            if self.serves_outside() {
-                chain.rule(format!("goto {}", names.cluster));
+            if self.has_external_endpoints() {
+                chain.push_rule(format!("goto {}", names.cluster));
             }
         }
         chain
     }
 
     /// Returns the chain that drops traffic from sources that the source ranges do not admit.
-    fn firewall(&self) -> Chain {
+    fn firewall_chain(&self) -> Chain {
         let Self { context, port, .. } = self;
-        let mut admitted: Vec<String> = port.source_ranges.iter().map(network).collect();
+        let mut admitted: Vec<String> = port.source_ranges.iter().map(render_network).collect();
         if self.admits_node() {
             admitted.extend(port.load_balancer_ips.iter().map(ToString::to_string));
         }
         let mut chain = Chain::regular(self.names.firewall.as_str());
-        chain.rule(format!(
+        chain.push_rule(format!(
             "{} saddr != {{ {} }} drop",
-            context.ip(),
+            context.family_name(),
             admitted.join(", ")
         ));
         chain
@@ -407,6 +453,6 @@ impl<'a> Service<'a> {
 }
 
 /// Renders a network as Go does: without the host bits.
-fn network(range: &ipnetwork::IpNetwork) -> String {
+fn render_network(range: &ipnetwork::IpNetwork) -> String {
     format!("{}/{}", range.network(), range.prefix())
 }

@@ -100,9 +100,11 @@ fn table(version: &str) -> Table {
 /// Returns the rules of a chain, or of the only service chain whose name begins with `name`; empty
 /// if the chain does not exist.
 fn rules(table: &Table, name: &str) -> Vec<String> {
-    let is_it = |known: &str| known == name || known.starts_with(name) && known.contains('/');
+    let is_match = |chain_name: &str| {
+        chain_name == name || chain_name.starts_with(name) && chain_name.contains('/')
+    };
     let mut chains = table.chains.iter();
-    let chain = chains.find(|chain| is_it(&chain.name));
+    let chain = chains.find(|chain| is_match(&chain.name));
     let rules = chain.into_iter().flat_map(|chain| &chain.rules);
     rules.map(ToString::to_string).collect()
 }
@@ -114,22 +116,22 @@ fn entries(table: &Table, set: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn versions_before_1_29_have_no_such_mode() {
+fn nftables_before_1_29_returns_error() {
     let error = Cluster::new(&json!({})).table(&proxy("v1.28"), Family::V4);
     assert_eq!(
         error.unwrap_err().to_string(),
         "kube-proxy v1.28: mode nftables is not known before v1.29"
     );
-    let other = KubeProxy::new("v1.30".parse().unwrap());
+    let iptables_proxy = KubeProxy::new("v1.30".parse().unwrap());
     let error = Cluster::new(&json!({}))
-        .table(&other, Family::V4)
+        .table(&iptables_proxy, Family::V4)
         .unwrap_err();
-    assert_eq!(error, KubeProxyError::Mode(Mode::Iptables));
+    assert_eq!(error, KubeProxyError::WrongMode(Mode::Iptables));
 }
 
 /// Compares a whole table of each shape that no recording shows.
 #[test]
-fn tables_of_versions_that_were_read() {
+fn table_read_versions_match_snapshot() {
     for version in ["v1.29", "v1.33"] {
         let cluster = Cluster::new(&json!({
             "type": "LoadBalancer",
@@ -146,7 +148,7 @@ fn tables_of_versions_that_were_read() {
 }
 
 #[test]
-fn filters_move_behind_dnat_in_1_33() {
+fn filter_chains_from_1_33_follow_dnat() {
     let hooks = |version: &str| -> Vec<String> {
         let table = table(version);
         let chains = table.chains.iter();
@@ -189,62 +191,62 @@ fn filters_move_behind_dnat_in_1_33() {
 }
 
 #[test]
-fn node_ports_are_served_on_the_primary_address_from_1_30() {
+fn node_ports_from_1_30_on_primary_address() {
     let served = |version: &str, asked: &[&str], family: Family| {
         let mut proxy = proxy(version);
-        let asked = asked.iter().map(|text| (*text).to_owned().try_into());
-        proxy.node_port_addresses = asked.collect::<Result<_, _>>().unwrap();
+        let addresses = asked.iter().map(|text| (*text).to_owned().try_into());
+        proxy.node_port_addresses = addresses.collect::<Result<_, _>>().unwrap();
         let table = Cluster::new(&json!({})).table(&proxy, family).unwrap();
         entries(&table, "nodeport-ips")
     };
-    let (four, six) = (Family::V4, Family::V6);
+    let (ipv4, ipv6) = (Family::V4, Family::V6);
     let primary = Some(vec!["192.0.2.1".to_owned()]);
-    assert_eq!(served("v1.29", &[], four), None);
-    assert_eq!(served("v1.30", &[], four), primary);
+    assert_eq!(served("v1.29", &[], ipv4), None);
+    assert_eq!(served("v1.30", &[], ipv4), primary);
     // The node has no IPv6 address: not served in v1.30, served everywhere later.
-    assert_eq!(served("v1.30", &[], six), Some(Vec::new()));
-    assert_eq!(served("v1.31", &[], four), primary);
-    assert_eq!(served("v1.31", &[], six), None);
-    assert_eq!(served("v1.31", &["primary"], six), None);
+    assert_eq!(served("v1.30", &[], ipv6), Some(Vec::new()));
+    assert_eq!(served("v1.31", &[], ipv4), primary);
+    assert_eq!(served("v1.31", &[], ipv6), None);
+    assert_eq!(served("v1.31", &["primary"], ipv6), None);
     // Networks of the other family do not affect this family: up to v1.30 the primary address
     // serves node ports.
-    let other = ["2001:db8::/64"];
-    assert_eq!(served("v1.30", &other, four), primary);
-    assert_eq!(served("v1.31", &other, four), None);
-    assert_eq!(served("v1.36", &["0.0.0.0/0"], four), None);
+    let other_family = ["2001:db8::/64"];
+    assert_eq!(served("v1.30", &other_family, ipv4), primary);
+    assert_eq!(served("v1.31", &other_family, ipv4), None);
+    assert_eq!(served("v1.36", &["0.0.0.0/0"], ipv4), None);
     // Loopback addresses never serve node ports.
     let both = ["127.0.0.0/8", "198.51.100.0/24"];
-    let one = Some(vec!["198.51.100.1".to_owned()]);
-    assert_eq!(served("v1.36", &both, four), one);
+    let secondary = Some(vec!["198.51.100.1".to_owned()]);
+    assert_eq!(served("v1.36", &both, ipv4), secondary);
 }
 
 #[test]
-fn addresses_beside_services_are_dropped_from_1_33() {
+fn unallocated_cluster_ips_from_1_33_are_dropped() {
     let check = |version: &str, family: Family| {
         let cluster = Cluster::new(&json!({}));
         let table = cluster.table(&proxy(version), family).unwrap();
         rules(&table, "cluster-ips-check")
     };
-    let refuse = |ip: &str| {
+    let reject_rule = |ip: &str| {
         format!(
             "{ip} daddr @cluster-ips reject comment \"Reject traffic to invalid ports of ClusterIPs\""
         )
     };
     let drop = |to: &str| format!("{to} drop comment \"Drop traffic to unallocated ClusterIPs\"");
     assert_eq!(check("v1.29", Family::V4), [""; 0]);
-    assert_eq!(check("v1.32", Family::V4), [refuse("ip")]);
+    assert_eq!(check("v1.32", Family::V4), [reject_rule("ip")]);
     assert_eq!(
         check("v1.33", Family::V4),
-        [refuse("ip"), drop("ip daddr { 10.96.0.0/16 }")]
+        [reject_rule("ip"), drop("ip daddr { 10.96.0.0/16 }")]
     );
     assert_eq!(
         check("v1.33", Family::V6),
-        [refuse("ip6"), drop("ip6 daddr { fd00:96::/112 }")]
+        [reject_rule("ip6"), drop("ip6 daddr { fd00:96::/112 }")]
     );
 }
 
 #[test]
-fn pods_are_told_by_source_or_interface() {
+fn local_match_depends_on_detect_local_mode() {
     let masquerade = |version: &str, mode: DetectLocalMode| {
         let mut proxy = proxy(version);
         proxy.detect_local_mode = mode;
@@ -288,7 +290,7 @@ fn pods_are_told_by_source_or_interface() {
 }
 
 #[test]
-fn invalid_packets_are_dropped_in_1_29_unless_tcp_is_liberal() {
+fn invalid_packets_in_1_29_dropped_unless_liberal() {
     assert_eq!(rules(&table("v1.29"), "forward"), ["ct state invalid drop"]);
     let mut liberal = proxy("v1.29");
     liberal.tcp_be_liberal = true;
@@ -299,7 +301,7 @@ fn invalid_packets_are_dropped_in_1_29_unless_tcp_is_liberal() {
 }
 
 #[test]
-fn what_admits_the_node_admits_the_load_balancer() {
+fn source_range_with_node_admits_balancer_address() {
     let cluster = Cluster::new(&json!({
         "type": "LoadBalancer",
         "loadBalancerSourceRanges": ["192.0.2.7/24"],

@@ -15,14 +15,14 @@ use tokio_util::codec::FramedRead;
 
 use super::Guest;
 use super::cache::{Cache, Entry};
-use super::digest::{self, Identity};
+use super::digest::{self, FileIdentity};
 use super::error::GuestError;
-use super::image::{ARCHIVE, KERNEL};
+use super::image::{ARCHIVE_FILE, KERNEL_FILE};
 use super::machine::Running;
-use super::qemu::{self, Accel, Beginning, Memory, Qemu};
-use super::snapshot::{self, About, STATE};
+use super::qemu::{self, Accel, MemorySource, Qemu, StartMode};
+use super::snapshot::{self, STATE_FILE, SnapshotInfo};
 use super::userland;
-use crate::kernel::agent::{Agent, Manner, Pulse};
+use crate::kernel::agent::{Agent, ConnectOptions, Keepalive};
 use crate::kernel::error::KernelError;
 use svclab_model::protocol::{Event, Request, event_framing, read_event};
 
@@ -31,28 +31,28 @@ pub const SNAPSHOTS: &str = "snapshots";
 
 /// Version of the contents of a snapshot. Changes with everything that the other parts of the key
 /// do not cover.
-const FORMAT: &str = "3";
+const FORMAT_VERSION: &str = "3";
 
 /// Maximum number of snapshots of one kernel that are kept. Each build of svclab creates one.
-const KEPT: usize = 3;
+const MAX_SNAPSHOTS: usize = 3;
 
 /// Number of keepalive requests within the maximum silence of an agent.
-const ASKED: u32 = 4;
+const KEEPALIVES_PER_SILENCE: u32 = 4;
 
 /// Starts a guest, from its snapshot if possible.
 pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
-    let site = Site::survey(guest).await?;
-    if let Some(accel) = site.accel
-        && let Some(kept) = site.kept(guest, accel)
+    let build_inputs = BuildInputs::determine(guest).await?;
+    if let Some(accel) = build_inputs.accel
+        && let Some(kept) = build_inputs.stored_snapshot(guest, accel)
     {
-        let mut resumed = resume(guest, &site.qemu, accel, &kept).await;
+        let mut resumed = resume(guest, &build_inputs.qemu, accel, &kept).await;
         // A guest that was killed shows nothing about the snapshot.
-        if matches!(&resumed, Err(error) if error.tells_of_a_kill()) {
-            resumed = resume(guest, &site.qemu, accel, &kept).await;
+        if matches!(&resumed, Err(error) if error.is_kill()) {
+            resumed = resume(guest, &build_inputs.qemu, accel, &kept).await;
         }
         match resumed {
             Ok(agent) => return Ok(agent),
-            Err(error) if error.tells_of_a_kill() => return Err(error),
+            Err(error) if error.is_kill() => return Err(error),
             // The digest was correct, but the snapshot cannot be resumed: its contents differ from
             // what its key states. Another snapshot is created. If that one cannot be resumed
             // either, its error is returned.
@@ -62,20 +62,25 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
             ),
         }
         let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
-        guest.cache.discard(SNAPSHOTS, &site.key(guest, accel))?;
+        guest
+            .cache
+            .remove(SNAPSHOTS, &build_inputs.key(guest, accel))?;
     }
-    let (accel, kept) = site.make(guest).await?;
-    resume(guest, &site.qemu, accel, &kept).await
+    let (accel, kept) = build_inputs.provide_snapshot(guest).await?;
+    resume(guest, &build_inputs.qemu, accel, &kept).await
 }
 
 /// Boots a guest and stores its snapshot, unless a snapshot is stored already.
 pub async fn boot(guest: &Guest) -> Result<(), KernelError> {
-    Site::survey(guest).await?.make(guest).await?;
+    BuildInputs::determine(guest)
+        .await?
+        .provide_snapshot(guest)
+        .await?;
     Ok(())
 }
 
 /// Parts of this machine that a guest is built from.
-struct Site {
+struct BuildInputs {
     qemu: Qemu,
     /// Method of executing instructions. `None` until KVM is tested.
     accel: Option<Accel>,
@@ -86,7 +91,7 @@ struct Site {
 /// Facts about a QEMU, valid as long as its file is unchanged.
 #[derive(Debug, Serialize, Deserialize)]
 struct QemuNote {
-    identity: Identity,
+    identity: FileIdentity,
     qemu: Qemu,
 }
 
@@ -105,16 +110,16 @@ struct AccelNote {
 #[derive(Debug, Serialize, Deserialize)]
 struct UserlandNote {
     programs: Vec<PathBuf>,
-    sources: Vec<(PathBuf, Identity)>,
+    sources: Vec<(PathBuf, FileIdentity)>,
     digest: String,
 }
 
-impl Site {
-    async fn survey(guest: &Guest) -> Result<Self, GuestError> {
-        let qemu = qemu_here(guest).await?;
+impl BuildInputs {
+    async fn determine(guest: &Guest) -> Result<Self, GuestError> {
+        let qemu = installed_qemu(guest).await?;
         Ok(Self {
-            accel: accel_here(guest, &qemu),
-            userland: userland_here(guest)?,
+            accel: tested_accel(guest, &qemu),
+            userland: userland_digest(guest)?,
             qemu,
         })
     }
@@ -128,35 +133,38 @@ impl Site {
             Accel::Tcg => String::new(),
         };
         digest::name(&[
-            FORMAT,
+            FORMAT_VERSION,
             env!("CARGO_PKG_VERSION"),
             &guest.kernel.digest,
             &self.userland,
             &self.qemu.version,
-            accel.word(),
+            accel.name(),
             &processor,
             &qemu::command_line(),
             &guest.memory.to_string(),
         ])
     }
 
-    fn kept(&self, guest: &Guest, accel: Accel) -> Option<Entry<About>> {
+    fn stored_snapshot(&self, guest: &Guest, accel: Accel) -> Option<Entry<SnapshotInfo>> {
         guest.cache.entry(SNAPSHOTS, &self.key(guest, accel))
     }
 
     /// Returns the stored snapshot, or boots a guest and stores one. Tests KVM if necessary.
-    async fn make(&self, guest: &Guest) -> Result<(Accel, Entry<About>), GuestError> {
+    async fn provide_snapshot(
+        &self,
+        guest: &Guest,
+    ) -> Result<(Accel, Entry<SnapshotInfo>), GuestError> {
         // One boot at a time for each kernel: a process that waited finds the snapshot that the
         // other process created.
         let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
-        if let Some(accel) = self.accel.or_else(|| accel_here(guest, &self.qemu)) {
-            return match self.kept(guest, accel) {
+        if let Some(accel) = self.accel.or_else(|| tested_accel(guest, &self.qemu)) {
+            return match self.stored_snapshot(guest, accel) {
                 Some(kept) => Ok((accel, kept)),
                 None => Ok((accel, self.boot(guest, accel, guest.deadlines.boot).await?)),
             };
         }
-        let tried = self.boot(guest, Accel::Kvm, guest.deadlines.trial).await;
-        let (accel, kept) = match tried {
+        let result = self.boot(guest, Accel::Kvm, guest.deadlines.kvm_test).await;
+        let (accel, kept) = match result {
             Ok(kept) => (Accel::Kvm, kept),
             Err(error) if error.is_loss() => {
                 tracing::info!("KVM does not work here: {error}");
@@ -166,12 +174,12 @@ impl Site {
             Err(error) => return Err(error),
         };
         let note = AccelNote {
-            boot: this_boot(),
+            boot: boot_id(),
             version: self.qemu.version.clone(),
             accel,
             root: geteuid().is_root(),
         };
-        guest.cache.keep_note("accel.json", &note)?;
+        guest.cache.store_note("accel.json", &note)?;
         Ok((accel, kept))
     }
 
@@ -180,80 +188,88 @@ impl Site {
         &self,
         guest: &Guest,
         accel: Accel,
-        within: Duration,
-    ) -> Result<Entry<About>, GuestError> {
+        limit: Duration,
+    ) -> Result<Entry<SnapshotInfo>, GuestError> {
         let cache = &guest.cache;
         let key = self.key(guest, accel);
-        tracing::info!("booting {} by {}", guest.release(), accel.word());
-        let made = cache.making(SNAPSHOTS, &key)?;
-        let (files, _) = userland::gather(&guest.program, &guest.programs())?;
-        let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE))
-            .map_err(cache.cannot("read a kernel's modules"))?;
+        tracing::info!("booting {} by {}", guest.release(), accel.name());
+        let new_entry = cache.new_entry_directory(SNAPSHOTS, &key)?;
+        let (files, _) = userland::collect_files(&guest.program, &guest.programs())?;
+        let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE_FILE))
+            .map_err(cache.error_of("read a kernel's modules"))?;
         files
             .write(&mut archive)
-            .map_err(cache.cannot("write a guest's file system"))?;
-        let kernel = fs::read(guest.kernel.directory.join(KERNEL))
-            .map_err(cache.cannot("read a guest's kernel"))?;
+            .map_err(cache.error_of("write a guest's file system"))?;
+        let kernel = fs::read(guest.kernel.directory.join(KERNEL_FILE))
+            .map_err(cache.error_of("read a guest's kernel"))?;
         // The files may belong to another user than QEMU's.
         let sealed = |contents: Vec<u8>| {
-            snapshot::sealed(&contents).map_err(cache.cannot("find memory beside"))
+            snapshot::create_sealed(&contents).map_err(cache.error_of("find memory beside"))
         };
         let (kernel, initramfs) = (sealed(kernel)?, sealed(archive)?);
-        let nameless = || snapshot::nameless().map_err(cache.cannot("find memory beside"));
+        let nameless = || snapshot::create_unnamed().map_err(cache.error_of("find memory beside"));
         let (memory, state) = (nameless()?, nameless()?);
         let path = snapshot::path_of(&memory);
-        let begins = Beginning::Boot {
+        let start = StartMode::Boot {
             kernel: snapshot::path_of(&kernel),
             initramfs: snapshot::path_of(&initramfs),
         };
-        let handed = [memory.as_fd(), kernel.as_fd(), initramfs.as_fd()];
+        let descriptors = [memory.as_fd(), kernel.as_fd(), initramfs.as_fd()];
         let mut running = Running::start(
             &self.qemu,
             accel,
-            (Memory::Kept(path), guest.memory),
-            begins,
-            &handed,
+            (MemorySource::Kept(path), guest.memory),
+            start,
+            &descriptors,
         )?;
-        ready(&mut running, guest.release(), within).await?;
+        wait_until_ready(&mut running, guest.release(), limit).await?;
         running.control().await?.save(state.as_fd()).await?;
         running.end().await;
-        snapshot::write(memory, state, made.path()).map_err(cache.cannot("keep a snapshot"))?;
-        let about = About {
+        snapshot::write_snapshot(memory, state, new_entry.path())
+            .map_err(cache.error_of("keep a snapshot"))?;
+        let about = SnapshotInfo {
             release: guest.release().to_owned(),
             kernel: guest.kernel.key().to_owned(),
         };
-        let kept = cache.keep(SNAPSHOTS, &key, made, about)?;
+        let kept = cache.store(SNAPSHOTS, &key, new_entry, about)?;
         prune(cache, guest.kernel.key(), &key);
         Ok(kept)
     }
 }
 
 /// Waits until the agent of a booting guest is ready.
-async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<(), GuestError> {
-    let said = {
+async fn wait_until_ready(
+    running: &mut Running,
+    kernel: &str,
+    limit: Duration,
+) -> Result<(), GuestError> {
+    let event = {
         let mut events = FramedRead::new(&mut running.agent, event_framing());
-        tokio::time::timeout(within, events.next()).await
+        tokio::time::timeout(limit, events.next()).await
     };
-    match said {
+    match event {
         Ok(Some(Ok(frame))) if matches!(read_event(&frame), Ok(Event::Ready { .. })) => Ok(()),
         Err(_) => {
-            let said = running.said();
+            let output = running.said();
             running.end().await;
-            Err(GuestError::Hangs {
+            Err(GuestError::NotReady {
                 kernel: kernel.to_owned(),
-                after: within,
-                said,
+                limit: limit,
+                said: output,
             })
         }
         // The guest has ended, or its messages are invalid.
         Ok(other) => {
-            let doing = "begin the conversation".to_owned();
-            let said = match other {
+            let operation = "begin the conversation".to_owned();
+            let reply = match other {
                 Some(Ok(_)) => "something that no agent says".to_owned(),
                 _ => "nothing".to_owned(),
             };
-            let error = GuestError::Control { doing, said };
-            Err(running.lost(kernel, error).await)
+            let error = GuestError::QmpFailed {
+                command: operation,
+                said: reply,
+            };
+            Err(running.loss_error(kernel, error).await)
         }
     }
 }
@@ -263,70 +279,70 @@ async fn resume(
     guest: &Guest,
     qemu: &Qemu,
     accel: Accel,
-    kept: &Entry<About>,
+    kept: &Entry<SnapshotInfo>,
 ) -> Result<Agent, KernelError> {
-    let state = fs::File::open(kept.directory.join(STATE))
-        .map_err(guest.cache.cannot("read a snapshot"))?;
-    let memory = guest.memory_of(kept)?;
+    let state = fs::File::open(kept.directory.join(STATE_FILE))
+        .map_err(guest.cache.error_of("read a snapshot"))?;
+    let memory = guest.snapshot_memory(kept)?;
     let file = memory.file();
-    let copy = (Memory::CopyOf(snapshot::path_of(file)), guest.memory);
-    let handed = [file.as_fd()];
-    let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
+    let copy = (MemorySource::CopyOf(snapshot::path_of(file)), guest.memory);
+    let descriptors = [file.as_fd()];
+    let mut running = Running::start(qemu, accel, copy, StartMode::Resume, &descriptors)?;
     let listener = running.take_listener();
     let loaded = match memory.provide(listener, running.control()).await {
         Ok(Ok(mut control)) => control.load(state.as_fd()).await,
         Ok(Err(error)) => Err(error),
         Err(error) => {
-            guest.forget_memory();
-            return Err(guest.cache.cannot("read a snapshot")(error).into());
+            guest.discard_memory();
+            return Err(guest.cache.error_of("read a snapshot")(error).into());
         }
     };
     if let Err(error) = loaded {
         // The end of QEMU describes the cause better than the failed command.
-        return Err(running.lost(guest.release(), error).await.into());
+        return Err(running.loss_error(guest.release(), error).await.into());
     }
     let process = running.process();
-    let (stream, obituary, kill) = running.into_agent();
+    let (stream, exit_info, kill) = running.into_agent();
     let (events, requests) = stream.into_split();
-    let manner = Manner {
-        ready: guest.deadlines.restore,
-        greeting: Some(greeting(guest)?),
-        pulse: Some(Pulse {
-            every: guest.deadlines.silence / ASKED,
-            silence: guest.deadlines.silence,
+    let options = ConnectOptions {
+        max_start: guest.deadlines.restore,
+        first_request: Some(clock_request(guest)?),
+        keepalive: Some(Keepalive {
+            interval: guest.deadlines.silence / KEEPALIVES_PER_SILENCE,
+            max_silence: guest.deadlines.silence,
         }),
     };
-    Agent::new(events, requests, obituary, kill, process, manner).await
+    Agent::new(events, requests, exit_info, kill, process, options).await
 }
 
 /// Returns the request with the current time and a random seed.
-fn greeting(guest: &Guest) -> Result<Request, GuestError> {
+fn clock_request(guest: &Guest) -> Result<Request, GuestError> {
     use std::io::Read as _;
     let mut seed = [0; 32];
     fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut seed))
-        .map_err(guest.cache.cannot("find random numbers beside"))?;
+        .map_err(guest.cache.error_of("find random numbers beside"))?;
     #[expect(
         clippy::disallowed_methods,
         reason = "the time of day is what the guest is told"
     )]
     let now = SystemTime::now();
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Request::Greet { now, seed })
+    Ok(Request::SetClock { now, seed })
 }
 
 /// Returns the QEMU of this machine. Its version and features are read once.
-async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
+async fn installed_qemu(guest: &Guest) -> Result<Qemu, GuestError> {
     let path = qemu::find(std::env::var_os("PATH").as_deref())?;
-    let identity = Identity::of(&path).map_err(|source| GuestError::Start {
+    let identity = FileIdentity::from_file(&path).map_err(|source| GuestError::Spawn {
         program: path.clone(),
         source,
     })?;
-    let known = guest
+    let note = guest
         .cache
-        .note("qemu.json")
+        .read_note("qemu.json")
         .filter(|note: &QemuNote| note.identity == identity && note.qemu.path == path);
-    if let Some(note) = known {
+    if let Some(note) = note {
         return Ok(note.qemu);
     }
     let (qemu, _) = qemu::inspect(&path).await?;
@@ -334,7 +350,7 @@ async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
         identity,
         qemu: qemu.clone(),
     };
-    guest.cache.keep_note("qemu.json", &note)?;
+    guest.cache.store_note("qemu.json", &note)?;
     Ok(qemu)
 }
 
@@ -356,11 +372,11 @@ pub enum Kvm {
 
 /// Returns the state of KVM on this machine.
 pub async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
-    let qemu = qemu_here(guest).await?;
+    let qemu = installed_qemu(guest).await?;
     Ok(match open_kvm() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Kvm::Absent,
         Err(_) => Kvm::Forbidden,
-        Ok(_) => match accel_here(guest, &qemu) {
+        Ok(_) => match tested_accel(guest, &qemu) {
             Some(Accel::Kvm) => Kvm::Works,
             Some(Accel::Tcg) => Kvm::Fails,
             None => Kvm::Untried,
@@ -374,15 +390,15 @@ fn open_kvm() -> io::Result<fs::File> {
 
 /// Returns the method of executing instructions on this machine. `None` if KVM must be tested
 /// first.
-fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
+fn tested_accel(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
     if open_kvm().is_err() {
         return Some(Accel::Tcg);
     }
     guest
         .cache
-        .note("accel.json")
+        .read_note("accel.json")
         .filter(|note: &AccelNote| {
-            note.boot == this_boot()
+            note.boot == boot_id()
                 && note.version == qemu.version
                 && note.root == geteuid().is_root()
         })
@@ -391,80 +407,80 @@ fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
 
 /// Returns the digest of the guest's programs. The programs are read once, and again after one of
 /// them changed.
-fn userland_here(guest: &Guest) -> Result<String, GuestError> {
+fn userland_digest(guest: &Guest) -> Result<String, GuestError> {
     let programs = guest.programs();
     let name = format!(
         "userland-{}.json",
         digest::name(&[&format!(
             "{:?} {:?}",
-            Identity::of(&guest.program).ok(),
-            guest.further
+            FileIdentity::from_file(&guest.program).ok(),
+            guest.additional_programs
         )])
     );
-    let known: Option<UserlandNote> = guest.cache.note(&name);
-    if let Some(note) = known
+    let note: Option<UserlandNote> = guest.cache.read_note(&name);
+    if let Some(note) = note
         && note.programs == programs
         && note
             .sources
             .iter()
-            .all(|(path, identity)| Identity::of(path).ok().as_ref() == Some(identity))
+            .all(|(path, identity)| FileIdentity::from_file(path).ok().as_ref() == Some(identity))
     {
         return Ok(note.digest);
     }
-    let (files, sources) = userland::gather(&guest.program, &programs)?;
+    let (files, sources) = userland::collect_files(&guest.program, &programs)?;
     let mut archive = Vec::new();
     files
         .write(&mut archive)
-        .map_err(guest.cache.cannot("put together a file system for"))?;
+        .map_err(guest.cache.error_of("put together a file system for"))?;
     let note = UserlandNote {
         programs,
         sources: sources
             .into_iter()
             .filter_map(|path| {
-                let identity = Identity::of(&path).ok()?;
+                let identity = FileIdentity::from_file(&path).ok()?;
                 Some((path, identity))
             })
             .collect(),
-        digest: digest::of_bytes(&archive),
+        digest: digest::bytes_digest(&archive),
     };
-    guest.cache.keep_note(&name, &note)?;
+    guest.cache.store_note(&name, &note)?;
     Ok(note.digest)
 }
 
 /// Removes all but the latest snapshots of a kernel. A snapshot in use stays usable, because its
 /// files are open. The snapshot that was just created is kept regardless of the clock, which may
 /// have been set back since others were created.
-fn prune(cache: &Cache, kernel: &str, just_made: &str) {
-    let mut others: Vec<(SystemTime, String)> = of_kernel(cache, kernel)
+fn prune(cache: &Cache, kernel: &str, new_key: &str) {
+    let mut older: Vec<(SystemTime, String)> = snapshots_of_kernel(cache, kernel)
         .into_iter()
-        .filter(|(key, _)| key != just_made)
+        .filter(|(key, _)| key != new_key)
         .filter_map(|(key, entry)| {
-            let made = fs::metadata(entry.directory.join(STATE)).ok()?;
+            let made = fs::metadata(entry.directory.join(STATE_FILE)).ok()?;
             Some((made.modified().ok()?, key))
         })
         .collect();
-    others.sort();
-    let over = (others.len() + 1).saturating_sub(KEPT);
-    for (_, key) in others.into_iter().take(over) {
+    older.sort();
+    let excess = (older.len() + 1).saturating_sub(MAX_SNAPSHOTS);
+    for (_, key) in older.into_iter().take(excess) {
         // A snapshot that cannot be removed now is removed another time.
-        let _ = cache.discard(SNAPSHOTS, &key);
+        let _ = cache.remove(SNAPSHOTS, &key);
     }
 }
 
 /// Returns the snapshots of a kernel with their keys. `kernel` is the key of the kernel.
-pub fn of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<About>)> {
+pub fn snapshots_of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<SnapshotInfo>)> {
     cache
         .keys(SNAPSHOTS)
         .into_iter()
         .filter_map(|key| {
-            let entry: Entry<About> = cache.peek(SNAPSHOTS, &key)?;
-            (entry.about.kernel == kernel).then_some((key, entry))
+            let entry: Entry<SnapshotInfo> = cache.peek(SNAPSHOTS, &key)?;
+            (entry.metadata.kernel == kernel).then_some((key, entry))
         })
         .collect()
 }
 
 /// Returns the ID of the current boot of the host.
-fn this_boot() -> String {
+fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
         .trim()
@@ -485,21 +501,21 @@ mod tests {
     use super::*;
 
     /// Stores a snapshot that is `days` days older than the machine's clock.
-    fn keep(cache: &Cache, key: &str, days: u64) {
-        let made = cache.making(SNAPSHOTS, key).unwrap();
-        let state = fs::File::create(made.path().join(STATE)).unwrap();
+    fn store_snapshot(cache: &Cache, key: &str, days: u64) {
+        let made = cache.new_entry_directory(SNAPSHOTS, key).unwrap();
+        let state = fs::File::create(made.path().join(STATE_FILE)).unwrap();
         let now = state.metadata().unwrap().modified().unwrap();
         let then = now - Duration::from_secs(days * 86_400);
         state.set_modified(then).unwrap();
-        let about = About {
+        let about = SnapshotInfo {
             release: "6.12.1".to_owned(),
             kernel: "6.12.1".to_owned(),
         };
-        cache.keep(SNAPSHOTS, key, made, about).unwrap();
+        cache.store(SNAPSHOTS, key, made, about).unwrap();
     }
 
     #[test]
-    fn the_oldest_snapshots_go_and_never_the_one_just_made() {
+    fn prune_removes_oldest_and_keeps_new_snapshot() {
         for (days, left) in [
             ([4, 3, 2, 1, 0], ["c", "d", "new"]),
             // The clock was set back by 10 days before the last snapshot was created.
@@ -508,7 +524,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let cache = Cache::open(directory.path().to_owned()).unwrap();
             for (key, days) in ["a", "b", "c", "d", "new"].iter().zip(days) {
-                keep(&cache, key, days);
+                store_snapshot(&cache, key, days);
             }
             prune(&cache, "6.12.1", "new");
             assert_eq!(cache.keys(SNAPSHOTS), left);

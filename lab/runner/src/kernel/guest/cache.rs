@@ -12,18 +12,18 @@ use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::digest::{self, Identity};
-use super::error::{CacheWrong, GuestError};
+use super::digest::{self, FileIdentity};
+use super::error::{CacheProblem, GuestError};
 
 /// File of an entry with its metadata and the digests of its files.
 const MANIFEST: &str = "manifest.json";
 
 /// File of an entry with the identities of the files whose digests were verified.
-const SEEN: &str = "seen.json";
+const VERIFIED: &str = "seen.json";
 
 /// Interval between attempts to get a lock that another process holds. Locks are held during a
 /// download or a boot. There is no event to wait for that a signal could interrupt.
-const ASK_AGAIN: Duration = Duration::from_millis(25);
+const LOCK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Cache in a directory.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Entry<T> {
     /// Directory of the entry.
     pub directory: PathBuf,
     /// Metadata of the entry.
-    pub about: T,
+    pub metadata: T,
     /// Digest of the digests of its files.
     pub digest: String,
     /// Total size of its files, in bytes.
@@ -83,16 +83,16 @@ impl<T> Manifest<T> {
 /// # Errors
 ///
 /// When no such variable is set.
-pub fn locate(
+pub fn find_directory(
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
     is_root: bool,
 ) -> Result<PathBuf, GuestError> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
-    if let Some(own) = set("SVCLAB_CACHE") {
-        return Ok(PathBuf::from(own));
+    if let Some(svclab_cache) = set("SVCLAB_CACHE") {
+        return Ok(PathBuf::from(svclab_cache));
     }
-    if let Some(users) = set("XDG_CACHE_HOME") {
-        return Ok(Path::new(&users).join("svclab"));
+    if let Some(xdg_cache) = set("XDG_CACHE_HOME") {
+        return Ok(Path::new(&xdg_cache).join("svclab"));
     }
     match set("HOME") {
         Some(home) => Ok(Path::new(&home).join(".cache/svclab")),
@@ -115,7 +115,7 @@ impl Cache {
                 .recursive(true)
                 .mode(0o755)
                 .create(cache.directory.join(part))
-                .map_err(cache.cannot("make a directory"))?;
+                .map_err(cache.error_of("make a directory"))?;
             cache.check_owner(part)?;
         }
         Ok(cache)
@@ -124,28 +124,31 @@ impl Cache {
     /// Rejects a directory that another user could change, because guests boot kernels from it. The
     /// cache itself may be behind a symbolic link, because the user chose the link.
     fn check_owner(&self, part: &str) -> Result<(), GuestError> {
-        let (directory, about) = if part.is_empty() {
+        let (directory, metadata) = if part.is_empty() {
             (self.directory.clone(), fs::metadata(&self.directory))
         } else {
             let directory = self.directory.join(part);
-            let about = fs::symlink_metadata(&directory);
-            (directory, about)
+            let metadata = fs::symlink_metadata(&directory);
+            (directory, metadata)
         };
-        let about = about.map_err(self.cannot("look at a directory"))?;
+        let metadata = metadata.map_err(self.error_of("look at a directory"))?;
         let user = nix::unistd::geteuid().as_raw();
-        let wrong = if !about.is_dir() {
-            CacheWrong::NoDirectory
-        } else if about.uid() != user {
-            CacheWrong::Foreign {
-                owner: about.uid(),
+        let problem = if !metadata.is_dir() {
+            CacheProblem::NoDirectory
+        } else if metadata.uid() != user {
+            CacheProblem::OtherOwner {
+                owner: metadata.uid(),
                 user,
             }
-        } else if about.mode() & 0o022 != 0 {
-            CacheWrong::Writable(about.mode() & 0o777)
+        } else if metadata.mode() & 0o022 != 0 {
+            CacheProblem::Writable(metadata.mode() & 0o777)
         } else {
             return Ok(());
         };
-        Err(GuestError::CacheUnsafe { directory, wrong })
+        Err(GuestError::CacheUnsafe {
+            directory,
+            wrong: problem,
+        })
     }
 
     /// Opens the cache that the environment of this process selects.
@@ -153,8 +156,8 @@ impl Cache {
     /// # Errors
     ///
     /// When the environment selects none, or the directory cannot be used.
-    pub fn of_environment() -> Result<Self, GuestError> {
-        Self::open(locate(
+    pub fn from_environment() -> Result<Self, GuestError> {
+        Self::open(find_directory(
             |name| std::env::var_os(name),
             nix::unistd::geteuid().is_root(),
         )?)
@@ -168,10 +171,10 @@ impl Cache {
 
     /// Converts an error of the operating system to an error of this cache. `doing` is the
     /// operation, as text that follows "cannot".
-    pub fn cannot(&self, doing: &str) -> impl FnOnce(io::Error) -> GuestError + use<> {
-        let (doing, directory) = (doing.to_owned(), self.directory.clone());
+    pub fn error_of(&self, operation: &str) -> impl FnOnce(io::Error) -> GuestError + use<> {
+        let (doing, directory) = (operation.to_owned(), self.directory.clone());
         move |source| GuestError::Cache {
-            doing,
+            operation: doing,
             directory,
             source,
         }
@@ -179,7 +182,7 @@ impl Cache {
 
     /// Returns the directory of an entry, which may not exist.
     #[must_use]
-    pub fn place(&self, kind: &str, key: &str) -> PathBuf {
+    pub fn entry_directory(&self, kind: &str, key: &str) -> PathBuf {
         self.directory.join(kind).join(key)
     }
 
@@ -198,8 +201,8 @@ impl Cache {
     /// Reads an entry without checking its files. `None` if there is no such entry.
     #[must_use]
     pub fn peek<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
-        let directory = self.place(kind, key);
-        let manifest: Manifest<T> = read(&directory.join(MANIFEST))?;
+        let directory = self.entry_directory(kind, key);
+        let manifest: Manifest<T> = read_json(&directory.join(MANIFEST))?;
         let bytes = manifest
             .files
             .keys()
@@ -208,7 +211,7 @@ impl Cache {
         Some(Entry {
             directory,
             digest: manifest.digest(),
-            about: manifest.about,
+            metadata: manifest.about,
             bytes,
         })
     }
@@ -220,30 +223,31 @@ impl Cache {
     /// whether the file was written since.
     #[must_use]
     pub fn entry<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
-        let directory = self.place(kind, key);
-        let manifest: Manifest<T> = read(&directory.join(MANIFEST))?;
-        let seen: BTreeMap<String, Identity> = read(&directory.join(SEEN)).unwrap_or_default();
-        let mut now = BTreeMap::new();
+        let directory = self.entry_directory(kind, key);
+        let manifest: Manifest<T> = read_json(&directory.join(MANIFEST))?;
+        let verified: BTreeMap<String, FileIdentity> =
+            read_json(&directory.join(VERIFIED)).unwrap_or_default();
+        let mut current = BTreeMap::new();
         for (name, digest) in &manifest.files {
             let file = directory.join(name);
-            let identity = Identity::of(&file).ok()?;
-            if seen.get(name) != Some(&identity)
-                && digest::of_file(&file).ok().as_ref() != Some(digest)
+            let identity = FileIdentity::from_file(&file).ok()?;
+            if verified.get(name) != Some(&identity)
+                && digest::file_digest(&file).ok().as_ref() != Some(digest)
             {
                 tracing::warn!("{} is damaged; it is made anew", file.display());
                 return None;
             }
-            now.insert(name.clone(), identity);
+            current.insert(name.clone(), identity);
         }
-        if now != seen {
+        if current != verified {
             // If the identities cannot be stored, the digests are verified each time.
-            let _ = self.write_whole(&directory.join(SEEN), &now);
+            let _ = self.write_atomically(&directory.join(VERIFIED), &current);
         }
         Some(Entry {
             directory,
             digest: manifest.digest(),
-            about: manifest.about,
-            bytes: now.values().map(Identity::bytes).sum(),
+            metadata: manifest.about,
+            bytes: current.values().map(FileIdentity::bytes).sum(),
         })
     }
 
@@ -254,21 +258,25 @@ impl Cache {
     /// # Errors
     ///
     /// When the cache cannot be written.
-    pub fn making(&self, kind: &str, key: &str) -> Result<tempfile::TempDir, GuestError> {
-        self.aside(&format!("{kind}-{key}-"))
+    pub fn new_entry_directory(
+        &self,
+        kind: &str,
+        key: &str,
+    ) -> Result<tempfile::TempDir, GuestError> {
+        self.temporary_directory(&format!("{kind}-{key}-"))
     }
 
-    fn aside(&self, prefix: &str) -> Result<tempfile::TempDir, GuestError> {
-        let all = self.directory.join("making");
-        for left in fs::read_dir(&all).into_iter().flatten().flatten() {
-            if left.file_name().to_string_lossy().starts_with(prefix) {
-                let _ = fs::remove_dir_all(left.path());
+    fn temporary_directory(&self, prefix: &str) -> Result<tempfile::TempDir, GuestError> {
+        let parent = self.directory.join("making");
+        for stale in fs::read_dir(&parent).into_iter().flatten().flatten() {
+            if stale.file_name().to_string_lossy().starts_with(prefix) {
+                let _ = fs::remove_dir_all(stale.path());
             }
         }
         tempfile::Builder::new()
             .prefix(prefix)
-            .tempdir_in(all)
-            .map_err(self.cannot("make a directory"))
+            .tempdir_in(parent)
+            .map_err(self.error_of("make a directory"))
     }
 
     /// Makes an entry of all files directly in a directory, and replaces an existing entry. The
@@ -277,40 +285,40 @@ impl Cache {
     /// # Errors
     ///
     /// When the cache cannot be written.
-    pub fn keep<T: Serialize>(
+    pub fn store<T: Serialize>(
         &self,
         kind: &str,
         key: &str,
-        made: tempfile::TempDir,
+        new_directory: tempfile::TempDir,
         about: T,
     ) -> Result<Entry<T>, GuestError> {
-        let what = format!("keep {kind}/{key}");
+        let operation = format!("keep {kind}/{key}");
         let mut files = BTreeMap::new();
         let mut bytes = 0;
         let mut list = || -> io::Result<()> {
-            for entry in fs::read_dir(made.path())? {
+            for entry in fs::read_dir(new_directory.path())? {
                 let entry = entry?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 bytes += entry.metadata()?.len();
-                files.insert(name, digest::of_file(&entry.path())?);
+                files.insert(name, digest::file_digest(&entry.path())?);
             }
             Ok(())
         };
-        list().map_err(self.cannot(&what))?;
+        list().map_err(self.error_of(&operation))?;
         let manifest = Manifest { about, files };
-        self.write_whole(&made.path().join(MANIFEST), &manifest)
-            .map_err(self.cannot(&what))?;
-        self.discard(kind, key)?;
-        let directory = self.place(kind, key);
-        let moved = fs::create_dir_all(self.directory.join(kind))
-            .and_then(|()| fs::rename(made.path(), &directory));
-        moved.map_err(self.cannot(&what))?;
+        self.write_atomically(&new_directory.path().join(MANIFEST), &manifest)
+            .map_err(self.error_of(&operation))?;
+        self.remove(kind, key)?;
+        let directory = self.entry_directory(kind, key);
+        let result = fs::create_dir_all(self.directory.join(kind))
+            .and_then(|()| fs::rename(new_directory.path(), &directory));
+        result.map_err(self.error_of(&operation))?;
         // The directory is no longer temporary.
-        let _ = made.keep();
+        let _ = new_directory.keep();
         Ok(Entry {
             directory,
             digest: manifest.digest(),
-            about: manifest.about,
+            metadata: manifest.about,
             bytes,
         })
     }
@@ -320,15 +328,15 @@ impl Cache {
     /// # Errors
     ///
     /// When the cache cannot be written.
-    pub fn discard(&self, kind: &str, key: &str) -> Result<(), GuestError> {
-        let directory = self.place(kind, key);
+    pub fn remove(&self, kind: &str, key: &str) -> Result<(), GuestError> {
+        let directory = self.entry_directory(kind, key);
         if !directory.exists() {
             return Ok(());
         }
         // The entry is moved first, so that a partly removed entry is never found.
-        let aside = self.aside(&format!("old-{kind}-{key}-"))?;
+        let aside = self.temporary_directory(&format!("old-{kind}-{key}-"))?;
         fs::rename(&directory, aside.path().join("old"))
-            .map_err(self.cannot(&format!("remove {kind}/{key}")))
+            .map_err(self.error_of(&format!("remove {kind}/{key}")))
     }
 
     /// Waits for the lock of an entry. Only its holder may create or remove the entry.
@@ -337,15 +345,15 @@ impl Cache {
     ///
     /// When the lock file cannot be created.
     pub async fn lock(&self, kind: &str, key: &str) -> Result<Lock, GuestError> {
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             if let Some(lock) = self.try_lock(kind, key)? {
                 return Ok(lock);
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_reported, true) {
                 tracing::info!("another svclab is making {kind}/{key}; waiting for it");
             }
-            tokio::time::sleep(ASK_AGAIN).await;
+            tokio::time::sleep(LOCK_INTERVAL).await;
         }
     }
 
@@ -362,18 +370,18 @@ impl Cache {
             .write(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)
-            .map_err(self.cannot("make a lock"))?;
+            .map_err(self.error_of("make a lock"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Lock(file))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(self.cannot("take a lock")(error)),
+            Err(fs::TryLockError::Error(error)) => Err(self.error_of("take a lock")(error)),
         }
     }
 
     /// Reads a note of the cache. `None` if the note is missing or cannot be read.
     #[must_use]
-    pub fn note<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        read(&self.directory.join("notes").join(name))
+    pub fn read_note<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        read_json(&self.directory.join("notes").join(name))
     }
 
     /// Stores a note, completely or not at all.
@@ -381,15 +389,15 @@ impl Cache {
     /// # Errors
     ///
     /// When the cache cannot be written.
-    pub fn keep_note(&self, name: &str, note: &impl Serialize) -> Result<(), GuestError> {
+    pub fn store_note(&self, name: &str, note: &impl Serialize) -> Result<(), GuestError> {
         let path = self.directory.join("notes").join(name);
         fs::create_dir_all(self.directory.join("notes"))
-            .and_then(|()| self.write_whole(&path, note))
-            .map_err(self.cannot("keep a note"))
+            .and_then(|()| self.write_atomically(&path, note))
+            .map_err(self.error_of("keep a note"))
     }
 
     /// Writes a file by writing a temporary file and renaming it.
-    fn write_whole(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
+    fn write_atomically(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
         let file = tempfile::NamedTempFile::new_in(self.directory.join("making"))?;
         serde_json::to_writer(&file, value)?;
         file.persist(path)?;
@@ -397,7 +405,7 @@ impl Cache {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
@@ -411,18 +419,18 @@ mod tests {
         (directory, cache)
     }
 
-    fn keep(cache: &Cache, key: &str, text: &str) -> Entry<u32> {
-        let made = cache.making("things", key).unwrap();
-        fs::write(made.path().join("thing"), text).unwrap();
-        cache.keep("things", key, made, 7).unwrap()
+    fn store_entry(cache: &Cache, key: &str, text: &str) -> Entry<u32> {
+        let new_directory = cache.new_entry_directory("things", key).unwrap();
+        fs::write(new_directory.path().join("thing"), text).unwrap();
+        cache.store("things", key, new_directory, 7).unwrap()
     }
 
     /// Only root can change the owner of a directory.
     #[test]
-    fn cache_that_another_user_could_change_is_refused() {
+    fn open_cache_of_other_writers_returns_error() {
         use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
         let (directory, cache) = cache();
-        let shown = |result: Result<Cache, GuestError>| {
+        let render = |result: Result<Cache, GuestError>| {
             let error = result.unwrap_err();
             let text = format!("{error}\n{}", error.remedy().unwrap_or_default());
             text.replace(&directory.path().display().to_string(), "DIR")
@@ -431,15 +439,15 @@ mod tests {
         let locks = cache.directory.join("locks");
         for mode in [0o775, 0o757, 0o1777] {
             fs::set_permissions(&locks, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(shown(open()).contains("may be written by others"));
+            assert!(render(open()).contains("may be written by others"));
         }
-        insta::assert_snapshot!(shown(open()), @r"
+        insta::assert_snapshot!(render(open()), @r"
         the cache DIR/cache/locks may be written by others: its mode is 777
         run `chmod -R go-w DIR/cache/locks`, or set SVCLAB_CACHE to a directory of your own
         ");
         fs::remove_dir(&locks).unwrap();
         symlink("making", &locks).unwrap();
-        insta::assert_snapshot!(shown(open()), @r"
+        insta::assert_snapshot!(render(open()), @r"
         the cache DIR/cache/locks is no directory
         remove DIR/cache/locks, or set SVCLAB_CACHE to a directory of your own
         ");
@@ -449,7 +457,7 @@ mod tests {
         Cache::open(linked).unwrap();
         if nix::unistd::geteuid().is_root() {
             chown(&cache.directory, Some(1000), Some(1000)).unwrap();
-            insta::assert_snapshot!(shown(open()), @r"
+            insta::assert_snapshot!(render(open()), @r"
             the cache DIR/cache belongs to the user 1000, not to the user 0 who runs svclab
             run svclab as that user, set SVCLAB_CACHE to a directory of your own, or, if you trust what is in it, make it yours with `chown -R 0 DIR/cache`
             ");
@@ -457,43 +465,49 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_where_it_lies() {
-        let at = |set: &[(&str, &str)], root| {
+    fn find_directory_follows_environment() {
+        let directory_of = |set: &[(&str, &str)], root| {
             let variable = |name: &str| {
                 let found = set.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).into())
             };
-            locate(variable, root)
+            find_directory(variable, root)
                 .ok()
                 .map(|path| path.to_string_lossy().into_owned())
         };
-        let all = [
+        let variables = [
             ("SVCLAB_CACHE", "/c"),
             ("XDG_CACHE_HOME", "/x"),
             ("HOME", "/h"),
         ];
-        assert_eq!(at(&all, false).as_deref(), Some("/c"));
-        assert_eq!(at(&all[1..], false).as_deref(), Some("/x/svclab"));
-        assert_eq!(at(&all[2..], true).as_deref(), Some("/h/.cache/svclab"));
+        assert_eq!(directory_of(&variables, false).as_deref(), Some("/c"));
         assert_eq!(
-            at(&[("HOME", "")], true).as_deref(),
+            directory_of(&variables[1..], false).as_deref(),
+            Some("/x/svclab")
+        );
+        assert_eq!(
+            directory_of(&variables[2..], true).as_deref(),
+            Some("/h/.cache/svclab")
+        );
+        assert_eq!(
+            directory_of(&[("HOME", "")], true).as_deref(),
             Some("/var/cache/svclab")
         );
-        assert_eq!(at(&[], false), None);
+        assert_eq!(directory_of(&[], false), None);
     }
 
     #[test]
-    fn an_entry_is_kept_and_found_and_replaced() {
+    fn entry_is_stored_found_and_replaced() {
         let (_directory, cache) = cache();
         assert_eq!(cache.entry::<u32>("things", "a"), None);
-        let kept = keep(&cache, "a", "one");
+        let kept = store_entry(&cache, "a", "one");
         assert_eq!(cache.entry("things", "a"), Some(kept));
         // The second call uses the identities that the first one stored.
         assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 3);
-        keep(&cache, "a", "three");
+        store_entry(&cache, "a", "three");
         assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 5);
         assert_eq!(cache.keys("things"), ["a"]);
-        cache.discard("things", "a").unwrap();
+        cache.remove("things", "a").unwrap();
         assert_eq!(cache.entry::<u32>("things", "a"), None);
         assert!(
             fs::read_dir(cache.directory.join("making"))
@@ -504,37 +518,37 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_entry_is_none() {
+    fn entry_damaged_returns_none() {
         let (_directory, cache) = cache();
         for damage in ["eno", "", "one and more"] {
-            let kept = keep(&cache, "a", "one");
+            let kept = store_entry(&cache, "a", "one");
             assert!(cache.entry::<u32>("things", "a").is_some());
             let file = kept.directory.join("thing");
-            let before = Identity::of(&file).unwrap();
-            while Identity::of(&file).unwrap() == before {
+            let before = FileIdentity::from_file(&file).unwrap();
+            while FileIdentity::from_file(&file).unwrap() == before {
                 fs::write(&file, damage).unwrap();
             }
             assert_eq!(cache.entry::<u32>("things", "a"), None, "{damage}");
         }
-        let kept = keep(&cache, "a", "one");
+        let kept = store_entry(&cache, "a", "one");
         fs::remove_file(kept.directory.join("thing")).unwrap();
         assert_eq!(cache.entry::<u32>("things", "a"), None);
-        let kept = keep(&cache, "a", "one");
+        let kept = store_entry(&cache, "a", "one");
         fs::write(kept.directory.join(MANIFEST), "{").unwrap();
         assert_eq!(cache.entry::<u32>("things", "a"), None);
     }
 
     #[test]
-    fn what_a_killed_process_left_is_cleared_by_the_next() {
+    fn new_entry_directory_removes_stale_directories() {
         let (_directory, cache) = cache();
-        let left = cache.making("things", "a").unwrap().keep();
-        let other = cache.making("things", "b").unwrap();
-        let _made = cache.making("things", "a").unwrap();
-        assert!(!left.exists() && other.path().exists());
+        let stale = cache.new_entry_directory("things", "a").unwrap().keep();
+        let other_entry = cache.new_entry_directory("things", "b").unwrap();
+        let _made = cache.new_entry_directory("things", "a").unwrap();
+        assert!(!stale.exists() && other_entry.path().exists());
     }
 
     #[tokio::test]
-    async fn a_lock_has_one_holder() {
+    async fn lock_has_one_holder() {
         let (_directory, cache) = cache();
         let lock = cache.lock("things", "a").await.unwrap();
         assert!(cache.try_lock("things", "a").unwrap().is_none());

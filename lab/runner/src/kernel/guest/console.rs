@@ -5,26 +5,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// Maximum output that is kept, in bytes.
-const KEPT: usize = 8192;
+const MAX_KEPT: usize = 8192;
 
 /// Maximum number of lines in messages.
-const TOLD: usize = 8;
+const MAX_LINES: usize = 8;
 
 /// Beginning of a kernel's panic message (Linux v6.12, `kernel/panic.c`).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// End of an output stream, also while the stream is written.
 #[derive(Debug, Clone, Default)]
-pub struct Tail(Arc<Mutex<Vec<u8>>>);
+pub struct OutputTail(Arc<Mutex<Vec<u8>>>);
 
-impl Tail {
+impl OutputTail {
     /// Reads a stream until its end.
     pub async fn follow(&self, mut from: impl AsyncRead + Unpin) {
         let mut chunk = [0; 1024];
         while let Ok(length @ 1..) = from.read(&mut chunk).await {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(&chunk[..length]);
-            let over = kept.len().saturating_sub(KEPT);
+            let over = kept.len().saturating_sub(MAX_KEPT);
             kept.drain(..over);
         }
     }
@@ -52,15 +52,16 @@ fn clean(text: &str) -> String {
         // Registers follow the panic message.
         lines.truncate(panic + 1);
     }
-    lines[lines.len().saturating_sub(TOLD)..].join("\n")
+    lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
 }
 
 /// Describes the cause of a kernel's end by its last messages. `None` if they report none.
 #[must_use]
-pub fn death(said: &str) -> Option<String> {
+pub fn describe_end(output: &str) -> Option<String> {
     // Linux v6.12, `mm/oom_kill.c`.
-    let memory = said.contains("Out of memory") || said.contains("System is deadlocked on memory");
-    let panic = said
+    let memory =
+        output.contains("Out of memory") || output.contains("System is deadlocked on memory");
+    let panic = output
         .lines()
         .rev()
         .find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_owned()));
@@ -76,45 +77,45 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_is_kept() {
-        let tail = Tail::default();
-        let long = format!("{}\r\nthe last line\r\n", "x".repeat(3 * KEPT));
+    async fn tail_long_output_keeps_the_end() {
+        let tail = OutputTail::default();
+        let long = format!("{}\r\nthe last line\r\n", "x".repeat(3 * MAX_KEPT));
         tail.follow(long.as_bytes()).await;
         let kept = tail.0.lock().unwrap().len();
-        assert_eq!(kept, KEPT);
+        assert_eq!(kept, MAX_KEPT);
         let text = tail.text();
         assert!(
-            text.len() <= KEPT && text.ends_with("the last line"),
+            text.len() <= MAX_KEPT && text.ends_with("the last line"),
             "{text}"
         );
     }
 
     #[test]
-    fn what_is_worth_telling_is_told() {
+    fn clean_drops_control_characters_and_registers() {
         assert_eq!(
             clean("\x1bc\x1b[2J\x1b[1;1HSeaBIOS (1)\r\n\r\n[ 1.0] x\r\n"),
             "[ 1.0] x"
         );
         let panic = format!("{}a\n{PANIC}no init\nCPU: 0\nRIP\n", "before\n".repeat(20));
-        let told = clean(&panic);
+        let lines = clean(&panic);
         assert!(
-            told.ends_with(&format!("before\na\n{PANIC}no init")),
-            "{told}"
+            lines.ends_with(&format!("before\na\n{PANIC}no init")),
+            "{lines}"
         );
-        assert_eq!(told.lines().count(), TOLD);
+        assert_eq!(lines.lines().count(), MAX_LINES);
     }
 
     #[test]
-    fn a_kernel_s_last_words_name_its_death() {
+    fn describe_end_panic_or_oom_is_named() {
         let panic = "[    2.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100\n[    2.1] ---[ end Kernel panic ]---";
         assert_eq!(
-            death(panic).as_deref(),
+            describe_end(panic).as_deref(),
             Some("the guest's kernel panicked: Attempted to kill init! exitcode=0x00000100")
         );
         assert_eq!(
-            death("Out of memory: Killed process 90 (iptables)").as_deref(),
+            describe_end("Out of memory: Killed process 90 (iptables)").as_deref(),
             Some("the guest ran out of memory")
         );
-        assert_eq!(death("reboot: Power down"), None);
+        assert_eq!(describe_end("reboot: Power down"), None);
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 /// Metadata that changes when the contents of a file change. The kernel sets `changed` at every
 /// write, and no program can set it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct FileIdentity {
     inode: u64,
     bytes: u64,
     /// Modification time, in nanoseconds since the epoch.
@@ -20,7 +20,7 @@ pub struct Identity {
     changed: i128,
 }
 
-impl From<&Metadata> for Identity {
+impl From<&Metadata> for FileIdentity {
     fn from(found: &Metadata) -> Self {
         let nanoseconds =
             |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
@@ -33,13 +33,13 @@ impl From<&Metadata> for Identity {
     }
 }
 
-impl Identity {
+impl FileIdentity {
     /// Returns the current metadata of a file.
     ///
     /// # Errors
     ///
     /// When the file does not exist.
-    pub fn of(file: &Path) -> io::Result<Self> {
+    pub fn from_file(file: &Path) -> io::Result<Self> {
         Ok(Self::from(&fs::metadata(file)?))
     }
 
@@ -55,7 +55,7 @@ impl Identity {
 /// # Errors
 ///
 /// When the file cannot be read.
-pub fn of_file(path: &Path) -> io::Result<String> {
+pub fn file_digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; 1 << 18];
@@ -69,7 +69,7 @@ pub fn of_file(path: &Path) -> io::Result<String> {
 
 /// Returns the SHA-256 of bytes, in hexadecimal.
 #[must_use]
-pub fn of_bytes(bytes: &[u8]) -> String {
+pub fn bytes_digest(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
@@ -90,18 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_run_into_each_other() {
+    fn name_depends_on_boundaries_of_parts() {
         assert_ne!(name(&["ab", "c"]), name(&["a", "bc"]));
         assert_eq!(name(&["ab", "c"]), name(&["ab", "c"]));
         assert_eq!(name(&[]).len(), 32);
     }
 
     #[test]
-    fn a_written_file_is_another_even_if_its_time_is_set_back() {
+    fn identity_written_file_with_old_time_differs() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a");
         fs::write(&file, "one").unwrap();
-        let before = Identity::of(&file).unwrap();
+        let before = FileIdentity::from_file(&file).unwrap();
         let modified = fs::metadata(&file).unwrap().modified().unwrap();
         // Repeats until the kernel's clock for the times of files advances.
         let after = loop {
@@ -112,12 +112,12 @@ mod tests {
                 .unwrap()
                 .set_modified(modified)
                 .unwrap();
-            let after = Identity::of(&file).unwrap();
+            let after = FileIdentity::from_file(&file).unwrap();
             if after != before {
                 break after;
             }
         };
         assert_eq!(after.modified, before.modified);
-        assert_eq!(of_file(&file).unwrap(), of_bytes(b"two"));
+        assert_eq!(file_digest(&file).unwrap(), bytes_digest(b"two"));
     }
 }

@@ -7,7 +7,7 @@ use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
 /// Dependencies of an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wants {
+pub struct Dependencies {
     /// Absolute path of the loader. `None` for a library or a static program.
     pub loader: Option<PathBuf>,
     /// File names of the libraries.
@@ -22,18 +22,18 @@ pub struct Wants {
 /// # Errors
 ///
 /// When `bytes` is not a 64-bit ELF file.
-pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
+pub fn dependencies(file: &Path, bytes: &[u8]) -> Result<Dependencies, object::Error> {
     let header = FileHeader64::<object::Endianness>::parse(bytes)?;
     let endian = header.endian()?;
-    let mut wants = Wants::default();
+    let mut dependencies = Dependencies::default();
     for segment in header.program_headers(endian, bytes)? {
         if let Some(loader) = segment.interpreter(endian, bytes)? {
-            wants.loader = Some(PathBuf::from(String::from_utf8_lossy(loader).as_ref()));
+            dependencies.loader = Some(PathBuf::from(String::from_utf8_lossy(loader).as_ref()));
         }
     }
     let sections = header.sections(endian, bytes)?;
     let Some((entries, link)) = sections.dynamic(endian, bytes)? else {
-        return Ok(wants);
+        return Ok(dependencies);
     };
     let strings = sections.strings(endian, bytes, link)?;
     let origin = file.parent().unwrap_or(Path::new("/")).to_string_lossy();
@@ -42,9 +42,9 @@ pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
         if tag == DT_NEEDED || tag == DT_RPATH || tag == DT_RUNPATH {
             let text = String::from_utf8_lossy(entry.string(endian, strings)?).into_owned();
             if tag == DT_NEEDED {
-                wants.libraries.push(text);
+                dependencies.libraries.push(text);
             } else {
-                wants.paths.extend(
+                dependencies.paths.extend(
                     text.split(':')
                         .filter(|path| !path.is_empty())
                         .map(|path| {
@@ -56,7 +56,7 @@ pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
             }
         }
     }
-    Ok(wants)
+    Ok(dependencies)
 }
 
 /// Returns the part of an ELF file that is loaded to run it. The data at the end that only
@@ -99,36 +99,38 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_program_s_loader_and_libraries_are_found() {
-        let own = std::env::current_exe().unwrap();
-        let wants = wants(&own, &fs::read(&own).unwrap()).unwrap();
-        assert!(wants.loader.is_some_and(|loader| loader.exists()));
+    fn dependencies_program_has_loader_and_libraries() {
+        let program = std::env::current_exe().unwrap();
+        let dependencies = dependencies(&program, &fs::read(&program).unwrap()).unwrap();
+        assert!(dependencies.loader.is_some_and(|loader| loader.exists()));
         assert!(
-            wants
+            dependencies
                 .libraries
                 .iter()
                 .any(|name| name.starts_with("libc.so")),
             "{:?}",
-            wants.libraries
+            dependencies.libraries
         );
     }
 
     #[test]
-    fn what_is_cut_is_not_missed() {
-        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
-        let part = loaded_part(&own).unwrap();
-        assert!(part.len() < own.len());
+    fn loaded_part_of_program_still_runs() {
+        let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let part = loaded_part(&program).unwrap();
+        assert!(part.len() < program.len());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("part");
         fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
         fs::write(&path, part).unwrap();
         let listed = Command::new(&path).arg("--list").output().unwrap();
         assert!(listed.status.success());
-        assert!(String::from_utf8_lossy(&listed.stdout).contains("what_is_cut_is_not_missed"));
+        assert!(
+            String::from_utf8_lossy(&listed.stdout).contains("loaded_part_of_program_still_runs")
+        );
     }
 
     #[test]
-    fn a_script_asks_for_nothing_because_it_is_no_elf() {
-        assert!(wants(Path::new("/bin/x"), b"#!/bin/sh\nexit 0\n").is_err());
+    fn dependencies_script_returns_error() {
+        assert!(dependencies(Path::new("/bin/x"), b"#!/bin/sh\nexit 0\n").is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::qemu::{OLDEST, PROGRAM};
+use super::qemu::{MIN_VERSION, QEMU_PROGRAM};
 use super::tree::TreeError;
 use super::userland::UserlandError;
 use svclab_diagnostic::shortage;
@@ -13,11 +13,11 @@ use svclab_diagnostic::shortage;
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// QEMU is not installed.
-    #[error("a guest kernel needs {PROGRAM}, which is not installed")]
+    #[error("a guest kernel needs {QEMU_PROGRAM}, which is not installed")]
     NoQemu,
     /// QEMU is older than the versions that svclab was tested with.
     #[error(
-        "{} is QEMU {version}; guests need {}.{} or newer", program.display(), OLDEST.0, OLDEST.1
+        "{} is QEMU {version}; guests need {}.{} or newer", program.display(), MIN_VERSION.0, MIN_VERSION.1
     )]
     OldQemu {
         /// Path of QEMU.
@@ -27,7 +27,7 @@ pub enum GuestError {
     },
     /// The program with the name of QEMU does not print a version of QEMU.
     #[error("{} does not say which QEMU it is; it says: {said}", program.display())]
-    OddQemu {
+    UnknownQemu {
         /// Path of the program.
         program: PathBuf,
         /// Output of the program.
@@ -35,7 +35,7 @@ pub enum GuestError {
     },
     /// A program cannot be started.
     #[error("cannot start {}: {source}", program.display())]
-    Start {
+    Spawn {
         /// Path of the program.
         program: PathBuf,
         /// Error of the operating system.
@@ -43,27 +43,27 @@ pub enum GuestError {
     },
     /// QEMU cannot be started as a process without privileges.
     #[error("QEMU is not started, because it cannot {step}: {source}")]
-    Confine {
+    Confinement {
         /// Operation that failed, as text that follows "cannot".
         step: &'static str,
         /// Error of the operating system.
         source: io::Error,
     },
     /// No package of the kernel is available.
-    #[error("there is no guest kernel {wanted}: {why}")]
+    #[error("there is no guest kernel {wanted}: {reason}")]
     NoKernel {
         /// Requested kernel.
         wanted: String,
         /// Reason why the kernel is not available.
-        why: String,
+        reason: String,
     },
     /// The user's file is not a kernel that can boot.
-    #[error("{} cannot be booted: {why}", file.display())]
-    Image {
+    #[error("{} cannot be booted: {reason}", file.display())]
+    InvalidImage {
         /// Path of the file.
         file: PathBuf,
         /// Description of the problem.
-        why: String,
+        reason: String,
     },
     /// The modules of a kernel cannot be used.
     #[error(transparent)]
@@ -72,10 +72,10 @@ pub enum GuestError {
     #[error("cannot put together the guest's programs: {0}")]
     Userland(#[from] UserlandError),
     /// An operation in the directory of the cache failed.
-    #[error("cannot {doing} in the cache {}: {source}", directory.display())]
+    #[error("cannot {operation} in the cache {}: {source}", directory.display())]
     Cache {
         /// Operation, as text that follows "cannot".
-        doing: String,
+        operation: String,
         /// Directory of the cache.
         directory: PathBuf,
         /// Error of the operating system.
@@ -87,7 +87,7 @@ pub enum GuestError {
         /// Directory of the cache, or a directory in it.
         directory: PathBuf,
         /// Description of the problem.
-        wrong: CacheWrong,
+        wrong: CacheProblem,
     },
     /// No directory for the cache is configured.
     #[error(
@@ -95,30 +95,33 @@ pub enum GuestError {
     )]
     NoCache,
     /// The guest was not ready in time.
-    #[error("the guest kernel {kernel} was not ready after {} s{}", after.as_secs(), console(said))]
-    Hangs {
+    #[error("the guest kernel {kernel} was not ready after {} s{}", limit.as_secs(), console_text(said))]
+    NotReady {
         /// Release of the kernel.
         kernel: String,
         /// Time limit that was exceeded.
-        after: Duration,
+        limit: Duration,
         /// End of the console output of the guest.
         said: String,
     },
     /// The guest ended before it was ready.
-    #[error("the guest kernel {kernel} did not come up: {how}{}", console(said))]
-    Died {
+    #[error(
+        "the guest kernel {kernel} did not come up: {cause}{}",
+        console_text(said)
+    )]
+    Ended {
         /// Release of the kernel.
         kernel: String,
         /// Description of the end.
-        how: String,
+        cause: String,
         /// End of the output of the guest and of QEMU.
         said: String,
     },
     /// QEMU did not execute a command.
-    #[error("QEMU refused to {doing}: {said}")]
-    Control {
+    #[error("QEMU refused to {command}: {said}")]
+    QmpFailed {
         /// Command, as text that follows "refused to".
-        doing: String,
+        command: String,
         /// Reply of QEMU.
         said: String,
     },
@@ -126,13 +129,13 @@ pub enum GuestError {
 
 /// Reason why a cache is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CacheWrong {
+pub enum CacheProblem {
     /// The path is not a directory.
     #[error("is no directory")]
     NoDirectory,
     /// The directory belongs to another user.
     #[error("belongs to the user {owner}, not to the user {user} who runs svclab")]
-    Foreign {
+    OtherOwner {
         /// User ID of the owner.
         owner: u32,
         /// User ID of the user who runs svclab.
@@ -143,11 +146,11 @@ pub enum CacheWrong {
     Writable(u32),
 }
 
-fn console(said: &str) -> String {
-    if said.is_empty() {
+fn console_text(output: &str) -> String {
+    if output.is_empty() {
         String::new()
     } else {
-        format!("\n  it said: {}", said.replace('\n', "\n  "))
+        format!("\n  it said: {}", output.replace('\n', "\n  "))
     }
 }
 
@@ -157,7 +160,7 @@ impl GuestError {
     pub const fn is_loss(&self) -> bool {
         matches!(
             self,
-            Self::Hangs { .. } | Self::Died { .. } | Self::Control { .. }
+            Self::NotReady { .. } | Self::Ended { .. } | Self::QmpFailed { .. }
         )
     }
 
@@ -166,25 +169,25 @@ impl GuestError {
     pub fn remedy(&self) -> Option<String> {
         if let Self::CacheUnsafe { directory, wrong } = self {
             let directory = directory.display();
-            let other = "set SVCLAB_CACHE to a directory of your own";
+            let alternative = "set SVCLAB_CACHE to a directory of your own";
             return Some(match wrong {
-                CacheWrong::NoDirectory => format!("remove {directory}, or {other}"),
-                CacheWrong::Foreign { user, .. } => format!(
-                    "run svclab as that user, {other}, or, if you trust what is in it, make it yours with `chown -R {user} {directory}`"
+                CacheProblem::NoDirectory => format!("remove {directory}, or {alternative}"),
+                CacheProblem::OtherOwner { user, .. } => format!(
+                    "run svclab as that user, {alternative}, or, if you trust what is in it, make it yours with `chown -R {user} {directory}`"
                 ),
-                CacheWrong::Writable(_) => {
-                    format!("run `chmod -R go-w {directory}`, or {other}")
+                CacheProblem::Writable(_) => {
+                    format!("run `chmod -R go-w {directory}`, or {alternative}")
                 }
             });
         }
         let text = match self {
-            Self::NoQemu | Self::OddQemu { .. } => {
+            Self::NoQemu | Self::UnknownQemu { .. } => {
                 "run `apt-get install --no-install-recommends qemu-system-x86`, or your distribution's equivalent, as root"
             }
-            Self::Start { .. } => {
+            Self::Spawn { .. } => {
                 "see that this user may run it; `apt-get install --reinstall qemu-system-x86`, or your distribution's equivalent, as root, puts it right"
             }
-            Self::Confine { source, .. } => shortage::remedy(source).unwrap_or(
+            Self::Confinement { source, .. } => shortage::remedy(source).unwrap_or(
                 "run svclab as an ordinary user, or as root with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL",
             ),
             Self::OldQemu { .. } => "install a newer QEMU, or run on this host with --kernel host",
@@ -197,10 +200,10 @@ impl GuestError {
             Self::Cache { .. } | Self::NoCache => {
                 "set SVCLAB_CACHE to a directory that can be written"
             }
-            Self::Image { .. } | Self::Modules(_) => {
+            Self::InvalidImage { .. } | Self::Modules(_) => {
                 "name a kernel and the modules of the same build: --kernel PATH/vmlinuz --modules DIR"
             }
-            Self::Hangs { .. } | Self::Died { .. } => {
+            Self::NotReady { .. } | Self::Ended { .. } => {
                 "run it again; if it happens again, try another kernel (`svclab kernel list`)"
             }
             _ => return None,

@@ -10,23 +10,23 @@ use super::cache::Cache;
 use super::error::GuestError;
 use super::initramfs::{Files, Node};
 use super::tree;
-use crate::kernel::modules::{Lists, Modules};
-use svclab_agent::MODULES;
+use crate::kernel::modules::{ModuleLists, Modules};
+use svclab_agent::MODULES_DIR;
 
 /// Version of the format of a kernel's entry. An entry of another version is outdated.
-pub const FORMAT: u32 = 2;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// File name of the kernel in an entry.
-pub const KERNEL: &str = "vmlinuz";
+pub const KERNEL_FILE: &str = "vmlinuz";
 
 /// File name of the archive of modules in an entry.
-pub const ARCHIVE: &str = "modules.cpio";
+pub const ARCHIVE_FILE: &str = "modules.cpio";
 
 /// File name of the list of module aliases.
-const ALIASES: &str = "modules.alias";
+const ALIASES_FILE: &str = "modules.alias";
 
 /// File name of the list of built-in modules.
-const BUILT_IN: &str = "modules.builtin";
+const BUILT_IN_FILE: &str = "modules.builtin";
 
 /// Metadata of a kernel in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,41 +49,41 @@ pub struct Image {
 /// # Errors
 ///
 /// When a file cannot be read or is invalid, or the cache cannot be written.
-pub fn make(
+pub fn create_files(
     cache: &Cache,
     kernel: &Path,
     modules: &Path,
-    into: &Path,
+    directory: &Path,
 ) -> Result<(String, Vec<String>), GuestError> {
-    let unreadable = |error: io::Error| GuestError::Image {
+    let unreadable = |error: io::Error| GuestError::InvalidImage {
         file: kernel.to_owned(),
-        why: error.to_string(),
+        reason: error.to_string(),
     };
     let bytes = fs::read(kernel).map_err(unreadable)?;
-    let release = release(&bytes).ok_or_else(|| GuestError::Image {
+    let release = release(&bytes).ok_or_else(|| GuestError::InvalidImage {
         file: kernel.to_owned(),
-        why: "it is no Linux kernel for this processor".to_owned(),
+        reason: "it is no Linux kernel for this processor".to_owned(),
     })?;
     let loaded = tree::wanted(modules)?;
     let mut files = Files::default();
-    for (at, module) in loaded.iter().enumerate() {
-        files.put(
-            &format!("{MODULES}/{at:04}-{}.ko", module.name),
+    for (index, module) in loaded.iter().enumerate() {
+        files.add(
+            &format!("{MODULES_DIR}/{index:04}-{}.ko", module.name),
             Node::File(module.bytes.clone()),
         );
     }
     let mut archive = Vec::new();
-    let written = files
+    let result = files
         .write(&mut archive)
-        .and_then(|()| fs::write(into.join(ARCHIVE), archive))
-        .and_then(|()| fs::write(into.join(KERNEL), bytes))
-        .and_then(|()| fs::write(into.join(ALIASES), tree::alias_list(&loaded)))
+        .and_then(|()| fs::write(directory.join(ARCHIVE_FILE), archive))
+        .and_then(|()| fs::write(directory.join(KERNEL_FILE), bytes))
+        .and_then(|()| fs::write(directory.join(ALIASES_FILE), tree::alias_list(&loaded)))
         .and_then(|()| {
             // A kernel without a list of built-in modules gets an empty list.
-            let list = fs::read(modules.join(BUILT_IN)).unwrap_or_default();
-            fs::write(into.join(BUILT_IN), list)
+            let list = fs::read(modules.join(BUILT_IN_FILE)).unwrap_or_default();
+            fs::write(directory.join(BUILT_IN_FILE), list)
         });
-    written.map_err(cache.cannot("keep a kernel"))?;
+    result.map_err(cache.error_of("keep a kernel"))?;
     let names = loaded.into_iter().map(|module| module.name).collect();
     Ok((release, names))
 }
@@ -99,15 +99,15 @@ pub fn modules(image: &Image, directory: &Path) -> Modules {
         .map(|name| format!("{name} 0 0 - Live 0x0\n"))
         .collect();
     let loaded = lines.concat();
-    Modules::new(&Lists {
+    Modules::new(&ModuleLists {
         release: image.release.clone(),
         loaded: Some(loaded),
         in_sysfs: Vec::new(),
         dep: Some(String::new()),
-        alias: list(ALIASES),
-        builtin: list(BUILT_IN),
+        alias: list(ALIASES_FILE),
+        builtin: list(BUILT_IN_FILE),
         builtin_info: None,
-        sealed: true,
+        is_loading_disabled: true,
     })
 }
 
@@ -117,16 +117,16 @@ pub fn modules(image: &Image, directory: &Path) -> Modules {
 /// `kernel_version`). A `vmlinux` contains the line that the kernel prints first.
 #[must_use]
 pub fn release(kernel: &[u8]) -> Option<String> {
-    const GREETING: &[u8] = b"Linux version ";
+    const BANNER: &[u8] = b"Linux version ";
     let text = if kernel.get(0x202..0x206) == Some(b"HdrS") {
         let low = usize::from(*kernel.get(0x20e)?);
         let high = usize::from(*kernel.get(0x20f)?);
         kernel.get(0x200 + low + (high << 8)..)?
     } else if kernel.starts_with(b"\x7fELF") {
-        let at = kernel
-            .windows(GREETING.len())
-            .position(|window| window == GREETING)?;
-        &kernel[at + GREETING.len()..]
+        let index = kernel
+            .windows(BANNER.len())
+            .position(|window| window == BANNER)?;
+        &kernel[index + BANNER.len()..]
     } else {
         return None;
     };
@@ -138,22 +138,26 @@ pub fn release(kernel: &[u8]) -> Option<String> {
 /// Returns the directory of the modules of a release. Searches at and below `named` if the user
 /// names a directory, else in the usual places.
 #[must_use]
-pub fn find_modules(named: Option<&Path>, kernel: &Path, release: &str) -> Option<PathBuf> {
-    let mut places: Vec<PathBuf> = Vec::new();
-    if let Some(named) = named {
-        places.push(named.to_owned());
+pub fn find_modules(
+    user_directory: Option<&Path>,
+    kernel: &Path,
+    release: &str,
+) -> Option<PathBuf> {
+    let mut candidates: Vec<PathBuf> = Vec::new();
+    if let Some(named) = user_directory {
+        candidates.push(named.to_owned());
         for below in ["", "lib/modules", "usr/lib/modules"] {
-            places.push(named.join(below).join(release));
+            candidates.push(named.join(below).join(release));
         }
     } else {
         // Location in an unpacked package, relative to its `boot`.
         if let Some(root) = kernel.parent().and_then(Path::parent) {
-            places.push(root.join("lib/modules").join(release));
-            places.push(root.join("usr/lib/modules").join(release));
+            candidates.push(root.join("lib/modules").join(release));
+            candidates.push(root.join("usr/lib/modules").join(release));
         }
-        places.push(Path::new("/lib/modules").join(release));
+        candidates.push(Path::new("/lib/modules").join(release));
     }
-    places
+    candidates
         .into_iter()
         .find(|place| place.join("kernel").is_dir())
 }
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_s_release_is_read_from_its_file() {
+    fn release_is_read_from_kernel_file() {
         let mut image = vec![0; 0x400];
         image[0x202..0x206].copy_from_slice(b"HdrS");
         image[0x20e..0x210].copy_from_slice(&0x110_u16.to_le_bytes());
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_found_where_packages_and_users_have_them() {
+    fn find_modules_searches_packages_and_user_directories() {
         let root = tempfile::tempdir().unwrap();
         let modules = root.path().join("lib/modules/6.1.0");
         fs::create_dir_all(modules.join("kernel")).unwrap();

@@ -30,11 +30,11 @@ pub struct Files(BTreeMap<String, Node>);
 
 impl Files {
     /// Adds an object at a path, and the missing directories above it. An existing object is kept.
-    pub fn put(&mut self, path: &str, node: Node) {
+    pub fn add(&mut self, path: &str, node: Node) {
         let path = path.trim_matches('/');
-        for (at, _) in path.match_indices('/') {
+        for (index, _) in path.match_indices('/') {
             self.0
-                .entry(path[..at].to_owned())
+                .entry(path[..index].to_owned())
                 .or_insert(Node::Directory);
         }
         if !path.is_empty() {
@@ -91,16 +91,16 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn an_archive_holds_what_was_put_in_after_its_directories() {
+    fn archive_has_directories_before_their_contents() {
         let mut files = Files::default();
-        files.put("/usr/sbin/ipset", Node::File(b"ELF".to_vec()));
-        files.put("sbin", Node::Link("usr/sbin".to_owned()));
-        files.put("dev/console", Node::Device { major: 5, minor: 1 });
-        files.put("/usr/sbin/ipset", Node::File(b"another".to_vec()));
+        files.add("/usr/sbin/ipset", Node::File(b"ELF".to_vec()));
+        files.add("sbin", Node::Link("usr/sbin".to_owned()));
+        files.add("dev/console", Node::Device { major: 5, minor: 1 });
+        files.add("/usr/sbin/ipset", Node::File(b"another".to_vec()));
         let mut bytes = Vec::new();
         files.write(&mut bytes).unwrap();
         let mut rest = bytes.as_slice();
-        let mut seen = Vec::new();
+        let mut entries = Vec::new();
         loop {
             let mut entry = NewcReader::new(rest).unwrap();
             if entry.entry().is_trailer() {
@@ -109,11 +109,11 @@ mod tests {
             let mut contents = String::new();
             entry.read_to_string(&mut contents).unwrap();
             let (name, mode) = (entry.entry().name().to_owned(), entry.entry().mode());
-            seen.push(format!("{mode:06o} {name} {contents}").trim().to_owned());
+            entries.push(format!("{mode:06o} {name} {contents}").trim().to_owned());
             rest = entry.finish().unwrap();
         }
         assert_eq!(
-            seen,
+            entries,
             [
                 "040755 dev",
                 "020600 dev/console",

@@ -3,8 +3,8 @@
 
 use super::digest;
 use super::error::GuestError;
-use super::image::FORMAT;
-use super::store::{Wanted, find};
+use super::image::FORMAT_VERSION;
+use super::store::{KernelRequest, find};
 use super::{qemu_version, userland};
 use crate::kernel::agent_program;
 
@@ -15,11 +15,11 @@ use crate::kernel::agent_program;
 /// # Errors
 ///
 /// When apt offers no such kernel, QEMU is missing, or a program cannot be read.
-pub async fn key(wanted: &Wanted) -> Result<String, GuestError> {
-    let package = find(wanted).await?;
+pub async fn cache_key(request: &KernelRequest) -> Result<String, GuestError> {
+    let package = find(request).await?;
     let (qemu, _) = qemu_version().await?;
     let agent = agent_program::expected();
-    let (files, _) = userland::gather(&agent, &userland::installed())?;
+    let (files, _) = userland::collect_files(&agent, &userland::installed())?;
     let mut archive = Vec::new();
     files
         .write(&mut archive)
@@ -27,12 +27,12 @@ pub async fn key(wanted: &Wanted) -> Result<String, GuestError> {
             file: agent.clone(),
             source,
         })?;
-    let made_of = digest::name(&[
-        &FORMAT.to_string(),
+    let digest = digest::name(&[
+        &FORMAT_VERSION.to_string(),
         env!("CARGO_PKG_VERSION"),
         &package.version,
         &qemu,
-        &digest::of_bytes(&archive),
+        &digest::bytes_digest(&archive),
     ]);
-    Ok(format!("{}-{made_of}", package.release))
+    Ok(format!("{}-{digest}", package.release))
 }

@@ -11,21 +11,21 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::confine::{self, Access, Listener};
-use super::console::{Tail, death};
+use super::console::{OutputTail, describe_end};
 use super::error::GuestError;
 use super::process::Process;
-use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
+use super::qemu::{self, Accel, Machine, MemorySource, Qemu, StartMode};
 use super::qmp::Qmp;
 
 /// Maximum time for QEMU to end after it has closed its streams.
-const ENDING: Duration = Duration::from_secs(2);
+const MAX_EXIT: Duration = Duration::from_secs(2);
 
 /// Running machine. Dropping it ends the machine.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
-    console: Tail,
-    errors: Tail,
+    console: OutputTail,
+    errors: OutputTail,
     reading: JoinHandle<()>,
     pub agent: UnixStream,
     control: UnixStream,
@@ -43,44 +43,44 @@ impl Running {
     pub fn start(
         qemu: &Qemu,
         accel: Accel,
-        memory: (Memory, u32),
-        begins: Beginning,
-        handed: &[BorrowedFd<'_>],
+        memory: (MemorySource, u32),
+        start: StartMode,
+        inherited: &[BorrowedFd<'_>],
     ) -> Result<Self, GuestError> {
-        let unstarted = |source: io::Error| GuestError::Start {
+        let unstarted = |source: io::Error| GuestError::Spawn {
             program: qemu.path.clone(),
             source,
         };
         let (memory, size) = memory;
-        let (agent, far_agent) = pair().map_err(unstarted)?;
-        let (control, far_control) = pair().map_err(unstarted)?;
+        let (agent, far_agent) = socket_pair().map_err(unstarted)?;
+        let (control, far_control) = socket_pair().map_err(unstarted)?;
         let machine = Machine {
             accel,
             memory,
-            size,
-            begins,
+            memory_mib: size,
+            start,
             agent: far_agent.as_raw_fd(),
             control: far_control.as_raw_fd(),
         };
         let descriptors: Vec<BorrowedFd<'_>> = [far_agent.as_fd(), far_control.as_fd()]
             .into_iter()
-            .chain(handed.iter().copied())
+            .chain(inherited.iter().copied())
             .collect();
         let access = Access {
             descriptors: &descriptors,
             kvm: accel == Accel::Kvm,
-            writes: matches!(machine.memory, Memory::Kept(_)),
-            asks: matches!(machine.memory, Memory::CopyOf(_)),
+            can_write: matches!(machine.memory, MemorySource::Kept(_)),
+            asks: matches!(machine.memory, MemorySource::CopyOf(_)),
         };
         let program = std::fs::canonicalize(&qemu.path).map_err(unstarted)?;
         let confined = confine::spawn(&program, &qemu::arguments(qemu, &machine), &access)?;
         let process = confined.process;
         tracing::debug!("QEMU runs process={}", process.id().unwrap_or_default());
-        if !confined.lacks.is_empty() {
-            tracing::info!("QEMU runs without {}", confined.lacks);
+        if !confined.disallowed.is_empty() {
+            tracing::info!("QEMU runs without {}", confined.disallowed);
         }
         let (out, err) = (confined.stdout, confined.stderr);
-        let (console, errors) = (Tail::default(), Tail::default());
+        let (console, errors) = (OutputTail::default(), OutputTail::default());
         let (to_console, to_errors) = (console.clone(), errors.clone());
         let reading = tokio::spawn(async move {
             tokio::join!(to_console.follow(out), to_errors.follow(err));
@@ -119,24 +119,24 @@ impl Running {
     /// Returns the end of the output so far.
     #[must_use]
     pub fn said(&self) -> String {
-        said(&self.console, &self.errors)
+        combined_output(&self.console, &self.errors)
     }
 
     /// Returns the error of a machine that does not work: the description of its end, or
     /// `otherwise` if it has not ended. Ends the machine.
-    pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
-        let ended = tokio::time::timeout(ENDING, self.process.wait()).await;
-        let Ok(status) = ended else {
+    pub async fn loss_error(&mut self, kernel: &str, default_error: GuestError) -> GuestError {
+        let exit = tokio::time::timeout(MAX_EXIT, self.process.wait()).await;
+        let Ok(status) = exit else {
             self.end().await;
-            return otherwise;
+            return default_error;
         };
         // The last output may still be in the pipe.
         let _ = (&mut self.reading).await;
-        let said = self.said();
-        GuestError::Died {
+        let output = self.said();
+        GuestError::Ended {
             kernel: kernel.to_owned(),
-            how: how(status, &said),
-            said,
+            cause: describe_exit(status, &output),
+            said: output,
         }
     }
 
@@ -156,7 +156,7 @@ impl Running {
         oneshot::Sender<()>,
     ) {
         let (kill, killed) = oneshot::channel::<()>();
-        let obituary = async move {
+        let exit_info = async move {
             let status = tokio::select! {
                 status = self.process.wait() => status,
                 _ = killed => {
@@ -165,21 +165,21 @@ impl Running {
                 }
             };
             let _ = self.reading.await;
-            let said = said(&self.console, &self.errors);
-            (how(status, &said), said)
+            let output = combined_output(&self.console, &self.errors);
+            (describe_exit(status, &output), output)
         };
-        (self.agent, obituary, kill)
+        (self.agent, exit_info, kill)
     }
 }
 
 /// Creates a connected pair of sockets: an end for this process, and an end that QEMU inherits.
-fn pair() -> io::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
+fn socket_pair() -> io::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
     let (near, far) = std::os::unix::net::UnixStream::pair()?;
     near.set_nonblocking(true)?;
     Ok((near, far.into()))
 }
 
-fn said(console: &Tail, errors: &Tail) -> String {
+fn combined_output(console: &OutputTail, errors: &OutputTail) -> String {
     let parts = [console.text(), errors.text()];
     let parts: Vec<&str> = parts
         .iter()
@@ -189,8 +189,8 @@ fn said(console: &Tail, errors: &Tail) -> String {
     parts.join("\n")
 }
 
-fn how(status: Option<WaitStatus>, said: &str) -> String {
-    if let Some(death) = death(said) {
+fn describe_exit(status: Option<WaitStatus>, output: &str) -> String {
+    if let Some(death) = describe_end(output) {
         return death;
     }
     match status {

@@ -28,32 +28,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use boot::{Kvm, SNAPSHOTS};
-pub use cache::{Cache, Entry, Lock, locate};
-pub use confine::Lacks;
+pub use cache::{Cache, Entry, Lock, find_directory};
+pub use confine::DisallowedLayers;
 pub use error::GuestError;
 pub use image::Image;
-pub use key::key;
+pub use key::cache_key;
 pub use package::{Package, available, series};
-pub use qemu::{Accel, MEMORY, PROGRAM as QEMU};
-use snapshot::{About, Shared};
+pub use qemu::{Accel, DEFAULT_MEMORY_MIB, QEMU_PROGRAM as QEMU};
+use snapshot::{SnapshotInfo, SnapshotMemory};
 pub use store::{
-    KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots, whole,
+    KERNELS, KernelRequest, cached_kernels, every_series, fetch, find, find_undamaged, matches,
+    provide, remove, snapshots,
 };
 
 use super::agent::Agent;
 use super::agent_program;
 use super::error::KernelError;
-use super::missing::Missing;
+use super::missing::MissingRequirements;
 use super::modules::Modules;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Needs;
+use svclab_planner::needs::Requirements;
 
 /// Checks that `PATH` contains QEMU. Its version is checked later.
 ///
 /// # Errors
 ///
 /// When there is no QEMU.
-pub fn look_for_qemu() -> Result<(), GuestError> {
+pub fn check_qemu() -> Result<(), GuestError> {
     qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
 }
 
@@ -63,7 +64,7 @@ pub fn look_for_qemu() -> Result<(), GuestError> {
 /// # Errors
 ///
 /// When QEMU is missing, or guests cannot use it.
-pub async fn qemu_version() -> Result<(String, Lacks), GuestError> {
+pub async fn qemu_version() -> Result<(String, DisallowedLayers), GuestError> {
     let path = qemu::find(std::env::var_os("PATH").as_deref())?;
     let (qemu, lacks) = qemu::inspect(&path).await?;
     Ok((qemu.version, lacks))
@@ -76,7 +77,7 @@ pub struct Deadlines {
     pub boot: Duration,
     /// Like `boot`, for the one boot that tests KVM. A boot takes 1 s with KVM; if KVM does not
     /// work, it never ends.
-    pub trial: Duration,
+    pub kvm_test: Duration,
     /// From the start of QEMU until the agent answers, for a guest that resumes from a snapshot.
     pub restore: Duration,
     /// Maximum silence of an agent that receives keepalive requests.
@@ -87,7 +88,7 @@ impl Default for Deadlines {
     fn default() -> Self {
         Self {
             boot: Duration::from_secs(90),
-            trial: Duration::from_secs(10),
+            kvm_test: Duration::from_secs(10),
             restore: Duration::from_secs(30),
             silence: Duration::from_secs(30),
         }
@@ -95,7 +96,7 @@ impl Default for Deadlines {
 }
 
 /// Digest of a snapshot, and its memory.
-type SharedMemory = (String, Arc<Shared>);
+type SharedMemory = (String, Arc<SnapshotMemory>);
 
 /// Guest with one kernel. Each [`Guest::start`] starts a separate clone.
 #[derive(Debug, Clone)]
@@ -105,11 +106,11 @@ pub struct Guest {
     modules: Arc<Modules>,
     program: PathBuf,
     /// Programs in addition to those that labs need.
-    further: Vec<PathBuf>,
+    additional_programs: Vec<PathBuf>,
     /// Memory in MiB.
     memory: u32,
     /// Part of the memory that is for labs in addition to the default, in MiB.
-    more: u32,
+    additional_memory: u32,
     deadlines: Deadlines,
     /// Memory of the snapshot that was resumed last, with its digest.
     shared: Arc<Mutex<Option<SharedMemory>>>,
@@ -122,7 +123,7 @@ impl Guest {
     /// # Errors
     ///
     /// When the kernel is not available.
-    pub async fn new(cache: Cache, wanted: &Wanted) -> Result<Self, GuestError> {
+    pub async fn new(cache: Cache, wanted: &KernelRequest) -> Result<Self, GuestError> {
         Self::with_agent(cache, wanted, agent_program::expected()).await
     }
 
@@ -133,19 +134,19 @@ impl Guest {
     /// When the kernel is not available.
     pub async fn with_agent(
         cache: Cache,
-        wanted: &Wanted,
+        wanted: &KernelRequest,
         program: PathBuf,
     ) -> Result<Self, GuestError> {
         let kernel = provide(&cache, wanted).await?;
-        let modules = Arc::new(image::modules(&kernel.about, &kernel.directory));
+        let modules = Arc::new(image::modules(&kernel.metadata, &kernel.directory));
         Ok(Self {
             cache,
             kernel,
             modules,
             program,
-            further: Vec::new(),
-            memory: MEMORY,
-            more: 0,
+            additional_programs: Vec::new(),
+            memory: DEFAULT_MEMORY_MIB,
+            additional_memory: 0,
             deadlines: Deadlines::default(),
             shared: Arc::default(),
         })
@@ -163,21 +164,21 @@ impl Guest {
     /// so large programs need [`Guest::with_memory`].
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
-        self.further.extend(programs);
+        self.additional_programs.extend(programs);
         self
     }
 
     /// Sets the part of the memory that is for labs in addition to the default, in MiB.
     #[must_use]
-    pub fn with_more_room(mut self, mebibytes: u32) -> Self {
-        self.more = mebibytes;
+    pub fn with_additional_memory(mut self, mebibytes: u32) -> Self {
+        self.additional_memory = mebibytes;
         self
     }
 
     /// Returns the part of the memory that is for labs in addition to the default, in MiB.
     #[must_use]
-    pub const fn more_room(&self) -> u32 {
-        self.more
+    pub const fn additional_memory(&self) -> u32 {
+        self.additional_memory
     }
 
     /// Sets the memory in MiB, in place of [`MEMORY`]. Files may use half of it.
@@ -190,33 +191,37 @@ impl Guest {
     /// Returns the paths of its programs, which are the same here and in the guest.
     fn programs(&self) -> Vec<PathBuf> {
         let mut programs = userland::installed();
-        programs.extend(self.further.iter().cloned());
+        programs.extend(self.additional_programs.iter().cloned());
         programs
     }
 
     /// Returns the memory of a snapshot, which all guests that resume from it share.
-    fn memory_of(&self, kept: &Entry<About>) -> Result<Arc<Shared>, GuestError> {
+    fn snapshot_memory(
+        &self,
+        snapshot: &Entry<SnapshotInfo>,
+    ) -> Result<Arc<SnapshotMemory>, GuestError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((digest, memory)) = &*shared
-            && *digest == kept.digest
+            && *digest == snapshot.digest
         {
             return Ok(Arc::clone(memory));
         }
-        let memory = Shared::new(&kept.directory).map_err(self.cache.cannot("read a snapshot"))?;
+        let memory = SnapshotMemory::new(&snapshot.directory)
+            .map_err(self.cache.error_of("read a snapshot"))?;
         let memory = Arc::new(memory);
-        *shared = Some((kept.digest.clone(), Arc::clone(&memory)));
+        *shared = Some((snapshot.digest.clone(), Arc::clone(&memory)));
         Ok(memory)
     }
 
     /// Makes the next guest copy its memory again.
-    fn forget_memory(&self) {
+    fn discard_memory(&self) {
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Returns the release of the kernel: `6.12.117+deb12-cloud-amd64`.
     #[must_use]
     pub fn release(&self) -> &str {
-        &self.kernel.about.release
+        &self.kernel.metadata.release
     }
 
     /// Returns the cache entry of the kernel.
@@ -230,8 +235,8 @@ impl Guest {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester.
-    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
-        self.missing_of(&Needs::of(plan))
+    pub fn check_plan(&self, plan: &Plan) -> Result<(), MissingRequirements> {
+        self.check_requirements(&Requirements::from_plan(plan))
     }
 
     /// Checks that the guest meets requirements, which may be those of several plans.
@@ -239,7 +244,7 @@ impl Guest {
     /// # Errors
     ///
     /// When a requirement is not met. The error has the requester.
-    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
+    pub fn check_requirements(&self, needs: &Requirements) -> Result<(), MissingRequirements> {
         let installed = self.programs();
         let has_program = |name: &str| {
             installed
@@ -248,7 +253,7 @@ impl Guest {
         };
         // The agent is root in the guest.
         let root = || Ok(());
-        Missing::check(needs, &self.modules, has_program, root)
+        MissingRequirements::check(needs, &self.modules, has_program, root)
     }
 
     /// Returns the state of KVM on this machine. After a start, this is the result of the start.

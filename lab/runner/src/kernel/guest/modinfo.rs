@@ -8,11 +8,11 @@ use object::{Object as _, ObjectSection as _};
 
 /// Mark that follows the signature at the end of a signed module (Linux v6.12,
 /// `include/linux/module_signature.h`, `MODULE_SIG_STRING`).
-const SIGNED: &[u8] = b"~Module signature appended~\n";
+const SIGNATURE_MARK: &[u8] = b"~Module signature appended~\n";
 
 /// Size of the description of the signature before that mark, in bytes (`struct module_signature`).
 /// Its last 4 bytes are the length of the signature.
-const SIGNATURE: usize = 12;
+const SIGNATURE_INFO_SIZE: usize = 12;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Modinfo {
@@ -70,14 +70,14 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
 /// Returns the module without its signature. Checking signatures would add 0.5 s to the boot of a
 /// guest, and the files come from a package whose digest was verified.
 #[must_use]
-pub fn unsigned(module: &[u8]) -> &[u8] {
-    let Some(before) = module.strip_suffix(SIGNED) else {
+pub fn without_signature(module: &[u8]) -> &[u8] {
+    let Some(before) = module.strip_suffix(SIGNATURE_MARK) else {
         return module;
     };
-    let Some((rest, described)) = before.split_last_chunk::<SIGNATURE>() else {
+    let Some((rest, signature_info)) = before.split_last_chunk::<SIGNATURE_INFO_SIZE>() else {
         return module;
     };
-    let [.., a, b, c, d] = *described;
+    let [.., a, b, c, d] = *signature_info;
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     rest.len()
         .checked_sub(length)
@@ -116,31 +116,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_s_name_is_its_module_s() {
-        let named = |file| name(Path::new(file));
-        assert_eq!(named("a/xt-comment.ko.xz").as_deref(), Some("xt_comment"));
-        assert_eq!(named("ip_vs.ko").as_deref(), Some("ip_vs"));
-        assert_eq!(named("veth.ko.zst").as_deref(), Some("veth"));
-        assert_eq!(named("modules.dep"), None);
-        assert_eq!(named("x.ko.debug"), None);
+    fn module_name_is_derived_from_file_name() {
+        let name_of = |file| name(Path::new(file));
+        assert_eq!(name_of("a/xt-comment.ko.xz").as_deref(), Some("xt_comment"));
+        assert_eq!(name_of("ip_vs.ko").as_deref(), Some("ip_vs"));
+        assert_eq!(name_of("veth.ko.zst").as_deref(), Some("veth"));
+        assert_eq!(name_of("modules.dep"), None);
+        assert_eq!(name_of("x.ko.debug"), None);
     }
 
     #[test]
-    fn a_signature_is_cut_off_and_nothing_else() {
+    fn without_signature_removes_only_the_signature() {
         let mut module = b"ELF and all".to_vec();
-        assert_eq!(unsigned(&module), b"ELF and all");
+        assert_eq!(without_signature(&module), b"ELF and all");
         module.extend(b"signature");
         module.extend([0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-        module.extend(SIGNED);
-        assert_eq!(unsigned(&module), b"ELF and all");
+        module.extend(SIGNATURE_MARK);
+        assert_eq!(without_signature(&module), b"ELF and all");
         // Impossible length.
-        let at = module.len() - SIGNED.len() - 1;
-        module[at] = 200;
-        assert_eq!(unsigned(&module), module);
+        let index = module.len() - SIGNATURE_MARK.len() - 1;
+        module[index] = 200;
+        assert_eq!(without_signature(&module), module);
     }
 
     #[test]
-    fn every_packing_is_undone() {
+    fn read_module_decompresses_every_format() {
         use std::io::Write as _;
         let directory = tempfile::tempdir().unwrap();
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_is_told() {
+    fn parse_other_file_returns_error() {
         assert!(parse(b"#!/bin/sh\n").is_err());
     }
 }

@@ -47,7 +47,7 @@ const UBUNTU: Flavour = Flavour {
 pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
     let none = |why: &str| GuestError::NoKernel {
         wanted: wanted.to_owned(),
-        why: why.to_owned(),
+        reason: why.to_owned(),
     };
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let Some(flavour) = flavour(&system) else {
@@ -63,12 +63,12 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
         Err(error) => return Err(none(&format!("apt-cache does not start: {error}"))),
     };
     let mut found: Vec<Package> = Vec::new();
-    for release in releases(&text(&listed.stdout), flavour) {
-        let known = found
+    for release in releases(&lossy_text(&listed.stdout), flavour) {
+        let is_known = found
             .iter()
             .any(|package| series(&package.release) == series(&release));
         // A name without a version is only mentioned by other packages.
-        if !known && let Some(package) = show(release).await {
+        if !is_known && let Some(package) = find_package(release).await {
             found.push(package);
         }
     }
@@ -85,10 +85,10 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
 /// # Errors
 ///
 /// When apt or dpkg fails.
-pub async fn fetch(package: &Package, into: &Path) -> Result<(), GuestError> {
+pub async fn fetch(package: &Package, directory: &Path) -> Result<(), GuestError> {
     let failed = |why: String| GuestError::NoKernel {
         wanted: package.release.clone(),
-        why,
+        reason: why,
     };
     let mut names = vec![format!("{}={}", package.name, package.version)];
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -98,17 +98,17 @@ pub async fn fetch(package: &Package, into: &Path) -> Result<(), GuestError> {
             names.push(name);
         }
     }
-    let mut words = vec!["-q", "-o", "Dpkg::Use-Pty=0", "download"];
-    words.extend(names.iter().map(String::as_str));
-    check("apt-get", run("apt-get", &words, into).await).map_err(failed)?;
-    let packages = std::fs::read_dir(into).map_err(|error| failed(error.to_string()))?;
+    let mut arguments = vec!["-q", "-o", "Dpkg::Use-Pty=0", "download"];
+    arguments.extend(names.iter().map(String::as_str));
+    check("apt-get", run("apt-get", &arguments, directory).await).map_err(failed)?;
+    let packages = std::fs::read_dir(directory).map_err(|error| failed(error.to_string()))?;
     let packages: Vec<PathBuf> = packages
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
         .collect();
     for file in packages {
-        let words = ["-x", &file.to_string_lossy(), "."];
-        check("dpkg-deb", run("dpkg-deb", &words, into).await).map_err(failed)?;
+        let arguments = ["-x", &file.to_string_lossy(), "."];
+        check("dpkg-deb", run("dpkg-deb", &arguments, directory).await).map_err(failed)?;
         let _ = std::fs::remove_file(file);
     }
     Ok(())
@@ -126,7 +126,7 @@ pub fn series(release: &str) -> &str {
 
 /// Returns the numbers of a release, by which releases sort by age.
 #[must_use]
-pub fn age(release: &str) -> Vec<u64> {
+pub fn version_numbers(release: &str) -> Vec<u64> {
     release
         .split(|letter: char| !letter.is_ascii_digit())
         .filter_map(|number| number.parse().ok())
@@ -134,15 +134,20 @@ pub fn age(release: &str) -> Vec<u64> {
 }
 
 fn flavour(os_release: &str) -> Option<Flavour> {
-    let words = |key: &str| {
+    let value_of = |key: &str| {
         let line = os_release.lines().find_map(|line| line.strip_prefix(key));
         line.unwrap_or_default().trim_matches('"').to_owned()
     };
-    let (own, like) = (words("ID="), words("ID_LIKE="));
-    let is = |name: &str| own == name || like.split_whitespace().any(|word| word == name);
-    if is("ubuntu") {
+    let (distribution, similar_distributions) = (value_of("ID="), value_of("ID_LIKE="));
+    let is_distribution = |name: &str| {
+        distribution == name
+            || similar_distributions
+                .split_whitespace()
+                .any(|word| word == name)
+    };
+    if is_distribution("ubuntu") {
         Some(UBUNTU)
-    } else if is("debian") {
+    } else if is_distribution("debian") {
         Some(DEBIAN)
     } else {
         None
@@ -165,12 +170,12 @@ fn releases(names: &str, flavour: Flavour) -> Vec<String> {
         })
         .map(str::to_owned)
         .collect();
-    releases.sort_by_key(|release| Reverse(age(release)));
+    releases.sort_by_key(|release| Reverse(version_numbers(release)));
     releases.dedup();
     releases
 }
 
-async fn show(release: String) -> Option<Package> {
+async fn find_package(release: String) -> Option<Package> {
     let name = format!("linux-image-{release}");
     Some(Package {
         version: version(&name).await?,
@@ -181,9 +186,9 @@ async fn show(release: String) -> Option<Package> {
 
 /// Returns the version of a package that apt would download. `None` if apt offers none.
 async fn version(name: &str) -> Option<String> {
-    let words = ["show", "--no-all-versions", name];
-    let shown = run("apt-cache", &words, Path::new("/")).await.ok()?;
-    let text = text(&shown.stdout);
+    let arguments = ["show", "--no-all-versions", name];
+    let shown = run("apt-cache", &arguments, Path::new("/")).await.ok()?;
+    let text = lossy_text(&shown.stdout);
     let version = text
         .lines()
         .find_map(|line| line.strip_prefix("Version: "))?;
@@ -208,22 +213,22 @@ async fn run(program: &str, arguments: &[&str], directory: &Path) -> io::Result<
     command.output().await
 }
 
-fn check(program: &str, ran: io::Result<Output>) -> Result<(), String> {
-    match ran {
+fn check(program: &str, output: io::Result<Output>) -> Result<(), String> {
+    match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = text(&output.stderr);
-            let said = said
+            let stderr = lossy_text(&output.stderr);
+            let message = stderr
                 .lines()
                 .find(|line| line.starts_with("E: "))
-                .unwrap_or_else(|| said.trim());
-            Err(format!("{program} said: {said}"))
+                .unwrap_or_else(|| stderr.trim());
+            Err(format!("{program} said: {message}"))
         }
         Err(error) => Err(format!("cannot start {program}: {error}")),
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+fn lossy_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -232,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_found_among_names_newest_first() {
+    fn releases_of_names_are_sorted_newest_first() {
         let names = "linux-image-6.1.0-9-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64-dbg\nlinux-image-6.12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64-unsigned\nlinux-image-6.12.9+deb12-cloud-amd64\nlinux-image-6.1.0-56-amd64\nlinux-image-cloud-amd64\n";
         assert_eq!(
             releases(names, DEBIAN),
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_two_numbers() {
+    fn series_is_first_two_numbers() {
         assert_eq!(series("6.12.117+deb12-cloud-amd64"), "6.12");
         assert_eq!(series("6.1.0-56-cloud-amd64"), "6.1");
         assert_eq!(series("7.0-rc1"), "7.0");
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_is_told_by_what_it_says_of_itself() {
+    fn flavour_is_derived_from_os_release() {
         assert_eq!(flavour("ID=debian\nVERSION_ID=\"12\"\n"), Some(DEBIAN));
         assert_eq!(flavour("NAME=U\nID=ubuntu\nID_LIKE=debian\n"), Some(UBUNTU));
         assert_eq!(

@@ -11,25 +11,25 @@ use tokio::signal::unix::{SignalKind, signal};
 pub struct Process {
     id: Pid,
     /// Exit status. `None` until the process has ended and was waited for.
-    ended: Option<WaitStatus>,
+    status: Option<WaitStatus>,
 }
 
 impl Process {
     /// Creates the handle of a child process for which nothing else waits.
     pub const fn new(id: Pid) -> Self {
-        Self { id, ended: None }
+        Self { id, status: None }
     }
 
     /// Returns the process ID. `None` once the process has ended.
     pub fn id(&self) -> Option<u32> {
-        self.ended
+        self.status
             .is_none()
             .then(|| self.id.as_raw().unsigned_abs())
     }
 
     /// Sends `SIGKILL` to the process.
     pub fn kill(&self) {
-        if self.ended.is_none() {
+        if self.status.is_none() {
             // The process ID is not reused until the process is waited for.
             let _ = kill(self.id, Signal::SIGKILL);
         }
@@ -39,31 +39,31 @@ impl Process {
     pub async fn wait(&mut self) -> Option<WaitStatus> {
         let mut changes = signal(SignalKind::child()).ok()?;
         loop {
-            if let Some(ended) = self.poll() {
-                return Some(ended);
+            if let Some(status) = self.poll() {
+                return Some(status);
             }
             changes.recv().await?;
         }
     }
 
     fn poll(&mut self) -> Option<WaitStatus> {
-        if self.ended.is_none() {
-            self.ended = match waitpid(self.id, Some(WaitPidFlag::WNOHANG)) {
+        if self.status.is_none() {
+            self.status = match waitpid(self.id, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
                 Ok(status) => Some(status),
                 // The process was waited for elsewhere.
                 Err(_) => Some(WaitStatus::Exited(self.id, 0)),
             };
         }
-        self.ended
+        self.status
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        while self.ended.is_none() {
-            self.ended = match waitpid(self.id, None) {
+        while self.status.is_none() {
+            self.status = match waitpid(self.id, None) {
                 Err(Errno::EINTR) => None,
                 Ok(status) => Some(status),
                 Err(_) => Some(WaitStatus::Exited(self.id, 0)),
@@ -88,10 +88,10 @@ mod tests {
         let mut process = sleeper();
         let id = process.id().unwrap();
         process.kill();
-        let ended = process.wait().await;
+        let status = process.wait().await;
         let expected = Pid::from_raw(id.cast_signed());
         assert_eq!(
-            ended,
+            status,
             Some(WaitStatus::Signaled(expected, Signal::SIGKILL, false))
         );
         assert_eq!(process.id(), None);

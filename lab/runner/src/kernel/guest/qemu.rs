@@ -8,28 +8,28 @@ use nix::sys::wait::WaitStatus;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
-use super::confine::{self, Access, Lacks};
+use super::confine::{self, Access, DisallowedLayers};
 use super::error::GuestError;
-use svclab_agent::PORT;
+use svclab_agent::PORT_NAME;
 
 /// File name of QEMU for this processor architecture.
-pub const PROGRAM: &str = "qemu-system-x86_64";
+pub const QEMU_PROGRAM: &str = "qemu-system-x86_64";
 
 /// Oldest version that guests were tested with: that of Debian 12.
-pub const OLDEST: (u32, u32) = (7, 2);
+pub const MIN_VERSION: (u32, u32) = (7, 2);
 
 /// Default memory of a guest, in MiB. The kernel and the agent need 96 MiB; the rest is for labs.
-pub const MEMORY: u32 = 256;
+pub const DEFAULT_MEMORY_MIB: u32 = 256;
 
 /// Size of QEMU's buffer of translated code, in MiB; QEMU's default is up to 1 GiB. Measured with
 /// 31 cases in 2 guests at once: with the default a guest used 500 MiB of memory. With 128 it used
 /// 250 MiB at the same speed, and with 64 it used 170 MiB but was 20 % slower.
-const TRANSLATED: u32 = 128;
+const TRANSLATION_BUFFER_MIB: u32 = 128;
 
 /// Processor of a guest whose code is translated. Without these two features, a kernel clears and
 /// copies memory by 8 bytes instead of 1 byte (Linux v6.12, `arch/x86/include/asm/page_64.h`,
 /// `clear_page`). QEMU translates each as one step, so a boot takes 10 % less time.
-const TRANSLATED_PROCESSOR: &str = "max,-erms,-fsrm";
+const TCG_PROCESSOR: &str = "max,-erms,-fsrm";
 
 /// Method of executing the instructions of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub enum Accel {
 impl Accel {
     /// Returns QEMU's name of the method.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
@@ -70,7 +70,7 @@ pub struct Qemu {
 pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
     path.into_iter()
         .flat_map(std::env::split_paths)
-        .map(|directory| directory.join(PROGRAM))
+        .map(|directory| directory.join(QEMU_PROGRAM))
         .find(|program| program.is_file())
         .ok_or(GuestError::NoQemu)
 }
@@ -81,21 +81,21 @@ pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
 /// # Errors
 ///
 /// When QEMU does not start, is older than [`OLDEST`], or does not print a version.
-pub async fn inspect(path: &Path) -> Result<(Qemu, Lacks), GuestError> {
+pub async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError> {
     // Options take effect in their order: a QEMU without seccomp rejects the first option and does
     // not reach the second (QEMU v7.2.0, `softmmu/vl.c`).
-    let locked = ask(path, &["-sandbox", "on", "-version"]).await?;
-    let sandbox = locked.succeeded;
-    let said = if sandbox {
-        locked
+    let with_sandbox = run_qemu(path, &["-sandbox", "on", "-version"]).await?;
+    let sandbox = with_sandbox.succeeded;
+    let answer = if sandbox {
+        with_sandbox
     } else {
-        ask(path, &["-version"]).await?
+        run_qemu(path, &["-version"]).await?
     };
-    let version = version(&said.text).ok_or_else(|| GuestError::OddQemu {
+    let version = parse_version(&answer.text).ok_or_else(|| GuestError::UnknownQemu {
         program: path.to_owned(),
-        said: said.text.trim().to_owned(),
+        said: answer.text.trim().to_owned(),
     })?;
-    if numbers(version) < OLDEST {
+    if version_numbers(version) < MIN_VERSION {
         return Err(GuestError::OldQemu {
             program: path.to_owned(),
             version: version.to_owned(),
@@ -106,20 +106,20 @@ pub async fn inspect(path: &Path) -> Result<(Qemu, Lacks), GuestError> {
         version: version.to_owned(),
         sandbox,
     };
-    Ok((qemu, said.lacks))
+    Ok((qemu, answer.lacks))
 }
 
 /// Result of a QEMU that only printed information.
-struct Answer {
+struct QemuOutput {
     succeeded: bool,
     /// Standard output and standard error.
     text: String,
-    lacks: Lacks,
+    lacks: DisallowedLayers,
 }
 
 /// Runs a QEMU that only prints information.
-async fn ask(path: &Path, arguments: &[&str]) -> Result<Answer, GuestError> {
-    let unstarted = |source| GuestError::Start {
+async fn run_qemu(path: &Path, arguments: &[&str]) -> Result<QemuOutput, GuestError> {
+    let unstarted = |source| GuestError::Spawn {
         program: path.to_owned(),
         source,
     };
@@ -134,22 +134,22 @@ async fn ask(path: &Path, arguments: &[&str]) -> Result<Answer, GuestError> {
     );
     read.and(read_errors).map_err(unstarted)?;
     text.extend(errors);
-    Ok(Answer {
+    Ok(QemuOutput {
         succeeded: matches!(status, Some(WaitStatus::Exited(_, 0))),
         text: String::from_utf8_lossy(&text).into_owned(),
-        lacks: confined.lacks,
+        lacks: confined.disallowed,
     })
 }
 
 /// Returns the text that follows `QEMU emulator version` in the first line.
-fn version(text: &str) -> Option<&str> {
+fn parse_version(text: &str) -> Option<&str> {
     let version = text.lines().next()?.split("version ").nth(1)?.trim();
     version
         .starts_with(|first: char| first.is_ascii_digit())
         .then_some(version)
 }
 
-fn numbers(version: &str) -> (u32, u32) {
+fn version_numbers(version: &str) -> (u32, u32) {
     let mut parts = version.split(|letter: char| !letter.is_ascii_digit());
     let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
     (next(), next())
@@ -157,7 +157,7 @@ fn numbers(version: &str) -> (u32, u32) {
 
 /// Location of the memory of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemorySource {
     /// In this file, so that the memory outlives the machine.
     Kept(PathBuf),
     /// Copy of this file. What the machine writes does not change the file.
@@ -166,7 +166,7 @@ pub enum Memory {
 
 /// Start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StartMode {
     Boot {
         /// Path of the kernel file.
         kernel: PathBuf,
@@ -174,17 +174,17 @@ pub enum Beginning {
         initramfs: PathBuf,
     },
     /// The machine waits for the state of another machine and resumes from it.
-    GoOn,
+    Resume,
 }
 
 /// Machine that runs a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub accel: Accel,
-    pub memory: Memory,
+    pub memory: MemorySource,
     /// Size of the memory, in MiB.
-    pub size: u32,
-    pub begins: Beginning,
+    pub memory_mib: u32,
+    pub start: StartMode,
     /// Descriptor of a connected socket to the agent.
     pub agent: RawFd,
     /// Descriptor of a connected socket for the control of QEMU.
@@ -209,7 +209,7 @@ pub fn command_line() -> String {
 /// and no access to the files of this machine. Its console is the standard output of QEMU.
 #[must_use]
 pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
-    let size = machine.size;
+    let size = machine.memory_mib;
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-name", "svclab", "-nodefaults", "-no-user-config"]);
@@ -223,18 +223,18 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     // The machine type `microvm` boots faster, but hung in 2 of 6 boots with TCG.
     let kind = "q35,memory-backend=memory,graphics=off,sata=off,smbus=off,usb=off,vmport=off";
     let accel = match machine.accel {
-        Accel::Kvm => machine.accel.word().to_owned(),
-        Accel::Tcg => format!("{},tb-size={TRANSLATED}", machine.accel.word()),
+        Accel::Kvm => machine.accel.name().to_owned(),
+        Accel::Tcg => format!("{},tb-size={TRANSLATION_BUFFER_MIB}", machine.accel.name()),
     };
     add(&["-machine", kind, "-accel", &accel]);
     let processor = match machine.accel {
         Accel::Kvm => "max",
-        Accel::Tcg => TRANSLATED_PROCESSOR,
+        Accel::Tcg => TCG_PROCESSOR,
     };
     add(&["-cpu", processor, "-smp", "1", "-m", &format!("{size}M")]);
     let (file, shared) = match &machine.memory {
-        Memory::Kept(file) => (file, "on"),
-        Memory::CopyOf(file) => (file, "off"),
+        MemorySource::Kept(file) => (file, "on"),
+        MemorySource::CopyOf(file) => (file, "off"),
     };
     // In QEMU's lists of options, a comma is written twice.
     let file = file.to_string_lossy().replace(',', ",,");
@@ -250,21 +250,21 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     add(&["-device", "virtio-serial-pci,max_ports=2"]);
     add(&[
         "-device",
-        &format!("virtserialport,chardev=agent,name={PORT}"),
+        &format!("virtserialport,chardev=agent,name={PORT_NAME}"),
     ]);
     add(&[
         "-chardev",
         &format!("socket,id=control,fd={}", machine.control),
     ]);
     add(&["-mon", "chardev=control,mode=control"]);
-    match &machine.begins {
-        Beginning::Boot { kernel, initramfs } => {
+    match &machine.start {
+        StartMode::Boot { kernel, initramfs } => {
             add(&["-append", &command_line()]);
             arguments.extend(["-kernel".into(), kernel.into()]);
             arguments.extend(["-initrd".into(), initramfs.into()]);
         }
         // The parts of the state to ignore must be set before QEMU reads the state.
-        Beginning::GoOn => add(&["-incoming", "defer"]),
+        StartMode::Resume => add(&["-incoming", "defer"]),
     }
     arguments
 }
@@ -274,19 +274,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_qemu_says_them() {
-        let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
-        let version = version(said).unwrap();
+    fn version_is_parsed_from_output_of_qemu() {
+        let output = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
+        let version = parse_version(output).unwrap();
         assert_eq!(version, "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)");
-        assert_eq!(numbers(version), (7, 2));
-        assert_eq!(numbers("10.0.2"), (10, 0));
-        assert!(numbers("6.2.0") < OLDEST);
-        assert_eq!(super::version("qemu: unknown option\n"), None);
-        assert_eq!(super::version("a version of nothing"), None);
+        assert_eq!(version_numbers(version), (7, 2));
+        assert_eq!(version_numbers("10.0.2"), (10, 0));
+        assert!(version_numbers("6.2.0") < MIN_VERSION);
+        assert_eq!(super::parse_version("qemu: unknown option\n"), None);
+        assert_eq!(super::parse_version("a version of nothing"), None);
     }
 
     #[test]
-    fn a_machine_has_no_way_out_but_its_port_and_console() {
+    fn arguments_machine_has_no_network_or_disk() {
         let qemu = Qemu {
             path: "qemu".into(),
             version: "7.2".to_owned(),
@@ -294,9 +294,9 @@ mod tests {
         };
         let machine = Machine {
             accel: Accel::Tcg,
-            memory: Memory::CopyOf("/tmp/a,b/memory".into()),
-            size: MEMORY,
-            begins: Beginning::GoOn,
+            memory: MemorySource::CopyOf("/tmp/a,b/memory".into()),
+            memory_mib: DEFAULT_MEMORY_MIB,
+            start: StartMode::Resume,
             agent: 5,
             control: 6,
         };
@@ -305,8 +305,8 @@ mod tests {
             .map(|word| word.into_string().unwrap())
             .collect();
         insta::assert_snapshot!(words.join("\n"));
-        for way in ["-netdev", "-drive", "-nic", "-virtfs", "-kernel"] {
-            assert!(!words.iter().any(|word| word == way), "{way}");
+        for option in ["-netdev", "-drive", "-nic", "-virtfs", "-kernel"] {
+            assert!(!words.iter().any(|word| word == option), "{option}");
         }
     }
 }

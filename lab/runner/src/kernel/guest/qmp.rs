@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use super::error::GuestError;
 
 /// Maximum time for QEMU to reply, and to write the state of a machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const MAX_REPLY_TIME: Duration = Duration::from_mins(1);
 
 /// QMP connection to one QEMU.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl<'a> Qmp<'a> {
             stream: BufReader::new(stream),
         };
         // QEMU begins with a greeting that needs no reply.
-        qmp.tell("take control", "qmp_capabilities", json!({}))
+        qmp.execute("take control", "qmp_capabilities", json!({}))
             .await?;
         Ok(qmp)
     }
@@ -60,7 +60,7 @@ impl<'a> Qmp<'a> {
 
     async fn migrate(
         &mut self,
-        doing: &str,
+        operation: &str,
         command: &str,
         fd: BorrowedFd<'_>,
     ) -> Result<(), GuestError> {
@@ -68,48 +68,55 @@ impl<'a> Qmp<'a> {
             {"capability": "x-ignore-shared", "state": true},
             {"capability": "events", "state": true},
         ]});
-        self.tell(doing, "migrate-set-capabilities", capabilities)
+        self.execute(operation, "migrate-set-capabilities", capabilities)
             .await?;
         let named = json!({"fdname": "state"});
-        self.tell_with(doing, "getfd", named, Some(fd)).await?;
-        self.tell(doing, command, json!({"uri": "fd:state"}))
+        self.execute_with_fd(operation, "getfd", named, Some(fd))
+            .await?;
+        self.execute(operation, command, json!({"uri": "fd:state"}))
             .await?;
         loop {
-            let message = self.hear(doing).await?;
+            let message = self.recv(operation).await?;
             if message["event"] != "MIGRATION" {
                 continue;
             }
             match message["data"]["status"].as_str() {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => {
-                    return Err(refused(doing, &message["data"].to_string()));
+                    return Err(qmp_error(operation, &message["data"].to_string()));
                 }
                 _ => {}
             }
         }
     }
 
-    async fn tell(&mut self, doing: &str, command: &str, with: Value) -> Result<(), GuestError> {
-        self.tell_with(doing, command, with, None).await
+    async fn execute(
+        &mut self,
+        operation: &str,
+        command: &str,
+        arguments: Value,
+    ) -> Result<(), GuestError> {
+        self.execute_with_fd(operation, command, arguments, None)
+            .await
     }
 
     /// Sends a command, with a descriptor if there is one, and waits for its reply.
-    async fn tell_with(
+    async fn execute_with_fd(
         &mut self,
-        doing: &str,
+        operation: &str,
         command: &str,
-        with: Value,
+        arguments: Value,
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<(), GuestError> {
-        let line = format!("{}\n", json!({"execute": command, "arguments": with}));
+        let line = format!("{}\n", json!({"execute": command, "arguments": arguments}));
         self.send(line.as_bytes(), fd)
             .await
-            .map_err(|error| refused(doing, &error.to_string()))?;
+            .map_err(|error| qmp_error(operation, &error.to_string()))?;
         loop {
-            let message = self.hear(doing).await?;
+            let message = self.recv(operation).await?;
             if let Some(error) = message.get("error") {
-                let said = error["desc"].as_str().unwrap_or_default();
-                return Err(refused(doing, said));
+                let description = error["desc"].as_str().unwrap_or_default();
+                return Err(qmp_error(operation, description));
             }
             if message.get("return").is_some() {
                 return Ok(());
@@ -120,8 +127,12 @@ impl<'a> Qmp<'a> {
     async fn send(&self, line: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let stream = self.stream.get_ref();
         let fds: Vec<RawFd> = fd.iter().map(AsRawFd::as_raw_fd).collect();
-        let beside = [ControlMessage::ScmRights(&fds)];
-        let beside = if fds.is_empty() { &[][..] } else { &beside };
+        let control_messages = [ControlMessage::ScmRights(&fds)];
+        let beside = if fds.is_empty() {
+            &[][..]
+        } else {
+            &control_messages
+        };
         let sent = stream
             .async_io(Interest::WRITABLE, || {
                 let slices = [IoSlice::new(line)];
@@ -143,26 +154,25 @@ impl<'a> Qmp<'a> {
         }
     }
 
-    async fn hear(&mut self, doing: &str) -> Result<Value, GuestError> {
+    async fn recv(&mut self, operation: &str) -> Result<Value, GuestError> {
         let mut line = String::new();
-        match tokio::time::timeout(PATIENCE, self.stream.read_line(&mut line)).await {
-            Ok(Ok(0)) => Err(refused(doing, "nothing: it is gone")),
-            Ok(Ok(_)) => {
-                serde_json::from_str(&line).map_err(|error| refused(doing, &error.to_string()))
-            }
-            Ok(Err(error)) => Err(refused(doing, &error.to_string())),
-            Err(_) => Err(refused(
-                doing,
-                &format!("nothing within {} s", PATIENCE.as_secs()),
+        match tokio::time::timeout(MAX_REPLY_TIME, self.stream.read_line(&mut line)).await {
+            Ok(Ok(0)) => Err(qmp_error(operation, "nothing: it is gone")),
+            Ok(Ok(_)) => serde_json::from_str(&line)
+                .map_err(|error| qmp_error(operation, &error.to_string())),
+            Ok(Err(error)) => Err(qmp_error(operation, &error.to_string())),
+            Err(_) => Err(qmp_error(
+                operation,
+                &format!("nothing within {} s", MAX_REPLY_TIME.as_secs()),
             )),
         }
     }
 }
 
-fn refused(doing: &str, said: &str) -> GuestError {
-    GuestError::Control {
-        doing: doing.to_owned(),
-        said: said.to_owned(),
+fn qmp_error(operation: &str, reply: &str) -> GuestError {
+    GuestError::QmpFailed {
+        command: operation.to_owned(),
+        said: reply.to_owned(),
     }
 }
 
@@ -173,7 +183,7 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     /// Saves the state with a QEMU that sends these lines regardless of the commands.
-    async fn with(lines: &'static [&'static str]) -> Result<(), GuestError> {
+    async fn save_with_replies(lines: &'static [&'static str]) -> Result<(), GuestError> {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         for line in lines {
             far.write_all(line.as_bytes()).await.unwrap();
@@ -186,10 +196,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_qemu_answers_is_what_became_of_it() {
+    async fn qmp_save_returns_result_of_qemu() {
         let hello = r#"{"QMP": {"version": {}}}"#;
         let done = r#"{"return": {}}"#;
-        let said = [
+        let replies = [
             hello,
             done,
             done,
@@ -199,25 +209,37 @@ mod tests {
             r#"{"event": "STOP"}"#,
             r#"{"event": "MIGRATION", "data": {"status": "completed"}}"#,
         ];
-        assert!(with(Box::leak(Box::new(said))).await.is_ok());
+        assert!(
+            save_with_replies(Box::leak(Box::new(replies)))
+                .await
+                .is_ok()
+        );
         let refusing = [
             hello,
             done,
             done,
             r#"{"error": {"class": "GenericError", "desc": "no such capability"}}"#,
         ];
-        let error = with(Box::leak(Box::new(refusing))).await.unwrap_err();
+        let error = save_with_replies(Box::leak(Box::new(refusing)))
+            .await
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "QEMU refused to keep the guest: no such capability"
         );
         let dying = [hello, done, done, done];
-        let error = with(Box::leak(Box::new(dying))).await.unwrap_err();
+        let error = save_with_replies(Box::leak(Box::new(dying)))
+            .await
+            .unwrap_err();
         assert!(
             error.to_string().ends_with("nothing: it is gone"),
             "{error}"
         );
-        let odd = ["who is there?"];
-        assert!(with(Box::leak(Box::new(odd))).await.is_err());
+        let invalid = ["who is there?"];
+        assert!(
+            save_with_replies(Box::leak(Box::new(invalid)))
+                .await
+                .is_err()
+        );
     }
 }

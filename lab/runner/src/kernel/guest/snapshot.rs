@@ -20,16 +20,16 @@ use serde::{Deserialize, Serialize};
 use super::confine::Listener;
 
 /// File name of the guest's memory in an entry.
-pub const MEMORY: &str = "memory";
+pub const MEMORY_FILE: &str = "memory";
 
 /// File name of the rest of the guest's state in an entry.
-pub const STATE: &str = "state";
+pub const STATE_FILE: &str = "state";
 
 /// Unit in which memory is searched for data, in bytes: a page.
 const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct SnapshotInfo {
     /// Release of the kernel that was booted.
     pub release: String,
     /// Key of the kernel in the cache.
@@ -41,7 +41,7 @@ pub struct About {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn nameless() -> io::Result<OwnedFd> {
+pub fn create_unnamed() -> io::Result<OwnedFd> {
     Ok(memfd_create(c"svclab", MFdFlags::MFD_CLOEXEC)?)
 }
 
@@ -57,14 +57,14 @@ pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
 /// # Errors
 ///
 /// When the system cannot create a file.
-pub fn sealed(contents: &[u8]) -> io::Result<OwnedFd> {
-    let file = sealable()?;
+pub fn create_sealed(contents: &[u8]) -> io::Result<OwnedFd> {
+    let file = create_sealable()?;
     File::from(file.try_clone()?).write_all(contents)?;
     seal(&file)?;
     Ok(file)
 }
 
-fn sealable() -> io::Result<OwnedFd> {
+fn create_sealable() -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     Ok(memfd_create(c"svclab", flags)?)
 }
@@ -85,21 +85,21 @@ fn seal(file: &OwnedFd) -> io::Result<()> {
 /// therefore makes QEMU open the cached file for reading only. Without a listener QEMU opens a copy
 /// in memory, which is sealed against writing.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SnapshotMemory {
     kept: Arc<File>,
     file: OwnedFd,
     copied: future::Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
 }
 
-impl Shared {
+impl SnapshotMemory {
     /// Opens the memory of the snapshot in a directory.
     ///
     /// # Errors
     ///
     /// When the system has no memory, or the snapshot cannot be read.
     pub fn new(snapshot: &Path) -> io::Result<Self> {
-        let kept = Arc::new(File::open(snapshot.join(MEMORY))?);
-        let file = sealable()?;
+        let kept = Arc::new(File::open(snapshot.join(MEMORY_FILE))?);
+        let file = create_sealable()?;
         let to = File::from(file.try_clone()?);
         to.set_len(kept.metadata()?.len())?;
         let source = Arc::clone(&kept);
@@ -166,9 +166,9 @@ impl Shared {
 /// Copies all data of a file, without its holes.
 fn copy_data(from: &File, mut to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
-    let mut at = 0;
-    while at < length {
-        let Some((start, end)) = data_from(from, at, length)? else {
+    let mut offset = 0;
+    while offset < length {
+        let Some((start, end)) = next_data(from, offset, length)? else {
             break;
         };
         to.seek(SeekFrom::Start(start))?;
@@ -179,19 +179,19 @@ fn copy_data(from: &File, mut to: &File) -> io::Result<()> {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        at = end;
+        offset = end;
     }
     Ok(())
 }
 
 /// Returns the start and the end of the next data of a file. `None` if there is none.
-fn data_from(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
+fn next_data(file: &File, offset: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |at: u64, whence| lseek(file, i64::try_from(at).unwrap_or(i64::MAX), whence);
-    let start = match seek(at, Whence::SeekData) {
+    let start = match seek(offset, Whence::SeekData) {
         Ok(start) => start.unsigned_abs(),
         Err(Errno::ENXIO) => return Ok(None),
         // The file system does not support holes.
-        Err(Errno::EINVAL) => return Ok(Some((at, length))),
+        Err(Errno::EINVAL) => return Ok(Some((offset, length))),
         Err(errno) => return Err(errno.into()),
     };
     let end = seek(start, Whence::SeekHole)?.unsigned_abs();
@@ -203,32 +203,32 @@ fn data_from(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>
 /// # Errors
 ///
 /// When a file cannot be read or written.
-pub fn write(memory: OwnedFd, state: OwnedFd, into: &Path) -> io::Result<()> {
+pub fn write_snapshot(memory: OwnedFd, state: OwnedFd, directory: &Path) -> io::Result<()> {
     let mut memory = File::from(memory);
     let length = memory.metadata()?.len();
-    let mut kept = File::create(into.join(MEMORY))?;
+    let mut kept = File::create(directory.join(MEMORY_FILE))?;
     kept.set_len(length)?;
     memory.seek(SeekFrom::Start(0))?;
     let mut chunk = vec![0; 64 * PAGE];
-    let mut at = 0;
-    while at < length {
+    let mut offset = 0;
+    while offset < length {
         let read = fill(&mut memory, &mut chunk)?;
         if read == 0 {
             break;
         }
         for page in chunk[..read].chunks(PAGE) {
             if page.iter().any(|byte| *byte != 0) {
-                kept.seek(SeekFrom::Start(at))?;
+                kept.seek(SeekFrom::Start(offset))?;
                 kept.write_all(page)?;
             }
-            at += page.len() as u64;
+            offset += page.len() as u64;
         }
     }
     let mut state = File::from(state);
     state.seek(SeekFrom::Start(0))?;
     let mut text = Vec::new();
     state.read_to_end(&mut text)?;
-    fs::write(into.join(STATE), text)
+    fs::write(directory.join(STATE_FILE), text)
 }
 
 fn fill(from: &mut File, chunk: &mut [u8]) -> io::Result<usize> {
@@ -253,10 +253,10 @@ mod tests {
         let length = 300 * PAGE;
         let mut bytes = vec![0; length];
         bytes[200 * PAGE] = 7;
-        let source = File::create(directory.path().join(MEMORY)).unwrap();
+        let source = File::create(directory.path().join(MEMORY_FILE)).unwrap();
         source.set_len(length as u64).unwrap();
         source.write_all_at(&[7], 200 * PAGE as u64).unwrap();
-        let shared = Shared::new(directory.path()).unwrap();
+        let shared = SnapshotMemory::new(directory.path()).unwrap();
         shared.provide(None, async {}).await.unwrap();
         shared.provide(None, async {}).await.unwrap();
         let path = path_of(shared.file());
@@ -267,29 +267,32 @@ mod tests {
         assert!(opened.write_all_at(&[1], 0).is_err());
         assert!(opened.set_len(0).is_err());
         // Holes use no memory.
-        let room = opened.metadata().unwrap().blocks() * 512;
-        assert!(room <= 64 * PAGE as u64, "{room}");
+        let disk_usage = opened.metadata().unwrap().blocks() * 512;
+        assert!(disk_usage <= 64 * PAGE as u64, "{disk_usage}");
     }
 
     #[test]
-    fn memory_is_kept_with_its_holes() {
+    fn write_snapshot_keeps_holes_of_memory() {
         let length = 1000 * PAGE + 7;
         let mut bytes = vec![0; length];
         bytes[500 * PAGE + 3] = 9;
         bytes[length - 1] = 8;
-        let of = |bytes: &[u8]| {
-            let fd = nameless().unwrap();
+        let file_with = |bytes: &[u8]| {
+            let fd = create_unnamed().unwrap();
             File::from(fd.try_clone().unwrap())
                 .write_all(bytes)
                 .unwrap();
             fd
         };
         let directory = tempfile::tempdir().unwrap();
-        write(of(&bytes), of(b"state"), directory.path()).unwrap();
-        let memory = directory.path().join(MEMORY);
+        write_snapshot(file_with(&bytes), file_with(b"state"), directory.path()).unwrap();
+        let memory = directory.path().join(MEMORY_FILE);
         assert_eq!(fs::read(&memory).unwrap(), bytes);
-        let room = fs::metadata(&memory).unwrap().blocks() * 512;
-        assert!(room < 64 * PAGE as u64, "{room}");
-        assert_eq!(fs::read(directory.path().join(STATE)).unwrap(), b"state");
+        let disk_usage = fs::metadata(&memory).unwrap().blocks() * 512;
+        assert!(disk_usage < 64 * PAGE as u64, "{disk_usage}");
+        assert_eq!(
+            fs::read(directory.path().join(STATE_FILE)).unwrap(),
+            b"state"
+        );
     }
 }

@@ -9,21 +9,21 @@ use super::boot;
 use super::cache::{Cache, Entry};
 use super::digest;
 use super::error::GuestError;
-use super::image::{self, FORMAT, Image};
-use super::package::{self, Package, age, series};
+use super::image::{self, FORMAT_VERSION, Image};
+use super::package::{self, Package, series, version_numbers};
 
 /// Kind of the cache entries of kernels.
 pub const KERNELS: &str = "kernels";
 
 /// Kernel that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KernelRequest {
     /// Newest kernel in the cache, or else the newest of the distribution.
     Newest,
     /// Newest kernel of a series, `6.12`, or the kernel of a full release.
     Series(String),
     /// Kernel of the user.
-    Own {
+    UserKernel {
         /// Path of the kernel file.
         kernel: PathBuf,
         /// Directory of the kernel's modules. `None` if it must be searched.
@@ -31,37 +31,37 @@ pub enum Wanted {
     },
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for KernelRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Newest => f.write_str("of any version"),
             Self::Series(series) => f.write_str(series),
-            Self::Own { kernel, .. } => kernel.display().fmt(f),
+            Self::UserKernel { kernel, .. } => kernel.display().fmt(f),
         }
     }
 }
 
 /// Returns all kernels in the cache, newest first. Their files are not checked.
 #[must_use]
-pub fn kept(cache: &Cache) -> Vec<Entry<Image>> {
+pub fn cached_kernels(cache: &Cache) -> Vec<Entry<Image>> {
     let mut kept: Vec<Entry<Image>> = cache
         .keys(KERNELS)
         .iter()
         .filter_map(|key| cache.peek(KERNELS, key))
         .collect();
-    kept.sort_by_key(|entry| Reverse(age(&entry.about.release)));
+    kept.sort_by_key(|entry| Reverse(version_numbers(&entry.metadata.release)));
     kept
 }
 
 /// Returns the number of snapshots of a kernel, and the disk space that they use, in bytes.
 #[must_use]
 pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
-    let kept = boot::of_kernel(cache, kernel.key());
-    let room = kept.iter().flat_map(|(_, entry)| {
+    let snapshots = boot::snapshots_of_kernel(cache, kernel.key());
+    let disk_usage = snapshots.iter().flat_map(|(_, entry)| {
         let files = std::fs::read_dir(&entry.directory).into_iter().flatten();
         files.filter_map(|file| Some(file.ok()?.metadata().ok()?.blocks() * 512))
     });
-    (kept.len(), room.sum())
+    (snapshots.len(), disk_usage.sum())
 }
 
 /// Removes a kernel and its snapshots. Running guests continue.
@@ -73,10 +73,10 @@ pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestErr
     let key = kernel.key();
     let _kernel = cache.lock(KERNELS, key).await?;
     let _snapshots = cache.lock(boot::SNAPSHOTS, key).await?;
-    for (snapshot, _) in boot::of_kernel(cache, key) {
-        cache.discard(boot::SNAPSHOTS, &snapshot)?;
+    for (snapshot, _) in boot::snapshots_of_kernel(cache, key) {
+        cache.remove(boot::SNAPSHOTS, &snapshot)?;
     }
-    cache.discard(KERNELS, key)
+    cache.remove(KERNELS, key)
 }
 
 /// Returns the requested kernel. Downloads the kernel if the cache does not contain it.
@@ -84,11 +84,11 @@ pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestErr
 /// # Errors
 ///
 /// When the kernel is not available or cannot be stored.
-pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, GuestError> {
-    if let Wanted::Own { kernel, modules } = wanted {
-        return own(cache, kernel, modules.as_deref()).await;
+pub async fn provide(cache: &Cache, wanted: &KernelRequest) -> Result<Entry<Image>, GuestError> {
+    if let KernelRequest::UserKernel { kernel, modules } = wanted {
+        return provide_user_kernel(cache, kernel, modules.as_deref()).await;
     }
-    match whole(cache, wanted) {
+    match find_undamaged(cache, wanted) {
         Some(entry) => Ok(entry),
         None => fetch(cache, &find(wanted).await?, false).await,
     }
@@ -97,11 +97,11 @@ pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, Gue
 /// Returns the newest requested kernel in the cache whose files are undamaged. Kernels of the user
 /// are excluded.
 #[must_use]
-pub fn whole(cache: &Cache, wanted: &Wanted) -> Option<Entry<Image>> {
-    kept(cache)
+pub fn find_undamaged(cache: &Cache, wanted: &KernelRequest) -> Option<Entry<Image>> {
+    cached_kernels(cache)
         .into_iter()
-        .filter(|entry| !entry.about.own && matches(wanted, &entry.about.release))
-        .find_map(|entry| undamaged(cache, &entry.about.release))
+        .filter(|entry| !entry.metadata.own && matches(wanted, &entry.metadata.release))
+        .find_map(|entry| undamaged_entry(cache, &entry.metadata.release))
 }
 
 /// Returns every series of kernels that is in the cache or that apt can download.
@@ -109,23 +109,23 @@ pub fn whole(cache: &Cache, wanted: &Wanted) -> Option<Entry<Image>> {
 /// # Errors
 ///
 /// When there is none.
-pub async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
-    let mut releases: Vec<String> = kept(cache)
+pub async fn every_series(cache: &Cache) -> Result<Vec<KernelRequest>, GuestError> {
+    let mut releases: Vec<String> = cached_kernels(cache)
         .into_iter()
-        .filter(|entry| !entry.about.own)
-        .map(|entry| entry.about.release)
+        .filter(|entry| !entry.metadata.own)
+        .map(|entry| entry.metadata.release)
         .collect();
     match package::available("of any version").await {
         Ok(packages) => releases.extend(packages.into_iter().map(|package| package.release)),
         Err(error) if releases.is_empty() => return Err(error),
         Err(error) => tracing::warn!("only kept kernels are used: {error}"),
     }
-    let mut known = HashSet::new();
+    let mut seen_series = HashSet::new();
     Ok(releases
         .iter()
         .map(|release| series(release).to_owned())
-        .filter(|series| known.insert(series.clone()))
-        .map(Wanted::Series)
+        .filter(|series| seen_series.insert(series.clone()))
+        .map(KernelRequest::Series)
         .collect())
 }
 
@@ -134,7 +134,7 @@ pub async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
 /// # Errors
 ///
 /// When there is none.
-pub async fn find(wanted: &Wanted) -> Result<Package, GuestError> {
+pub async fn find(wanted: &KernelRequest) -> Result<Package, GuestError> {
     let available = package::available(&wanted.to_string()).await?;
     let list: Vec<String> = available
         .iter()
@@ -145,25 +145,25 @@ pub async fn find(wanted: &Wanted) -> Result<Package, GuestError> {
         .find(|package| matches(wanted, &package.release))
         .ok_or_else(|| GuestError::NoKernel {
             wanted: wanted.to_string(),
-            why: format!("apt has {}", list.join(", ")),
+            reason: format!("apt has {}", list.join(", ")),
         })
 }
 
 /// Whether a kernel of this release is a requested one.
 #[must_use]
-pub fn matches(wanted: &Wanted, release: &str) -> bool {
+pub fn matches(wanted: &KernelRequest, release: &str) -> bool {
     match wanted {
-        Wanted::Newest => true,
-        Wanted::Series(wanted) => series(release) == wanted || release == wanted,
-        Wanted::Own { .. } => false,
+        KernelRequest::Newest => true,
+        KernelRequest::Series(wanted) => series(release) == wanted || release == wanted,
+        KernelRequest::UserKernel { .. } => false,
     }
 }
 
 /// Returns a kernel in the cache whose files are undamaged and of the current format version.
-fn undamaged(cache: &Cache, key: &str) -> Option<Entry<Image>> {
+fn undamaged_entry(cache: &Cache, key: &str) -> Option<Entry<Image>> {
     cache
         .entry(KERNELS, key)
-        .filter(|entry: &Entry<Image>| entry.about.format == FORMAT)
+        .filter(|entry: &Entry<Image>| entry.metadata.format == FORMAT_VERSION)
 }
 
 /// Downloads a package and stores its kernel. A kernel in the cache is downloaded again only if it
@@ -175,84 +175,85 @@ fn undamaged(cache: &Cache, key: &str) -> Option<Entry<Image>> {
 pub async fn fetch(
     cache: &Cache,
     package: &Package,
-    anew: bool,
+    is_forced: bool,
 ) -> Result<Entry<Image>, GuestError> {
     let key = package.release.as_str();
     let _lock = cache.lock(KERNELS, key).await?;
     // Another process may have stored the kernel while this process waited.
-    if let Some(entry) = undamaged(cache, key)
-        && !anew
+    if let Some(entry) = undamaged_entry(cache, key)
+        && !is_forced
     {
         return Ok(entry);
     }
     tracing::info!("fetching {} {}", package.name, package.version);
-    let made = cache.making(KERNELS, key)?;
-    let unpacked = tempfile::tempdir_in(made.path()).map_err(cache.cannot("unpack a kernel"))?;
+    let new_entry = cache.new_entry_directory(KERNELS, key)?;
+    let unpacked =
+        tempfile::tempdir_in(new_entry.path()).map_err(cache.error_of("unpack a kernel"))?;
     package::fetch(package, unpacked.path()).await?;
     let kernel = unpacked.path().join("boot").join(format!("vmlinuz-{key}"));
     let Some(modules) = image::find_modules(None, &kernel, key) else {
         return Err(GuestError::NoKernel {
             wanted: key.to_owned(),
-            why: format!("the package {} holds no modules", package.name),
+            reason: format!("the package {} holds no modules", package.name),
         });
     };
-    let (release, modules) = image::make(cache, &kernel, &modules, made.path())?;
+    let (release, modules) = image::create_files(cache, &kernel, &modules, new_entry.path())?;
     unpacked
         .close()
-        .map_err(cache.cannot("remove an unpacked kernel"))?;
-    let about = Image {
-        format: FORMAT,
+        .map_err(cache.error_of("remove an unpacked kernel"))?;
+    let metadata = Image {
+        format: FORMAT_VERSION,
         release,
         from: format!("{} {}", package.name, package.version),
         own: false,
         modules,
     };
-    cache.keep(KERNELS, key, made, about)
+    cache.store(KERNELS, key, new_entry, metadata)
 }
 
 /// Returns the user's own kernel, as its file and its modules are now.
-async fn own(
+async fn provide_user_kernel(
     cache: &Cache,
     kernel: &Path,
     modules: Option<&Path>,
 ) -> Result<Entry<Image>, GuestError> {
-    let wrong = |why: String| GuestError::Image {
+    let invalid_image = |why: String| GuestError::InvalidImage {
         file: kernel.to_owned(),
-        why,
+        reason: why,
     };
-    let bytes = std::fs::read(kernel).map_err(|error| wrong(error.to_string()))?;
+    let bytes = std::fs::read(kernel).map_err(|error| invalid_image(error.to_string()))?;
     let release = image::release(&bytes)
-        .ok_or_else(|| wrong("it is no Linux kernel for this processor".to_owned()))?;
+        .ok_or_else(|| invalid_image("it is no Linux kernel for this processor".to_owned()))?;
     let found = image::find_modules(modules, kernel, &release)
-        .ok_or_else(|| wrong(format!("the modules of {release} are not to be found")))?;
-    let mut listed = Vec::new();
-    list(&found, &mut listed).map_err(|error| wrong(error.to_string()))?;
-    listed.sort();
+        .ok_or_else(|| invalid_image(format!("the modules of {release} are not to be found")))?;
+    let mut files = Vec::new();
+    list_files(&found, &mut files).map_err(|error| invalid_image(error.to_string()))?;
+    files.sort();
     let key = format!(
         "own-{}",
-        digest::name(&[&digest::of_bytes(&bytes), &listed.join("\n")])
+        digest::name(&[&digest::bytes_digest(&bytes), &files.join("\n")])
     );
-    if let Some(entry) = undamaged(cache, &key) {
+    if let Some(entry) = undamaged_entry(cache, &key) {
         return Ok(entry);
     }
     let _lock = cache.lock(KERNELS, &key).await?;
-    if let Some(entry) = undamaged(cache, &key) {
+    if let Some(entry) = undamaged_entry(cache, &key) {
         return Ok(entry);
     }
-    let made = cache.making(KERNELS, &key)?;
-    let (release, modules) = image::make(cache, kernel, &found, made.path())?;
-    let about = Image {
-        format: FORMAT,
+    let new_entry = cache.new_entry_directory(KERNELS, &key)?;
+    let (release, modules) = image::create_files(cache, kernel, &found, new_entry.path())?;
+    let metadata = Image {
+        format: FORMAT_VERSION,
         release,
         from: kernel.display().to_string(),
         own: true,
         modules,
     };
-    cache.keep(KERNELS, &key, made, about)
+    cache.store(KERNELS, &key, new_entry, metadata)
 }
 
 /// Lists every file below a directory, with metadata that changes when the file does.
-fn list(directory: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
+fn list_files(directory: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_symlink() {
@@ -260,10 +261,10 @@ fn list(directory: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
             continue;
         }
         if path.is_dir() {
-            list(&path, into)?;
+            list_files(&path, files)?;
         } else {
-            let identity = digest::Identity::of(&path)?;
-            into.push(format!("{} {identity:?}", path.display()));
+            let identity = digest::FileIdentity::from_file(&path)?;
+            files.push(format!("{} {identity:?}", path.display()));
         }
     }
     Ok(())
@@ -274,12 +275,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_means_its_newest_and_a_release_itself() {
-        let wanted = |text: &str| Wanted::Series(text.to_owned());
+    fn matches_series_and_full_release() {
+        let wanted = |text: &str| KernelRequest::Series(text.to_owned());
         let release = "6.12.117+deb12-cloud-amd64";
         assert!(matches(&wanted("6.12"), release));
         assert!(matches(&wanted(release), release));
         assert!(!matches(&wanted("6.1"), release));
-        assert!(matches(&Wanted::Newest, release));
+        assert!(matches(&KernelRequest::Newest, release));
     }
 }

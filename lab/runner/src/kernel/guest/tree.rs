@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::modinfo::{self, ModuleError};
 
 /// Full names of the modules that a guest itself needs and that labs are built from.
-const WANTED: [&str; 26] = [
+const NEEDED: [&str; 26] = [
     "crc32c_generic",
     "virtio_pci",
     "virtio_console",
@@ -42,7 +42,7 @@ const WANTED: [&str; 26] = [
 ];
 
 /// Prefixes of the names of modules that rules and sets request.
-const FAMILIES: [&str; 9] = [
+const NEEDED_PREFIXES: [&str; 9] = [
     "xt_",
     "ipt_",
     "ip6t_",
@@ -56,7 +56,7 @@ const FAMILIES: [&str; 9] = [
 
 /// Modules that the rules of no lab use and that would add many dependencies: LEDs, audits,
 /// application helpers of IPVS, offloading to hardware.
-const UNWANTED: [&str; 10] = [
+const EXCLUDED: [&str; 10] = [
     "xt_LED",
     "xt_AUDIT",
     "xt_SECMARK",
@@ -91,7 +91,7 @@ pub enum TreeError {
     },
     /// The directory contains no module that labs need.
     #[error("there is no module for labs in {}", .0.display())]
-    Nothing(PathBuf),
+    NoModules(PathBuf),
     /// The file of a module is damaged.
     #[error("{}: {source}", file.display())]
     Module {
@@ -114,31 +114,34 @@ pub fn wanted(directory: &Path) -> Result<Vec<Module>, TreeError> {
         directory: directory.to_owned(),
         source,
     })?;
-    let mut order = Order {
+    let mut order = LoadOrder {
         files: &files,
-        begun: HashSet::new(),
+        visited: HashSet::new(),
         sorted: Vec::new(),
     };
     // These come first, because others need some of them without declaring a dependency: libcrc32c
     // requests its algorithm from the kernel by name.
-    for name in WANTED
+    for name in NEEDED
         .iter()
         .copied()
         .filter(|name| files.contains_key(*name))
     {
         order.add(name)?;
     }
-    for name in files.keys().filter(|name| is_of_labs(name)) {
+    for name in files.keys().filter(|name| is_needed(name)) {
         order.add(name)?;
     }
     if order.sorted.is_empty() {
-        return Err(TreeError::Nothing(directory.to_owned()));
+        return Err(TreeError::NoModules(directory.to_owned()));
     }
     Ok(order.sorted)
 }
 
-fn is_of_labs(name: &str) -> bool {
-    FAMILIES.iter().any(|family| name.starts_with(family)) && !UNWANTED.contains(&name)
+fn is_needed(name: &str) -> bool {
+    NEEDED_PREFIXES
+        .iter()
+        .any(|family| name.starts_with(family))
+        && !EXCLUDED.contains(&name)
 }
 
 /// Collects the files of all modules below a directory, by module name.
@@ -154,13 +157,13 @@ fn collect(directory: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Resul
     Ok(())
 }
 
-struct Order<'a> {
+struct LoadOrder<'a> {
     files: &'a BTreeMap<String, PathBuf>,
-    begun: HashSet<String>,
+    visited: HashSet<String>,
     sorted: Vec<Module>,
 }
 
-impl Order<'_> {
+impl LoadOrder<'_> {
     /// Adds a module after all modules that it depends on. A circle of dependencies, which no
     /// kernel could load, ends at its first module.
     fn add(&mut self, name: &str) -> Result<(), TreeError> {
@@ -168,7 +171,7 @@ impl Order<'_> {
         let Some(file) = self.files.get(name) else {
             return Ok(());
         };
-        if !self.begun.insert(name.to_owned()) {
+        if !self.visited.insert(name.to_owned()) {
             return Ok(());
         }
         let damaged = |source| TreeError::Module {
@@ -177,12 +180,12 @@ impl Order<'_> {
         };
         let bytes = modinfo::read(file).map_err(|error| damaged(error.into()))?;
         let info = modinfo::parse(&bytes).map_err(|error| damaged(error.into()))?;
-        for other in &info.depends {
-            self.add(other)?;
+        for dependency in &info.depends {
+            self.add(dependency)?;
         }
         self.sorted.push(Module {
             name: name.to_owned(),
-            bytes: modinfo::unsigned(&bytes).to_vec(),
+            bytes: modinfo::without_signature(&bytes).to_vec(),
             aliases: info.aliases,
         });
         Ok(())

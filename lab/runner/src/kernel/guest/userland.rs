@@ -15,7 +15,7 @@ use svclab_model::tools::iptables_program;
 pub const INIT: &str = "/init";
 
 /// Tables in which programs look up names.
-const TABLES: [&str; 5] = [
+const NAME_TABLES: [&str; 5] = [
     "/etc/protocols",
     "/etc/services",
     "/etc/ethertypes",
@@ -25,7 +25,7 @@ const TABLES: [&str; 5] = [
 
 /// Directories in which iptables searches its matches and targets, in addition to the directory of
 /// its own library.
-const EXTENSIONS: [&str; 6] = [
+const EXTENSION_DIRECTORIES: [&str; 6] = [
     "/usr/lib/x86_64-linux-gnu/xtables",
     "/usr/lib/aarch64-linux-gnu/xtables",
     "/usr/lib64/xtables",
@@ -35,7 +35,7 @@ const EXTENSIONS: [&str; 6] = [
 ];
 
 /// Directories in which the loader searches libraries by default.
-const LIBRARIES: [&str; 8] = [
+const LIBRARY_DIRECTORIES: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
     "/lib/aarch64-linux-gnu",
@@ -73,7 +73,7 @@ pub enum UserlandError {
 }
 
 /// Returns the file names of the programs that labs may need.
-pub fn programs() -> impl Iterator<Item = String> {
+pub fn lab_programs() -> impl Iterator<Item = String> {
     let iptables = [Backend::Nft, Backend::Legacy]
         .into_iter()
         .flat_map(|backend| {
@@ -88,7 +88,7 @@ pub fn programs() -> impl Iterator<Item = String> {
 /// are omitted.
 #[must_use]
 pub fn installed() -> Vec<PathBuf> {
-    programs()
+    lab_programs()
         .filter_map(|name| svclab_agent::find_program(&name))
         .collect()
 }
@@ -100,74 +100,82 @@ pub fn installed() -> Vec<PathBuf> {
 /// # Errors
 ///
 /// When a file cannot be read, or a library is missing.
-pub fn gather(
+pub fn collect_files(
     svclab: &Path,
     programs: &[PathBuf],
 ) -> Result<(Files, BTreeSet<PathBuf>), UserlandError> {
-    let mut gathered = Gathered::default();
+    let mut collector = Collector::default();
     for directory in ["proc", "sys", "dev", "run", "tmp", "etc"] {
-        gathered.files.put(directory, Node::Directory);
+        collector.files.add(directory, Node::Directory);
     }
-    gathered
+    collector
         .files
-        .put("dev/console", Node::Device { major: 5, minor: 1 });
+        .add("dev/console", Node::Device { major: 5, minor: 1 });
     let text = |text: &str| Node::File(text.as_bytes().to_vec());
-    gathered
+    collector
         .files
-        .put("etc/passwd", text("root:x:0:0:root:/:/bin/sh\n"));
-    gathered.files.put("etc/group", text("root:x:0:\n"));
-    let (bytes, wants) = gathered.program(svclab)?;
-    gathered.files.put(INIT, Node::File(bytes));
-    gathered.all_of(svclab, &wants)?;
+        .add("etc/passwd", text("root:x:0:0:root:/:/bin/sh\n"));
+    collector.files.add("etc/group", text("root:x:0:\n"));
+    let (bytes, dependencies) = collector.read_program(svclab)?;
+    collector.files.add(INIT, Node::File(bytes));
+    collector.add_dependencies(svclab, &dependencies)?;
     for program in programs {
-        gathered.add(program)?;
+        collector.add(program)?;
     }
-    for directory in EXTENSIONS.iter().map(Path::new) {
-        gathered.extensions(directory)?;
+    for directory in EXTENSION_DIRECTORIES.iter().map(Path::new) {
+        collector.add_extensions(directory)?;
     }
     for program in programs {
         // The extensions of an iptables outside /usr are below the parent of its own directory.
-        if let Some(home) = real(program)?.parent().and_then(Path::parent) {
-            gathered.extensions(&home.join("lib/xtables"))?;
+        if let Some(prefix) = canonicalize(program)?.parent().and_then(Path::parent) {
+            collector.add_extensions(&prefix.join("lib/xtables"))?;
         }
     }
-    for table in TABLES.iter().map(Path::new).filter(|table| table.is_file()) {
-        gathered.plain(table)?;
+    for table in NAME_TABLES
+        .iter()
+        .map(Path::new)
+        .filter(|table| table.is_file())
+    {
+        collector.add_plain_file(table)?;
     }
-    Ok((gathered.files, gathered.sources))
+    Ok((collector.files, collector.sources))
 }
 
 #[derive(Default)]
-struct Gathered {
+struct Collector {
     files: Files,
     sources: BTreeSet<PathBuf>,
 }
 
-impl Gathered {
+impl Collector {
     /// Adds a program or library with all of its dependencies.
     fn add(&mut self, file: &Path) -> Result<(), UserlandError> {
-        let target = self.way_to(file);
+        let target = self.resolve_links(file);
         if self.files.has(&target.to_string_lossy()) {
             return Ok(());
         }
-        let (bytes, wants) = self.program(&target)?;
-        self.files.put(&target.to_string_lossy(), Node::File(bytes));
-        self.all_of(&target, &wants)
+        let (bytes, dependencies) = self.read_program(&target)?;
+        self.files.add(&target.to_string_lossy(), Node::File(bytes));
+        self.add_dependencies(&target, &dependencies)
     }
 
     /// Adds all dependencies of a program.
-    fn all_of(&mut self, file: &Path, wants: &elf::Wants) -> Result<(), UserlandError> {
-        if let Some(loader) = &wants.loader {
+    fn add_dependencies(
+        &mut self,
+        file: &Path,
+        dependencies: &elf::Dependencies,
+    ) -> Result<(), UserlandError> {
+        if let Some(loader) = &dependencies.loader {
             self.add(loader)?;
         }
-        for library in &wants.libraries {
-            let found = wants
+        for library in &dependencies.libraries {
+            let found = dependencies
                 .paths
                 .iter()
                 .map(PathBuf::as_path)
-                .chain(LIBRARIES.iter().map(Path::new))
+                .chain(LIBRARY_DIRECTORIES.iter().map(Path::new))
                 .map(|directory| directory.join(library))
-                .chain(configured(library))
+                .chain(configured_paths(library))
                 .find(|path| path.is_file())
                 .ok_or_else(|| UserlandError::NoLibrary {
                     file: file.to_owned(),
@@ -179,7 +187,7 @@ impl Gathered {
     }
 
     /// Adds all extensions of iptables in a directory, if the directory exists.
-    fn extensions(&mut self, directory: &Path) -> Result<(), UserlandError> {
+    fn add_extensions(&mut self, directory: &Path) -> Result<(), UserlandError> {
         let Ok(entries) = fs::read_dir(directory) else {
             return Ok(());
         };
@@ -193,75 +201,75 @@ impl Gathered {
     }
 
     /// Adds a file that is not a program.
-    fn plain(&mut self, file: &Path) -> Result<(), UserlandError> {
-        let target = self.way_to(file);
-        let bytes = read(&target)?;
+    fn add_plain_file(&mut self, file: &Path) -> Result<(), UserlandError> {
+        let target = self.resolve_links(file);
+        let bytes = read_file(&target)?;
         self.sources.insert(target.clone());
-        self.files.put(&target.to_string_lossy(), Node::File(bytes));
+        self.files.add(&target.to_string_lossy(), Node::File(bytes));
         Ok(())
     }
 
-    fn program(&mut self, file: &Path) -> Result<(Vec<u8>, elf::Wants), UserlandError> {
-        let bytes = read(file)?;
+    fn read_program(&mut self, file: &Path) -> Result<(Vec<u8>, elf::Dependencies), UserlandError> {
+        let bytes = read_file(file)?;
         self.sources.insert(file.to_owned());
-        let wrong = |source| UserlandError::Elf {
+        let invalid_elf = |source| UserlandError::Elf {
             file: file.to_owned(),
             source,
         };
-        let wants = elf::wants(file, &bytes).map_err(wrong)?;
-        Ok((elf::loaded_part(&bytes).map_err(wrong)?, wants))
+        let dependencies = elf::dependencies(file, &bytes).map_err(invalid_elf)?;
+        Ok((elf::loaded_part(&bytes).map_err(invalid_elf)?, dependencies))
     }
 
     /// Follows a path link by link, adds every link to the guest, and returns the final path.
-    fn way_to(&mut self, path: &Path) -> PathBuf {
-        let mut at = PathBuf::from("/");
+    fn resolve_links(&mut self, path: &Path) -> PathBuf {
+        let mut resolved = PathBuf::from("/");
         let mut parts: Vec<Component<'_>> = path.components().collect();
         parts.reverse();
-        let mut left: Vec<PathBuf> = parts
+        let mut remaining: Vec<PathBuf> = parts
             .iter()
             .map(|part| PathBuf::from(part.as_os_str()))
             .collect();
         // A circle of links cannot be read at the end. The kernel follows 40 links.
         let mut links = 0;
-        while let Some(part) = left.pop() {
+        while let Some(part) = remaining.pop() {
             match part.to_str() {
-                Some("/") => at = PathBuf::from("/"),
+                Some("/") => resolved = PathBuf::from("/"),
                 Some("..") => {
-                    at.pop();
+                    resolved.pop();
                 }
                 Some(".") => {}
                 _ => {
-                    let next = at.join(&part);
+                    let next = resolved.join(&part);
                     match fs::read_link(&next) {
                         Ok(target) if links < 40 => {
                             links += 1;
-                            self.files.put(
+                            self.files.add(
                                 &next.to_string_lossy(),
                                 Node::Link(target.to_string_lossy().into_owned()),
                             );
-                            let more: Vec<PathBuf> = target
+                            let target_parts: Vec<PathBuf> = target
                                 .components()
                                 .map(|part| PathBuf::from(part.as_os_str()))
                                 .collect();
-                            left.extend(more.into_iter().rev());
+                            remaining.extend(target_parts.into_iter().rev());
                         }
-                        _ => at = next,
+                        _ => resolved = next,
                     }
                 }
             }
         }
-        at
+        resolved
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, UserlandError> {
+fn read_file(file: &Path) -> Result<Vec<u8>, UserlandError> {
     fs::read(file).map_err(|source| UserlandError::Read {
         file: file.to_owned(),
         source,
     })
 }
 
-fn real(file: &Path) -> Result<PathBuf, UserlandError> {
+fn canonicalize(file: &Path) -> Result<PathBuf, UserlandError> {
     fs::canonicalize(file).map_err(|source| UserlandError::Read {
         file: file.to_owned(),
         source,
@@ -269,7 +277,7 @@ fn real(file: &Path) -> Result<PathBuf, UserlandError> {
 }
 
 /// Returns the paths that a library would have in the directories that `/etc/ld.so.conf.d` names.
-fn configured(library: &str) -> Vec<PathBuf> {
+fn configured_paths(library: &str) -> Vec<PathBuf> {
     fs::read_dir("/etc/ld.so.conf.d")
         .into_iter()
         .flatten()

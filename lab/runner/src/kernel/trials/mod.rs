@@ -6,18 +6,18 @@ mod parts;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
+use parts::{add_neighbours, asked, default_route, host, join, link, sysctl, veth_end};
 
-use svclab_model::evidence::{Drops, Evidence, Verdict};
+use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{
     Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
 };
 use svclab_ruleset::ipvs::{
-    Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
+    Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
 };
 
 /// Maximum wait for a connection that must succeed, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Wait for a connection that must not succeed.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -74,14 +74,21 @@ impl Trial {
                 ));
             }
         }
-        let seen = |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
-        if let Some(name) = self.plan.watch.packets.iter().find(|name| !seen(name)) {
+        let has_packets =
+            |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
+        if let Some(name) = self
+            .plan
+            .watch
+            .packets
+            .iter()
+            .find(|name| !has_packets(name))
+        {
             return Err(format!("none of the packets of {name} were seen"));
         }
         match (self.dropped, &evidence.drops) {
             (None, _) => Ok(()),
-            (Some(_), Drops::Uncertain(why)) => Err(why.clone()),
-            (Some(reason), Drops::Watched { dropped, .. })
+            (Some(_), DropEvidence::Uncertain(reason)) => Err(reason.clone()),
+            (Some(reason), DropEvidence::Watched { dropped, .. })
                 if dropped.iter().any(|each| each.reason == reason) =>
             {
                 Ok(())
@@ -112,25 +119,25 @@ pub fn all() -> Vec<Trial> {
                 ..Plan::default()
             },
         ),
-        connects("cables and captures", captured(cable("cable"))),
+        connects("cables and captures", with_capture(veth_pair("cable"))),
         connects("bridges", bridge("bridge")),
         connects("vxlan tunnels", tunnel()),
-        connects("iptables-nft", translated(Backend::Nft)),
-        connects("iptables-legacy", translated(Backend::Legacy)),
-        connects("nftables", mapped()),
-        connects("address sets", matched()),
+        connects("iptables-nft", iptables_service(Backend::Nft)),
+        connects("iptables-legacy", iptables_service(Backend::Legacy)),
+        connects("nftables", nftables_service()),
+        connects("address sets", ipset_service()),
         Trial {
             name: "bridged packets in iptables",
             plan: bridged_drop(),
             verdict: Verdict::Timeout,
             dropped: None,
         },
-        connects("IPv6", v6()),
+        connects("IPv6", ipv6_service()),
         connects("dummy interfaces", dummy()),
-        connects("IPVS", balanced()),
+        connects("IPVS", ipvs_service()),
         Trial {
             name: "drops and their reasons",
-            plan: refused(),
+            plan: refused_connection(),
             verdict: Verdict::Refused,
             dropped: Some("NO_SOCKET"),
         },
@@ -138,49 +145,49 @@ pub fn all() -> Vec<Trial> {
 }
 
 /// Returns two hosts on one veth pair, with a server on the second and a connection to it.
-fn cable(case: &str) -> Plan {
+fn veth_pair(case: &str) -> Plan {
     let mut plan = Plan {
         case: case.to_owned(),
         namespaces: vec![host("one", ONE), host("two", TWO)],
         ..Plan::default()
     };
     join(&mut plan, ("one", "eth0"), ("two", "eth0"));
-    know_each_other(&mut plan);
-    asked(plan, TWO, PORT, PATIENCE)
+    add_neighbours(&mut plan);
+    asked(plan, TWO, PORT, MAX_WAIT)
 }
 
-fn captured(mut plan: Plan) -> Plan {
+fn with_capture(mut plan: Plan) -> Plan {
     plan.watch.packets = vec!["two".to_owned()];
     plan
 }
 
 /// Returns a connection to a port of the second host without a server.
-fn refused() -> Plan {
-    let mut plan = cable("drops");
+fn refused_connection() -> Plan {
+    let mut plan = veth_pair("drops");
     plan.watch.trace = vec!["two".to_owned()];
     plan.probes.clear();
-    asked(plan, TWO, PORT + 1, PATIENCE)
+    asked(plan, TWO, PORT + 1, MAX_WAIT)
 }
 
 /// Returns two hosts on one bridge.
 fn bridge(case: &str) -> Plan {
-    let mut plan = cable(case);
+    let mut plan = veth_pair(case);
     let mut switch = Namespace {
         name: "switch".to_owned(),
         links: vec![link("switch", "br0", LinkKind::Bridge, None)],
         ..Namespace::default()
     };
-    for far in ["one", "two"] {
-        let kind = end_of(far, "eth0");
+    for host_name in ["one", "two"] {
+        let kind = veth_end(host_name, "eth0");
         switch.links.push(Link {
             bridge: Some("br0".to_owned()),
-            ..link("switch", far, kind, None)
+            ..link("switch", host_name, kind, None)
         });
     }
     for namespace in &mut plan.namespaces {
         let port = namespace.name.clone();
         for link in &mut namespace.links {
-            link.kind = end_of("switch", &port);
+            link.kind = veth_end("switch", &port);
         }
     }
     plan.namespaces.push(switch);
@@ -189,19 +196,19 @@ fn bridge(case: &str) -> Plan {
 
 /// Returns two hosts on one veth pair, with a VXLAN tunnel between them.
 fn tunnel() -> Plan {
-    let mut plan = cable("tunnel");
+    let mut plan = veth_pair("tunnel");
     let ends = [("one", ONE, INNER_ONE), ("two", TWO, INNER_TWO)];
-    for (at, (name, local, inner)) in ends.into_iter().enumerate() {
-        let (far, underlay, address) = ends[1 - at];
+    for (index, (name, local, inner)) in ends.into_iter().enumerate() {
+        let (far, underlay, address) = ends[1 - index];
         let kind = LinkKind::Vxlan {
             vni: 1,
             port: 8472,
             dev: "eth0".to_owned(),
             local,
         };
-        let namespace = &mut plan.namespaces[at];
+        let namespace = &mut plan.namespaces[index];
         namespace.links.push(link(name, "vx0", kind, Some(inner)));
-        let mac = Mac::of(far, "vx0");
+        let mac = Mac::from_names(far, "vx0");
         namespace.neighbours.push(Neighbour {
             address,
             mac,
@@ -214,21 +221,21 @@ fn tunnel() -> Plan {
         });
     }
     plan.probes.clear();
-    asked(plan, INNER_TWO, PORT, PATIENCE)
+    asked(plan, INNER_TWO, PORT, MAX_WAIT)
 }
 
 /// Returns a service that iptables rules of the client translate to the server.
-fn translated(backend: Backend) -> Plan {
+fn iptables_service(backend: Backend) -> Plan {
     let rules = format!(
         "*nat\n-A OUTPUT -d {SERVICE}/32 -p tcp -m comment --comment \"a service\" -m tcp --dport 80 -j DNAT --to-destination {TWO}:{PORT}\n-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE\nCOMMIT\n"
     );
-    led_by(&rules, backend, backend.word())
+    service_plan(&rules, backend, backend.name())
 }
 
 /// Returns a service that a map of nftables translates to the server, in the syntax of kube-proxy's
 /// nftables mode.
-fn mapped() -> Plan {
-    let mut plan = led_by("", Backend::Nft, "nftables");
+fn nftables_service() -> Plan {
+    let mut plan = service_plan("", Backend::Nft, "nftables");
     let client = &mut plan.namespaces[0];
     client.iptables = None;
     client.nft = format!(
@@ -267,19 +274,19 @@ fn mapped() -> Plan {
 }
 
 /// Returns a service whose addresses are in a set.
-fn matched() -> Plan {
+fn ipset_service() -> Plan {
     let rules = format!(
         "*nat\n-A OUTPUT -p tcp -m set --match-set SERVICES dst,dst -j DNAT --to-destination {TWO}:{PORT}\nCOMMIT\n"
     );
-    let mut plan = led_by(&rules, Backend::Nft, "sets");
+    let mut plan = service_plan(&rules, Backend::Nft, "sets");
     plan.namespaces[0].ipset = format!(
         "create SERVICES hash:ip,port\nadd SERVICES {SERVICE},tcp:80\ncreate NETWORKS hash:net\nadd NETWORKS 10.0.0.0/24\n"
     );
     plan
 }
 
-fn led_by(rules: &str, backend: Backend, case: &str) -> Plan {
-    let mut plan = cable(case);
+fn service_plan(rules: &str, backend: Backend, case: &str) -> Plan {
+    let mut plan = veth_pair(case);
     let client = &mut plan.namespaces[0];
     client.routes.push(default_route(TWO));
     client.iptables = Some(Iptables {
@@ -288,7 +295,7 @@ fn led_by(rules: &str, backend: Backend, case: &str) -> Plan {
         v6: String::new(),
     });
     plan.probes.clear();
-    asked(plan, SERVICE, 80, PATIENCE)
+    asked(plan, SERVICE, 80, MAX_WAIT)
 }
 
 /// Returns a bridge whose rules drop the packets that it forwards.
@@ -297,7 +304,7 @@ fn bridged_drop() -> Plan {
     if let Some(switch) = plan.namespaces.last_mut() {
         switch
             .sysctls
-            .push(setting("net.bridge.bridge-nf-call-iptables", "1"));
+            .push(sysctl("net.bridge.bridge-nf-call-iptables", "1"));
         switch.iptables = Some(Iptables {
             backend: Backend::Nft,
             v4: "*filter\n-A FORWARD -p tcp -j DROP\nCOMMIT\n".to_owned(),
@@ -323,13 +330,13 @@ fn dummy() -> Plan {
 }
 
 /// Returns a service that IPVS forwards to the server, with each of the schedulers that labs use.
-fn balanced() -> Plan {
-    let mut plan = cable("IPVS");
+fn ipvs_service() -> Plan {
+    let mut plan = veth_pair("IPVS");
     let client = &mut plan.namespaces[0];
     client.routes.push(default_route(TWO));
     for (port, scheduler) in [(80, "rr"), (81, "wrr"), (82, "sh")] {
         client.ipvs.push(VirtualServer {
-            takes: Virtual::Address {
+            takes: VirtualServerKey::Address {
                 protocol: Transport::Tcp,
                 address: SERVICE,
                 port,
@@ -345,11 +352,11 @@ fn balanced() -> Plan {
         });
     }
     plan.probes.clear();
-    asked(plan, SERVICE, 80, PATIENCE)
+    asked(plan, SERVICE, 80, MAX_WAIT)
 }
 
 /// Returns IPv6 on a veth pair, with rules.
-fn v6() -> Plan {
+fn ipv6_service() -> Plan {
     let mut plan = Plan {
         case: "IPv6".to_owned(),
         namespaces: vec![host("one", ONE6), host("two", TWO6)],
@@ -362,11 +369,11 @@ fn v6() -> Plan {
             "default.accept_dad",
         ] {
             let key = format!("net.ipv6.conf.{key}");
-            namespace.sysctls.push(setting(&key, "0"));
+            namespace.sysctls.push(sysctl(&key, "0"));
         }
     }
     join(&mut plan, ("one", "eth0"), ("two", "eth0"));
-    know_each_other(&mut plan);
+    add_neighbours(&mut plan);
     let client = &mut plan.namespaces[0];
     client.routes.push(default_route(TWO6));
     client.iptables = Some(Iptables {
@@ -376,7 +383,7 @@ fn v6() -> Plan {
             "*nat\n-A OUTPUT -d {SERVICE6}/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [{TWO6}]:{PORT}\nCOMMIT\n"
         ),
     });
-    asked(plan, SERVICE6, 80, PATIENCE)
+    asked(plan, SERVICE6, 80, MAX_WAIT)
 }
 
 #[cfg(test)]
@@ -385,7 +392,7 @@ mod tests {
     use svclab_model::evidence::Attempt;
 
     #[test]
-    fn every_trial_is_a_plan_that_hangs_together() {
+    fn feature_check_plans_are_consistent() {
         for trial in all() {
             let plan = &trial.plan;
             let has = |name: &str| plan.namespace(name).is_some();
@@ -397,13 +404,13 @@ mod tests {
                     } = &link.kind
                     {
                         let far = plan.namespace(far).expect(trial.name);
-                        let other = far.links.iter().find(|link| link.name == *peer);
+                        let peer_link = far.links.iter().find(|link| link.name == *peer);
                         let back = LinkKind::Veth {
                             namespace: namespace.name.clone(),
                             peer: link.name.clone(),
                         };
                         assert_eq!(
-                            other.map(|other| &other.kind),
+                            peer_link.map(|other| &other.kind),
                             Some(&back),
                             "{}",
                             trial.name
@@ -417,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_holds_when_it_comes_to_what_is_due() {
+    fn feature_check_other_result_returns_error() {
         let trial = &all()[1];
         let mut evidence = Evidence {
             attempts: vec![Attempt {
@@ -433,20 +440,23 @@ mod tests {
             }],
             ..Evidence::default()
         };
-        let said = trial.judge(&evidence).unwrap_err();
-        assert_eq!(said, "none of the packets of two were seen");
+        let message = trial.judge(&evidence).unwrap_err();
+        assert_eq!(message, "none of the packets of two were seen");
         evidence.attempts[0].verdict = Verdict::Timeout;
-        let said = trial.judge(&evidence).unwrap_err();
-        assert_eq!(said, "a connection came to timeout where connected was due");
-        let told = all().into_iter().find(|trial| trial.dropped.is_some());
-        let told = told.expect("a trial of drops");
+        let message = trial.judge(&evidence).unwrap_err();
+        assert_eq!(
+            message,
+            "a connection came to timeout where connected was due"
+        );
+        let drop_check = all().into_iter().find(|trial| trial.dropped.is_some());
+        let drop_check = drop_check.expect("a trial of drops");
         evidence.attempts[0].verdict = Verdict::Refused;
-        let said = told.judge(&evidence).unwrap_err();
-        assert_eq!(said, "no packet was told to be dropped by NO_SOCKET");
-        evidence.drops = Drops::Uncertain("it does not tell".to_owned());
-        assert_eq!(told.judge(&evidence).unwrap_err(), "it does not tell");
+        let message = drop_check.judge(&evidence).unwrap_err();
+        assert_eq!(message, "no packet was told to be dropped by NO_SOCKET");
+        evidence.drops = DropEvidence::Uncertain("it does not tell".to_owned());
+        assert_eq!(drop_check.judge(&evidence).unwrap_err(), "it does not tell");
         evidence.attempts.clear();
-        let said = trial.judge(&evidence).unwrap_err();
-        assert_eq!(said, "0 of 1 probes were tried");
+        let message = trial.judge(&evidence).unwrap_err();
+        assert_eq!(message, "0 of 1 probes were tried");
     }
 }

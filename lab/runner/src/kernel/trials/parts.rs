@@ -17,8 +17,8 @@ pub fn host(name: &str, address: IpAddr) -> Namespace {
         name: name.to_owned(),
         links: vec![link(name, "eth0", LinkKind::Bridge, Some(address))],
         sysctls: vec![
-            setting("net.ipv4.conf.all.rp_filter", "0"),
-            setting("net.ipv4.conf.default.rp_filter", "0"),
+            sysctl("net.ipv4.conf.all.rp_filter", "0"),
+            sysctl("net.ipv4.conf.default.rp_filter", "0"),
         ],
         ..Namespace::default()
     }
@@ -29,8 +29,11 @@ pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>
     Link {
         name: name.to_owned(),
         kind,
-        mac: Mac::of(namespace, name),
-        addresses: address.into_iter().map(|own| sized(own, 24, 64)).collect(),
+        mac: Mac::from_names(namespace, name),
+        addresses: address
+            .into_iter()
+            .map(|address| with_prefix(address, 24, 64))
+            .collect(),
         bridge: None,
         hairpin: false,
         down: false,
@@ -39,7 +42,7 @@ pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>
 }
 
 /// Returns the end of a veth pair whose other end is `peer` in `namespace`.
-pub fn end_of(namespace: &str, peer: &str) -> LinkKind {
+pub fn veth_end(namespace: &str, peer: &str) -> LinkKind {
     LinkKind::Veth {
         namespace: namespace.to_owned(),
         peer: peer.to_owned(),
@@ -47,23 +50,27 @@ pub fn end_of(namespace: &str, peer: &str) -> LinkKind {
 }
 
 /// Makes two interfaces, each `(namespace, name)`, the ends of one veth pair.
-pub fn join(plan: &mut Plan, one: (&str, &str), two: (&str, &str)) {
-    for (here, there) in [(one, two), (two, one)] {
-        for namespace in plan.namespaces.iter_mut().filter(|ns| ns.name == here.0) {
+pub fn join(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
+    for (near_end, far_end) in [(first, second), (second, first)] {
+        for namespace in plan
+            .namespaces
+            .iter_mut()
+            .filter(|ns| ns.name == near_end.0)
+        {
             for link in namespace
                 .links
                 .iter_mut()
-                .filter(|link| link.name == here.1)
+                .filter(|link| link.name == near_end.1)
             {
-                link.kind = end_of(there.0, there.1);
+                link.kind = veth_end(far_end.0, far_end.1);
             }
         }
     }
 }
 
 /// Adds static neighbours between the namespaces of a plan.
-pub fn know_each_other(plan: &mut Plan) {
-    let known: Vec<(IpAddr, Mac)> = plan
+pub fn add_neighbours(plan: &mut Plan) {
+    let neighbours: Vec<(IpAddr, Mac)> = plan
         .namespaces
         .iter()
         .flat_map(|namespace| &namespace.links)
@@ -74,8 +81,8 @@ pub fn know_each_other(plan: &mut Plan) {
         })
         .collect();
     for namespace in &mut plan.namespaces {
-        let own: Vec<Mac> = namespace.links.iter().map(|link| link.mac).collect();
-        for (address, mac) in known.iter().filter(|(_, mac)| !own.contains(mac)) {
+        let own_macs: Vec<Mac> = namespace.links.iter().map(|link| link.mac).collect();
+        for (address, mac) in neighbours.iter().filter(|(_, mac)| !own_macs.contains(mac)) {
             namespace.neighbours.push(Neighbour {
                 address: *address,
                 mac: *mac,
@@ -86,7 +93,7 @@ pub fn know_each_other(plan: &mut Plan) {
 }
 
 /// Adds 1 connection from host `one` to an address, and a server on host `two` if there is none.
-pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> Plan {
+pub fn asked(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration) -> Plan {
     if plan.servers.is_empty() {
         plan.servers.push(Server {
             namespace: "two".to_owned(),
@@ -94,7 +101,7 @@ pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> 
             address: None,
             protocol: Protocol::Tcp,
             port: PORT,
-            kind: ServerKind::Answers,
+            kind: ServerKind::Identify,
         });
     }
     plan.probes.push(Probe {
@@ -104,7 +111,7 @@ pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> 
         protocol: Protocol::Tcp,
         connections: 1,
         bind: None,
-        patience,
+        patience: max_wait,
         settle: false,
         after: None,
     });
@@ -118,7 +125,7 @@ pub fn default_route(via: IpAddr) -> Route {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     Route {
-        to: sized(any, 0, 0),
+        to: with_prefix(any, 0, 0),
         via: Some(via),
         dev: "eth0".to_owned(),
         onlink: false,
@@ -130,14 +137,14 @@ pub fn default_route(via: IpAddr) -> Route {
 }
 
 /// Returns an address with the prefix length of its family.
-fn sized(address: IpAddr, v4: u8, v6: u8) -> IpNetwork {
+fn with_prefix(address: IpAddr, v4: u8, v6: u8) -> IpNetwork {
     let prefix = if address.is_ipv4() { v4 } else { v6 };
     // Fails only if a check uses a longer prefix than its family has.
     IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into())
 }
 
 /// Returns a sysctl that concerns no interface of the plan.
-pub fn setting(key: &str, value: &str) -> Sysctl {
+pub fn sysctl(key: &str, value: &str) -> Sysctl {
     Sysctl {
         key: key.to_owned(),
         value: value.to_owned(),

@@ -6,104 +6,110 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::certify::{Found, Part, State, lines};
+use crate::certify::{MachineState, Section, SectionLines, lines};
 use crate::kernel::lists;
 use crate::kernel::modules::{self, Modules};
 use svclab_agent::PATH;
 
 /// Reads all sections except the processes.
 #[must_use]
-pub fn look() -> State {
+pub fn look() -> MachineState {
     let modules = Modules::new(&lists::read());
-    let is_loaded = |module: &str| modules.state(module) == modules::State::Present;
-    let when = |module: &str, read: fn() -> Found| {
+    let is_loaded = |module: &str| modules.state(module) == modules::ModuleState::Present;
+    let if_loaded = |module: &str, read: fn() -> SectionLines| {
         if is_loaded(module) {
             read()
         } else {
             Ok(Vec::new())
         }
     };
-    State::default()
-        .with(Part::Links, links())
-        .with(Part::Addresses, addresses())
-        .with(Part::Routes, both("route show table all", lines::routes))
-        .with(Part::Rules, both("rule", lines::rules))
-        .with(Part::Neighbours, neighbours())
-        .with(Part::Nftables, when("nf_tables", nftables))
-        .with(Part::IptablesNft, when("nf_tables", iptables_nft))
-        .with(Part::IptablesLegacy, iptables_legacy())
-        .with(Part::Ipset, when("ip_set", ipset))
-        .with(Part::Ipvs, file("/proc/net/ip_vs", lines::ipvs))
-        .with(Part::Sysctls, Ok(sysctls()))
-        .with(Part::Modules, file("/proc/modules", lines::modules))
-        .with(Part::Mounts, file("/proc/self/mountinfo", lines::mounts))
-        .with(Part::Run, Ok(names()))
+    MachineState::default()
+        .with(Section::Links, links())
+        .with(Section::Addresses, addresses())
+        .with(
+            Section::Routes,
+            both_families("route show table all", lines::routes),
+        )
+        .with(Section::Rules, both_families("rule", lines::rules))
+        .with(Section::Neighbours, neighbours())
+        .with(Section::Nftables, if_loaded("nf_tables", nftables))
+        .with(Section::IptablesNft, if_loaded("nf_tables", iptables_nft))
+        .with(Section::IptablesLegacy, iptables_legacy())
+        .with(Section::Ipset, if_loaded("ip_set", ipset))
+        .with(Section::Ipvs, read_file("/proc/net/ip_vs", lines::ipvs))
+        .with(Section::Sysctls, Ok(sysctls()))
+        .with(Section::Modules, read_file("/proc/modules", lines::modules))
+        .with(
+            Section::Mounts,
+            read_file("/proc/self/mountinfo", lines::mounts),
+        )
+        .with(Section::Run, Ok(runtime_files()))
 }
 
-fn links() -> Found {
+fn links() -> SectionLines {
     lines::links(&ip(&["-d", "link"])?)
 }
 
-fn addresses() -> Found {
+fn addresses() -> SectionLines {
     lines::addresses(&ip(&["addr"])?)
 }
 
-fn neighbours() -> Found {
-    let mut all = lines::neighbours(&ip(&["neigh", "show", "nud", "permanent"])?)?;
-    all.extend(lines::neighbours(&ip(&["neigh", "show", "proxy"])?)?);
-    all.sort();
-    Ok(all)
+fn neighbours() -> SectionLines {
+    let mut entries = lines::neighbours(&ip(&["neigh", "show", "nud", "permanent"])?)?;
+    entries.extend(lines::neighbours(&ip(&["neigh", "show", "proxy"])?)?);
+    entries.sort();
+    Ok(entries)
 }
 
 /// Reads a section from the output of `ip` for both families.
-fn both(words: &str, read: fn(&str) -> Result<Vec<String>, String>) -> Found {
-    let words: Vec<&str> = words.split(' ').collect();
-    let mut all = Vec::new();
+fn both_families(command: &str, read: fn(&str) -> Result<Vec<String>, String>) -> SectionLines {
+    let words: Vec<&str> = command.split(' ').collect();
+    let mut entries = Vec::new();
     for family in ["-4", "-6"] {
         let arguments = [&[family], words.as_slice()].concat();
         let found = read(&ip(&arguments)?)?;
-        all.extend(found.into_iter().map(|line| format!("{family} {line}")));
+        entries.extend(found.into_iter().map(|line| format!("{family} {line}")));
     }
-    Ok(all)
+    Ok(entries)
 }
 
 fn ip(arguments: &[&str]) -> Result<String, String> {
-    run("ip", &[&["-j"], arguments].concat())
+    run_program("ip", &[&["-j"], arguments].concat())
 }
 
-fn nftables() -> Found {
-    lines::nftables(&run("nft", &["-j", "-s", "list", "ruleset"])?)
+fn nftables() -> SectionLines {
+    lines::nftables(&run_program("nft", &["-j", "-s", "list", "ruleset"])?)
 }
 
-fn iptables_nft() -> Found {
-    let mut all = lines::iptables(&run("iptables-nft-save", &[])?);
-    all.extend(lines::iptables(&run("ip6tables-nft-save", &[])?));
-    Ok(all)
+fn iptables_nft() -> SectionLines {
+    let mut entries = lines::iptables(&run_program("iptables-nft-save", &[])?);
+    entries.extend(lines::iptables(&run_program("ip6tables-nft-save", &[])?));
+    Ok(entries)
 }
 
 /// Reads only the tables that the kernel reports, because reading another table creates it.
-fn iptables_legacy() -> Found {
-    let mut all = Vec::new();
+fn iptables_legacy() -> SectionLines {
+    let mut entries = Vec::new();
     for (family, program) in [
         ("ip", "iptables-legacy-save"),
         ("ip6", "ip6tables-legacy-save"),
     ] {
-        let tables = file(&format!("/proc/net/{family}_tables_names"), |text| {
+        let tables = read_file(&format!("/proc/net/{family}_tables_names"), |text| {
             text.lines().map(str::to_owned).collect()
         })?;
         if !tables.is_empty() {
-            all.extend(lines::iptables(&run(program, &[])?));
+            entries.extend(lines::iptables(&run_program(program, &[])?));
         }
     }
-    Ok(all)
+    Ok(entries)
 }
 
-fn ipset() -> Found {
-    run("ipset", &["save"]).map(|text| lines::ipset(&text))
+fn ipset() -> SectionLines {
+    run_program("ipset", &["save"]).map(|text| lines::ipset(&text))
 }
 
 /// Reads the lines of a file. A missing file has no lines.
-fn file(path: &str, read: impl Fn(&str) -> Vec<String>) -> Found {
+fn read_file(path: &str, read: impl Fn(&str) -> Vec<String>) -> SectionLines {
     match fs::read_to_string(path) {
         Ok(text) => Ok(read(&text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -115,7 +121,7 @@ fn file(path: &str, read: impl Fn(&str) -> Vec<String>) -> Found {
 }
 
 /// Runs a program and returns its output.
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+fn run_program(program: &str, arguments: &[&str]) -> Result<String, String> {
     let finished = Command::new(program)
         .args(arguments)
         .env_clear()
@@ -128,8 +134,8 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
             _ => format!("{program} cannot be started: {error}"),
         })?;
     if !finished.status.success() {
-        let said = String::from_utf8_lossy(&finished.stderr);
-        let first = said.lines().next().unwrap_or("it failed").trim();
+        let stderr = String::from_utf8_lossy(&finished.stderr);
+        let first = stderr.lines().next().unwrap_or("it failed").trim();
         return Err(format!("{program}: {first}"));
     }
     Ok(String::from_utf8_lossy(&finished.stdout).into_owned())
@@ -138,7 +144,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 /// Reads all sysctls with their values. A sysctl that can only be written has no value.
 fn sysctls() -> Vec<String> {
     let top = Path::new("/proc/sys");
-    let mut all = Vec::new();
+    let mut entries = Vec::new();
     let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
         // An interface may be removed while its sysctls are listed.
@@ -146,20 +152,20 @@ fn sysctls() -> Vec<String> {
             let path = entry.path();
             let name = path.strip_prefix(top).unwrap_or(&path);
             let name = name.display().to_string();
-            if !lines::is_setting(&name) {
+            if !lines::is_sysctl(&name) {
                 continue;
             }
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => directories.push(path),
-                _ => all.push(setting(&name, &path)),
+                _ => entries.push(sysctl_line(&name, &path)),
             }
         }
     }
-    all.sort();
-    all
+    entries.sort();
+    entries
 }
 
-fn setting(name: &str, path: &Path) -> String {
+fn sysctl_line(name: &str, path: &Path) -> String {
     match fs::read(path) {
         Ok(value) => {
             let value = String::from_utf8_lossy(&value);
@@ -170,13 +176,13 @@ fn setting(name: &str, path: &Path) -> String {
 }
 
 /// Returns the names in the directories in which programs leave files that outlive them.
-fn names() -> Vec<String> {
-    let mut all = Vec::new();
+fn runtime_files() -> Vec<String> {
+    let mut paths = Vec::new();
     for directory in ["/run", "/run/lock", "/run/netns"] {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            all.push(entry.path().display().to_string());
+            paths.push(entry.path().display().to_string());
         }
     }
-    all.sort();
-    all
+    paths.sort();
+    paths
 }

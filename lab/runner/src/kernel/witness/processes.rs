@@ -8,7 +8,7 @@ use std::fs;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     id: u32,
-    began: u64,
+    start_time: u64,
     name: String,
 }
 
@@ -19,23 +19,23 @@ impl fmt::Display for Process {
 }
 
 /// Returns all processes below this one that have not ended.
-pub fn below_this() -> BTreeSet<Process> {
+pub fn descendants() -> BTreeSet<Process> {
     let mut found = BTreeSet::new();
-    let mut at = vec![std::process::id()];
-    while let Some(parent) = at.pop() {
+    let mut pending = vec![std::process::id()];
+    while let Some(parent) = pending.pop() {
         for child in children(parent) {
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            if let Some(process) = living(child, &stat) {
+            if let Some(process) = parse_stat(child, &stat) {
                 found.insert(process);
-                at.push(child);
+                pending.push(child);
             }
         }
     }
     found
 }
 
-fn children(of: u32) -> Vec<u32> {
-    fs::read_dir(format!("/proc/{of}/task"))
+fn children(process: u32) -> Vec<u32> {
+    fs::read_dir(format!("/proc/{process}/task"))
         .into_iter()
         .flatten()
         .flatten()
@@ -53,14 +53,14 @@ fn children(of: u32) -> Vec<u32> {
 /// Parses the `stat` file of a process. `None` for a process that has ended and is not yet reaped
 /// (`proc_pid_stat(5)`: the name in parentheses may contain any byte, the state is field 3, the
 /// start time is field 22).
-fn living(id: u32, stat: &str) -> Option<Process> {
+fn parse_stat(id: u32, stat: &str) -> Option<Process> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
     let began = fields.nth(18)?.parse().ok()?;
     (!["Z", "X"].contains(&state)).then(|| Process {
         id,
-        began,
+        start_time: began,
         name: name.to_owned(),
     })
 }
@@ -70,36 +70,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_it_is_called() {
+    fn parse_stat_name_with_parentheses_is_read() {
         let stat = |state: &str| {
             format!("7 (a) b ({state}) {state} 1 7 7 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 4711 0 0")
         };
-        let process = living(7, &stat("S")).unwrap();
-        assert_eq!((process.began, process.name.as_str()), (4711, "a) b (S"));
+        let process = parse_stat(7, &stat("S")).unwrap();
+        assert_eq!(
+            (process.start_time, process.name.as_str()),
+            (4711, "a) b (S")
+        );
         assert_eq!(process.to_string(), "a) b (S (process 7)");
-        assert_eq!(living(7, &stat("Z")), None);
-        assert_eq!(living(7, ""), None);
+        assert_eq!(parse_stat(7, &stat("Z")), None);
+        assert_eq!(parse_stat(7, ""), None);
     }
 
     #[test]
-    fn a_child_is_found_until_it_has_ended() {
+    fn descendants_child_is_listed_until_it_ends() {
         let mut child = std::process::Command::new("sleep")
             .arg("1000")
             .spawn()
             .unwrap();
-        let is_there = || below_this().iter().any(|process| process.id == child.id());
-        assert!(is_there());
+        let is_listed = || descendants().iter().any(|process| process.id == child.id());
+        assert!(is_listed());
         let id = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
         // Waits for the end of the process without reaping it.
-        let only_look = nix::libc::WEXITED | nix::libc::WNOWAIT;
+        let options = nix::libc::WEXITED | nix::libc::WNOWAIT;
         // SAFETY: `info` is large enough for what `waitid` writes.
         let waited = unsafe {
             let mut info: nix::libc::siginfo_t = std::mem::zeroed();
-            nix::libc::waitid(nix::libc::P_PID, child.id(), &raw mut info, only_look)
+            nix::libc::waitid(nix::libc::P_PID, child.id(), &raw mut info, options)
         };
         assert_eq!(waited, 0);
-        assert!(!is_there());
+        assert!(!is_listed());
         child.wait().unwrap();
     }
 }

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use reflect::{example, fields};
-use seen::{Seen, look};
+use seen::{LabOutput, look};
 
 const BASE: &str = include_str!("base.yaml");
 const OBJECTS: &str = include_str!("objects.yaml");
@@ -36,20 +36,20 @@ fn base() -> Vec<Value> {
 /// Returns the entries of a kind of object: its own, and those that it shares with other kinds.
 fn entries(kind: &str) -> Entries {
     let table = yaml(OBJECTS);
-    let of = |name: &str, before: &str| -> Vec<(String, Value)> {
+    let entries_of = |name: &str, before: &str| -> Vec<(String, Value)> {
         let map = table[name].as_object().expect("entries");
         let entries = map.iter();
         entries
             .map(|(path, entry)| (format!("{before}{path}"), entry.clone()))
             .collect()
     };
-    let mut all = of("Metadata", "");
+    let mut entries = entries_of("Metadata", "");
     if kind == "Pod" {
-        all.extend(of("Container", "spec.containers."));
-        all.extend(of("Container", "spec.initContainers."));
+        entries.extend(entries_of("Container", "spec.containers."));
+        entries.extend(entries_of("Container", "spec.initContainers."));
     }
-    all.extend(of(kind, ""));
-    all.into_iter().collect()
+    entries.extend(entries_of(kind, ""));
+    entries.into_iter().collect()
 }
 
 /// Returns the index of the base document that the tests change for a kind.
@@ -65,8 +65,9 @@ fn document_of(kind: &str) -> usize {
 }
 
 fn position(documents: &[Value], kind: &str, name: &str) -> usize {
-    let is_it = |document: &Value| document["kind"] == kind && document["metadata"]["name"] == name;
-    documents.iter().position(is_it).expect("an object")
+    let is_wanted =
+        |document: &Value| document["kind"] == kind && document["metadata"]["name"] == name;
+    documents.iter().position(is_wanted).expect("an object")
 }
 
 /// Applies a JSON merge patch (RFC 7396).
@@ -90,25 +91,25 @@ fn merge(into: &mut Value, patch: &Value) {
 
 /// Sets the field at a path, in the first element of lists. Null removes the field. Missing lists
 /// are created where `like` has a list.
-fn set(at: &mut Value, path: &[&str], value: &Value, like: &Value) {
+fn set(value_at_path: &mut Value, path: &[&str], value: &Value, like: &Value) {
     let (key, rest) = path.split_first().expect("a path");
-    if at.is_null() {
-        *at = if like.is_array() {
+    if value_at_path.is_null() {
+        *value_at_path = if like.is_array() {
             Value::Array(Vec::new())
         } else {
             Value::Object(Map::new())
         };
     }
-    if let Value::Array(items) = at {
+    if let Value::Array(items) = value_at_path {
         let index = key.parse().ok();
-        let (at, path) = index.map_or((0, path), |index: usize| (index, rest));
-        if items.len() <= at {
-            items.resize(at + 1, Value::Null);
+        let (element, path) = index.map_or((0, path), |index: usize| (index, rest));
+        if items.len() <= element {
+            items.resize(element + 1, Value::Null);
         }
-        set(&mut items[at], path, value, &like[0]);
+        set(&mut items[element], path, value, &like[0]);
         return;
     }
-    let map = at.as_object_mut().expect("a map");
+    let map = value_at_path.as_object_mut().expect("a map");
     if !rest.is_empty() {
         let inside = map.entry((*key).to_owned()).or_insert(Value::Null);
         set(inside, rest, value, &like[*key]);
@@ -122,7 +123,7 @@ fn set(at: &mut Value, path: &[&str], value: &Value, like: &Value) {
 /// Field of a base document, with its lab.
 struct Field<'a> {
     documents: Vec<Value>,
-    at: usize,
+    index: usize,
     path: Vec<&'a str>,
     like: Value,
     /// Whether the nodes run a real kube-proxy.
@@ -130,70 +131,73 @@ struct Field<'a> {
 }
 
 impl Field<'_> {
-    fn seen(&self, value: &Value) -> Seen {
+    fn output(&self, value: &Value) -> LabOutput {
         let mut documents = self.documents.clone();
-        set(&mut documents[self.at], &self.path, value, &self.like);
+        set(&mut documents[self.index], &self.path, value, &self.like);
         look(&documents, self.is_real)
     }
 }
 
 /// Returns the errors of the entry of a field. `generated` are values of the field's type.
-fn wrong(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String> {
-    let mut wrong = Vec::new();
+fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String> {
+    let mut errors = Vec::new();
     if let Some(reason) = entry.as_str() {
         if !reason.starts_with("inert ") {
-            wrong.push("says not what is done, or why nothing".to_owned());
+            errors.push("says not what is done, or why nothing".to_owned());
         }
         let before = look(&field.documents, false);
         for value in generated {
-            let now = field.seen(value);
+            let now = field.output(value);
             if now != before {
-                wrong.push(format!("is not inert: {}", differing(&before, &now)));
+                errors.push(format!("is not inert: {}", first_difference(&before, &now)));
             }
         }
-        return wrong;
+        return errors;
     }
     if let Some(patch) = entry.get("lab") {
         merge(&mut field.documents[0], &json!({"spec": patch}));
     }
     for (name, patch) in entry["and"].as_object().into_iter().flatten() {
         let (kind, name) = name.split_once('/').expect("KIND/NAME");
-        let at = position(&field.documents, kind, name);
-        merge(&mut field.documents[at], patch);
+        let index = position(&field.documents, kind, name);
+        merge(&mut field.documents[index], patch);
     }
     if let Some(patch) = entry.get("with") {
-        merge(&mut field.documents[field.at], patch);
+        merge(&mut field.documents[field.index], patch);
     }
     field.is_real = entry["real"] == true;
     let values = |key: &str| entry[key].as_array().cloned().unwrap_or_default();
     if let [first, second] = values("obeyed").as_slice() {
-        let [first, second] = [first, second].map(|value| field.seen(value));
+        let [first, second] = [first, second].map(|value| field.output(value));
         if !first.errors.is_empty() {
-            wrong.push(format!("is refused: {:?}", first.errors));
+            errors.push(format!("is refused: {:?}", first.errors));
         }
         if first == second {
-            wrong.push("is not obeyed: nothing changes".to_owned());
+            errors.push("is not obeyed: nothing changes".to_owned());
         }
     }
     if let [first, second] = values("inert").as_slice() {
-        let [first, second] = [first, second].map(|value| field.seen(value));
+        let [first, second] = [first, second].map(|value| field.output(value));
         for seen in [&first, &second] {
             if !seen.errors.is_empty() {
-                wrong.push(format!("is refused: {:?}", seen.errors));
+                errors.push(format!("is refused: {:?}", seen.errors));
             }
         }
         if first.plans != second.plans {
-            wrong.push(format!("is not inert: {}", differing(&first, &second)));
+            errors.push(format!(
+                "is not inert: {}",
+                first_difference(&first, &second)
+            ));
         }
     }
-    let absent = field.seen(&Value::Null);
+    let absent = field.output(&Value::Null);
     for value in values("refused") {
-        if field.seen(&value).errors.is_empty() {
-            wrong.push(format!("is not refused: {value}"));
+        if field.output(&value).errors.is_empty() {
+            errors.push(format!("is not refused: {value}"));
         }
     }
     for value in values("warned") {
-        let with = field.seen(&value);
+        let with = field.output(&value);
         let without = if value.is_null() {
             look(&base(), false)
         } else {
@@ -204,28 +208,28 @@ fn wrong(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String
             .iter()
             .any(|warning| !without.warnings.contains(warning))
         {
-            wrong.push(format!("is not warned of: {value}: {:?}", with.warnings));
+            errors.push(format!("is not warned of: {value}: {:?}", with.warnings));
         }
     }
     let known = ["obeyed", "inert", "refused", "warned"];
     if known.iter().all(|key| values(key).is_empty()) {
-        wrong.push("says not what is done, or why nothing".to_owned());
+        errors.push("says not what is done, or why nothing".to_owned());
     }
-    wrong
+    errors
 }
 
 /// Returns the first lines that differ, or the messages if these differ.
-fn differing(before: &Seen, now: &Seen) -> String {
+fn first_difference(before: &LabOutput, now: &LabOutput) -> String {
     if before.errors != now.errors || before.warnings != now.warnings {
         return format!("{:?} {:?}", now.errors, now.warnings);
     }
     let pair = before.plans.lines().zip(now.plans.lines());
     let mut pairs = pair.chain(before.checks.lines().zip(now.checks.lines()));
     let (a, b) = pairs.find(|(a, b)| a != b).unwrap_or_default();
-    let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let offset = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let cut = |line: &str| {
         line.chars()
-            .skip(at.saturating_sub(20))
+            .skip(offset.saturating_sub(20))
             .take(60)
             .collect::<String>()
     };
@@ -233,11 +237,11 @@ fn differing(before: &Seen, now: &Seen) -> String {
 }
 
 /// Returns the errors of the entries of a kind of object.
-fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
+fn errors_of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
     let entries = entries(kind);
     let examples = [false, true].map(example::<T>);
-    let at = document_of(kind);
-    let mut all = listed(kind, &fields::<T>(), &entries);
+    let index = document_of(kind);
+    let mut errors = unlisted(kind, &fields::<T>(), &entries);
     // Fields are tested separately only if changing all inert fields together has an effect.
     let inert = |entry: &Value| {
         entry
@@ -249,7 +253,7 @@ fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
         let mut documents = base();
         for (name, _) in entries.iter().filter(|(_, entry)| inert(entry)) {
             let path: Vec<&str> = name.split('.').collect();
-            set(&mut documents[at], &path, &value_at(like, &path), like);
+            set(&mut documents[index], &path, &value_at(like, &path), like);
         }
         look(&documents, false) == before
     });
@@ -261,32 +265,36 @@ fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
         let generated = examples.each_ref().map(|like| value_at(like, &path));
         let field = Field {
             documents: base(),
-            at,
+            index,
             path,
             like: examples[0].clone(),
             is_real: false,
         };
-        let wrong = wrong(field, entry, &generated);
-        all.extend(wrong.iter().map(|wrong| format!("{kind} {name} {wrong}")));
+        let errors_of_field = entry_errors(field, entry, &generated);
+        errors.extend(
+            errors_of_field
+                .iter()
+                .map(|wrong| format!("{kind} {name} {wrong}")),
+        );
     }
-    all
+    errors
 }
 
 /// Returns the value at a path of an object whose lists have one element.
 fn value_at(object: &Value, path: &[&str]) -> Value {
-    let mut at = object;
+    let mut value = object;
     for key in path {
-        if at.is_array() {
-            at = &at[0];
+        if value.is_array() {
+            value = &value[0];
         }
-        at = &at[*key];
+        value = &value[*key];
     }
-    at.clone()
+    value.clone()
 }
 
 /// Returns the fields without an entry, and the entries without a field. An entry covers its field
 /// and the fields below.
-fn listed(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<String> {
+fn unlisted(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<String> {
     let covers = |entry: &str, field: &str| {
         let rest = field.strip_prefix(entry);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -308,38 +316,38 @@ fn listed(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<Strin
 }
 
 #[test]
-fn base_is_without_a_remark() {
+fn base_has_no_errors_or_warnings() {
     let seen = look(&base(), false);
     assert_eq!((seen.errors, seen.warnings), (Vec::new(), Vec::new()));
 }
 
 fn assert_listed<T: DeserializeOwned + Serialize>(kind: &str) {
-    let wrong = of_kind::<T>(kind);
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let errors = errors_of_kind::<T>(kind);
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
 }
 
 #[test]
-fn fields_of_nodes_are_as_listed() {
+fn node_fields_have_listed_effects() {
     assert_listed::<Node>("Node");
 }
 
 #[test]
-fn fields_of_pods_are_as_listed() {
+fn pod_fields_have_listed_effects() {
     assert_listed::<Pod>("Pod");
 }
 
 #[test]
-fn fields_of_services_are_as_listed() {
+fn service_fields_have_listed_effects() {
     assert_listed::<Service>("Service");
 }
 
 #[test]
-fn fields_of_endpoint_slices_are_as_listed() {
+fn endpoint_slice_fields_have_listed_effects() {
     assert_listed::<EndpointSlice>("EndpointSlice");
 }
 
 #[test]
-fn fields_of_other_objects_are_as_listed() {
+fn other_object_fields_have_listed_effects() {
     assert_listed::<ServiceCIDR>("ServiceCIDR");
     assert_listed::<NetworkPolicy>("NetworkPolicy");
 }
@@ -348,18 +356,18 @@ fn fields_of_other_objects_are_as_listed() {
 fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
     let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("a schema");
     let definitions = schema["$defs"].as_object().expect("definitions");
-    let all = definitions
+    let all_definitions = definitions
         .iter()
         .map(|(name, schema)| (name.as_str(), schema));
     let mut fields: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, schema) in all.chain([("Lab", &schema)]) {
+    for (name, schema) in all_definitions.chain([("Lab", &schema)]) {
         let alternatives = ["anyOf", "oneOf"].map(|key| schema[key].as_array());
         let alternatives = alternatives.into_iter().flatten().flatten();
         for schema in alternatives.chain([schema]) {
             let properties = schema["properties"].as_object();
             for property in properties.into_iter().flat_map(|map| map.keys()) {
-                let own = fields.entry(name.to_owned()).or_default();
-                own.insert(property.clone());
+                let fields_of_type = fields.entry(name.to_owned()).or_default();
+                fields_of_type.insert(property.clone());
             }
         }
     }
@@ -367,7 +375,7 @@ fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn fields_of_the_lab_document_are_as_listed() {
+fn lab_document_fields_have_listed_effects() {
     let table = yaml(LAB);
     let table = table.as_object().expect("types");
     let of_table: BTreeMap<String, BTreeSet<String>> = table
@@ -378,7 +386,7 @@ fn fields_of_the_lab_document_are_as_listed() {
         })
         .collect();
     assert_eq!(of_table, fields_of_schema());
-    let mut all = Vec::new();
+    let mut errors = Vec::new();
     for (name, of) in table {
         let mut documents = base();
         if let Some(patch) = of.get("lab") {
@@ -398,14 +406,14 @@ fn fields_of_the_lab_document_are_as_listed() {
             let parts = place.split('.').filter(|part| !part.is_empty());
             let field = Field {
                 documents: documents.clone(),
-                at: 0,
+                index: 0,
                 path: parts.chain([key.as_str()]).collect(),
                 like: Value::Null,
                 is_real: false,
             };
-            let wrong = wrong(field, &entry, &[]);
-            all.extend(wrong.iter().map(|wrong| format!("{name} {key} {wrong}")));
+            let wrong = entry_errors(field, &entry, &[]);
+            errors.extend(wrong.iter().map(|wrong| format!("{name} {key} {wrong}")));
         }
     }
-    assert!(all.is_empty(), "{}", all.join("\n"));
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
 }

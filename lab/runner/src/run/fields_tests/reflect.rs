@@ -20,20 +20,20 @@ pub fn example<T: DeserializeOwned + Serialize>(is_other: bool) -> Value {
 }
 
 fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
-    let all = RefCell::new(BTreeSet::new());
+    let fields = RefCell::new(BTreeSet::new());
     let read = T::deserialize(Fields {
         path: String::new(),
-        all: &all,
+        fields: &fields,
         is_other,
     });
-    (read.expect("every field can be read"), all.into_inner())
+    (read.expect("every field can be read"), fields.into_inner())
 }
 
 /// Deserializer that supplies every requested value and records the fields of structs.
 #[derive(Clone)]
 struct Fields<'a> {
     path: String,
-    all: &'a RefCell<BTreeSet<String>>,
+    fields: &'a RefCell<BTreeSet<String>>,
     /// Whether the second set of values is supplied instead of the first.
     is_other: bool,
 }
@@ -46,7 +46,7 @@ impl Fields<'_> {
         };
         Self {
             path,
-            all: self.all,
+            fields: self.fields,
             is_other: self.is_other,
         }
     }
@@ -106,9 +106,9 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let mut all = self.all.borrow_mut();
-        all.extend(fields.iter().map(|field| self.below(field).path));
-        drop(all);
+        let mut recorded = self.fields.borrow_mut();
+        recorded.extend(fields.iter().map(|field| self.below(field).path));
+        drop(recorded);
         // `apiVersion` and `kind` must have the values of the type.
         let is_type = |field: &&str| self.path.is_empty() && ["apiVersion", "kind"].contains(field);
         let mut fields: Vec<&str> = fields

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::run::{Chosen, Prepared, Wishes, flows, prepare};
+use crate::run::{PrepareOptions, Prepared, SelectedLab, flows, prepare};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};
-use svclab_model::plan::{Backend, Patience, Plan, Probe, probes_by_stage};
+use svclab_model::plan::{Backend, MaxWait, Plan, Probe, probes_by_stage};
 use svclab_planner::print::print;
 use svclab_scenario::Scenario;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct LabOutput {
     /// Error messages, each with its help.
     pub errors: Vec<String>,
     /// Warning messages, each with its help.
@@ -30,42 +30,42 @@ pub struct Seen {
 const PROGRAM: &str = "/bin/sh";
 
 /// Returns the output of a lab. The nodes run a real kube-proxy if `is_real`.
-pub fn look(documents: &[Value], is_real: bool) -> Seen {
+pub fn look(documents: &[Value], is_real: bool) -> LabOutput {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
     let sources = Sources::from(source.expect("a text"));
-    let mut seen = Seen::default();
+    let mut seen = LabOutput::default();
     let (scenario, warnings) = match Scenario::load(&sources) {
         Ok(loaded) => loaded,
         Err(diagnostics) => {
-            seen.tell(&diagnostics);
+            seen.add_diagnostics(&diagnostics);
             return seen;
         }
     };
-    seen.tell(&warnings);
-    let lab = Chosen {
+    seen.add_diagnostics(&warnings);
+    let lab = SelectedLab {
         cases: Vec::new(),
         named: scenario.name().to_owned(),
         scenario,
         warnings,
     };
-    let wishes = Wishes {
+    let wishes = PrepareOptions {
         kube_proxy: is_real.then(|| PROGRAM.into()),
         allow_outside: true,
-        ..Wishes::from(Patience::SETTLED)
+        ..PrepareOptions::from(MaxWait::SETTLED)
     };
     for case in lab.scenario.cases() {
         let _ = writeln!(seen.plans, "{}", case.id);
         match prepare(&lab, case, wishes.clone()) {
-            Ok(prepared) => seen.case(&prepared),
-            Err(diagnostics) => seen.tell(&diagnostics),
+            Ok(prepared) => seen.add_case(&prepared),
+            Err(diagnostics) => seen.add_diagnostics(&diagnostics),
         }
     }
     seen
 }
 
-impl Seen {
-    fn tell(&mut self, diagnostics: &[Diagnostic]) {
+impl LabOutput {
+    fn add_diagnostics(&mut self, diagnostics: &[Diagnostic]) {
         for each in diagnostics {
             let list = if each.is_error() {
                 &mut self.errors
@@ -76,7 +76,7 @@ impl Seen {
         }
     }
 
-    fn case(&mut self, prepared: &Prepared) {
+    fn add_case(&mut self, prepared: &Prepared) {
         let later = prepared.steps.iter().map(|step| &step.plan);
         for plan in std::iter::once(&prepared.plan).chain(later) {
             let data = serde_json::to_string(plan).expect("a plan is plain data");
@@ -87,8 +87,8 @@ impl Seen {
         }
         let judge = prepared.judge().expect("it was prepared");
         let judgement = judge.judge(&evidence(&prepared.plan));
-        let outcomes = flows::outcomes(prepared, &judgement);
-        let declared = flows::declared(std::slice::from_ref(prepared));
+        let outcomes = flows::flow_results(prepared, &judgement);
+        let declared = flows::declared_flows(std::slice::from_ref(prepared));
         let _ = writeln!(self.checks, "{judgement:#?}{outcomes:#?}{declared:#?}");
     }
 }

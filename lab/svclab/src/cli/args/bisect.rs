@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::PlaceArguments;
+use super::KernelArguments;
 
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
-pub const SIDES: &str = "\
+pub const BISECT_HELP: &str = "\
 GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or two dumps of a \
 node, as `svclab replay` takes them: a tarball of `scripts/collect-node`, a directory or a \
 file. With --in and --node they are laid over that node of that case: a whole node takes \
@@ -27,7 +27,7 @@ pub struct BisectArguments {
     pub bad: String,
     /// Case in which both dumps replace the node
     #[arg(long = "in", value_name = "LAB/CASE", requires = "node")]
-    pub over: Option<String>,
+    pub case: Option<String>,
     /// Node that both dumps replace
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
@@ -47,7 +47,7 @@ pub struct BisectArguments {
     #[arg(long)]
     pub allow_outside: bool,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Format of the result
     #[arg(long, value_enum, default_value_t = BisectFormat::Human)]
     pub format: BisectFormat,

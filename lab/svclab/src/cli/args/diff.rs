@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 /// Help text of `svclab diff` about dumps and the exit codes.
-pub const DUMPS: &str = "\
+pub const DIFF_HELP: &str = "\
 A dump is a directory with files named after the programs whose output they hold, \
 such as iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
 ip-6-route, ip-rule, ip-6-rule, sysctl-a; the beginning that such names share \

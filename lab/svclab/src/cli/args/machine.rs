@@ -27,7 +27,7 @@ pub enum KernelCommand {
     },
     /// Print a cache key for the content of guests: the distribution's kernel, QEMU, svclab and the
     /// programs that labs need
-    Key {
+    CacheKey {
         /// Version of the kernel, such as 6.12; default: the newest
         #[arg(value_name = "VERSION")]
         kernel: Option<String>,
@@ -58,7 +58,7 @@ pub enum DoctorFormat {
 
 /// Format that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Described {
+pub enum SchemaName {
     /// Lab document.
     Lab,
     /// Output of `run --format json`.

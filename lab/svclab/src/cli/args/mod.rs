@@ -16,25 +16,25 @@ use clap::{Args, Parser, Subcommand};
 
 pub use bisect::{BisectArguments, BisectFormat};
 pub use diff::{DiffArguments, DiffFormat};
-pub use machine::{Described, DoctorArguments, DoctorFormat, KernelCommand};
-pub use replay::{ReplayArguments, ReplayFormat, from_to};
+pub use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
+pub use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
 pub use rules::RulesArguments;
 pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
     WhyArguments, WhyFormat,
 };
-pub use selection::{PlaceArguments, Selection, word};
+pub use selection::{KernelArguments, Selection, shell_word};
 pub use standing::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,
 };
 
-pub use verify::{AgainstWord, VerifyArguments, VerifyFormat};
+pub use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
-use bisect::SIDES;
-use diff::DUMPS;
-use replay::REPLAYS;
-use standing::{CAPTURES, GUESTS, STATUS};
+use bisect::BISECT_HELP;
+use diff::DIFF_HELP;
+use replay::REPLAY_HELP;
+use standing::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
 /// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
 /// real packets, and explains where they went
@@ -78,20 +78,20 @@ pub enum Command {
     /// Print the plan of a case, namespace by namespace
     Plan(PlanArguments),
     /// Build one case and keep it running until Ctrl-C or `svclab down`
-    #[command(after_help = GUESTS)]
+    #[command(after_help = UP_HELP)]
     Up(UpArguments),
     /// List running labs
     Ps(PsArguments),
     /// Run a program in a namespace of a running lab
-    #[command(after_help = STATUS)]
+    #[command(after_help = EXEC_HELP)]
     Exec(ExecArguments),
     /// Run a shell in a namespace of a running lab
-    #[command(after_help = STATUS)]
+    #[command(after_help = EXEC_HELP)]
     Shell(ShellArguments),
     /// Run one probe in a running lab and print its result
     Probe(ProbeArguments),
     /// Write packets of a running lab to standard output as pcapng, as they arrive
-    #[command(after_help = CAPTURES)]
+    #[command(after_help = CAPTURE_HELP)]
     Capture(CaptureArguments),
     /// Stop a running lab
     Down(DownArguments),
@@ -104,13 +104,13 @@ pub enum Command {
     Verify(Box<VerifyArguments>),
     /// Find the difference that breaks a lab by trials between a good and a bad one, down to the
     /// rule, set entry, route, sysctl or address
-    #[command(after_help = SIDES)]
+    #[command(after_help = BISECT_HELP)]
     Bisect(Box<BisectArguments>),
     /// Compare the dumps of two nodes, or two files of them, by meaning
-    #[command(after_help = DUMPS)]
+    #[command(after_help = DIFF_HELP)]
     Diff(DiffArguments),
     /// Build dumped nodes in a lab, send real packets and explain where they went
-    #[command(after_help = REPLAYS)]
+    #[command(after_help = REPLAY_HELP)]
     Replay(Box<ReplayArguments>),
     /// Check which features this machine supports and how to enable the rest
     Doctor(DoctorArguments),
@@ -122,8 +122,8 @@ pub enum Command {
     /// Print the JSON schema of a format
     Schema {
         /// Name of the format
-        #[arg(value_enum, default_value_t = Described::Lab)]
-        of: Described,
+        #[arg(value_enum, default_value_t = SchemaName::Lab)]
+        of: SchemaName,
     },
     /// Print a completion script for a shell
     Completions {

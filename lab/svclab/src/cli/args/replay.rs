@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::selection::{PlaceArguments, patience};
+use super::selection::{KernelArguments, patience};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
-pub const REPLAYS: &str = "\
+pub const REPLAY_HELP: &str = "\
 A dump is a tarball of `scripts/collect-node`, a directory or a file as `svclab diff` \
 reads them. It becomes the node whose address it has, or the one that is named before \
 it: node-1=DUMP. Everything else is made of the objects: pods with servers, other nodes, \
@@ -38,7 +38,7 @@ pub struct ReplayArguments {
     pub objects: Vec<String>,
     /// Probe to run, such as `pod/default/client->service/default/web:80`; default: the probes of
     /// the lab. Can be repeated
-    #[arg(long, value_name = "FROM->TO", value_parser = from_to)]
+    #[arg(long, value_name = "FROM->TO", value_parser = parse_source_and_target)]
     pub probe: Vec<(String, String)>,
     /// Write a lab with the dumps and objects that expects the results of this replay
     #[arg(long, value_name = "LAB.yaml")]
@@ -57,7 +57,7 @@ pub struct ReplayArguments {
     #[arg(long, value_enum, default_value = "human")]
     pub format: ReplayFormat,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Print every packet, every namespace and every rule
     #[arg(short, long)]
     pub verbose: bool,
@@ -68,7 +68,7 @@ pub struct ReplayArguments {
 /// # Errors
 ///
 /// Returns the expected format if the text has no `->`, or if a side is empty.
-pub fn from_to(text: &str) -> Result<(String, String), String> {
+pub fn parse_source_and_target(text: &str) -> Result<(String, String), String> {
     let parts = text
         .split_once("->")
         .map(|(from, to)| (from.trim(), to.trim()));

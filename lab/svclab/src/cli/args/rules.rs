@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::PlaceArguments;
+use super::KernelArguments;
 use svclab_model::plan::Backend;
 use svclab_rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
@@ -25,7 +25,7 @@ pub struct RulesArguments {
     pub files: Vec<PathBuf>,
     /// Print how a version's rules are verified, and what changed in that version
     #[arg(long, value_name = "VERSION", exclusive = true)]
-    pub about: Option<Version>,
+    pub history: Option<Version>,
     /// Version of kube-proxy, v1.9 to v1.36
     #[arg(long, value_name = "VERSION", required_unless_present = "about")]
     pub kube_version: Option<Version>,
@@ -33,7 +33,7 @@ pub struct RulesArguments {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Proxy mode: `iptables`, `ipvs` or, from v1.29, `nftables`
-    #[arg(long, value_name = "MODE", default_value = "iptables", value_parser = mode)]
+    #[arg(long, value_name = "MODE", default_value = "iptables", value_parser = parse_mode)]
     pub proxy_mode: Mode,
     /// Addresses of the pods: one network of each address family
     #[arg(long, value_name = "CIDR")]
@@ -46,7 +46,7 @@ pub struct RulesArguments {
     pub iptables_masquerade_bit: u8,
     /// Detection of traffic from the cluster's own pods: `ClusterCIDR`, from v1.18 `NodeCIDR`, from
     /// v1.24 `BridgeInterface` and `InterfaceNamePrefix`
-    #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = detect_local_mode)]
+    #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = parse_detect_local_mode)]
     pub detect_local_mode: DetectLocalMode,
     /// Bridge of the pods, for `BridgeInterface`
     #[arg(long, value_name = "NAME")]
@@ -55,7 +55,7 @@ pub struct RulesArguments {
     #[arg(long, value_name = "PREFIX")]
     pub pod_interface_name_prefix: Option<String>,
     /// Node addresses that serve node ports: networks, or `primary`
-    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = node_port_address)]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = parse_node_port_address)]
     pub nodeport_addresses: Vec<NodePortAddress>,
     /// Whether node ports answer on 127.0.0.0/8
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -78,19 +78,19 @@ pub struct RulesArguments {
     /// Load the rules into a namespace and write what the kernel returns to this directory:
     /// iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr
     #[arg(long, value_name = "DIR")]
-    pub loaded: Option<PathBuf>,
+    pub read_back: Option<PathBuf>,
     /// iptables variant that loads the rules: `nft` or `legacy`
-    #[arg(long, value_name = "WHICH", default_value = "nft", value_parser = backend)]
+    #[arg(long, value_name = "WHICH", default_value = "nft", value_parser = parse_backend)]
     pub iptables: Backend,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Also print the objects that kube-proxy ignores
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 /// Parses a proxy mode that svclab supports.
-pub(super) fn mode(text: &str) -> Result<Mode, String> {
+pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {
     match text {
         "iptables" => Ok(Mode::Iptables),
         "ipvs" => Ok(Mode::Ipvs),
@@ -99,7 +99,7 @@ pub(super) fn mode(text: &str) -> Result<Mode, String> {
     }
 }
 
-fn detect_local_mode(text: &str) -> Result<DetectLocalMode, String> {
+fn parse_detect_local_mode(text: &str) -> Result<DetectLocalMode, String> {
     match text {
         "ClusterCIDR" => Ok(DetectLocalMode::ClusterCIDR),
         "NodeCIDR" => Ok(DetectLocalMode::NodeCIDR),
@@ -111,11 +111,11 @@ fn detect_local_mode(text: &str) -> Result<DetectLocalMode, String> {
     }
 }
 
-fn node_port_address(text: &str) -> Result<NodePortAddress, ConfigError> {
+fn parse_node_port_address(text: &str) -> Result<NodePortAddress, ConfigError> {
     text.to_owned().try_into()
 }
 
-fn backend(text: &str) -> Result<Backend, String> {
+fn parse_backend(text: &str) -> Result<Backend, String> {
     match text {
         "nft" => Ok(Backend::Nft),
         "legacy" => Ok(Backend::Legacy),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{PlaceArguments, Selection};
+use super::{KernelArguments, Selection};
 use svclab_report::Format;
 
 #[derive(Debug, Args)]
@@ -12,14 +12,14 @@ pub struct RunArguments {
     #[command(flatten)]
     pub selection: Selection,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Format of the results
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
     /// Also write the results to a file, in its own format, such as junit=FILE. Can be repeated;
     /// creates missing directories
-    #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
-    pub write: Vec<Written>,
+    #[arg(long, value_name = "FORMAT=FILE", value_parser = parse_output_file)]
+    pub write: Vec<OutputFile>,
     /// Collect full evidence and write files of each case to this directory: a capture with
     /// comments, the evidence, an explanation; and `JUnit` XML
     #[arg(long, value_name = "DIR")]
@@ -41,7 +41,7 @@ pub struct RunArguments {
 
 /// Additional output file of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct OutputFile {
     /// Format of the file.
     pub format: Format,
     /// Path of the file.
@@ -49,12 +49,12 @@ pub struct Written {
 }
 
 /// Parses a format and a file: `junit=results/junit.xml`.
-fn written(text: &str) -> Result<Written, String> {
+fn parse_output_file(text: &str) -> Result<OutputFile, String> {
     let (format, file) = text
         .split_once('=')
         .filter(|(_, file)| !file.is_empty())
         .ok_or("write a format and a file, as in junit=results/junit.xml")?;
-    Ok(Written {
+    Ok(OutputFile {
         format: Format::from_str(format, false)
             .map_err(|_| format!("`{format}` is no format; write human, json, junit or github"))?,
         file: file.into(),
@@ -66,7 +66,7 @@ pub struct ExplainArguments {
     #[command(flatten)]
     pub selection: Selection,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Build no lab; run the probes in a running lab, in its current state. Without a name, in the
     /// only running lab
     #[arg(long)]
@@ -98,7 +98,7 @@ pub struct WhyArguments {
     #[arg(long)]
     pub allow_outside: bool,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Only fix the connections of this probe
     #[arg(long, value_name = "NAME")]
     pub probe: Option<String>,
@@ -139,7 +139,7 @@ pub struct ClaimsArguments {
     #[command(flatten)]
     pub selection: Selection,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Read the results of a finished run, from `svclab run --format json`, instead of running labs
     #[arg(long, value_name = "RESULTS.json")]
     pub from: Option<PathBuf>,

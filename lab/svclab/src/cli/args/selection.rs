@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use svclab_model::plan::Patience;
+use svclab_model::plan::MaxWait;
 use svclab_rules::kube_proxy::sync_timeout;
-use svclab_runner::kernel::Choice;
-use svclab_runner::run::Wishes;
+use svclab_runner::kernel::KernelChoice;
+use svclab_runner::run::PrepareOptions;
 use svclab_scenario::duration;
 
 /// Selected cases and how to prepare them.
@@ -22,8 +22,8 @@ pub struct Selection {
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
     /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive
-    #[arg(long = "max-wait", alias = "patience", default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
-    pub patience: Patience,
+    #[arg(long = "max-wait", alias = "patience", default_value_t = MaxWait::SETTLED, value_parser = parse_max_wait, value_name = "settled|DURATION")]
+    pub patience: MaxWait,
     /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
     /// defines its configuration
     #[arg(long, value_name = "PATH")]
@@ -39,8 +39,8 @@ pub struct Selection {
 
 impl Selection {
     /// Returns the options for preparing the cases.
-    pub fn wishes(&self) -> Wishes {
-        Wishes {
+    pub fn prepare_options(&self) -> PrepareOptions {
+        PrepareOptions {
             patience: self.patience,
             kube_proxy: self.kube_proxy.clone(),
             dumps: std::collections::BTreeMap::new(),
@@ -51,22 +51,22 @@ impl Selection {
 
 /// Kernels that run the cases.
 #[derive(Debug, Clone, Args)]
-pub struct PlaceArguments {
+pub struct KernelArguments {
     /// Kernel for the cases: `host`, a guest's version (6.12), the path of a guest's kernel file,
     /// `auto` or `all`. `auto` is the host if possible, otherwise the newest guest. `all` is the
     /// host and a guest of every version
     #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
-    pub kernel: Choice,
+    pub kernel: KernelChoice,
     /// Directory of the modules, if --kernel is a path
     #[arg(long, value_name = "DIR")]
     pub modules: Option<PathBuf>,
 }
 
-impl PlaceArguments {
+impl KernelArguments {
     /// Combines both arguments.
-    pub fn choice(&self) -> Choice {
+    pub fn choice(&self) -> KernelChoice {
         match &self.kernel {
-            Choice::Own { kernel, .. } => Choice::Own {
+            KernelChoice::UserKernel { kernel, .. } => KernelChoice::UserKernel {
                 kernel: kernel.clone(),
                 modules: self.modules.clone(),
             },
@@ -75,27 +75,27 @@ impl PlaceArguments {
     }
 
     /// Returns the arguments for the same choice, each with a leading space.
-    pub fn again(&self) -> String {
-        let kernel = (self.kernel != Choice::Auto)
-            .then(|| format!(" --kernel {}", word(&self.kernel.to_string())));
+    pub fn rerun_arguments(&self) -> String {
+        let kernel = (self.kernel != KernelChoice::Auto)
+            .then(|| format!(" --kernel {}", shell_word(&self.kernel.to_string())));
         let modules = self.modules.as_ref();
-        let modules =
-            modules.map(|modules| format!(" --modules {}", word(&modules.display().to_string())));
+        let modules = modules
+            .map(|modules| format!(" --modules {}", shell_word(&modules.display().to_string())));
         [kernel, modules].into_iter().flatten().collect()
     }
 }
 
 /// Quotes text as one word for a shell, if necessary.
-pub fn word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// Parses `settled` or a duration.
-fn settled(text: &str) -> Result<Patience, String> {
+fn parse_max_wait(text: &str) -> Result<MaxWait, String> {
     match text {
-        "settled" => Ok(Patience::SETTLED),
+        "settled" => Ok(MaxWait::SETTLED),
         text => patience(text)
-            .map(Patience::of)
+            .map(MaxWait::fixed)
             .map_err(|error| format!("{error}, or `settled`")),
     }
 }

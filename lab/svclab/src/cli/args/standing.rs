@@ -6,25 +6,25 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::selection::patience;
-use super::{Explanation, PlaceArguments};
+use super::{Explanation, KernelArguments};
 use svclab_model::plan::Protocol;
 use svclab_rules::kube_proxy::sync_timeout;
 
 /// Help text of `svclab up` about programs in guests.
-pub const GUESTS: &str = "\
+pub const UP_HELP: &str = "\
 In a guest, `exec` and `shell` find these of this machine's programs, with their \
 libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
 true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
 iptables and ip6tables, each also as -nft and -legacy, and those that load rules. The first lab in a guest boots it, which takes some seconds.";
 
 /// Help text of `svclab exec` and `svclab shell` about exit codes.
-pub const STATUS: &str = "\
+pub const EXEC_HELP: &str = "\
 Ends with the program's own status, with 128 and its number if a signal ended it, with \
 127 if there is no such program, 126 if it cannot be started, and 125 if svclab could not \
 bring it to that.";
 
 /// Help text of `svclab capture` with examples.
-pub const CAPTURES: &str = "\
+pub const CAPTURE_HELP: &str = "\
 Examples:
   svclab capture node-1 | wireshark -k -i -
   svclab capture node-1/eth0 pod/default/client > ticket.pcapng
@@ -34,7 +34,7 @@ Without a name, every interface of the lab. Ends by Ctrl-C, with its reader, or 
 
 /// Selection of a running lab.
 #[derive(Debug, Args)]
-pub struct WhichArguments {
+pub struct LabArguments {
     /// Running lab, if there are several: its name, or enough of its case to be unique
     #[arg(long, value_name = "LAB[/CASE]")]
     pub lab: Option<String>,
@@ -46,7 +46,7 @@ pub struct UpArguments {
     #[arg(value_name = "LAB/CASE")]
     pub name: String,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Return when the lab is built, and keep it running in the background
     #[arg(short, long)]
     pub detach: bool,
@@ -89,7 +89,7 @@ pub enum PsFormat {
 #[derive(Debug, Args)]
 pub struct ExecArguments {
     #[command(flatten)]
-    pub which: WhichArguments,
+    pub which: LabArguments,
     /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
@@ -106,7 +106,7 @@ pub struct ExecArguments {
 #[derive(Debug, Args)]
 pub struct ShellArguments {
     #[command(flatten)]
-    pub which: WhichArguments,
+    pub which: LabArguments,
     /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
@@ -115,7 +115,7 @@ pub struct ShellArguments {
 #[derive(Debug, Args)]
 pub struct ProbeArguments {
     #[command(flatten)]
-    pub which: WhichArguments,
+    pub which: LabArguments,
     /// Source: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "FROM")]
     pub from: String,
@@ -123,7 +123,7 @@ pub struct ProbeArguments {
     #[arg(value_name = "TO")]
     pub to: String,
     /// Protocol: `tcp`, `udp` or `ping`
-    #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = protocol)]
+    #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = parse_protocol)]
     pub protocol: Protocol,
     /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -145,7 +145,7 @@ pub struct ProbeArguments {
 #[derive(Debug, Args)]
 pub struct CaptureArguments {
     #[command(flatten)]
-    pub which: WhichArguments,
+    pub which: LabArguments,
     /// Namespaces or interfaces to capture; default: all
     #[arg(value_name = "NAMESPACE[/INTERFACE]")]
     pub of: Vec<String>,
@@ -161,7 +161,7 @@ pub struct DownArguments {
     pub all: bool,
 }
 
-fn protocol(text: &str) -> Result<Protocol, String> {
+fn parse_protocol(text: &str) -> Result<Protocol, String> {
     match text {
         "tcp" => Ok(Protocol::Tcp),
         "udp" => Ok(Protocol::Udp),

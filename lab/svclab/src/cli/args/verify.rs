@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::PlaceArguments;
-use super::rules::mode;
+use super::KernelArguments;
+use super::rules::parse_mode;
 use svclab_rules::kube_proxy::{Mode, Version, sync_timeout};
 
 #[derive(Debug, Args)]
@@ -24,16 +24,16 @@ pub struct VerifyArguments {
     pub kube_proxy_timeout: Option<Duration>,
     /// Reference for the comparison: the path of another kube-proxy, with a slash, or a version
     /// whose rules svclab generates, such as v1.36.2 [default: the version of --kube-proxy]
-    #[arg(long, value_name = "PATH|VERSION", value_parser = against)]
-    pub against: Option<AgainstWord>,
+    #[arg(long, value_name = "PATH|VERSION", value_parser = parse_reference)]
+    pub against: Option<ReferenceArgument>,
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
     /// Only run cases of this proxy mode: `iptables`, `ipvs` or `nftables`. Can be repeated
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     pub proxy_mode: Vec<Mode>,
     #[command(flatten)]
-    pub place: PlaceArguments,
+    pub kernels: KernelArguments,
     /// Format of the differences
     #[arg(long, value_enum, default_value_t = VerifyFormat::Human)]
     pub format: VerifyFormat,
@@ -48,7 +48,7 @@ pub struct VerifyArguments {
 
 /// Reference for the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AgainstWord {
+pub enum ReferenceArgument {
     /// Path of another kube-proxy.
     Program(PathBuf),
     /// Version whose rules svclab generates.
@@ -64,11 +64,13 @@ pub enum VerifyFormat {
     Json,
 }
 
-fn against(text: &str) -> Result<AgainstWord, String> {
+fn parse_reference(text: &str) -> Result<ReferenceArgument, String> {
     if text.contains('/') {
-        return Ok(AgainstWord::Program(text.into()));
+        return Ok(ReferenceArgument::Program(text.into()));
     }
-    text.parse().map(AgainstWord::Version).map_err(|error| {
-        format!("{error}; a kube-proxy is given by a path with a slash in it, ./{text}")
-    })
+    text.parse()
+        .map(ReferenceArgument::Version)
+        .map_err(|error| {
+            format!("{error}; a kube-proxy is given by a path with a slash in it, ./{text}")
+        })
 }

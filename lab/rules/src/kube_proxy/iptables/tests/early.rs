@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{World, with_balancer, world};
+use super::{TestCluster, test_cluster, with_balancer};
 use svclab_ruleset::iptables::script::Table;
 
 #[test]
-fn in_1_14_a_node_meets_only_local_endpoints() {
+fn node_traffic_in_1_14_reaches_only_local_endpoints() {
     let mut world = with_balancer("v1.14", "Local");
     world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
     let redirect = "-s 10.244.0.0/16 -m comment --comment \"Redirect pods trying to reach \
@@ -33,8 +33,8 @@ fn in_1_14_a_node_meets_only_local_endpoints() {
 }
 
 #[test]
-fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
-    let world = world("v1.14", &json!({}));
+fn rules_in_1_14_lack_comments_random_and_invalid() {
+    let world = test_cluster("v1.14", &json!({}));
     let service = world.nat("KUBE-SVC-");
     assert!(
         service[0]
@@ -59,8 +59,8 @@ fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
 }
 
 #[test]
-fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
-    let mut world = world("v1.14", &json!({}));
+fn forward_rules_in_1_14_match_cluster_cidr() {
+    let mut world = test_cluster("v1.14", &json!({}));
     world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
     let forward = world.chain(Table::Filter, "KUBE-FORWARD");
     assert_eq!(forward.len(), 3);
@@ -69,8 +69,8 @@ fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
 }
 
 #[test]
-fn five_digits_of_a_third_differ_from_ten() {
-    let mut world = world("v1.16", &json!({}));
+fn probability_digits_depend_on_version() {
+    let mut world = test_cluster("v1.16", &json!({}));
     world.endpoints.push(json!({"addresses": ["10.244.2.6"]}));
     assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33332999982"));
     world.proxy.version = "v1.17".parse().unwrap();
@@ -79,7 +79,7 @@ fn five_digits_of_a_third_differ_from_ten() {
 
 /// Returns the first word of the comment of each rule in the only nat chain whose name begins with
 /// `prefix`; `None` for a rule without a comment.
-fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
+fn comments(world: &TestCluster, prefix: &str) -> Vec<Option<String>> {
     let rules = world.nat(prefix);
     let comment = |rule: &String| {
         let (_, comment) = rule.split_once("--comment ")?;
@@ -89,7 +89,7 @@ fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
 }
 
 #[test]
-fn endpoints_had_comments_before_they_lost_them() {
+fn endpoint_comments_missing_1_12_to_1_17() {
     for (version, comment) in [
         ("v1.9", Some("ns/svc:p")),
         ("v1.11", Some("ns/svc:p")),
@@ -97,7 +97,7 @@ fn endpoints_had_comments_before_they_lost_them() {
         ("v1.17", None),
         ("v1.18", Some("ns/svc:p")),
     ] {
-        let mut world = world(version, &json!({}));
+        let mut world = test_cluster(version, &json!({}));
         world.endpoints.pop();
         let comment = || comment.map(str::to_owned);
         assert_eq!(comments(&world, "KUBE-SVC-"), [comment()], "{version}");
@@ -110,12 +110,12 @@ fn endpoints_had_comments_before_they_lost_them() {
 }
 
 #[test]
-fn a_large_cluster_goes_without_comments_but_before_1_12() {
-    let mut world = world("v1.30", &json!({}));
+fn large_cluster_from_1_12_has_no_comments() {
+    let mut world = test_cluster("v1.30", &json!({}));
     world.endpoints = (0..1001)
         .map(|i| json!({"addresses": [format!("10.244.{}.{}", i / 250, i % 250 + 1)]}))
         .collect();
-    let commented = |world: &World| comments(world, "KUBE-SVC-").iter().flatten().count();
+    let commented = |world: &TestCluster| comments(world, "KUBE-SVC-").iter().flatten().count();
     assert_eq!(commented(&world), 0);
     world.proxy.version = "v1.11".parse().unwrap();
     assert_eq!(commented(&world), 1001);
@@ -125,19 +125,19 @@ fn a_large_cluster_goes_without_comments_but_before_1_12() {
 }
 
 #[test]
-fn the_jump_from_forward_got_another_comment_in_1_10() {
+fn forward_jump_comment_changed_in_1_10() {
     for (version, comment) in [
         ("v1.9", "kubernetes forward rules"),
         ("v1.10", "kubernetes forwarding rules"),
     ] {
-        let rules = world(version, &json!({})).chain(Table::Filter, "FORWARD");
+        let rules = test_cluster(version, &json!({})).chain(Table::Filter, "FORWARD");
         let jump = format!("-m comment --comment \"{comment}\" -j KUBE-FORWARD");
         assert_eq!(rules, [jump], "{version}");
     }
 }
 
 #[test]
-fn the_nodes_loopback_traffic_to_a_local_node_port_is_masqueraded_from_1_10() {
+fn loopback_to_local_node_port_masqueraded_from_1_10() {
     let rules = |version| with_balancer(version, "Local").nat("KUBE-NODEPORTS");
     let (before, after) = (rules("v1.9"), rules("v1.10"));
     let masquerade = "-s 127.0.0.0/8 -p tcp -m comment --comment ns/svc:p -m tcp --dport 30080 \
@@ -149,12 +149,12 @@ fn the_nodes_loopback_traffic_to_a_local_node_port_is_masqueraded_from_1_10() {
 }
 
 #[test]
-fn what_is_forwarded_meets_service_chains_from_1_13_6() {
+fn forward_jumps_to_services_from_1_13_6() {
     for (version, from) in [
         ("v1.13.5", vec!["OUTPUT"]),
         ("v1.13.6", vec!["INPUT", "FORWARD", "OUTPUT"]),
     ] {
-        let world = world(version, &json!({}));
+        let world = test_cluster(version, &json!({}));
         let jumps = |chain: &&str| {
             let rules = world.chain(Table::Filter, chain);
             rules.iter().any(|rule| rule.ends_with("-j KUBE-SERVICES"))
@@ -168,7 +168,7 @@ fn what_is_forwarded_meets_service_chains_from_1_13_6() {
 }
 
 #[test]
-fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
+fn mark_cleared_in_backported_patch_releases() {
     for (before, after) in [
         ("v1.15", "v1.16"),
         ("v1.16.12", "v1.16.13"),
@@ -177,7 +177,7 @@ fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
     ] {
         let snat = "-m comment --comment \"kubernetes service traffic requiring SNAT\"";
         let rules = |version| {
-            let mut world = world(version, &json!({}));
+            let mut world = test_cluster(version, &json!({}));
             world.proxy.random_fully = false;
             world.nat("KUBE-POSTROUTING")
         };
@@ -199,7 +199,7 @@ fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
 }
 
 #[test]
-fn in_1_15_the_nodes_own_traffic_is_told_before_the_pods() {
+fn node_rules_in_1_15_precede_pod_rules() {
     for (version, order) in [
         ("v1.14", vec!["Redirect", "Balancing"]),
         (
@@ -214,33 +214,33 @@ fn in_1_15_the_nodes_own_traffic_is_told_before_the_pods() {
         let mut world = with_balancer(version, "Local");
         world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
         let found = comments(&world, "KUBE-XLB-");
-        let begins: Vec<&str> = found
+        let first_words: Vec<&str> = found
             .iter()
             .flatten()
             .map(|comment| comment.trim_start_matches('"'))
             .collect();
-        assert_eq!(begins, order, "{version}");
+        assert_eq!(first_words, order, "{version}");
     }
 }
 
 #[test]
-fn v1_9_leads_to_an_empty_chain_and_refuses_what_it_leads_there() {
-    let written = |version, policy| {
+fn v1_9_without_endpoints_has_empty_chain_and_rejects() {
+    let rules_of = |version, policy| {
         let mut world = with_balancer(version, policy);
         world.service["spec"]["externalIPs"] = json!(["198.18.0.1"]);
         world.endpoints.clear();
         world
     };
-    let v1_9 = written("v1.9", "Cluster");
+    let v1_9 = rules_of("v1.9", "Cluster");
     let dump = v1_9.dump();
     let chains = &dump.table(Table::Nat).unwrap().chains;
     let service = chains.iter().find(|c| c.name.starts_with("KUBE-SVC-"));
     assert!(service.unwrap().rules.is_empty());
     let leading = v1_9.nat("KUBE-SERVICES");
-    let about = |what: &str| leading.iter().filter(|r| r.contains(what)).count();
-    assert_eq!(about("cluster IP"), 1);
-    assert_eq!(about("external IP"), 3);
-    assert_eq!(about("loadbalancer IP"), 1);
+    let count_rules = |text: &str| leading.iter().filter(|r| r.contains(text)).count();
+    assert_eq!(count_rules("cluster IP"), 1);
+    assert_eq!(count_rules("external IP"), 3);
+    assert_eq!(count_rules("loadbalancer IP"), 1);
     assert_eq!(v1_9.nat("KUBE-FW-").len(), 3);
     assert_eq!(v1_9.nat("KUBE-NODEPORTS").len(), 2);
     let refused = "-m comment --comment \"ns/svc:p has no endpoints\"";
@@ -254,12 +254,12 @@ fn v1_9_leads_to_an_empty_chain_and_refuses_what_it_leads_there() {
         ]
     );
 
-    let local = written("v1.9", "Local");
+    let local = rules_of("v1.9", "Local");
     assert!(local.nat("KUBE-XLB-").is_empty());
     assert_eq!(local.nat("KUBE-NODEPORTS").len(), 1);
     assert_eq!(local.nat("KUBE-FW-").len(), 2);
 
-    let v1_10 = written("v1.10", "Cluster");
+    let v1_10 = rules_of("v1.10", "Cluster");
     assert!(v1_10.nat("KUBE-NODEPORTS").is_empty() && v1_10.nat("KUBE-FW-").is_empty());
     assert_eq!(
         v1_10.nat("KUBE-SERVICES").len(),

@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::{World, with_balancer, world};
+use super::{TestCluster, test_cluster, with_balancer};
 use crate::kube_proxy::{DetectLocalMode, KubeProxy, KubeProxyError};
 use svclab_ruleset::iptables::script::Table;
 
 #[test]
-fn node_ports_answer_where_they_are_told_to() {
-    let last_of = |version: &str, proxy: &dyn Fn(&mut KubeProxy)| {
-        let mut world = world(version, &json!({}));
+fn node_ports_jump_depends_on_configured_addresses() {
+    let node_port_jumps = |version: &str, proxy: &dyn Fn(&mut KubeProxy)| {
+        let mut world = test_cluster(version, &json!({}));
         proxy(&mut world.proxy);
         let rules = world.nat("KUBE-SERVICES");
         let found: Vec<String> = rules
@@ -19,7 +19,7 @@ fn node_ports_answer_where_they_are_told_to() {
             .collect();
         found
     };
-    let last = |proxy: &dyn Fn(&mut KubeProxy)| last_of("v1.30", proxy);
+    let jumps_in_1_30 = |proxy: &dyn Fn(&mut KubeProxy)| node_port_jumps("v1.30", proxy);
     let addresses = |texts: &[&str]| -> Vec<_> {
         texts
             .iter()
@@ -27,39 +27,41 @@ fn node_ports_answer_where_they_are_told_to() {
             .collect()
     };
     let local = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
-    assert_eq!(last(&|_| {}), [local]);
+    assert_eq!(jumps_in_1_30(&|_| {}), [local]);
     assert_eq!(
-        last(&|proxy| proxy.localhost_node_ports = false),
+        jumps_in_1_30(&|proxy| proxy.localhost_node_ports = false),
         [format!("! -d 127.0.0.0/8 {local}")]
     );
     assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["192.168.50.0/24"])),
+        jumps_in_1_30(&|proxy| proxy.node_port_addresses = addresses(&["192.168.50.0/24"])),
         ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
     );
     assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["primary"])),
+        jumps_in_1_30(&|proxy| proxy.node_port_addresses = addresses(&["primary"])),
         ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
     );
     assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"])),
+        jumps_in_1_30(&|proxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"])),
         [""; 0]
     );
-    let elsewhere = |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"]);
-    assert_eq!(last_of("v1.9", &elsewhere), [local]);
-    assert_eq!(last_of("v1.10", &elsewhere), [""; 0]);
-    let six = |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["2001:db8::/64"]);
-    assert_eq!(last_of("v1.18", &six), [""; 0]);
-    assert_eq!(last_of("v1.19", &six), [local]);
+    let use_foreign_network =
+        |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"]);
+    assert_eq!(node_port_jumps("v1.9", &use_foreign_network), [local]);
+    assert_eq!(node_port_jumps("v1.10", &use_foreign_network), [""; 0]);
+    let use_ipv6_network =
+        |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["2001:db8::/64"]);
+    assert_eq!(node_port_jumps("v1.18", &use_ipv6_network), [""; 0]);
+    assert_eq!(node_port_jumps("v1.19", &use_ipv6_network), [local]);
 }
 
 #[test]
-fn local_traffic_is_told_by_what_was_configured() {
-    let mut world = world("v1.30", &json!({}));
-    let masquerade = |world: &World| world.nat("KUBE-SVC-").swap_remove(0);
+fn local_traffic_match_depends_on_detect_local_mode() {
+    let mut world = test_cluster("v1.30", &json!({}));
+    let masquerade = |world: &TestCluster| world.nat("KUBE-SVC-").swap_remove(0);
     world.proxy.detect_local_mode = DetectLocalMode::InterfaceNamePrefix;
     assert_eq!(
         world.try_dump().unwrap_err(),
-        KubeProxyError::DetectLocal {
+        KubeProxyError::MissingDetectLocalField {
             mode: DetectLocalMode::InterfaceNamePrefix,
             field: "interfaceNamePrefix"
         }
@@ -72,33 +74,33 @@ fn local_traffic_is_told_by_what_was_configured() {
 }
 
 #[test]
-fn a_node_port_that_no_address_serves_costs_a_service_its_endpoints_for_a_while() {
+fn node_port_unserved_1_19_to_1_22_has_empty_chains() {
     for (version, rules) in [("v1.18", 2), ("v1.19", 0), ("v1.22", 0), ("v1.23", 2)] {
         let mut world = with_balancer(version, "Local");
-        let asked = |text: &str| vec![text.to_owned().try_into().unwrap()];
-        world.proxy.node_port_addresses = asked("10.0.0.0/8");
+        let entries = |text: &str| vec![text.to_owned().try_into().unwrap()];
+        world.proxy.node_port_addresses = entries("10.0.0.0/8");
         let dump = world.dump();
         let nat = &dump.table(Table::Nat).unwrap().chains;
-        let begun = |prefix: &str| nat.iter().filter(|c| c.name.starts_with(prefix)).count();
-        assert_eq!(begun("KUBE-SVC-"), 1, "{version}");
-        assert_eq!(begun("KUBE-XLB-"), 1, "{version}");
-        assert_eq!(begun("KUBE-SEP-"), rules, "{version}");
+        let count_chains = |prefix: &str| nat.iter().filter(|c| c.name.starts_with(prefix)).count();
+        assert_eq!(count_chains("KUBE-SVC-"), 1, "{version}");
+        assert_eq!(count_chains("KUBE-XLB-"), 1, "{version}");
+        assert_eq!(count_chains("KUBE-SEP-"), rules, "{version}");
         assert_eq!(world.nat("KUBE-SVC-").len(), rules, "{version}");
         assert_eq!(world.nat("KUBE-XLB-").is_empty(), rules == 0, "{version}");
-        world.proxy.node_port_addresses = asked("192.168.50.0/24");
+        world.proxy.node_port_addresses = entries("192.168.50.0/24");
         assert_eq!(world.nat("KUBE-SVC-").len(), 2, "{version}");
     }
 }
 
 #[test]
-fn ways_to_tell_local_traffic_came_one_after_the_other() {
+fn detect_local_mode_unsupported_version_returns_error() {
     let since = |version, mode| {
-        let mut world = world(version, &json!({}));
+        let mut world = test_cluster(version, &json!({}));
         world.proxy.detect_local_mode = mode;
         world.proxy.bridge_interface = Some("cni0".to_owned());
         match world.try_dump() {
             Ok(_) => None,
-            Err(KubeProxyError::DetectLocalUnknown { since, .. }) => Some(since),
+            Err(KubeProxyError::UnsupportedDetectLocalMode { since, .. }) => Some(since),
             Err(other) => panic!("{other}"),
         }
     };

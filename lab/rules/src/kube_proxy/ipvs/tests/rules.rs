@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{HERE, THERE, with_balancer, world};
-use svclab_ruleset::iptables::Dump;
+use super::{LOCAL_ENDPOINT, REMOTE_ENDPOINT, test_cluster, with_balancer};
+use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 
-fn read(lines: &str) -> Dump {
+fn read(lines: &str) -> IptablesRules {
     let mut chains: Vec<&str> = lines
         .lines()
         .filter_map(|line| line.split(' ').nth(1))
@@ -20,15 +20,15 @@ fn read(lines: &str) -> Dump {
     for chain in chains {
         text = format!("{text}:{chain} - [0:0]\n");
     }
-    Dump::parse(&format!("{text}{lines}\nCOMMIT\n")).unwrap()
+    IptablesRules::parse(&format!("{text}{lines}\nCOMMIT\n")).unwrap()
 }
 
 /// Returns every nat rule, sorted.
-fn nat_rules(dump: &Dump) -> Vec<String> {
+fn nat_rules(dump: &IptablesRules) -> Vec<String> {
     let mut rules = Vec::new();
     for chain in &dump.table(Table::Nat).unwrap().chains {
         for rule in &chain.rules {
-            rules.push(format!("{} {}", chain.name, rule.text()));
+            rules.push(format!("{} {}", chain.name, rule.canonical_text()));
         }
     }
     rules.sort();
@@ -38,7 +38,7 @@ fn nat_rules(dump: &Dump) -> Vec<String> {
 /// The dump is from a node with a v1.9.11 that ran without `--cluster-cidr`, without the rules of
 /// docker and other programs.
 #[test]
-fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
+fn v1_9_without_cidr_masquerades_no_cluster_ip() {
     let recorded = read(
         r#"-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
@@ -48,7 +48,7 @@ fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
 -A KUBE-POSTROUTING -m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE
 -A KUBE-SERVICES -p tcp -m tcp -m set --match-set KUBE-NODE-PORT-TCP dst -j KUBE-MARK-MASQ"#,
     );
-    let mut world = world(
+    let mut world = test_cluster(
         "v1.9.11",
         &json!({
             "type": "NodePort",
@@ -61,11 +61,11 @@ fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
     assert_eq!(world.set("KUBE-CLUSTER-IP"), Some(vec![]));
     assert_eq!(world.bound(), ["10.20.0.1"]);
     assert_eq!(
-        world.written().servers.last().unwrap().to_string(),
+        world.rules().servers.last().unwrap().to_string(),
         format!(
             "-A -t 10.20.0.1:443 -s rr -p 10800\n\
-             -a -t 10.20.0.1:443 -r {HERE} -m -w 1\n\
-             -a -t 10.20.0.1:443 -r {THERE} -m -w 1\n"
+             -a -t 10.20.0.1:443 -r {LOCAL_ENDPOINT} -m -w 1\n\
+             -a -t 10.20.0.1:443 -r {REMOTE_ENDPOINT} -m -w 1\n"
         )
     );
 
@@ -80,7 +80,7 @@ fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
 /// The dump of a healthy node in the same report, which the report attributes to a v1.9.2, has the
 /// form of v1.12 to v1.15.
 #[test]
-fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
+fn v1_13_with_cidr_masquerades_nonlocal_traffic() {
     let recorded = read(
         r#"-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
@@ -95,7 +95,7 @@ fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
 -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
 -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT"#,
     );
-    let mut world = world(
+    let mut world = test_cluster(
         "v1.13",
         &json!({"type": "NodePort", "ports": [{"name": "p", "port": 443, "nodePort": 30443}]}),
     );
@@ -104,9 +104,9 @@ fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
 }
 
 #[test]
-fn from_1_11_1_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
+fn node_to_own_cluster_ip_masqueraded_from_1_11_1() {
     let masquerades = |version: &str| {
-        let rules = world(version, &json!({})).nat("KUBE-SERVICES");
+        let rules = test_cluster(version, &json!({})).nat("KUBE-SERVICES");
         rules.iter().any(|rule| {
             rule.ends_with("-m set --match-set KUBE-CLUSTER-IP src,dst -j KUBE-MARK-MASQ")
         })
@@ -116,7 +116,7 @@ fn from_1_11_1_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
 }
 
 #[test]
-fn a_local_load_balancer_adds_two_rules_and_keeps_the_source() {
+fn local_balancer_adds_two_return_rules() {
     let chains = ["KUBE-LOAD-BALANCER", "KUBE-NODE-PORT"];
     let cluster = with_balancer("v1.18.2", "Cluster");
     let local = with_balancer("v1.18.2", "Local");
@@ -143,28 +143,28 @@ fn a_local_load_balancer_adds_two_rules_and_keeps_the_source() {
 }
 
 #[test]
-fn the_loop_back_set_holds_endpoints_by_version() {
-    let here = "172.16.1.5,tcp:6443,172.16.1.5".to_owned();
-    let there = "172.16.2.5,tcp:6443,172.16.2.5".to_owned();
+fn loop_back_set_contents_depend_on_version() {
+    let local_entry = "172.16.1.5,tcp:6443,172.16.1.5".to_owned();
+    let remote_entry = "172.16.2.5,tcp:6443,172.16.2.5".to_owned();
     for (version, entries) in [
-        ("v1.11", vec![here.clone(), there.clone()]),
-        ("v1.12", vec![here.clone(), there]),
-        ("v1.13.0", vec![here.clone()]),
-        ("v1.14", vec![here.clone()]),
+        ("v1.11", vec![local_entry.clone(), remote_entry.clone()]),
+        ("v1.12", vec![local_entry.clone(), remote_entry]),
+        ("v1.13.0", vec![local_entry.clone()]),
+        ("v1.14", vec![local_entry.clone()]),
     ] {
-        let world = world(version, &json!({}));
+        let world = test_cluster(version, &json!({}));
         assert_eq!(world.set("KUBE-LOOP-BACK").unwrap(), entries, "{version}");
     }
-    for (version, entries) in [("v1.20", vec![]), ("v1.21", vec![here])] {
-        let mut world = world(version, &json!({}));
+    for (version, entries) in [("v1.20", vec![]), ("v1.21", vec![local_entry])] {
+        let mut world = test_cluster(version, &json!({}));
         world.endpoints[0]["conditions"] = json!({"ready": false});
         assert_eq!(world.set("KUBE-LOOP-BACK").unwrap(), entries, "{version}");
     }
 }
 
 #[test]
-fn external_ips_with_the_policy_local_are_not_masqueraded_from_1_19_on() {
-    for (version, set, other) in [
+fn local_external_ips_from_1_19_not_masqueraded() {
+    for (version, set, local_entries) in [
         ("v1.17", "KUBE-EXTERNAL-IP", None),
         ("v1.18", "KUBE-EXTERNAL-IP", Some(vec![])),
         (
@@ -175,36 +175,43 @@ fn external_ips_with_the_policy_local_are_not_masqueraded_from_1_19_on() {
     ] {
         let mut world = with_balancer(version, "Local");
         world.service["spec"]["externalIPs"] = json!(["198.18.0.1"]);
-        assert_eq!(world.set("KUBE-EXTERNAL-IP-LOCAL"), other, "{version}");
+        assert_eq!(
+            world.set("KUBE-EXTERNAL-IP-LOCAL"),
+            local_entries,
+            "{version}"
+        );
         let rules = world.nat("KUBE-SERVICES");
-        let about: Vec<&String> = rules
+        let matching: Vec<&String> = rules
             .iter()
             .filter(|r| r.contains(&format!("{set} dst")))
             .collect();
-        let masquerades = about.iter().any(|rule| rule.ends_with("KUBE-MARK-MASQ"));
+        let masquerades = matching.iter().any(|rule| rule.ends_with("KUBE-MARK-MASQ"));
         assert_eq!(masquerades, set == "KUBE-EXTERNAL-IP", "{version}");
-        assert_eq!(about.len(), if masquerades { 3 } else { 2 }, "{version}");
+        assert_eq!(matching.len(), if masquerades { 3 } else { 2 }, "{version}");
     }
 }
 
 #[test]
-fn source_ranges_that_admit_the_node_let_it_in() {
-    let fenced = |version: &str, range: &str| {
+fn source_range_with_node_admits_node() {
+    let with_source_range = |version: &str, range: &str| {
         let mut world = with_balancer(version, "Cluster");
         world.service["spec"]["loadBalancerSourceRanges"] = json!([range]);
         world
     };
-    let stranger = fenced("v1.30", "198.51.100.0/24");
-    assert_eq!(stranger.set("KUBE-LOAD-BALANCER-SOURCE-IP"), Some(vec![]));
+    let other_range = with_source_range("v1.30", "198.51.100.0/24");
     assert_eq!(
-        stranger.chain(Table::Filter, "KUBE-IPVS-OUT-FILTER"),
+        other_range.set("KUBE-LOAD-BALANCER-SOURCE-IP"),
+        Some(vec![])
+    );
+    assert_eq!(
+        other_range.chain(Table::Filter, "KUBE-IPVS-OUT-FILTER"),
         ["-s 203.0.113.1 -m ipvs --vaddr 203.0.113.1 --vport 443 --vproto tcp -j DROP"]
     );
     assert_eq!(
-        stranger.set("KUBE-LOAD-BALANCER-SOURCE-CIDR").unwrap(),
+        other_range.set("KUBE-LOAD-BALANCER-SOURCE-CIDR").unwrap(),
         ["203.0.113.1,tcp:443,198.51.100.0/24"]
     );
-    let admitted = fenced("v1.30", "10.19.0.0/16");
+    let admitted = with_source_range("v1.30", "10.19.0.0/16");
     assert_eq!(
         admitted.set("KUBE-LOAD-BALANCER-SOURCE-IP").unwrap(),
         ["203.0.113.1,tcp:443,203.0.113.1"]
@@ -216,7 +223,7 @@ fn source_ranges_that_admit_the_node_let_it_in() {
     );
 
     // Before v1.25, nat marks packets for dropping.
-    let old = fenced("v1.20", "198.51.100.0/24");
+    let old = with_source_range("v1.20", "198.51.100.0/24");
     let firewall = old.nat("KUBE-FIREWALL");
     assert_eq!(firewall.last().unwrap(), "-j KUBE-MARK-DROP");
     assert!(old.nat("KUBE-LOAD-BALANCER")[0].ends_with("-j KUBE-FIREWALL"));
@@ -225,24 +232,24 @@ fn source_ranges_that_admit_the_node_let_it_in() {
 /// ipset rejects an entry for all addresses, and kube-proxy does not handle the error: it drops
 /// traffic from all sources.
 #[test]
-fn a_source_range_of_all_addresses_admits_nobody_until_1_34() {
-    for (version, fenced) in [("v1.33", true), ("v1.34", false)] {
+fn source_range_all_addresses_before_1_34_drops_all() {
+    for (version, is_restricted) in [("v1.33", true), ("v1.34", false)] {
         let mut world = with_balancer(version, "Cluster");
         world.service["spec"]["loadBalancerSourceRanges"] = json!(["0.0.0.0/0"]);
         assert_eq!(world.set("KUBE-LOAD-BALANCER-SOURCE-CIDR"), Some(vec![]));
         let rules = world.chain(Table::Filter, "KUBE-PROXY-FIREWALL");
-        assert_eq!(rules.len(), usize::from(fenced), "{version}");
+        assert_eq!(rules.len(), usize::from(is_restricted), "{version}");
         let ranges = world.chain(Table::Filter, "KUBE-SOURCE-RANGES-FIREWALL");
         assert_eq!(
             ranges.len(),
-            if fenced { 3 } else { 1 },
+            if is_restricted { 3 } else { 1 },
             "{version}: {ranges:?}"
         );
     }
 }
 
 #[test]
-fn v1_10_masquerades_balancers_by_a_set_and_loses_its_firewall() {
+fn v1_10_balancer_masqueraded_by_set_without_firewall() {
     let mut world = with_balancer("v1.10", "Cluster");
     world.service["spec"]["loadBalancerSourceRanges"] = json!(["198.51.100.0/24"]);
     assert_eq!(
@@ -266,7 +273,7 @@ fn v1_10_masquerades_balancers_by_a_set_and_loses_its_firewall() {
 }
 
 #[test]
-fn a_node_port_without_an_address_is_entered_up_to_1_15() {
+fn unserved_node_port_up_to_1_15_is_in_set() {
     for (version, entries) in [
         ("v1.10", vec!["30443"]),
         ("v1.15", vec!["30443"]),
@@ -280,7 +287,7 @@ fn a_node_port_without_an_address_is_entered_up_to_1_15() {
             entries,
             "{version}"
         );
-        let served = world.written().servers;
+        let served = world.rules().servers;
         let addresses: Vec<String> = served.iter().map(|s| s.takes.to_string()).collect();
         assert_eq!(
             addresses,
@@ -291,16 +298,16 @@ fn a_node_port_without_an_address_is_entered_up_to_1_15() {
 }
 
 #[test]
-fn sctp_node_ports_are_kept_by_version() {
+fn sctp_node_port_sets_depend_on_version() {
     let spec = json!({
         "type": "NodePort",
         "externalTrafficPolicy": "Local",
         "ports": [{"name": "p", "port": 443, "nodePort": 30443, "protocol": "SCTP"}]
     });
-    let old = world("v1.14", &spec);
+    let old = test_cluster("v1.14", &spec);
     assert_eq!(old.set("KUBE-NODE-PORT-SCTP").unwrap(), ["30443"]);
     for version in ["v1.16", "v1.20"] {
-        let hashes = world(version, &spec);
+        let hashes = test_cluster(version, &spec);
         assert_eq!(
             hashes.set("KUBE-NODE-PORT-SCTP-HASH").unwrap(),
             ["10.19.136.10,sctp:30443", "127.0.0.1,sctp:30443"],
@@ -308,23 +315,31 @@ fn sctp_node_ports_are_kept_by_version() {
         );
     }
     // v1.15 enters only the node's own address, even if the address does not serve node ports.
-    let mut one = world("v1.15", &spec);
-    one.proxy.node_port_addresses = vec!["127.0.0.0/8".to_owned().try_into().unwrap()];
+    let mut cluster_1_15 = test_cluster("v1.15", &spec);
+    cluster_1_15.proxy.node_port_addresses = vec!["127.0.0.0/8".to_owned().try_into().unwrap()];
     for set in ["KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"] {
-        assert_eq!(one.set(set).unwrap(), ["10.19.136.10,sctp:30443"], "{set}");
+        assert_eq!(
+            cluster_1_15.set(set).unwrap(),
+            ["10.19.136.10,sctp:30443"],
+            "{set}"
+        );
     }
-    assert!(one.behind("--sctp-service 127.0.0.1:30443").is_some());
+    assert!(
+        cluster_1_15
+            .real_servers("--sctp-service 127.0.0.1:30443")
+            .is_some()
+    );
     let target = |version: &str| {
-        let rules = world(version, &spec).nat("KUBE-NODE-PORT");
+        let rules = test_cluster(version, &spec).nat("KUBE-NODE-PORT");
         rules[0].rsplit(' ').next().unwrap().to_owned()
     };
     assert_eq!(target("v1.22"), "KUBE-MARK-MASQ");
     assert_eq!(target("v1.23"), "RETURN");
-    assert!(world("v1.11", &spec).written().servers.is_empty());
+    assert!(test_cluster("v1.11", &spec).rules().servers.is_empty());
 }
 
 #[test]
-fn the_mark_is_taken_off_last_of_all_in_the_newest_patch_releases() {
+fn mark_cleared_last_in_backported_patch_releases() {
     let snat = "-m comment --comment \"kubernetes service traffic requiring SNAT\"";
     let before = format!("{snat} -m mark --mark 0x4000/0x4000 -j MASQUERADE");
     let hairpin = "-m comment --comment \"Kubernetes endpoints dst ip:port, source ip for solving \
@@ -345,7 +360,7 @@ fn the_mark_is_taken_off_last_of_all_in_the_newest_patch_releases() {
         ("v1.18.5", &old),
         ("v1.18.6", &new),
     ] {
-        let mut world = world(version, &json!({}));
+        let mut world = test_cluster(version, &json!({}));
         world.proxy.random_fully = false;
         assert_eq!(&world.nat("KUBE-POSTROUTING"), rules, "{version}");
     }

@@ -15,21 +15,21 @@ use nix::sys::signal::Signal;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::filter::Filter;
-use super::lacks::{Layer, is_refusal};
+use super::lacks::{Layer, is_disallowed};
 use super::landlock::Landlock;
 use super::root::Root;
-use svclab_agent::contain::forget_keys;
+use svclab_agent::contain::leave_session_keyring;
 use svclab_agent::rights::{drop_bounding_set, set_capabilities};
 
 /// Length of a record of the report, in bytes: a kind and a number.
-pub const RECORD: usize = 5;
+pub const RECORD_LEN: usize = 5;
 
 /// Record with the ID of QEMU's process.
-pub const PROCESS: u8 = 1;
+pub const RECORD_PROCESS: u8 = 1;
 /// Record with a [`Layer`] that is not allowed.
-pub const LACKS: u8 = 2;
+pub const RECORD_DISALLOWED: u8 = 2;
 /// Record with the index in [`STEPS`] of the step that failed.
-pub const FAILED: u8 = 3;
+pub const RECORD_FAILED: u8 = 3;
 /// A record with the descriptor that listens to calls.
 pub const LISTENER: u8 = 4;
 
@@ -42,31 +42,31 @@ pub const STEPS: [&str; 6] = [
     "give up its capabilities",
     "close what it inherits",
 ];
-const LIMIT: i32 = 0;
-const BECOME: i32 = 1;
-const NAMESPACES: i32 = 2;
-const ROOT: i32 = 3;
-const CAPABILITIES: i32 = 4;
-const DESCRIPTORS: i32 = 5;
+const STEP_LIMITS: i32 = 0;
+const STEP_USER: i32 = 1;
+const STEP_NAMESPACES: i32 = 2;
+const STEP_ROOT: i32 = 3;
+const STEP_CAPABILITIES: i32 = 4;
+const STEP_DESCRIPTORS: i32 = 5;
 
 /// User and group inside a user namespace whose only user is root outside.
-pub const LOCAL: u32 = 61_184;
+pub const LOCAL_ID: u32 = 61_184;
 
 /// Maximum number of descriptors that QEMU may open.
-const OPEN_FILES: u64 = 256;
+const MAX_OPEN_FILES: u64 = 256;
 
 /// Maximum number of processes and threads of a separate user.
-const PROCESSES: u64 = 256;
+const MAX_PROCESSES: u64 = 256;
 
 /// Method by which the process gives up its privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum PrivilegeMethod {
     /// Root with `CAP_SYS_ADMIN` creates the namespaces, then changes its user.
-    Administrator,
+    Admin,
     /// Root without it changes its user, who creates a user namespace.
-    Other,
+    OtherUser,
     /// The caller's own user creates a user namespace.
-    Own,
+    OwnUser,
 }
 
 /// Returns a line of `uid_map` or `gid_map`.
@@ -79,7 +79,7 @@ pub struct Child {
     pub report: OwnedFd,
     /// The other end of `report`, which belongs to the parent.
     pub parents: RawFd,
-    pub way: Way,
+    pub method: PrivilegeMethod,
     /// User and group of QEMU.
     pub inside: (u32, u32),
     /// Maps of users and groups for a user namespace.
@@ -88,13 +88,13 @@ pub struct Child {
     pub groups: Vec<libc::gid_t>,
     /// Whether the user without privileges exists in a user namespace only.
     pub must_map: bool,
-    pub no_namespaces: bool,
+    pub is_namespace_limit_zero: bool,
     pub root: Root,
     pub landlock: Landlock,
     pub filter: Filter,
     pub descriptors: Vec<RawFd>,
     /// Maximum size of a file that QEMU may write, in bytes.
-    pub largest: u64,
+    pub max_file_size: u64,
 }
 
 impl Child {
@@ -103,39 +103,41 @@ impl Child {
     pub fn enter(&mut self) -> io::Result<()> {
         // SAFETY: a number of this process's copy, which nothing uses any more.
         unsafe { libc::close(self.parents) };
-        self.limit().map_err(|errno| self.failed(LIMIT, errno))?;
-        if self.way == Way::Other {
+        self.limit()
+            .map_err(|errno| self.report_failure(STEP_LIMITS, errno))?;
+        if self.method == PrivilegeMethod::OtherUser {
             self.become_user()?;
-            prctl::set_dumpable(true).map_err(|errno| self.failed(BECOME, errno))?;
+            prctl::set_dumpable(true).map_err(|errno| self.report_failure(STEP_USER, errno))?;
         }
-        if self.way != Way::Administrator {
+        if self.method != PrivilegeMethod::Admin {
             self.make_user_namespace()?;
         }
         // The caller stays in its PID namespace. The next process that it creates is the first
         // process of the new namespace.
-        self.made(Layer::PidNamespace, unshare(CloneFlags::CLONE_NEWPID))?;
-        let process = make_sibling().map_err(|errno| self.failed(NAMESPACES, errno))?;
+        self.check_created(Layer::PidNamespace, unshare(CloneFlags::CLONE_NEWPID))?;
+        let process =
+            make_sibling().map_err(|errno| self.report_failure(STEP_NAMESPACES, errno))?;
         if process != 0 {
-            self.record(PROCESS, process);
+            self.write_record(RECORD_PROCESS, process);
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(0) };
         }
         self.stay_with_parent()?;
         // SAFETY: the arguments are numbers. The call does not fail for a new process.
         unsafe { libc::setpgid(0, 0) };
-        self.make_place()?;
-        forget_keys();
-        self.give_up()?;
-        self.inherit_little()
-            .map_err(|errno| self.failed(DESCRIPTORS, errno))?;
+        self.create_environment()?;
+        leave_session_keyring();
+        self.drop_privileges()?;
+        self.close_on_exec()
+            .map_err(|errno| self.report_failure(STEP_DESCRIPTORS, errno))?;
         // A change of the user clears this setting.
         self.stay_with_parent()?;
-        let filtered = self.filter.load();
-        if let Ok(Some(listener)) = &filtered {
+        let result = self.filter.load();
+        if let Ok(Some(listener)) = &result {
             self.hand_over(listener)
-                .map_err(|errno| self.failed(DESCRIPTORS, errno))?;
+                .map_err(|errno| self.report_failure(STEP_DESCRIPTORS, errno))?;
         }
-        self.made(Layer::Filter, filtered.map(drop))?;
+        self.check_created(Layer::Filter, result.map(drop))?;
         Ok(())
     }
 
@@ -145,7 +147,7 @@ impl Child {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let record = [LISTENER; RECORD];
+        let record = [LISTENER; RECORD_LEN];
         sendmsg(
             &self.report,
             &[IoSlice::new(&record)],
@@ -159,15 +161,15 @@ impl Child {
     fn limit(&self) -> nix::Result<()> {
         let limits = [
             (Resource::RLIMIT_CORE, 0),
-            (Resource::RLIMIT_FSIZE, self.largest),
+            (Resource::RLIMIT_FSIZE, self.max_file_size),
         ];
         for (resource, limit) in limits {
             let (_, hard) = getrlimit(resource)?;
             setrlimit(resource, limit.min(hard), limit.min(hard))?;
         }
         // Limits of processes count all processes of the user on this machine.
-        if self.way != Way::Own {
-            setrlimit(Resource::RLIMIT_NPROC, PROCESSES, PROCESSES)?;
+        if self.method != PrivilegeMethod::OwnUser {
+            setrlimit(Resource::RLIMIT_NPROC, MAX_PROCESSES, MAX_PROCESSES)?;
         }
         Ok(())
     }
@@ -176,9 +178,9 @@ impl Child {
     /// other threads of this process.
     fn become_user(&self) -> io::Result<()> {
         let (user, group) = self.inside;
-        if self.way != Way::Own {
+        if self.method != PrivilegeMethod::OwnUser {
             // The bounding set is emptied first, because this needs a capability.
-            self.forgo()?;
+            self.empty_bounding_set()?;
             call(
                 libc::SYS_setgroups,
                 [
@@ -187,32 +189,32 @@ impl Child {
                     0,
                 ],
             )
-            .map_err(|errno| self.failed(BECOME, errno))?;
+            .map_err(|errno| self.report_failure(STEP_USER, errno))?;
         }
         call(libc::SYS_setresgid, [c_long::from(group); 3])
             .and_then(|()| call(libc::SYS_setresuid, [c_long::from(user); 3]))
-            .map_err(|errno| self.failed(BECOME, errno))
+            .map_err(|errno| self.report_failure(STEP_USER, errno))
     }
 
     /// Creates a user namespace with one user. If it is not allowed, the other namespaces are not
     /// allowed either.
     fn make_user_namespace(&self) -> io::Result<()> {
-        let made = unshare(CloneFlags::CLONE_NEWUSER).and_then(|()| {
+        let result = unshare(CloneFlags::CLONE_NEWUSER).and_then(|()| {
             write(c"/proc/self/setgroups", b"deny")?;
             write(c"/proc/self/uid_map", self.maps[0].as_bytes())?;
             write(c"/proc/self/gid_map", self.maps[1].as_bytes())
         });
-        match made {
+        match result {
             Ok(()) => Ok(()),
-            Err(errno) if self.must_map => Err(self.failed(BECOME, errno)),
-            Err(errno) if is_refusal(errno, self.no_namespaces) => Ok(()),
-            Err(errno) => Err(self.failed(NAMESPACES, errno)),
+            Err(errno) if self.must_map => Err(self.report_failure(STEP_USER, errno)),
+            Err(errno) if is_disallowed(errno, self.is_namespace_limit_zero) => Ok(()),
+            Err(errno) => Err(self.report_failure(STEP_NAMESPACES, errno)),
         }
     }
 
     /// Creates the namespaces and the root directory. If the root directory is not allowed, adds
     /// Landlock rules.
-    fn make_place(&mut self) -> io::Result<()> {
+    fn create_environment(&mut self) -> io::Result<()> {
         let kinds = [
             (Layer::MountNamespace, CloneFlags::CLONE_NEWNS),
             (Layer::NetworkNamespace, CloneFlags::CLONE_NEWNET),
@@ -222,60 +224,60 @@ impl Child {
         ];
         let mut mounts = false;
         for (layer, kind) in kinds {
-            let made = self.made(layer, unshare(kind))?;
+            let made = self.check_created(layer, unshare(kind))?;
             mounts |= made && layer == Layer::MountNamespace;
             if made && layer == Layer::UtsNamespace {
                 // QEMU must not see the name of this machine.
                 let _ = nix::unistd::sethostname("svclab");
             }
         }
-        let entered = if mounts {
+        let result = if mounts {
             self.root.enter()
         } else {
             Err(Errno::EPERM)
         };
-        let has_root = match entered {
-            Err(errno) if !is_refusal(errno, self.no_namespaces) => {
-                return Err(self.failed(ROOT, errno));
+        let has_root = match result {
+            Err(errno) if !is_disallowed(errno, self.is_namespace_limit_zero) => {
+                return Err(self.report_failure(STEP_ROOT, errno));
             }
-            entered => self.made(Layer::RootDirectory, entered)?,
+            entered => self.check_created(Layer::RootDirectory, entered)?,
         };
-        prctl::set_no_new_privs().map_err(|errno| self.failed(CAPABILITIES, errno))?;
+        prctl::set_no_new_privs().map_err(|errno| self.report_failure(STEP_CAPABILITIES, errno))?;
         if !has_root {
             let restricted = self.landlock.restrict();
-            self.made(Layer::Landlock, restricted)?;
+            self.check_created(Layer::Landlock, restricted)?;
         }
         Ok(())
     }
 
     /// Changes the user if this is not done yet, and gives up every capability.
-    fn give_up(&self) -> io::Result<()> {
-        if self.way != Way::Other {
+    fn drop_privileges(&self) -> io::Result<()> {
+        if self.method != PrivilegeMethod::OtherUser {
             self.become_user()?;
         }
-        self.forgo()?;
-        set_capabilities(0, 0).map_err(|errno| self.failed(CAPABILITIES, errno))
+        self.empty_bounding_set()?;
+        set_capabilities(0, 0).map_err(|errno| self.report_failure(STEP_CAPABILITIES, errno))
     }
 
     /// Empties the bounding set. A process without `CAP_SETPCAP` is not allowed to do this. With
     /// `no_new_privs`, it cannot gain capabilities of the set either.
-    fn forgo(&self) -> io::Result<()> {
+    fn empty_bounding_set(&self) -> io::Result<()> {
         match drop_bounding_set() {
             Ok(()) | Err(Errno::EPERM) => Ok(()),
-            Err(errno) => Err(self.failed(CAPABILITIES, errno)),
+            Err(errno) => Err(self.report_failure(STEP_CAPABILITIES, errno)),
         }
     }
 
     /// Marks all descriptors to be closed by exec, except the three standard streams and those that
     /// QEMU inherits.
-    fn inherit_little(&self) -> nix::Result<()> {
+    fn close_on_exec(&self) -> nix::Result<()> {
         let last = c_long::from(c_int::MAX);
         let flag = c_long::from(libc::CLOSE_RANGE_CLOEXEC);
         if call(libc::SYS_close_range, [3, last, flag]).is_err() {
             // Kernels before 5.11 do not support this call.
             let (open, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
-            let most = c_int::try_from(open).unwrap_or(c_int::MAX).max(65_536);
-            for descriptor in 3..most {
+            let max_descriptors = c_int::try_from(open).unwrap_or(c_int::MAX).max(65_536);
+            for descriptor in 3..max_descriptors {
                 // SAFETY: the arguments are numbers; the call fails for a descriptor that is not
                 // open.
                 unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -283,12 +285,12 @@ impl Child {
         }
         for descriptor in &self.descriptors {
             // SAFETY: the arguments are numbers.
-            let kept = unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) };
-            Errno::result(kept)?;
+            let result = unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) };
+            Errno::result(result)?;
         }
         // Not before, because the process has all descriptors of its parent until exec.
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-        let limit = OPEN_FILES.min(hard);
+        let limit = MAX_OPEN_FILES.min(hard);
         setrlimit(Resource::RLIMIT_NOFILE, limit, limit)
     }
 
@@ -311,24 +313,24 @@ impl Child {
     }
 
     /// Returns whether a part was created. A part that is not allowed is reported.
-    fn made(&self, layer: Layer, result: nix::Result<()>) -> io::Result<bool> {
+    fn check_created(&self, layer: Layer, result: nix::Result<()>) -> io::Result<bool> {
         match result {
             Ok(()) => Ok(true),
-            Err(errno) if is_refusal(errno, self.no_namespaces) => {
-                self.record(LACKS, layer as i32);
+            Err(errno) if is_disallowed(errno, self.is_namespace_limit_zero) => {
+                self.write_record(RECORD_DISALLOWED, layer as i32);
                 Ok(false)
             }
-            Err(errno) => Err(self.failed(NAMESPACES, errno)),
+            Err(errno) => Err(self.report_failure(STEP_NAMESPACES, errno)),
         }
     }
 
-    fn failed(&self, step: i32, errno: Errno) -> io::Error {
-        self.record(FAILED, step);
+    fn report_failure(&self, step: i32, errno: Errno) -> io::Error {
+        self.write_record(RECORD_FAILED, step);
         errno.into()
     }
 
-    fn record(&self, kind: u8, number: i32) {
-        let mut record = [kind; RECORD];
+    fn write_record(&self, kind: u8, number: i32) {
+        let mut record = [kind; RECORD_LEN];
         record[1..].copy_from_slice(&number.to_ne_bytes());
         // The socket has room for all possible records.
         let _ = nix::unistd::write(&self.report, &record);
@@ -355,10 +357,10 @@ fn write(path: &std::ffi::CStr, text: &[u8]) -> nix::Result<()> {
 /// Makes a system call with at most three arguments, which are numbers or addresses that outlive
 /// it.
 pub fn call(number: c_long, arguments: [c_long; 3]) -> nix::Result<()> {
-    let [one, two, three] = arguments;
+    let [first, second, third] = arguments;
     // SAFETY: the callers pass valid arguments of the system call.
-    let done = unsafe { libc::syscall(number, one, two, three) };
-    Errno::result(done).map(drop)
+    let result = unsafe { libc::syscall(number, first, second, third) };
+    Errno::result(result).map(drop)
 }
 
 /// Returns the path of an open descriptor, without allocation.

@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use nix::libc::{self, c_long};
 
 use svclab_agent::seccomp::{
-    self, ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, EQUAL, LOAD, PORTS, REFUSED, RETURN, number,
+    self, ALLOW, ARGUMENT_OFFSETS, AT_LEAST, EQUAL, FAIL_NOT_IMPLEMENTED, IO_PORTS, LOAD, REFUSED,
+    RETURN, number,
 };
 
 /// Calls that QEMU does not need. Its sockets are connected, and it neither starts nor inspects
 /// processes.
-const REFUSED_TO_QEMU: &[c_long] = &[
+const REFUSED_CALLS: &[c_long] = &[
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
@@ -45,12 +46,12 @@ const REFUSED_TO_QEMU: &[c_long] = &[
 
 /// Last call that this filter covers (Linux v6.12, `include/uapi/asm-generic/unistd.h`). Later
 /// calls do not exist for QEMU.
-const LAST: c_long = libc::SYS_mseal;
+const LAST_CALL: c_long = libc::SYS_mseal;
 
 pub struct Filter {
     program: seccomp::Filter,
     /// Indices of the instructions that compare with the ID of the process itself.
-    own: Vec<usize>,
+    own_process_comparisons: Vec<usize>,
     /// Where the program decides about files opened to be read and written, if a
     /// listener is to be asked.
     asks: Option<usize>,
@@ -60,30 +61,34 @@ impl Filter {
     /// Creates the filter. [`Self::load`] fills in the process that it is loaded in. With `asks`, a
     /// listener decides about each `openat` with exactly `O_RDWR`.
     pub fn new(asks: bool) -> Self {
-        let mut program = seccomp::Filter::begin();
-        program.jump(AT_LEAST, number(LAST) + 1, 0, 1);
-        program.push(RETURN, DENY_EXISTENCE);
+        let mut program = seccomp::Filter::new();
+        program.jump(AT_LEAST, number(LAST_CALL) + 1, 0, 1);
+        program.push(RETURN, FAIL_NOT_IMPLEMENTED);
         // The arguments of `clone3` are in memory. The C library falls back to `clone`.
-        program.ends(libc::SYS_clone3, DENY_EXISTENCE);
-        for calls in [REFUSED, PORTS, REFUSED_TO_QEMU] {
+        program.return_for(libc::SYS_clone3, FAIL_NOT_IMPLEMENTED);
+        for calls in [REFUSED, IO_PORTS, REFUSED_CALLS] {
             program.refuse(calls);
         }
         program.without_new_namespaces();
-        let mut own = Vec::new();
+        let mut own_process_comparisons = Vec::new();
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
             // The comparison is the third of these instructions.
-            own.push(program.0.len() + 2);
-            program.only(call, ARGUMENTS[0], &[0]);
+            own_process_comparisons.push(program.0.len() + 2);
+            program.allow_only(call, ARGUMENT_OFFSETS[0], &[0]);
         }
         let asks = asks.then(|| {
             program.jump(EQUAL, number(libc::SYS_openat), 0, 3);
-            program.push(LOAD, ARGUMENTS[2]);
+            program.push(LOAD, ARGUMENT_OFFSETS[2]);
             program.jump(EQUAL, libc::O_RDWR.unsigned_abs(), 0, 1);
             program.push(RETURN, libc::SECCOMP_RET_USER_NOTIF);
             program.0.len() - 1
         });
         program.push(RETURN, ALLOW);
-        Self { program, own, asks }
+        Self {
+            program,
+            own_process_comparisons,
+            asks,
+        }
     }
 
     /// Loads the filter for the calling process, which must have set `no_new_privs`. Returns the
@@ -92,7 +97,7 @@ impl Filter {
     /// `has_duplicate_listener`).
     pub fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
         let process = nix::unistd::getpid().as_raw().unsigned_abs();
-        for line in &self.own {
+        for line in &self.own_process_comparisons {
             self.program.0[*line].k = process;
         }
         if let Some(line) = self.asks {
@@ -112,7 +117,11 @@ mod tests {
     #[test]
     fn filter_jumps_stay_inside_the_program() {
         for asks in [false, true] {
-            let Filter { program, own, .. } = Filter::new(asks);
+            let Filter {
+                program,
+                own_process_comparisons: own,
+                ..
+            } = Filter::new(asks);
             for (index, line) in program.0.iter().enumerate() {
                 let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
                 let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };

@@ -63,9 +63,9 @@ impl Layer {
 
 /// Parts of the confinement that this machine does not allow, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Lacks(Vec<Layer>);
+pub struct DisallowedLayers(Vec<Layer>);
 
-impl Lacks {
+impl DisallowedLayers {
     /// Whether this machine allows all parts.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -87,7 +87,7 @@ impl Lacks {
     }
 }
 
-impl fmt::Display for Lacks {
+impl fmt::Display for DisallowedLayers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.0.iter().map(|layer| layer.name()).collect();
         f.write_str(&names.join(", "))
@@ -96,7 +96,7 @@ impl fmt::Display for Lacks {
 
 /// Whether a limit of 0 forbids namespaces. The kernel reports such a limit as `ENOSPC`, like a
 /// limit that is reached (Linux v6.12, `kernel/ucount.c`, `inc_ucount`).
-pub(super) fn limits_are_zero() -> bool {
+pub(super) fn is_namespace_limit_zero() -> bool {
     ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"]
         .iter()
         .any(|kind| {
@@ -107,7 +107,7 @@ pub(super) fn limits_are_zero() -> bool {
 
 /// Whether an error means that this machine does not allow an operation at all. Shortages of
 /// memory, processes or descriptors do not mean this.
-pub(super) const fn is_refusal(errno: Errno, no_namespaces: bool) -> bool {
+pub(super) const fn is_disallowed(errno: Errno, no_namespaces: bool) -> bool {
     match errno {
         Errno::EPERM
         | Errno::EACCES
@@ -128,22 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lacks_lists_each_refused_part_once() {
-        let mut lacks = Lacks::default();
-        assert!(lacks.is_empty());
+    fn disallowed_layers_lists_each_part_once() {
+        let mut disallowed = DisallowedLayers::default();
+        assert!(disallowed.is_empty());
         for layer in Layer::ALL.into_iter().chain(Layer::ALL) {
-            lacks.add(layer as i32);
+            disallowed.add(layer as i32);
         }
-        lacks.add(99);
-        insta::assert_snapshot!(lacks, @"a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own, Landlock rules, a system call filter");
+        disallowed.add(99);
+        insta::assert_snapshot!(disallowed, @"a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own, Landlock rules, a system call filter");
     }
 
     #[test]
-    fn refusal_excludes_shortages() {
-        assert!(is_refusal(Errno::EPERM, false));
-        assert!(is_refusal(Errno::ENOSPC, true));
+    fn is_disallowed_shortage_is_false() {
+        assert!(is_disallowed(Errno::EPERM, false));
+        assert!(is_disallowed(Errno::ENOSPC, true));
         for errno in [Errno::ENOSPC, Errno::ENOMEM, Errno::EAGAIN, Errno::EMFILE] {
-            assert!(!is_refusal(errno, false), "{errno}");
+            assert!(!is_disallowed(errno, false), "{errno}");
         }
     }
 }

@@ -23,7 +23,7 @@ const READ_DIRECTORY: u64 = 1 << 3;
 const DEVICE_CONTROL: u64 = 1 << 15;
 
 /// All access rights for files that each version of Landlock handles, from version 1.
-const RIGHTS: [u64; 5] = [
+const FILE_RIGHTS: [u64; 5] = [
     (1 << 13) - 1,
     (1 << 14) - 1,
     (1 << 15) - 1,
@@ -32,14 +32,14 @@ const RIGHTS: [u64; 5] = [
 ];
 
 /// Binding and connecting TCP sockets, from version 4.
-const NETWORK: u64 = 3;
+const NETWORK_RIGHTS: u64 = 3;
 
 /// Abstract Unix sockets and signals of processes outside, from version 6.
-const OUTSIDE: u64 = 3;
+const SCOPE_RIGHTS: u64 = 3;
 
 /// Access rights that a rule set handles.
 #[repr(C)]
-struct Governed {
+struct HandledRights {
     files: u64,
     network: u64,
     outside: u64,
@@ -47,7 +47,7 @@ struct Governed {
 
 /// Access rights that are allowed below a path.
 #[repr(C, packed)]
-struct Beneath {
+struct PathRule {
     allowed: u64,
     parent: c_int,
 }
@@ -58,8 +58,8 @@ pub struct Landlock(Vec<(CString, u64)>);
 impl Landlock {
     /// Creates rules for these paths, for the devices that programs expect, and for the device of
     /// the hypervisor if it is used.
-    pub fn new(shown: &[PathBuf], kvm: bool) -> Self {
-        let shown = shown.iter().map(PathBuf::as_path);
+    pub fn new(visible_paths: &[PathBuf], kvm: bool) -> Self {
+        let shown = visible_paths.iter().map(PathBuf::as_path);
         let shown = shown.map(|path| (path, EXECUTE | READ_FILE | READ_DIRECTORY));
         let devices = DEVICES.iter().map(Path::new);
         let devices = devices.map(|path| (path, READ_FILE | WRITE_FILE));
@@ -84,11 +84,11 @@ impl Landlock {
         // SAFETY: requests the version, for which the call reads no structure.
         let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
         let version = usize::try_from(Errno::result(version)?).unwrap_or(0);
-        let files = RIGHTS[version.clamp(1, RIGHTS.len()) - 1];
-        let governed = Governed {
+        let files = FILE_RIGHTS[version.clamp(1, FILE_RIGHTS.len()) - 1];
+        let handled = HandledRights {
             files,
-            network: if version >= 4 { NETWORK } else { 0 },
-            outside: if version >= 6 { OUTSIDE } else { 0 },
+            network: if version >= 4 { NETWORK_RIGHTS } else { 0 },
+            outside: if version >= 6 { SCOPE_RIGHTS } else { 0 },
         };
         let size = match version {
             0..=3 => 8,
@@ -100,7 +100,7 @@ impl Landlock {
         let rules = unsafe {
             let rules = libc::syscall(
                 libc::SYS_landlock_create_ruleset,
-                &raw const governed,
+                &raw const handled,
                 size,
                 0,
             );
@@ -113,12 +113,12 @@ impl Landlock {
             let Ok(parent) = open(path.as_c_str(), flags, Mode::empty()) else {
                 continue;
             };
-            let rule = Beneath {
+            let rule = PathRule {
                 allowed: rights & files,
                 parent: parent.as_raw_fd(),
             };
             // SAFETY: the rule outlives the call.
-            let added = unsafe {
+            let result = unsafe {
                 libc::syscall(
                     libc::SYS_landlock_add_rule,
                     rules.as_raw_fd(),
@@ -127,7 +127,7 @@ impl Landlock {
                     0,
                 )
             };
-            Errno::result(added)?;
+            Errno::result(result)?;
         }
         let rules = c_long::from(rules.as_raw_fd());
         call(libc::SYS_landlock_restrict_self, [rules, 0, 0])

@@ -44,22 +44,24 @@ use tokio::process::{ChildStderr, ChildStdout};
 
 use super::error::GuestError;
 use super::process::Process;
-use child::{Child, FAILED, LACKS, PROCESS, RECORD, STEPS, Way};
-pub use lacks::Lacks;
+use child::{
+    Child, PrivilegeMethod, RECORD_DISALLOWED, RECORD_FAILED, RECORD_LEN, RECORD_PROCESS, STEPS,
+};
+pub use lacks::DisallowedLayers;
 pub use listener::Listener;
-use svclab_agent::contain::nobody_else;
-use svclab_agent::rights::{KILL, SETGID, SETUID, are_an_administrator_s, has};
+use svclab_agent::contain::outside_user;
+use svclab_agent::rights::{KILL, SETGID, SETUID, has_capability, is_administrator};
 
 /// Environment variables that QEMU keeps: its wrapper finds programs in one, and the loader finds
 /// libraries in the other.
-const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+const KEPT_VARIABLES: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
 /// Device of the kernel's hypervisor.
 pub const KVM: &str = "/dev/kvm";
 
 /// Maximum size of a file that a booting guest may write, in bytes. The files are its memory and
 /// its state.
-const LARGEST: u64 = 64 << 30;
+const MAX_FILE_SIZE: u64 = 64 << 30;
 
 /// Access of the process to this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +71,7 @@ pub struct Access<'a> {
     /// Whether the process may open [`KVM`].
     pub kvm: bool,
     /// Whether the process may write to files.
-    pub writes: bool,
+    pub can_write: bool,
     /// Whether [`Confined::listener`] answers for files that it opens to read and write.
     pub asks: bool,
 }
@@ -84,7 +86,7 @@ pub struct Confined {
     /// Standard error of the process.
     pub stderr: ChildStderr,
     /// Parts of the confinement that this machine does not allow.
-    pub lacks: Lacks,
+    pub disallowed: DisallowedLayers,
     /// Answers for files that the process opens to read and write; `None` if that was not
     /// asked for, this machine has no listeners, or the process has the user of this one,
     /// whose files it could open again for writing.
@@ -102,7 +104,7 @@ pub fn spawn(
     arguments: &[OsString],
     access: &Access<'_>,
 ) -> Result<Confined, GuestError> {
-    let unstarted = |source| GuestError::Start {
+    let unstarted = |source| GuestError::Spawn {
         program: program.to_owned(),
         source,
     };
@@ -120,7 +122,7 @@ pub fn spawn(
         .args(arguments)
         .current_dir("/")
         .env_clear()
-        .envs(ENVIRONMENT.iter().filter_map(|name| {
+        .envs(KEPT_VARIABLES.iter().filter_map(|name| {
             let value = std::env::var_os(name)?;
             Some((name, value))
         }))
@@ -129,12 +131,12 @@ pub fn spawn(
         .stderr(Stdio::piped());
     // SAFETY: `enter` only makes system calls, which are allowed between fork and exec.
     unsafe { command.pre_exec(move || child.enter()) };
-    let spawned = command.spawn();
+    let result = command.spawn();
     // Dropping the command closes the last writing end of the report on this side.
     drop(command);
     let report = Report::read(&report).map_err(unstarted)?;
     let process = report.process.map(Process::new);
-    match spawned {
+    match result {
         Ok(mut first) => {
             // The forked process has created another process and ended.
             let _ = first.wait();
@@ -147,7 +149,7 @@ pub fn spawn(
                 process,
                 stdout: ChildStdout::from_std(stdout).map_err(unstarted)?,
                 stderr: ChildStderr::from_std(stderr).map_err(unstarted)?,
-                lacks: report.lacks,
+                disallowed: report.disallowed,
                 listener: report
                     .listener
                     .map(Listener::new)
@@ -160,7 +162,7 @@ pub fn spawn(
                 let _ = waitpid(process, None);
             }
             Err(match report.failed {
-                Some(step) => GuestError::Confine { step, source },
+                Some(step) => GuestError::Confinement { step, source },
                 None => unstarted(source),
             })
         }
@@ -175,27 +177,31 @@ fn prepare(
     parents: RawFd,
 ) -> Result<Child, GuestError> {
     let is_root = geteuid().is_root();
-    let other = nobody_else().filter(|_| is_root);
-    if other.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has) {
-        return Err(GuestError::Confine {
+    let unprivileged_user = outside_user().filter(|_| is_root);
+    if unprivileged_user.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has_capability) {
+        return Err(GuestError::Confinement {
             step: "become a user without privileges",
             source: io::ErrorKind::PermissionDenied.into(),
         });
     }
-    let way = match other {
-        Some(_) if are_an_administrator_s() => Way::Administrator,
-        Some(_) => Way::Other,
-        None => Way::Own,
+    let method = match unprivileged_user {
+        Some(_) if is_administrator() => PrivilegeMethod::Admin,
+        Some(_) => PrivilegeMethod::OtherUser,
+        None => PrivilegeMethod::OwnUser,
     };
     let outside = (geteuid().as_raw(), getegid().as_raw());
-    let inside = match other {
+    let inside = match unprivileged_user {
         Some(user) => (user, user),
         // Root of a user namespace without other users becomes an ordinary user of a further
         // namespace.
-        None if is_root => (child::LOCAL, child::LOCAL),
+        None if is_root => (child::LOCAL_ID, child::LOCAL_ID),
         None => outside,
     };
-    let mapped = if other.is_some() { inside } else { outside };
+    let mapped = if unprivileged_user.is_some() {
+        inside
+    } else {
+        outside
+    };
     let kvm = access.kvm.then(|| fs::metadata(KVM).ok()).flatten();
     let kvm = kvm.filter(|found| found.file_type().is_char_device());
     // The permissions of the owner are those of root. Only the permissions of the group can be
@@ -205,24 +211,24 @@ fn prepare(
         .filter(|found| found.mode() & 0o060 == 0o060 && found.gid() != 0)
         .map(MetadataExt::gid);
     let libraries = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let shown = root::shown(program, &libraries);
+    let visible_paths = root::visible_paths(program, &libraries);
     Ok(Child {
         report: reporting,
         parents,
-        way,
+        method,
         inside,
         maps: [
             child::map(inside.0, mapped.0),
             child::map(inside.1, mapped.1),
         ],
         groups: group.into_iter().collect(),
-        must_map: is_root && other.is_none(),
-        no_namespaces: lacks::limits_are_zero(),
-        root: root::Root::new(&shown, kvm.map(|found| found.rdev()), inside.0),
-        landlock: landlock::Landlock::new(&shown, access.kvm),
-        filter: filter::Filter::new(access.asks && way != Way::Own),
+        must_map: is_root && unprivileged_user.is_none(),
+        is_namespace_limit_zero: lacks::is_namespace_limit_zero(),
+        root: root::Root::new(&visible_paths, kvm.map(|found| found.rdev()), inside.0),
+        landlock: landlock::Landlock::new(&visible_paths, access.kvm),
+        filter: filter::Filter::new(access.asks && method != PrivilegeMethod::OwnUser),
         descriptors: access.descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
-        largest: if access.writes { LARGEST } else { 0 },
+        max_file_size: if access.can_write { MAX_FILE_SIZE } else { 0 },
     })
 }
 
@@ -230,7 +236,7 @@ fn prepare(
 #[derive(Default)]
 struct Report {
     process: Option<Pid>,
-    lacks: Lacks,
+    disallowed: DisallowedLayers,
     failed: Option<&'static str>,
     listener: Option<OwnedFd>,
 }
@@ -240,7 +246,7 @@ impl Report {
     fn read(from: &OwnedFd) -> io::Result<Self> {
         let mut report = Self::default();
         loop {
-            let mut record = [0; RECORD];
+            let mut record = [0; RECORD_LEN];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let received = recvmsg(
@@ -262,9 +268,9 @@ impl Report {
             }
             let number = record[1..].try_into().map_or(0, i32::from_ne_bytes);
             match record[0] {
-                PROCESS => report.process = Some(Pid::from_raw(number)),
-                LACKS => report.lacks.add(number),
-                FAILED => {
+                RECORD_PROCESS => report.process = Some(Pid::from_raw(number)),
+                RECORD_DISALLOWED => report.disallowed.add(number),
+                RECORD_FAILED => {
                     report.failed = usize::try_from(number)
                         .ok()
                         .and_then(|step| STEPS.get(step).copied());

@@ -17,33 +17,34 @@ use nix::unistd::{chdir, chown, mkdir, pivot_root, symlinkat};
 
 use super::KVM;
 use super::child::path_of;
-use svclab_agent::rootfs::{DEVICES, SHOWN};
+use svclab_agent::rootfs::{DEVICES, VISIBLE_PATHS};
 
 /// Directories with QEMU's own files, below the prefix of an installation.
 const OWN_FILES: [&str; 3] = ["share/qemu", "lib/qemu", "lib64/qemu"];
 
 /// Returns the paths that QEMU reads: those of the system, and those of a QEMU that is installed
 /// elsewhere.
-pub fn shown(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
-    let mut shown: Vec<PathBuf> = SHOWN.iter().map(PathBuf::from).collect();
-    if shown.iter().all(|path| !program.starts_with(path)) {
-        shown.push(program.to_owned());
+pub fn visible_paths(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = VISIBLE_PATHS.iter().map(PathBuf::from).collect();
+    if paths.iter().all(|path| !program.starts_with(path)) {
+        paths.push(program.to_owned());
         let prefix = program.parent().and_then(Path::parent);
-        let own = prefix.filter(|prefix| prefix.parent().is_some());
-        shown.extend(
-            own.into_iter()
+        let own_prefix = prefix.filter(|prefix| prefix.parent().is_some());
+        paths.extend(
+            own_prefix
+                .into_iter()
                 .flat_map(|prefix| OWN_FILES.map(|name| prefix.join(name))),
         );
     }
-    shown.extend(
+    paths.extend(
         std::env::split_paths(libraries)
             .filter(|path| path.is_absolute() && path.parent().is_some() && path.is_dir()),
     );
-    shown
+    paths
 }
 
 /// Step of building the directory. Paths are relative to the directory.
-enum Step {
+enum BuildStep {
     Directory(CString),
     File(CString),
     Link {
@@ -62,15 +63,15 @@ enum Step {
 pub struct Root {
     /// Directory of this machine on which the new directory is mounted.
     base: CString,
-    steps: Vec<Step>,
-    kvm: Option<Kvm>,
+    steps: Vec<BuildStep>,
+    kvm: Option<KvmDevice>,
 }
 
 /// Device of the hypervisor. QEMU gets a separate device node.
-struct Kvm {
+struct KvmDevice {
     number: u64,
     owner: u32,
-    bind: Step,
+    bind: BuildStep,
 }
 
 impl Root {
@@ -80,19 +81,19 @@ impl Root {
         let base = ["/tmp", "/run", "/mnt", "/var"]
             .into_iter()
             .find(|path| Path::new(path).is_dir());
-        let mut plan = Plan::default();
+        let mut plan = BuildPlan::default();
         for path in shown {
-            plan.show(path);
+            plan.add_path(path);
         }
         for device in DEVICES {
-            plan.show(Path::new(device));
+            plan.add_path(Path::new(device));
         }
-        plan.directory(Path::new("proc"));
-        plan.directory(Path::new("dev"));
-        let kvm = kvm.map(|number| Kvm {
+        plan.add_directory(Path::new("proc"));
+        plan.add_directory(Path::new("dev"));
+        let kvm = kvm.map(|number| KvmDevice {
             number,
             owner,
-            bind: Step::Bind {
+            bind: BuildStep::Bind {
                 source: c_string(Path::new(KVM)),
                 at: c_string(Path::new("dev/kvm")),
                 opened: None,
@@ -108,11 +109,11 @@ impl Root {
     /// Builds the directory and enters it. The calling process is alone in its mount namespace.
     pub fn enter(&mut self) -> nix::Result<()> {
         let none = None::<&str>;
-        let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        let restricted = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
         let kvm = self.kvm.as_mut().map(|kvm| &mut kvm.bind);
         for step in self.steps.iter_mut().chain(kvm) {
-            if let Step::Bind { source, opened, .. } = step {
+            if let BuildStep::Bind { source, opened, .. } = step {
                 let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
                 *opened = open(source.as_c_str(), flags, Mode::empty()).ok();
             }
@@ -126,28 +127,28 @@ impl Root {
         mount(Some("svclab"), base, Some("tmpfs"), flags, small)?;
         chdir(base)?;
         for step in &self.steps {
-            step.take()?;
+            step.apply()?;
         }
         if let Some(kvm) = &self.kvm {
-            kvm.show()?;
+            kvm.create_node()?;
         }
-        mount(Some("proc"), "proc", Some("proc"), harmless, none)?;
+        mount(Some("proc"), "proc", Some("proc"), restricted, none)?;
         // The old root is mounted on top of the new one, and is then unmounted.
         pivot_root(".", ".")?;
         umount2(".", MntFlags::MNT_DETACH)?;
         chdir("/")?;
-        seal()
+        make_read_only()
     }
 }
 
-impl Step {
-    fn take(&self) -> nix::Result<()> {
+impl BuildStep {
+    fn apply(&self) -> nix::Result<()> {
         let none = None::<&str>;
         match self {
-            Self::Directory(at) => mkdir(at.as_c_str(), Mode::from_bits_truncate(0o755)),
-            Self::File(at) => {
+            Self::Directory(path) => mkdir(path.as_c_str(), Mode::from_bits_truncate(0o755)),
+            Self::File(path) => {
                 let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-                open(at.as_c_str(), flags, Mode::from_bits_truncate(0o644)).map(drop)
+                open(path.as_c_str(), flags, Mode::from_bits_truncate(0o644)).map(drop)
             }
             Self::Link { target, at } => {
                 symlinkat(target.as_c_str(), nix::fcntl::AT_FDCWD, at.as_c_str())
@@ -166,19 +167,19 @@ impl Step {
     }
 }
 
-impl Kvm {
+impl KvmDevice {
     /// Creates a device node that only QEMU's user may open. A user namespace may create no device
     /// nodes; there, mounts the node of this machine.
-    fn show(&self) -> nix::Result<()> {
-        let Step::Bind { at, .. } = &self.bind else {
+    fn create_node(&self) -> nix::Result<()> {
+        let BuildStep::Bind { at, .. } = &self.bind else {
             return Ok(());
         };
         let mode = Mode::from_bits_truncate(0o600);
         match mknod(at.as_c_str(), SFlag::S_IFCHR, mode, self.number) {
             Ok(()) => chown(at.as_c_str(), Some(self.owner.into()), None),
             Err(Errno::EPERM) => {
-                Step::File(at.clone()).take()?;
-                self.bind.take()
+                BuildStep::File(at.clone()).apply()?;
+                self.bind.apply()
             }
             Err(errno) => Err(errno),
         }
@@ -196,7 +197,7 @@ struct MountAttributes {
 
 /// Makes the root and every mount below it read-only and without set-user-ID programs. Files that
 /// are accessed by a descriptor are not affected.
-fn seal() -> nix::Result<()> {
+fn make_read_only() -> nix::Result<()> {
     let attributes = MountAttributes {
         set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID,
         clear: 0,
@@ -205,7 +206,7 @@ fn seal() -> nix::Result<()> {
     };
     // SAFETY: the path and the attributes outlive the call, which receives the size of the
     // attributes.
-    let done = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             -1,
@@ -215,7 +216,7 @@ fn seal() -> nix::Result<()> {
             size_of::<MountAttributes>(),
         )
     };
-    match Errno::result(done) {
+    match Errno::result(result) {
         // Kernels before 5.12 do not have this call. The mounted files belong to root, so QEMU's
         // user cannot write them.
         Ok(_) | Err(Errno::ENOSYS) => Ok(()),
@@ -225,57 +226,62 @@ fn seal() -> nix::Result<()> {
 
 /// Steps, and the paths that they create.
 #[derive(Default)]
-struct Plan {
-    steps: Vec<Step>,
-    made: BTreeSet<PathBuf>,
+struct BuildPlan {
+    steps: Vec<BuildStep>,
+    created: BTreeSet<PathBuf>,
     bound: Vec<PathBuf>,
 }
 
-impl Plan {
+impl BuildPlan {
     /// Adds a path of this machine: a symbolic link as a link, everything else as a bind mount. A
     /// path that this machine lacks is omitted.
-    fn show(&mut self, path: &Path) {
+    fn add_path(&mut self, path: &Path) {
         let Ok(found) = fs::symlink_metadata(path) else {
             return;
         };
-        let at = path.strip_prefix("/").unwrap_or(path);
-        if self.made.contains(at) || self.bound.iter().any(|bound| at.starts_with(bound)) {
+        let target_path = path.strip_prefix("/").unwrap_or(path);
+        if self.created.contains(target_path)
+            || self
+                .bound
+                .iter()
+                .any(|bound| target_path.starts_with(bound))
+        {
             return;
         }
-        if let Some(parent) = at.parent() {
-            self.directory(parent);
+        if let Some(parent) = target_path.parent() {
+            self.add_directory(parent);
         }
         if found.is_symlink() {
             let Ok(target) = fs::read_link(path) else {
                 return;
             };
-            self.made.insert(at.to_owned());
-            self.steps.push(Step::Link {
+            self.created.insert(target_path.to_owned());
+            self.steps.push(BuildStep::Link {
                 target: c_string(&target),
-                at: c_string(at),
+                at: c_string(target_path),
             });
             return;
         }
         if found.is_dir() {
-            self.directory(at);
+            self.add_directory(target_path);
         } else {
-            self.made.insert(at.to_owned());
-            self.steps.push(Step::File(c_string(at)));
+            self.created.insert(target_path.to_owned());
+            self.steps.push(BuildStep::File(c_string(target_path)));
         }
-        self.bound.push(at.to_owned());
-        self.steps.push(Step::Bind {
+        self.bound.push(target_path.to_owned());
+        self.steps.push(BuildStep::Bind {
             source: c_string(path),
-            at: c_string(at),
+            at: c_string(target_path),
             opened: None,
         });
     }
 
     /// Creates a directory and the missing directories above it.
-    fn directory(&mut self, at: &Path) {
-        let above: Vec<&Path> = at.ancestors().collect();
-        for directory in above.into_iter().rev() {
-            if !directory.as_os_str().is_empty() && self.made.insert(directory.to_owned()) {
-                self.steps.push(Step::Directory(c_string(directory)));
+    fn add_directory(&mut self, path: &Path) {
+        let ancestors: Vec<&Path> = path.ancestors().collect();
+        for directory in ancestors.into_iter().rev() {
+            if !directory.as_os_str().is_empty() && self.created.insert(directory.to_owned()) {
+                self.steps.push(BuildStep::Directory(c_string(directory)));
             }
         }
     }
@@ -290,16 +296,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_qemu_of_the_system_adds_no_path() {
-        let system = shown(Path::new("/usr/bin/qemu-system-x86_64"), OsStr::new(""));
-        assert_eq!(system.len(), SHOWN.len());
+    fn visible_paths_system_qemu_adds_none() {
+        let system = visible_paths(Path::new("/usr/bin/qemu-system-x86_64"), OsStr::new(""));
+        assert_eq!(system.len(), VISIBLE_PATHS.len());
     }
 
     #[test]
-    fn shown_qemu_elsewhere_adds_its_own_files_only() {
+    fn visible_paths_other_qemu_adds_its_own_files() {
         let added = |program: &str| {
-            let shown = shown(Path::new(program), OsStr::new("bin:/missing"));
-            let added = shown[SHOWN.len()..].iter();
+            let shown = visible_paths(Path::new(program), OsStr::new("bin:/missing"));
+            let added = shown[VISIBLE_PATHS.len()..].iter();
             added
                 .map(|path| path.display().to_string())
                 .collect::<Vec<_>>()
@@ -318,19 +324,19 @@ mod tests {
     }
 
     #[test]
-    fn plan_makes_each_directory_once_before_what_is_in_it() {
-        let mut plan = Plan::default();
+    fn build_plan_creates_directories_once_before_contents() {
+        let mut plan = BuildPlan::default();
         for path in ["/usr", "/usr/bin", "/proc/self/status", "/proc/self/stat"] {
-            plan.show(Path::new(path));
+            plan.add_path(Path::new(path));
         }
         let steps: Vec<String> = plan
             .steps
             .iter()
             .map(|step| match step {
-                Step::Directory(at) => format!("mkdir {}", at.to_string_lossy()),
-                Step::File(at) => format!("file {}", at.to_string_lossy()),
-                Step::Link { at, .. } => format!("link {}", at.to_string_lossy()),
-                Step::Bind { at, .. } => format!("bind {}", at.to_string_lossy()),
+                BuildStep::Directory(at) => format!("mkdir {}", at.to_string_lossy()),
+                BuildStep::File(at) => format!("file {}", at.to_string_lossy()),
+                BuildStep::Link { at, .. } => format!("link {}", at.to_string_lossy()),
+                BuildStep::Bind { at, .. } => format!("bind {}", at.to_string_lossy()),
             })
             .collect();
         assert_eq!(
