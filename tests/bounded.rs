@@ -191,7 +191,7 @@ const REPLIES: &[AgentReply] = &[
         is_long: true,
         send: || {
             send_filled_frame(
-                r#"{"say":"gone","lab":0,"more":["#,
+                r#"{"say":"removed","lab":0,"more":["#,
                 |_| "0".to_owned(),
                 "]}",
             );
@@ -205,7 +205,8 @@ const REPLIES: &[AgentReply] = &[
             let text = "A".repeat(50 << 20);
             let rest = r#"","stderr":""}}"#;
             for _ in 0..8 {
-                let front = r#"{"say":"ran","lab":0,"finished":{"success":true,"stdout":""#;
+                let front =
+                    r#"{"say":"programFinished","lab":0,"finished":{"success":true,"stdout":""#;
                 send_frame(&[front, &text, rest]);
             }
         },

@@ -134,7 +134,7 @@ fn bisect_labs_with_other_nodes_is_refused() {
 #[test]
 fn bisect_dumps_in_case_without_node_is_refused() {
     assert_output_snapshot!(bisect_refused(
-        &["--good", "a", "--bad", "b", "--in", PRESENT],
+        &["--good", "a", "--bad", "b", "--case", PRESENT],
         None
     ));
 }
@@ -159,7 +159,7 @@ fn bisect_dumps_unknown_node_or_sets_is_refused() {
     let over = |node: &str| {
         bisect_refused(
             &[
-                "--good", dump, "--bad", dump, "--in", PRESENT, "--node", node,
+                "--good", dump, "--bad", dump, "--case", PRESENT, "--node", node,
             ],
             None,
         )
@@ -167,7 +167,7 @@ fn bisect_dumps_unknown_node_or_sets_is_refused() {
     assert_output_snapshot!(over("node-9"));
     assert_output_snapshot!(over("node-1"));
     let arguments = [
-        "--good", "none", "--bad", dump, "--in", PRESENT, "--node", "node-1",
+        "--good", "none", "--bad", dump, "--case", PRESENT, "--node", "node-1",
     ];
     assert_output_snapshot!(bisect_refused(&arguments, None));
 }
@@ -184,7 +184,7 @@ fn bisect_s2_node_bundles_finds_surplus_rule() {
         file.display().to_string()
     });
     let arguments = [
-        "--good", &good, "--bad", &bad, "--in", PRESENT, "--node", "node-1",
+        "--good", &good, "--bad", &bad, "--case", PRESENT, "--node", "node-1",
     ];
     let (code, text) = bisect(&arguments, Some(directory.path()));
     assert_eq!(code, Some(0), "{text}");
@@ -215,7 +215,7 @@ fn bisect_two_dumps_finds_different_rule() {
     assert_eq!(code, Some(0), "{text}");
     assert_output_snapshot!(text);
     // A probe is required, and it must not come from a case.
-    for more in [&[][..], &["--probe", "call"], &["--in", PRESENT]] {
+    for more in [&[][..], &["--probe", "call"], &["--case", PRESENT]] {
         let (code, text) = bisect_sides(more);
         assert_eq!(code, Some(2), "{text}");
         assert_output_snapshot!(text);

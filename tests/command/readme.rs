@@ -121,7 +121,7 @@ fn readme_running_lab_prints_shown_output() {
     }
     // Compares the explanations of packets, before and after a manual change.
     for (command, code) in [
-        ("explain --standing", 0),
+        ("explain --running", 0),
         ("exec node-2 -- sysctl -w net.ipv4.ip_forward=0", 0),
         ("probe host/laptop node-2:30080 --explain", 1),
     ] {

@@ -124,7 +124,7 @@ fn rules_many_services_load_as_printed() {
     let text = format!("{OBJECTS}{}", many_services(150));
     let arguments = ["--kube-version=v1.36", "--kernel=host"];
     let (_directory, printed) = run_rules(&text, &arguments);
-    let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+    let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--read-back=back"]].concat());
     assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
     let back = fs::read_to_string(directory.path().join("back/iptables-save")).unwrap();
     let rules = |text: &str| {
@@ -144,7 +144,7 @@ fn rules_many_services_load_as_printed() {
 fn rules_loaded_are_read_back_into_files() {
     let (directory, output) = run_rules(
         OBJECTS,
-        &["--kube-version=v1.36", "--kernel=host", "--loaded=back"],
+        &["--kube-version=v1.36", "--kernel=host", "--read-back=back"],
     );
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let read = |name: &str| fs::read_to_string(directory.path().join("back").join(name)).unwrap();
@@ -165,7 +165,8 @@ fn rules_nftables_mode_reads_back_as_printed() {
     for version in ["--kube-version=v1.30", "--kube-version=v1.36"] {
         let arguments = [version, "--proxy-mode=nftables", "--kernel=host"];
         let (_directory, printed) = run_rules(&text, &arguments);
-        let (directory, loaded) = run_rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+        let (directory, loaded) =
+            run_rules(&text, &[&arguments[..], &["--read-back=back"]].concat());
         assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
         let back = directory.path().join("back/nft");
         let written = directory.path().join("nft");
@@ -205,7 +206,7 @@ fn rules_nftables_masquerade_all_applies_from_1_31() {
 
 #[test]
 fn rules_history_prints_changes_of_version() {
-    let output = run(&["rules", "--about", "v1.17"]);
+    let output = run(&["rules", "--history", "v1.17"]);
     assert_eq!(output.status.code(), Some(0));
     insta::assert_snapshot!(stdout(&output));
 }

@@ -14,7 +14,7 @@ fn bisect(case: &str, good: &str, bad: &str) -> Value {
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("SVCLAB_CACHE", shared_cache().directory())
-        .args(["bisect", "--kernel=6.12", "--format=json", "--in", case])
+        .args(["bisect", "--kernel=6.12", "--format=json", "--case", case])
         .args(["--node=node-1", "--good", good, "--bad", bad])
         .output()
         .expect("the command starts");

@@ -147,7 +147,7 @@ fn explain_manual_changes_in_guest_names_drop_reasons() {
     // Counters of a host do not show these drops.
     assert_text_snapshot!(by_hand::uncounted(&runtime));
     // The lab's own probe, in the current state.
-    let output = runtime.run(&["explain", "--standing", "--format=json"]);
+    let output = runtime.run(&["explain", "--running", "--format=json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let case = &document["cases"][0];

@@ -82,7 +82,7 @@ fn assert_node_prints(runtime: &Runtime, command: &[&str], text: &str) -> Result
 /// Asserts the verdict of the lab's first connection, and that its packets matched rules of this
 /// kube-proxy.
 fn assert_explained(runtime: &Runtime, verdict: &str) -> Result<(), Failed> {
-    let text = run_command(runtime, &["explain", "--standing", "--format=json"])?;
+    let text = run_command(runtime, &["explain", "--running", "--format=json"])?;
     let document: Value = serde_json::from_str(&text)?;
     let connection = &document["cases"][0]["connections"][0];
     if connection["verdict"] == verdict && text.contains("KUBE-") {

@@ -304,7 +304,7 @@ fn check_capabilities() -> io::Result<()> {
 
 /// Writes the agent's `Removed` event to each open descriptor.
 fn forge_frame(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
-    let text = br#"{"say":"gone","lab":0}"#;
+    let text = br#"{"say":"removed","lab":0}"#;
     let mut frame = u32::try_from(text.len())
         .unwrap_or(0)
         .to_be_bytes()

@@ -68,7 +68,7 @@ async fn connect_to_any(
         match within(max_wait, connect(ns, backend, None)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) if is_timer_error(&error) && delay.process_ms() > 0 => {
-                ns.note_late_timer()
+                ns.note_late_timer();
             }
             _ => {}
         }

@@ -134,13 +134,13 @@ fn forward_stream_request(
                 lab,
                 stream,
                 word: message,
-            }))
+            }));
         })
     };
     let labs = labs.borrow();
     match (request, labs.get(&lab)) {
         (Request::OpenStream { opening, .. }, Some(kept)) => {
-            kept.streams.open(stream, *opening, send)
+            kept.streams.open(stream, *opening, send);
         }
         (Request::StreamMessage { word, .. }, Some(kept)) => kept.streams.send(stream, word),
         (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),

@@ -63,7 +63,7 @@ impl<'a> Settler<'a> {
         Self {
             lab,
             captures,
-            buffer: buffer,
+            buffer,
             trace,
             rules: BTreeMap::new(),
             packets_seen: 0,

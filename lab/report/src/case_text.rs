@@ -45,7 +45,7 @@ impl CaseRenderer<'_> {
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.trouble.description().to_owned()),
             (None, CaseStatus::Pass) if !case.probes.is_empty() => {
-                parts.push(summarize_probes(&case.probes))
+                parts.push(summarize_probes(&case.probes));
             }
             // The details follow in full.
             (None, _) => {}

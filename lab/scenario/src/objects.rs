@@ -145,7 +145,7 @@ impl Objects {
                 ObjectValue::Node(value) => result.nodes.push(build_object(reference, value, tree)),
                 ObjectValue::Pod(value) => result.pods.push(build_object(reference, value, tree)),
                 ObjectValue::Service(value) => {
-                    result.services.push(build_object(reference, value, tree))
+                    result.services.push(build_object(reference, value, tree));
                 }
                 ObjectValue::EndpointSlice(value) => {
                     result

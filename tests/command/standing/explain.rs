@@ -65,7 +65,7 @@ fn probe_explain_prints_packet_path() {
 #[test]
 fn explain_running_lab_describes_current_state() {
     let runtime = start_lab(CONNECTS);
-    let arguments = ["explain", "--standing"];
+    let arguments = ["explain", "--running"];
     let output = runtime.run(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(normalized(&stdout(&output)));
@@ -86,7 +86,7 @@ fn explain_lab_not_running_is_refused() {
     let labs = Labs::new();
     let explain = |more: &[&str]| {
         labs.runtime
-            .run(&[&["explain", "--standing"], more].concat())
+            .run(&[&["explain", "--running"], more].concat())
     };
     assert_output_snapshot!(labs, explain(&[]));
     labs.runtime.up(&labs.case("Local"));

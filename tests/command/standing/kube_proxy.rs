@@ -63,7 +63,7 @@ fn kube_proxy_in_running_lab_runs_until_down() {
         labs,
         run(&["probe", "pod/default/client", "pod/default/web:8080"])
     );
-    let explained = run(&["explain", "--standing", "--format=json"]);
+    let explained = run(&["explain", "--running", "--format=json"]);
     assert_eq!(explained.status.code(), Some(0), "{explained:?}");
     let document: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
     let call = &document["cases"][0]["connections"][0];

@@ -116,7 +116,7 @@ impl<'l> ProxyWait<'l> {
             match self.api().map_or(EndpointRequests::None, Api::endpoints) {
                 EndpointRequests::Watched => return true,
                 EndpointRequests::Listed if listed.elapsed() < WATCH_TIMEOUT => {
-                    sleep(POLL_INTERVAL).await
+                    sleep(POLL_INTERVAL).await;
                 }
                 EndpointRequests::None | EndpointRequests::Listed => return false,
             }

@@ -39,7 +39,7 @@ impl ProposedChange {
                 })?;
             }
             Self::MasqueradeAll => {
-                change_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?
+                change_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?;
             }
             Self::ForeignSources => {
                 set(

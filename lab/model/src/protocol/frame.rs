@@ -114,7 +114,7 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
             let Probed { lab, evidence } = names::with_max_entries(MAX_NAMES, read)?;
             Event::Probed { lab, evidence }
         }
-        "ran" => {
+        "programFinished" => {
             let Ran { lab, finished } = serde_json::from_slice(frame)?;
             Event::ProgramFinished { lab, finished }
         }
@@ -184,7 +184,7 @@ mod tests {
             "an event of 65537 bytes, of a kind that has at most 65536"
         );
         // A second tag cannot change the kind that the size check uses.
-        let duplicate_tag = br#"{"say":"probed","lab":0,"say":"gone"}"#;
+        let duplicate_tag = br#"{"say":"probed","lab":0,"say":"removed"}"#;
         assert!(
             read_event(duplicate_tag)
                 .unwrap_err()

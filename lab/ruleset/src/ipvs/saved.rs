@@ -175,11 +175,11 @@ fn add_service(
         match word.text {
             "-s" | "--scheduler" => server.scheduler = text.slice(words.next_value(word)?.range()),
             "-b" | "--sched-flags" => {
-                server.flags = Some(text.slice(words.next_value(word)?.range()))
+                server.flags = Some(text.slice(words.next_value(word)?.range()));
             }
             "-p" | "--persistent" => server.persistence = Some(words.next_number(word)?),
             "-M" | "--netmask" => {
-                server.netmask = Some(text.slice(words.next_value(word)?.range()))
+                server.netmask = Some(text.slice(words.next_value(word)?.range()));
             }
             // Some versions save these options without dashes.
             "--pe" | "pe" => server.engine = Some(text.slice(words.next_value(word)?.range())),

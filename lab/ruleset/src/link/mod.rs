@@ -201,7 +201,7 @@ fn parse_detail(
     links: &mut Links,
     addresses: &mut AddressLines,
 ) -> Result<(), Problem> {
-    let Some((_, link)) = links.last_mut() else {
+    let Some((_, current)) = links.last_mut() else {
         return Err(line_problem(line));
     };
     let mut words = fields(line).peekable();
@@ -222,11 +222,11 @@ fn parse_detail(
                     return Err(Problem::new(wrong, address.source_text.range()));
                 }
             };
-            link.addresses.push(address);
+            current.addresses.push(address);
         }
         "valid_lft" => {
             let lifetime = Attributes::parse(text, &mut fields(line), LIFETIME)?;
-            match link.addresses.last_mut() {
+            match current.addresses.last_mut() {
                 Some(address) if address.lifetime.0.is_empty() => address.lifetime = lifetime,
                 _ => {
                     let wrong = ProblemKind::MissingParent("the lifetime of no address");
@@ -235,24 +235,25 @@ fn parse_detail(
             }
         }
         "altname" | "alias" => {
-            link.other_names
+            current
+                .other_names
                 .extend(words.map(|word| text.slice(word.range())));
         }
         layer => {
             let Some(kind) = layer.strip_prefix("link/") else {
                 return Err(line_problem(line));
             };
-            if link.link_layer.is_some() || !link.addresses.is_empty() {
+            if current.link_layer.is_some() || !current.addresses.is_empty() {
                 let wrong = ProblemKind::MissingParent("the link layer of no interface");
                 return Err(Problem::new(wrong, line.start..line.end()));
             }
             let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);
-            link.mac = words
+            current.mac = words
                 .next_if(is_address)
                 .map(|word| text.slice(word.range()));
             let attributes = Attributes::parse(text, &mut words, LAYER)?;
             let end = first.range().end;
-            link.link_layer = Some((text.slice(end - kind.len()..end), attributes));
+            current.link_layer = Some((text.slice(end - kind.len()..end), attributes));
         }
     }
     Ok(())

@@ -34,7 +34,7 @@ pub fn split_batches(text: &str) -> Vec<String> {
         let lines = table.other_objects.iter().flat_map(|other| &other.body);
         let size = lines.map(|line| estimate_size(ITEM_SIZE, line)).sum();
         builder.add(table, size, |part| {
-            part.other_objects.clone_from(&table.other_objects)
+            part.other_objects.clone_from(&table.other_objects);
         });
         for set in &table.sets {
             let declared = Set {
@@ -42,7 +42,7 @@ pub fn split_batches(text: &str) -> Vec<String> {
                 ..set.clone()
             };
             builder.add(table, estimate_set_size(&declared), |part| {
-                part.sets.push(declared)
+                part.sets.push(declared);
             });
         }
         for chain in &table.chains {
@@ -65,7 +65,7 @@ pub fn split_batches(text: &str) -> Vec<String> {
                     estimate_size(RULE_SIZE, &rule.text),
                     |part| match part.chains.last_mut() {
                         Some(last_chain) if last_chain.name == chain.name => {
-                            last_chain.rules.push(rule.clone())
+                            last_chain.rules.push(rule.clone());
                         }
                         _ => part.chains.push(Chain {
                             rules: vec![rule.clone()],
@@ -81,7 +81,7 @@ pub fn split_batches(text: &str) -> Vec<String> {
                 builder.add(table, ITEM_SIZE.0 + ITEM_SIZE.1 * text, |part| {
                     match part.sets.last_mut() {
                         Some(last_set) if last_set.name == set.name => {
-                            last_set.elements.push(element.clone())
+                            last_set.elements.push(element.clone());
                         }
                         _ => part.sets.push(Set {
                             elements: vec![element.clone()],

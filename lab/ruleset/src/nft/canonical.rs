@@ -151,7 +151,7 @@ fn merge_ranges(items: &[String]) -> Option<Vec<String>> {
                 v4_ranges.push((first.to_bits().into(), last.to_bits().into()));
             }
             (IpAddr::V6(first), IpAddr::V6(last)) => {
-                v6_ranges.push((first.to_bits(), last.to_bits()))
+                v6_ranges.push((first.to_bits(), last.to_bits()));
             }
             _ => return None,
         }

@@ -75,7 +75,7 @@ impl Session {
             max_command_time: plan.typed.iter().map(|typed| typed.limits.time).sum(),
             lab,
             events,
-            max_probe_time: max_probe_time,
+            max_probe_time,
         }
     }
 

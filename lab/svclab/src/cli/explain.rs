@@ -122,7 +122,7 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
     if arguments.kernels.choice() != KernelChoice::Auto && !by_environment {
         return wrong(
             "a lab that stands has its kernel already",
-            "leave out --kernel, or --standing",
+            "leave out --kernel, or --running",
         );
     }
     let name = match arguments.selection.names.as_slice() {
@@ -141,7 +141,7 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
         form: output_form(arguments.format, arguments.verbose),
     };
     let asked = async {
-        let with = "`svclab explain --standing LAB/CASE`";
+        let with = "`svclab explain --running LAB/CASE`";
         let (directory, lab) = find_running_lab(name, with).await?;
         let answer = async {
             let mut line = request_daemon(&directory, &lab.case, &ask).await?;

@@ -266,7 +266,7 @@ fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
         Ok(()) => Exit::Success,
         Err(error) => {
             eprintln!("error: cannot write to {}: {error}", directory.display());
-            eprintln!("what to do: name a directory that can be written with --loaded");
+            eprintln!("what to do: name a directory that can be written with --read-back");
             Exit::Machine
         }
     }

@@ -318,7 +318,7 @@ fn ready_message(
         } else {
             String::new()
         };
-        lines.push(format!("svclab explain --standing{lab}"));
+        lines.push(format!("svclab explain --running{lab}"));
     }
     lines.push(format!("svclab capture{lab} | wireshark -k -i -"));
     let where_from = if detached {

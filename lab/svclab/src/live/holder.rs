@@ -150,7 +150,7 @@ impl LabDaemon {
             Ok(Some(told)) => drop(send_message(&mut line.writing, &told).await),
             Ok(None) => {}
             Err(error) => {
-                drop(send_message(&mut line.writing, &DaemonReply::Refused { error }).await)
+                drop(send_message(&mut line.writing, &DaemonReply::Refused { error }).await);
             }
         }
     }

@@ -254,7 +254,7 @@ async fn wait_until_ready(
             running.end().await;
             Err(GuestError::NotReady {
                 kernel: kernel.to_owned(),
-                limit: limit,
+                limit,
                 said: output,
             })
         }

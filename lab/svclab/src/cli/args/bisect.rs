@@ -10,9 +10,9 @@ use super::KernelArguments;
 pub const BISECT_HELP: &str = "\
 GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or two dumps of a \
 node, as `svclab replay` takes them: a tarball of `scripts/collect-node`, a directory or a \
-file. With --in and --node they are laid over that node of that case: a whole node takes \
-its place, and of rules and sets alone those tables and sets that were dumped. Without \
---in all else is made of --objects, and --probe says what is tried.
+file. With --case and --node they are laid over that node of that case: a whole node takes \
+its place, and of rules and sets alone those tables and sets that were dumped. \
+Without --case all else is made of --objects, and --probe says what is tried.
 
 Exit code 0: found; 2: the input is wrong, or good and bad behave alike; 3: this machine \
 cannot run it.";
@@ -26,14 +26,14 @@ pub struct BisectArguments {
     #[arg(long, value_name = "BAD")]
     pub bad: String,
     /// Case in which both dumps replace the node
-    #[arg(long = "in", value_name = "LAB/CASE", requires = "node")]
+    #[arg(long, alias = "in", value_name = "LAB/CASE", requires = "node")]
     pub case: Option<String>,
     /// Node that both dumps replace
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     /// Kubernetes objects for everything outside the dumps, in the format of `kubectl get
     /// nodes,pods,services,endpointslices -A -o yaml`
-    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "over")]
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "case")]
     pub objects: Vec<String>,
     /// Probe that fails on the bad side; for two dumps, a probe in the form
     /// `pod/default/client->service/default/web:80`. By default, the lab's probe that separates

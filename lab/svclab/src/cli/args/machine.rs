@@ -27,6 +27,7 @@ pub enum KernelCommand {
     },
     /// Print a cache key for the content of guests: the distribution's kernel, QEMU, svclab and the
     /// programs that labs need
+    #[command(alias = "key")]
     CacheKey {
         /// Version of the kernel, such as 6.12; default: the newest
         #[arg(value_name = "VERSION")]

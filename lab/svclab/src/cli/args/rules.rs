@@ -21,13 +21,13 @@ pub struct RulesArguments {
     /// Objects of the cluster, YAML or JSON in the format of `kubectl get -o yaml`: nodes,
     /// services, service CIDRs, endpoint slices. Pods that services select may replace endpoint
     /// slices
-    #[arg(value_name = "FILE", required_unless_present = "about")]
+    #[arg(value_name = "FILE", required_unless_present = "history")]
     pub files: Vec<PathBuf>,
     /// Print how a version's rules are verified, and what changed in that version
-    #[arg(long, value_name = "VERSION", exclusive = true)]
+    #[arg(long, alias = "about", value_name = "VERSION", exclusive = true)]
     pub history: Option<Version>,
     /// Version of kube-proxy, v1.9 to v1.36
-    #[arg(long, value_name = "VERSION", required_unless_present = "about")]
+    #[arg(long, value_name = "VERSION", required_unless_present = "history")]
     pub kube_version: Option<Version>,
     /// Name of the node; default: the only node in the files
     #[arg(long, value_name = "NAME")]
@@ -77,7 +77,7 @@ pub struct RulesArguments {
     pub no_nfacct: bool,
     /// Load the rules into a namespace and write what the kernel returns to this directory:
     /// iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, alias = "loaded", value_name = "DIR")]
     pub read_back: Option<PathBuf>,
     /// iptables variant that loads the rules: `nft` or `legacy`
     #[arg(long, value_name = "WHICH", default_value = "nft", value_parser = parse_backend)]

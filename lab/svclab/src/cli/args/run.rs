@@ -69,7 +69,7 @@ pub struct ExplainArguments {
     pub kernels: KernelArguments,
     /// Build no lab; run the probes in a running lab, in its current state. Without a name, in the
     /// only running lab
-    #[arg(long)]
+    #[arg(long = "running", alias = "standing")]
     pub standing: bool,
     /// Only explain this probe
     #[arg(long, value_name = "NAME")]
