@@ -210,7 +210,7 @@ const REPLIES: &[AgentReply] = &[
                 send_frame(&[front, &text, rest]);
             }
         },
-        message: "it answered what was not asked: Ran",
+        message: "it answered what was not asked: ProgramFinished",
     },
     AgentReply {
         name: "steps of its work without end",

@@ -35,14 +35,14 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "It compares interfaces, addresses, routes, routing rules, permanent neighbours, nftables, both kinds of iptables, ipsets and IPVS.",
         &[
             LEFT,
-            "lab/runner/src/certify/lines.rs servers_are_compared_without_their_connections",
+            "lab/runner/src/certify/lines.rs ipvs_connection_counts_are_ignored",
         ],
     ),
     (
         "It also compares `/proc/sys`, modules, mounts, the names in `/run` and the processes that the run started.",
         &[
             LEFT,
-            "lab/runner/src/certify/lines.rs modules_and_mounts_are_compared_without_numbers",
+            "lab/runner/src/certify/lines.rs modules_and_mounts_numbers_are_ignored",
         ],
     ),
     (
@@ -56,10 +56,10 @@ const SENTENCES: &[(&str, &[&str])] = &[
     (
         "Counters, leases, states of neighbours and members of sets that time out are not compared.",
         &[
-            "lab/runner/src/certify/lines.rs a_lease_is_no_address_of_anybodys_making",
-            "lab/runner/src/certify/lines.rs counts_and_passing_members_are_no_rules",
+            "lab/runner/src/certify/lines.rs addresses_leases_are_ignored",
+            "lab/runner/src/certify/lines.rs nftables_counters_and_timed_members_are_ignored",
             LEFT,
-            "lab/runner/src/certify/lines.rs sets_are_compared_without_what_times_out",
+            "lab/runner/src/certify/lines.rs ipset_timed_members_are_ignored",
         ],
     ),
     (
@@ -112,7 +112,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "A filter refuses an agent for IPVS mounts, modules, other users and new namespaces of other kinds than network.",
         &[
             FOR_IPVS,
-            "lab/agent/src/filter.rs agent_filter_enters_and_becomes_only_its_own",
+            "lab/agent/src/filter.rs agent_filter_other_namespaces_and_users_are_refused",
         ],
     ),
     (
@@ -138,8 +138,8 @@ const SENTENCES: &[(&str, &[&str])] = &[
     (
         "Each kind of message from an agent has a largest size, which is 128 MiB for the evidence of a case.",
         &[
-            "lab/model/src/protocol/frame.rs event_too_large_for_its_kind_is_refused",
-            "lab/model/src/protocol/frame.rs evidence_has_at_most_128_mib",
+            "lab/model/src/protocol/frame.rs read_event_too_large_for_kind_returns_error",
+            "lab/model/src/protocol/frame.rs event_framing_above_128_mib_is_rejected",
         ],
     ),
     (

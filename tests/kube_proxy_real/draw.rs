@@ -126,11 +126,11 @@ struct Endpoint {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndpointLocation {
-    OnNode,
-    OnOtherNode,
-    HostOfNode,
-    HostOfOtherNode,
-    WithoutNode,
+    NodeA,
+    NodeB,
+    HostA,
+    HostB,
+    Nowhere,
 }
 
 /// Generates any case of a mode.
@@ -224,11 +224,11 @@ fn service() -> impl Strategy<Value = Service> {
 
 fn slice() -> impl Strategy<Value = Slice> {
     let place = prop_oneof![
-        4 => Just(EndpointLocation::OnNode),
-        4 => Just(EndpointLocation::OnOtherNode),
-        1 => Just(EndpointLocation::HostOfNode),
-        1 => Just(EndpointLocation::HostOfOtherNode),
-        1 => Just(EndpointLocation::WithoutNode),
+        4 => Just(EndpointLocation::NodeA),
+        4 => Just(EndpointLocation::NodeB),
+        1 => Just(EndpointLocation::HostA),
+        1 => Just(EndpointLocation::HostB),
+        1 => Just(EndpointLocation::Nowhere),
     ];
     let ready = prop_oneof![
         4 => Just(Some(true)),
@@ -460,27 +460,27 @@ impl Endpoint {
     fn address(self, elsewhere: bool) -> String {
         let number = self.number + if elsewhere { 100 } else { 0 };
         match self.location {
-            EndpointLocation::OnNode => format!("10.244.1.{number}"),
-            EndpointLocation::OnOtherNode => format!("10.244.2.{number}"),
-            EndpointLocation::WithoutNode => format!("172.31.0.{number}"),
+            EndpointLocation::NodeA => format!("10.244.1.{number}"),
+            EndpointLocation::NodeB => format!("10.244.2.{number}"),
+            EndpointLocation::Nowhere => format!("172.31.0.{number}"),
             // Each node has one address, so another pod serves elsewhere.
-            EndpointLocation::HostOfNode if !elsewhere => ADDRESS.to_owned(),
-            EndpointLocation::HostOfNode => "10.244.1.200".to_owned(),
-            EndpointLocation::HostOfOtherNode if !elsewhere => "192.168.50.11".to_owned(),
-            EndpointLocation::HostOfOtherNode => "10.244.2.200".to_owned(),
+            EndpointLocation::HostA if !elsewhere => ADDRESS.to_owned(),
+            EndpointLocation::HostA => "10.244.1.200".to_owned(),
+            EndpointLocation::HostB if !elsewhere => "192.168.50.11".to_owned(),
+            EndpointLocation::HostB => "10.244.2.200".to_owned(),
         }
     }
 
     fn object(self, elsewhere: bool) -> Value {
         let mut object = json!({"addresses": [self.address(elsewhere)]});
         match self.location {
-            EndpointLocation::OnNode | EndpointLocation::HostOfNode => {
-                object["nodeName"] = json!(NODE)
+            EndpointLocation::NodeA | EndpointLocation::HostA => {
+                object["nodeName"] = json!(NODE);
             }
-            EndpointLocation::OnOtherNode | EndpointLocation::HostOfOtherNode => {
-                object["nodeName"] = json!("node-b")
+            EndpointLocation::NodeB | EndpointLocation::HostB => {
+                object["nodeName"] = json!("node-b");
             }
-            EndpointLocation::WithoutNode => {}
+            EndpointLocation::Nowhere => {}
         }
         if let Some(ready) = self.ready {
             object["conditions"] = json!({"ready": ready});

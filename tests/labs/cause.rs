@@ -420,16 +420,16 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut considered = 0;
     for prepared in cases {
         for probe in timed_out_probes(prepared) {
-            let causes: Vec<&Cause> = CAUSES
+            let known: Vec<&Cause> = CAUSES
                 .iter()
                 .filter(|cause| {
                     cause.probes.contains(&probe.as_str()) && cause.applies_to(&prepared.case)
                 })
                 .collect();
-            if causes.is_empty() {
+            if known.is_empty() {
                 probes_without_cause.push(format!("{}: {probe}", prepared.case.id));
             }
-            for cause in causes {
+            for cause in known {
                 considered += 1;
                 if guests::needs_guest(&prepared.plan) && considered % every_of_a_guest != 0 {
                     continue;

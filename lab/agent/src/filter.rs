@@ -57,7 +57,7 @@ impl Filter {
     /// its programs.
     #[must_use]
     pub fn for_agent(users: &Range<u32>) -> Self {
-        let mut filter = Self::new();
+        let mut filter = Self::for_native_calls();
         for calls in [REFUSED, IO_PORTS, CHANGE_USER] {
             filter.refuse(calls);
         }
@@ -77,7 +77,7 @@ impl Filter {
     /// Creates the filter of the programs of labs.
     #[must_use]
     pub fn for_programs() -> Self {
-        let mut filter = Self::new();
+        let mut filter = Self::for_native_calls();
         for range in UNASSIGNED {
             filter.jump(AT_LEAST, range.start, 0, 2);
             filter.jump(AT_LEAST, range.end, 1, 0);

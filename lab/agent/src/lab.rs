@@ -12,6 +12,7 @@ use super::api::Api;
 use super::daemon::BackgroundProgram;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::ports::Ports;
 use super::streams::AttachPoint;
 use super::tenant::Tenant;
 use super::timestamps::TimestampGuard;
@@ -47,6 +48,13 @@ pub struct Lab {
     _timestamps: TimestampGuard,
 }
 
+fn create_namespace(tenant: &Tenant, ports: &Rc<Ports>, name: &str) -> Result<NetNs, Failure> {
+    NetNs::new(tenant, ports).map_err(|error| {
+        let message = format!("cannot make a network namespace for {name}: {error}");
+        failure::host(message, &error)
+    })
+}
+
 impl Lab {
     /// Builds a plan. `step` receives a description of each build step. `turned` is called when the
     /// health of a backend changes. With `standing`, the lab will be changed later, and the restore
@@ -69,23 +77,10 @@ impl Lab {
         let mut started_loads = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
         for namespace in &plan.namespaces {
-            let ns = NetNs::new(&tenant, &ports).map_err(|error| {
-                failure::host(
-                    format!(
-                        "cannot make a network namespace for {}: {error}",
-                        namespace.name
-                    ),
-                    &error,
-                )
-            })?;
-            sysctl::write(
-                &ns,
-                &namespace.name,
-                namespace
-                    .sysctls
-                    .iter()
-                    .filter(|setting| setting.link.is_none()),
-            )?;
+            let ns = create_namespace(&tenant, &ports, &namespace.name)?;
+            let sysctls = namespace.sysctls.iter();
+            let of_namespace = sysctls.filter(|setting| setting.link.is_none());
+            sysctl::write(&ns, &namespace.name, of_namespace)?;
             let wire = NamespaceNetlink::open(&ns, namespace).await?;
             let queue_is_full = waiting >= rules::AT_ONCE;
             let loads = rules::begin(&ns, namespace, stays_running, queue_is_full)?;

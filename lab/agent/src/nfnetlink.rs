@@ -61,7 +61,7 @@ impl Request<'_> {
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     /// Netfilter subsystem in the upper byte, and message type.
-    pub message_type: u16,
+    pub kind: u16,
     /// Address family, or 0.
     pub family: u8,
     /// Attributes. For a control message of netlink, the data from 4 bytes after its header.
@@ -80,7 +80,7 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
             .get(length.next_multiple_of(4)..)
             .unwrap_or_default();
         Some(Message {
-            message_type: u16::from_ne_bytes(*message.get(4..)?.first_chunk()?),
+            kind: u16::from_ne_bytes(*message.get(4..)?.first_chunk()?),
             family: *message.get(16)?,
             attributes: message.get(HEADER_BYTES..)?,
             first_word: i32::from_ne_bytes(*message.get(16..)?.first_chunk()?),
@@ -180,7 +180,7 @@ pub fn dump(command: u16, mut on_message: impl FnMut(Message<'_>)) -> io::Result
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
-            match (message.message_type, message.first_word) {
+            match (message.kind, message.first_word) {
                 (NLMSG_ERROR | NLMSG_DONE, 0) => return Ok(()),
                 (NLMSG_ERROR | NLMSG_DONE, code) => {
                     return Err(io::Error::from_raw_os_error(-code));
@@ -213,7 +213,7 @@ fn send_and_wait(socket: &Socket, requests: &[u8], expected: usize) -> io::Resul
         received.clear();
         socket.recv(&mut received, 0)?;
         for message in messages(&received) {
-            match (message.message_type, message.first_word) {
+            match (message.kind, message.first_word) {
                 (NLMSG_ERROR, 0) => answers += 1,
                 (NLMSG_ERROR, code) => return Err(io::Error::from_raw_os_error(-code)),
                 _ => {}
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(both.len() % 4, 0);
         both.extend(request.encode().unwrap());
         let read: Vec<_> = messages(&both)
-            .map(|each| (each.message_type, each.family, each.attributes))
+            .map(|each| (each.kind, each.family, each.attributes))
             .collect();
         let expected = (0x0a06, 2, [5, 0, 1, 0, 9].as_slice());
         assert_eq!(read, [expected, expected]);

@@ -100,15 +100,15 @@ async fn wait_until_quiet(
 ) -> (u64, u64) {
     let mut quiet_checks = 0;
     loop {
-        let captured_before = buffer.borrow().count_captured();
+        let packets_before = buffer.borrow().count_captured();
         let now = buffer.borrow_mut().now();
         captures.iter().for_each(Capture::drain);
-        let captured = buffer.borrow().count_captured();
-        let is_active = captured > captured_before || !BacklogQueues::read().busy.is_empty();
+        let packets = buffer.borrow().count_captured();
+        let is_active = packets > packets_before || !BacklogQueues::read().busy.is_empty();
         quiet_checks = if is_active { 0 } else { quiet_checks + 1 };
         *checks += 1;
         if quiet_checks == QUIET_CHECKS || *checks >= MAX_CHECKS {
-            return (now, captured);
+            return (now, packets);
         }
         sleep(POLL_INTERVAL).await;
     }

@@ -154,7 +154,7 @@ impl Filter {
     /// Creates a filter that loads the call's number, and rejects other architectures and the
     /// second set.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn for_native_calls() -> Self {
         let mut filter = Self(Vec::new());
         filter.push(LOAD, ARCHITECTURE_OFFSET);
         filter.jump(EQUAL, ARCHITECTURE, 1, 0);

@@ -107,7 +107,7 @@ pub fn answer(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiErro
                 let watch = Watch::new(form, scope, labels, fields);
                 ApiResponse::Stream {
                     watch: match since {
-                        Some(version) if !initial => watch.from_version(version),
+                        Some(version) if !initial => watch.since(version),
                         _ => watch.with_initial_objects(initial && bookmarks),
                     },
                     seconds,

@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn from_version(self, version: u64) -> Self {
+    pub(super) fn since(self, version: u64) -> Self {
         Self {
             position: WatchPosition::Version(version),
             ..self

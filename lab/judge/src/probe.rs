@@ -176,8 +176,8 @@ pub fn render_observed(observed: &Observed) -> String {
         ));
     }
     if !observed.source_ports.is_empty() {
-        let ports = observed.source_ports.iter().map(|port| port.as_str());
-        parts.push(format!("port {}", join_or_none(ports)));
+        let source_ports = observed.source_ports.iter().map(|port| port.as_str());
+        parts.push(format!("port {}", join_or_none(source_ports)));
     }
     parts.join(", ")
 }

@@ -61,7 +61,7 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
             return Ok(());
         }
         nfnetlink::dump(CTNETLINK_DUMP, |message| {
-            if message.message_type == CTNETLINK_NEW {
+            if message.kind == CTNETLINK_NEW {
                 entries.extend(parse_entry(message.attributes, name));
             }
         })
@@ -71,7 +71,7 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
 
 /// Returns the deleted entry of a message, or `None` for another message.
 pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<ConntrackEntry> {
-    if message.message_type != CTNETLINK_DELETE {
+    if message.kind != CTNETLINK_DELETE {
         return None;
     }
     let connection = parse_entry(message.attributes, name)?;

@@ -70,7 +70,7 @@ pub struct LogDecoder {
 impl LogDecoder {
     /// Decodes the trace event of a message. Returns `None` for other log messages.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
-        if message.message_type != PACKET {
+        if message.kind != PACKET {
             return None;
         }
         let ip = match message.family {

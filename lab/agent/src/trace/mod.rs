@@ -43,7 +43,7 @@ pub struct Trace {
     /// Sockets while reading is paused.
     paused_sockets: Vec<Socket>,
     /// Sockets' namespaces and decoders, one per socket.
-    trace_sockets: Vec<TraceSocket>,
+    sockets: Vec<TraceSocket>,
     drops: Result<DropTracer, String>,
     namespaces: Vec<TracedNamespace>,
     recorded: RecordedEvents,
@@ -121,7 +121,7 @@ impl Trace {
         Ok(Some(Self {
             reader: Some(reader),
             paused_sockets: Vec::new(),
-            trace_sockets: ears,
+            sockets: ears,
             drops,
             namespaces: traced,
             recorded: RecordedEvents::default(),
@@ -208,7 +208,7 @@ impl Trace {
             Ok(tracer) => gathered.drops.add(tracer.drops()),
             Err(why) => gathered.drops = DropEvidence::Uncertain(why.clone()),
         }
-        for (index, (ear, socket)) in self.trace_sockets.iter().zip(&heard.sockets).enumerate() {
+        for (index, (ear, socket)) in self.sockets.iter().zip(&heard.sockets).enumerate() {
             let traced = &self.namespaces[ear.namespace_index];
             if !matches!(ear.decoder, TraceDecoder::DeletedEntries) {
                 let lost = socket::lost_messages(&traced.ns, socket).map_err(|error| {
@@ -223,10 +223,10 @@ impl Trace {
         for (socket, bytes) in heard.all() {
             let TraceSocket {
                 namespace_index: place,
-                decoder: hears,
-            } = &mut self.trace_sockets[socket];
+                decoder,
+            } = &mut self.sockets[socket];
             for message in nfnetlink::messages(bytes) {
-                let step = match hears {
+                let step = match decoder {
                     TraceDecoder::Nft(passes) => passes.step(&message),
                     TraceDecoder::Legacy(log) => log.step(&message),
                     TraceDecoder::DeletedEntries => {

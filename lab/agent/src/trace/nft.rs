@@ -64,7 +64,7 @@ impl TraceEventDecoder {
     /// and for packets other than IPv4 and IPv6. Events for the end of a chain are skipped: only
     /// some kernels report them, and for a base chain the policy follows.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
-        if message.message_type != TRACE_MESSAGE {
+        if message.kind != TRACE_MESSAGE {
             return None;
         }
         let attributes = ReceivedAttributes(message.attributes);

@@ -43,7 +43,7 @@ pub enum ModuleState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modules {
     /// Whether the kernel supports modules.
-    supports_modules: bool,
+    can_load: bool,
     is_loading_disabled: bool,
     release: (u32, u32),
     /// Loaded and built-in modules.
@@ -159,7 +159,7 @@ impl Modules {
             }
         }
         Self {
-            supports_modules: lists.loaded.is_some(),
+            can_load: lists.loaded.is_some(),
             is_loading_disabled: lists.is_loading_disabled,
             release: parse_release(&lists.release),
             present,
@@ -178,7 +178,7 @@ impl Modules {
     /// Whether this kernel can load modules. False if module loading is disabled.
     #[must_use]
     pub const fn can_load(&self) -> bool {
-        self.supports_modules && !self.is_loading_disabled
+        self.can_load && !self.is_loading_disabled
     }
 
     /// Whether a module is loaded or built in.
@@ -190,7 +190,7 @@ impl Modules {
     /// Returns the state of the module that the kernel would request by this name.
     #[must_use]
     pub fn state(&self, name: &str) -> ModuleState {
-        if !self.supports_modules {
+        if !self.can_load {
             let shows_modules = !self.present.is_empty();
             return if shows_modules && ALWAYS_LISTED.contains(&name) && !self.is_present(name) {
                 ModuleState::Absent

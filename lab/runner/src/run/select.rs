@@ -336,13 +336,13 @@ fn matching_cases(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>,
                 "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
             ))
         })?;
-        let axes = &scenario.lab.spec.axes;
-        let Some(values) = axes.get(axis) else {
+        let defined = &scenario.lab.spec.axes;
+        let Some(values) = defined.get(axis) else {
             return Err(no_case(
-                did_you_mean(axis, axes.keys().map(String::as_str)).or_else(|| {
+                did_you_mean(axis, defined.keys().map(String::as_str)).or_else(|| {
                     Some(format!(
                         "its axes are {}",
-                        axes.keys().cloned().collect::<Vec<_>>().join(", ")
+                        defined.keys().cloned().collect::<Vec<_>>().join(", ")
                     ))
                 }),
             ));

@@ -157,14 +157,13 @@ impl Pair {
             &good.servers,
             &bad.servers,
             |server| format!("{server:?}"),
-            |server| {
-                (
-                    server.namespace.clone(),
-                    server.address,
-                    server.protocol,
-                    server.port,
-                )
-            },
+            |Server {
+                 namespace,
+                 address,
+                 protocol,
+                 port,
+                 ..
+             }| { (namespace.clone(), *address, *protocol, *port) },
             graph.next(),
         );
         let global_scope = |kind, location: &str| Scope {
@@ -192,11 +191,9 @@ impl Pair {
             &health,
             &good_health,
             &bad_health,
-            |all| {
-                (
-                    format!("{} health checks of balancers", all.len()),
-                    OwnerKey::Unknown,
-                )
+            |checks| {
+                let text = format!("{} health checks of balancers", checks.len());
+                (text, OwnerKey::Unknown)
             },
         );
         let identity = |typed: &NodeCommand| format!("{typed:?}");

@@ -137,7 +137,7 @@ impl TrialLab {
         loop {
             match self.run_once(plan.clone(), &mut notice).await {
                 Err(error) if tries.should_retry(&error) => self.running = None,
-                tried => return tried,
+                result => return result,
             }
         }
     }

@@ -301,14 +301,14 @@ impl<'a> Search<'a> {
         &self,
         changes: &[ProposedChange],
     ) -> Result<(ChangeResult, u32), KernelError> {
-        let changed = match self.apply_changes(changes) {
+        let copied = match self.apply_changes(changes) {
             Ok(copy) => copy,
             Err(why) => return Ok((ChangeResult::Refused { why }, 0)),
         };
         let (mut runs, mut built) = (0, 0);
         let mut worst_result: Option<ChangeResult> = None;
         while runs < self.required_runs || built == 0 {
-            let (evidence, reached) = match self.run(&changed, false, runs > 0).await {
+            let (evidence, reached) = match self.run(&copied, false, runs > 0).await {
                 // An error of the kernel in a changed lab is caused by the change.
                 Err(KernelError::Failed(failure)) => {
                     let why = failure.message;

@@ -138,18 +138,18 @@ fn jumps(version: Version) -> Vec<Jump> {
         new_only,
         comment: Some(comment),
     };
-    let has_external_chain = !version.has(&SINGLE_REJECT_CHAIN);
-    let input = !has_external_chain
+    let has_external = !version.has(&SINGLE_REJECT_CHAIN);
+    let input = !has_external
         || (version.has(&LOAD_BALANCER_REJECTED) && !version.has(&NO_SERVICES_JUMP_FROM_INPUT));
     let forward = version.has(&LOAD_BALANCER_REJECTED);
     let health = version.has(&HEALTH_CHECK_NODE_PORTS);
-    let has_proxy_firewall = version.has(&DROPS_IN_FILTER);
+    let has_firewall = version.has(&DROPS_IN_FILTER);
 
     let (filter, nat) = (Table::Filter, Table::Nat);
-    let external_comment = "kubernetes externally-visible service portals";
+    let external_note = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
-    let firewall_comment = "kubernetes load balancer firewall";
-    let jumps_from_forward = version.has(&NO_SERVICES_JUMP_FROM_INPUT);
+    let firewall_note = "kubernetes load balancer firewall";
+    let forwards = version.has(&NO_SERVICES_JUMP_FROM_INPUT);
     let external = chains::EXTERNAL_SERVICES;
     let services = chains::SERVICES;
     let firewall = chains::PROXY_FIREWALL;
@@ -161,64 +161,29 @@ fn jumps(version: Version) -> Vec<Jump> {
     };
     let postrouting = "kubernetes postrouting rules";
     let mut jumps = vec![
-        jump(
-            has_external_chain,
-            filter,
-            "INPUT",
-            external,
-            true,
-            external_comment,
-        ),
-        jump(
-            jumps_from_forward,
-            filter,
-            "FORWARD",
-            external,
-            true,
-            external_comment,
-        ),
+        jump(has_external, filter, "INPUT", external, true, external_note),
+        jump(forwards, filter, "FORWARD", external, true, external_note),
         jump(health, filter, "INPUT", chains::NODE_PORTS, false, checks),
         jump(forward, filter, "FORWARD", services, true, portals),
-        jump(
-            true,
-            filter,
-            "OUTPUT",
-            services,
-            has_external_chain,
-            portals,
-        ),
-        jump(
-            input,
-            filter,
-            "INPUT",
-            services,
-            has_external_chain,
-            portals,
-        ),
+        jump(true, filter, "OUTPUT", services, has_external, portals),
+        jump(input, filter, "INPUT", services, has_external, portals),
         jump(true, filter, "FORWARD", chains::FORWARD, false, forwarding),
+        jump(has_firewall, filter, "INPUT", firewall, true, firewall_note),
         jump(
-            has_proxy_firewall,
-            filter,
-            "INPUT",
-            firewall,
-            true,
-            firewall_comment,
-        ),
-        jump(
-            has_proxy_firewall,
+            has_firewall,
             filter,
             "OUTPUT",
             firewall,
             true,
-            firewall_comment,
+            firewall_note,
         ),
         jump(
-            has_proxy_firewall,
+            has_firewall,
             filter,
             "FORWARD",
             firewall,
             true,
-            firewall_comment,
+            firewall_note,
         ),
         jump(true, nat, "OUTPUT", services, false, portals),
         jump(true, nat, "PREROUTING", services, false, portals),

@@ -16,7 +16,7 @@ use svclab_agent::PATH;
 pub fn look() -> MachineState {
     let modules = Modules::new(&lists::read());
     let is_loaded = |module: &str| modules.state(module) == modules::ModuleState::Present;
-    let if_loaded = |module: &str, read: fn() -> SectionLines| {
+    let read_if_loaded = |module: &str, read: fn() -> SectionLines| {
         if is_loaded(module) {
             read()
         } else {
@@ -32,10 +32,13 @@ pub fn look() -> MachineState {
         )
         .with(Section::Rules, both_families("rule", lines::rules))
         .with(Section::Neighbours, neighbours())
-        .with(Section::Nftables, if_loaded("nf_tables", nftables))
-        .with(Section::IptablesNft, if_loaded("nf_tables", iptables_nft))
+        .with(Section::Nftables, read_if_loaded("nf_tables", nftables))
+        .with(
+            Section::IptablesNft,
+            read_if_loaded("nf_tables", iptables_nft),
+        )
         .with(Section::IptablesLegacy, iptables_legacy())
-        .with(Section::Ipset, if_loaded("ip_set", ipset))
+        .with(Section::Ipset, read_if_loaded("ip_set", ipset))
         .with(Section::Ipvs, read_file("/proc/net/ip_vs", lines::ipvs))
         .with(Section::Sysctls, Ok(sysctls()))
         .with(Section::Modules, read_file("/proc/modules", lines::modules))

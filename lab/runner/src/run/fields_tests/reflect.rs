@@ -23,7 +23,7 @@ fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
     let fields = RefCell::new(BTreeSet::new());
     let read = T::deserialize(Fields {
         path: String::new(),
-        fields: &fields,
+        read: &fields,
         is_other,
     });
     (read.expect("every field can be read"), fields.into_inner())
@@ -33,7 +33,7 @@ fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
 #[derive(Clone)]
 struct Fields<'a> {
     path: String,
-    fields: &'a RefCell<BTreeSet<String>>,
+    read: &'a RefCell<BTreeSet<String>>,
     /// Whether the second set of values is supplied instead of the first.
     is_other: bool,
 }
@@ -46,7 +46,7 @@ impl Fields<'_> {
         };
         Self {
             path,
-            fields: self.fields,
+            read: self.read,
             is_other: self.is_other,
         }
     }
@@ -106,7 +106,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let mut recorded = self.fields.borrow_mut();
+        let mut recorded = self.read.borrow_mut();
         recorded.extend(fields.iter().map(|field| self.below(field).path));
         drop(recorded);
         // `apiVersion` and `kind` must have the values of the type.

@@ -61,7 +61,7 @@ impl Filter {
     /// Creates the filter. [`Self::load`] fills in the process that it is loaded in. With `asks`, a
     /// listener decides about each `openat` with exactly `O_RDWR`.
     pub fn new(asks: bool) -> Self {
-        let mut program = seccomp::Filter::new();
+        let mut program = seccomp::Filter::for_native_calls();
         program.jump(AT_LEAST, number(LAST_CALL) + 1, 0, 1);
         program.push(RETURN, FAIL_NOT_IMPLEMENTED);
         // The arguments of `clone3` are in memory. The C library falls back to `clone`.
