@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use nix::sys::prctl;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, timeout_at};
 
+use super::own_time;
 use super::session::run_blocking;
 use crate::certify::{Certificate, MachineState, Section};
 
 pub use machine::look;
 use processes::{Process, descendants};
 
-/// Maximum time in which processes of the run may end after the run. QEMU of a guest frees its
-/// memory in this time.
+/// Maximum time in which processes of the run may end after the run, without the time in which they
+/// wait for a processor. QEMU of a guest frees its memory in this time.
 const MAX_PROCESS_END_WAIT: Duration = Duration::from_secs(5);
 
 /// State of the machine before a run.
@@ -46,28 +46,32 @@ impl Certifier {
     /// Waits until the processes of the run have ended, at most for the time limit, and reads the
     /// state of the machine again.
     pub async fn end(self) -> Certificate {
-        let deadline = Instant::now() + MAX_PROCESS_END_WAIT;
-        let mut child_signals = signal(SignalKind::child()).ok();
-        loop {
-            // The signal may arrive before the wait starts, so the processes are read first.
-            let remaining = self.remaining_processes();
-            let Some(ends) = child_signals.as_mut().filter(|_| !remaining.is_empty()) else {
-                break;
-            };
-            if timeout_at(deadline, ends.recv()).await.is_err() {
-                break;
-            }
+        let process = Some(std::process::id());
+        let ended = self.wait_for_end();
+        if own_time::within_cpu_time(process, MAX_PROCESS_END_WAIT, ended)
+            .await
+            .is_none()
+        {
+            tracing::debug!("processes of the run have not ended");
         }
-        let remaining = self
-            .remaining_processes()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let remaining = self.remaining_processes();
+        let remaining = remaining.iter().map(ToString::to_string).collect();
         // A second Ctrl-C must not wait until the state has been read.
         let after = run_blocking(look)
             .await
             .with(Section::Processes, Ok(remaining));
         Certificate::compare(&self.before, &after)
+    }
+
+    /// Waits until the processes of the run have ended.
+    async fn wait_for_end(&self) {
+        let Ok(mut child_signals) = signal(SignalKind::child()) else {
+            return;
+        };
+        // A signal may arrive before the wait starts, so the processes are read first.
+        while !self.remaining_processes().is_empty() {
+            child_signals.recv().await;
+        }
     }
 
     /// Returns the processes below this one that did not run before.

@@ -18,20 +18,54 @@ impl fmt::Display for Process {
     }
 }
 
+/// Maximum number of passes over `/proc`. Other programs below this process may start processes
+/// all the time.
+const MAX_PASSES: usize = 16;
+
+/// Processes that one pass over `/proc` found below this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Pass {
+    running: BTreeSet<Process>,
+    /// IDs of processes that were listed and had ended before their state was read.
+    ended: BTreeSet<u32>,
+}
+
 /// Returns all processes below this one that have not ended.
 pub fn descendants() -> BTreeSet<Process> {
-    let mut found = BTreeSet::new();
+    read_until_stable(read_pass)
+}
+
+/// Repeats a pass until two passes have the same result. A single pass misses the children of a
+/// process that ends during the pass: they move to another list, which the pass has read already
+/// (Linux v6.12, `kernel/exit.c`, `forget_original_parent`). The list of children is also incomplete
+/// if one of them ends while the list is read (`proc_pid_children(5)`).
+fn read_until_stable(mut read: impl FnMut() -> Pass) -> BTreeSet<Process> {
+    let mut previous = read();
+    for _ in 1..MAX_PASSES {
+        let pass = read();
+        if pass == previous {
+            break;
+        }
+        previous = pass;
+    }
+    previous.running
+}
+
+fn read_pass() -> Pass {
+    let mut pass = Pass::default();
     let mut pending = vec![std::process::id()];
     while let Some(parent) = pending.pop() {
         for child in children(parent) {
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
             if let Some(process) = parse_stat(child, &stat) {
-                found.insert(process);
+                pass.running.insert(process);
                 pending.push(child);
+            } else {
+                pass.ended.insert(child);
             }
         }
     }
-    found
+    pass
 }
 
 fn children(process: u32) -> Vec<u32> {
@@ -82,6 +116,46 @@ mod tests {
         assert_eq!(process.to_string(), "a) b (S (process 7)");
         assert_eq!(parse_stat(7, &stat("Z")), None);
         assert_eq!(parse_stat(7, ""), None);
+    }
+
+    #[test]
+    fn descendants_moved_child_is_found_by_another_pass() {
+        let inner = parse_stat(
+            8,
+            "8 (inner) S 1 7 7 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 4712 0 0",
+        );
+        let ended = BTreeSet::from([7]);
+        // In the first pass, process 7 ends after the list was read, and before its state is read.
+        let mut passes = [
+            Pass {
+                running: BTreeSet::new(),
+                ended: ended.clone(),
+            },
+            Pass {
+                running: inner.iter().cloned().collect(),
+                ended: ended.clone(),
+            },
+            Pass {
+                running: inner.iter().cloned().collect(),
+                ended,
+            },
+        ]
+        .into_iter();
+        let found = read_until_stable(|| passes.next().unwrap());
+        assert_eq!(found, inner.into_iter().collect());
+    }
+
+    #[test]
+    fn descendants_changing_processes_end_the_search() {
+        let mut passes = 0;
+        let found = read_until_stable(|| {
+            passes += 1;
+            Pass {
+                ended: BTreeSet::from([passes]),
+                ..Pass::default()
+            }
+        });
+        assert_eq!((found, passes), (BTreeSet::new(), 16));
     }
 
     #[test]
