@@ -20,7 +20,7 @@ const UNCONFINED: &str =
 /// The sentences of the section in order, each with its tests as `FILE NAME`.
 const SENTENCES: &[(&str, &[&str])] = &[
     (
-        "Every sentence of this section has a test, which `tests/containment.rs` names.",
+        "Every sentence of this section has a test; `tests/containment.rs` lists them.",
         &["tests/containment.rs readme_containment_every_sentence_has_a_test"],
     ),
     (
@@ -28,7 +28,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &["tests/command/untouched.rs run_labs_leaves_host_network_unchanged"],
     ),
     (
-        "`svclab run --certify` compares the host before and after a run:",
+        "`svclab run --certify` compares the state of the host before and after a run:",
         &["tests/command/certified.rs certificate_of_clean_run_is_unchanged_for_each_user"],
     ),
     (
@@ -46,15 +46,15 @@ const SENTENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "A difference is printed and makes the exit code 1.",
+        "svclab prints each difference and exits with code 1.",
         &[LEFT],
     ),
     (
-        "The certificate is part of the results in every format, and in JSON with a digest of each state.",
+        "The results contain this certificate in every format, and in JSON a digest of each state.",
         &["lab/report/src/certificate.rs certificate_is_in_every_format"],
     ),
     (
-        "Counters, leases, states of neighbours and members of sets that time out are not compared.",
+        "Counters, leases, neighbour states and set members with a timeout are not compared.",
         &[
             "lab/runner/src/certify/lines.rs addresses_leases_are_ignored",
             "lab/runner/src/certify/lines.rs nftables_counters_and_timed_members_are_ignored",
@@ -63,22 +63,22 @@ const SENTENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "For a user who is not root, the certificate lists what could not be read.",
+        "For a user without root, the certificate lists what svclab cannot read.",
         &["tests/command/certified.rs certificate_of_clean_run_is_unchanged_for_each_user"],
     ),
     (
-        "A change by another program shows in the certificate, too.",
+        "The certificate also shows changes by other programs.",
         &[LEFT],
     ),
     (
-        "An interrupted run removes everything and is compared as well.",
+        "An interrupted run removes its labs and compares the state, too.",
         &[
             "tests/command/interrupted.rs run_ctrl_c_ends_all_processes",
             "tests/command/interrupted.rs run_interrupted_has_certificate",
         ],
     ),
     (
-        "The exit code of an interrupted run is 1 if something is left, else 130.",
+        "The exit code of an interrupted run is 1 if something is left, otherwise 130.",
         &[
             "tests/command/certified.rs certificate_of_interrupted_run_lists_left_objects",
             "tests/command/interrupted.rs run_interrupted_has_certificate",
@@ -89,7 +89,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &["tests/command/certified.rs run_second_interrupt_skips_certificate"],
     ),
     (
-        "An **agent** is a process that builds labs and sends what it saw to svclab:",
+        "An **agent** is a process that builds labs and sends evidence to svclab:",
         &["tests/agent_pipe/main.rs agent_small_plan_returns_complete_evidence"],
     ),
     (
@@ -97,26 +97,26 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &[INTRUDER],
     ),
     (
-        "An agent has PID, mount, user, network, IPC, UTS and cgroup namespaces of its own.",
+        "An agent has its own PID, mount, user, network, IPC, UTS and cgroup namespaces.",
         &[INTRUDER],
     ),
     (
-        "Started by root, an agent is an unprivileged user of the host.",
+        "An agent that root starts runs as an unprivileged user of the host.",
         &[INTRUDER],
     ),
     (
-        "An agent for IPVS has no user namespace and keeps eight of root's capabilities.",
+        "An agent for IPVS has no user namespace and keeps 8 of root's capabilities.",
         &[FOR_IPVS, HOST_WITH_IPVS],
     ),
     (
-        "A filter refuses an agent for IPVS mounts, modules, other users and new namespaces of other kinds than network.",
+        "A system call filter denies an agent for IPVS mounts, modules, other users and new namespaces except network namespaces.",
         &[
             FOR_IPVS,
             "lab/agent/src/filter.rs agent_filter_other_namespaces_and_users_are_refused",
         ],
     ),
     (
-        "When an agent ends, for whatever reason, the kernel removes everything of its labs.",
+        "When an agent ends, for any reason, the kernel removes everything of its labs.",
         &[
             "tests/agent_pipe/main.rs agent_killed_leaves_no_processes",
             "tests/agent_pipe/main.rs agent_input_closed_exits_and_cleans_up",
@@ -124,7 +124,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "The root directory of an agent holds the system's programs, read-only.",
+        "The root directory of an agent is read-only and contains the system's programs.",
         &[INTRUDER],
     ),
     (
@@ -136,25 +136,25 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &["tests/escape/beside.rs labs_of_different_files_share_no_agent"],
     ),
     (
-        "Each kind of message from an agent has a largest size, which is 128 MiB for the evidence of a case.",
+        "Each kind of message from an agent has a maximum size, which is 128 MiB for the evidence of a case.",
         &[
             "lab/model/src/protocol/frame.rs read_event_too_large_for_kind_returns_error",
             "lab/model/src/protocol/frame.rs event_framing_above_128_mib_is_rejected",
         ],
     ),
     (
-        "An agent that sends more, or what was not asked for, is ended, and its cases are errors.",
+        "svclab ends an agent that exceeds this size or sends an unrequested message, and the agent's cases are errors.",
         &[
             BOUNDED,
             "tests/fake_agent.rs evidence_without_a_connection_does_not_pass",
         ],
     ),
     (
-        "Messages of an agent make svclab hold at most 768 MiB.",
+        "Messages of an agent use at most 768 MiB of svclab's memory.",
         &[BOUNDED],
     ),
     (
-        "Programs of a lab (`byHand`, `exec`, `shell`, a real kube-proxy, the loaders of rules) cannot reach the agent, on the host and in a guest alike:",
+        "Programs of a lab (`byHand`, `exec`, `shell`, a real kube-proxy, the loaders of rules) cannot reach the agent, on the host or in a guest:",
         &[
             PROGRAM,
             HOST_WITH_IPVS,
@@ -162,23 +162,20 @@ const SENTENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Programs run in a PID namespace with a `/proc` of its own, in which the agent has no number.",
+        "Programs run in a PID namespace with its own `/proc`, in which the agent has no PID.",
         &[PROGRAM],
     ),
     (
-        "Programs hold `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_NET_BIND_SERVICE` and no other capability.",
+        "Programs have `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_NET_BIND_SERVICE` and no other capability.",
+        &[PROGRAM],
+    ),
+    ("The programs of each lab have their own user.", &[PROGRAM]),
+    (
+        "Without root, they have the caller's user, and each lab has its own PID namespace.",
         &[PROGRAM],
     ),
     (
-        "The programs of each lab have a user of their own.",
-        &[PROGRAM],
-    ),
-    (
-        "Without root, they have the caller's user, and each lab has a PID namespace of its own.",
-        &[PROGRAM],
-    ),
-    (
-        "A filter refuses `ptrace`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, new and other namespaces, `io_uring` and system calls newer than Linux 6.12.",
+        "A filter denies `ptrace`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, new and other namespaces, `io_uring` and system calls newer than Linux 6.12.",
         &[
             PROGRAM,
             "lab/agent/src/filter.rs program_filter_forbidden_calls_are_refused",
@@ -186,7 +183,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     ("Programs find no keys of the caller.", &[PROGRAM]),
     (
-        "A probe accepts answers of its lab's servers only, so no program answers in a server's place.",
+        "A probe accepts replies only from servers of its lab, so no program can reply for a server.",
         &["tests/escape/beside.rs command_answer_does_not_count_as_server_answer"],
     ),
     (
@@ -194,48 +191,48 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &[PROGRAM],
     ),
     (
-        "QEMU runs as a user without privileges:",
+        "QEMU runs as an unprivileged user:",
         &[QEMU_OF_ROOT, QEMU_OF_USER, UNCONFINED],
     ),
     (
-        "Started by root, QEMU is a user that no account uses.",
+        "If root starts QEMU, it runs as a user that no account has.",
         &[QEMU_OF_ROOT],
     ),
     (
-        "Otherwise QEMU is the caller, in a user namespace that gives no capability.",
+        "Otherwise QEMU runs as the caller, in a user namespace without capabilities.",
         &[QEMU_OF_USER],
     ),
     (
-        "QEMU has PID, mount, network, IPC, UTS and cgroup namespaces of its own.",
+        "QEMU has its own PID, mount, network, IPC, UTS and cgroup namespaces.",
         &[QEMU_OF_ROOT, QEMU_OF_USER],
     ),
     (
-        "Its root directory is read-only and holds the system's programs and libraries.",
+        "Its root directory is read-only and contains the system's programs and libraries.",
         &[QEMU_OF_ROOT, QEMU_OF_USER],
     ),
     (
-        "A system call filter applies besides QEMU's own sandbox.",
+        "A system call filter applies in addition to QEMU's own sandbox.",
         &[QEMU_OF_ROOT, QEMU_OF_USER],
     ),
     (
-        "QEMU has no descriptors but those of its guest.",
+        "QEMU has only the descriptors of its guest.",
         &[QEMU_OF_ROOT, QEMU_OF_USER, IN_ITS_PLACE],
     ),
     (
-        "A cache that another user owns or can write starts no QEMU.",
+        "svclab does not start QEMU with a cache that another user owns or can write.",
         &["tests/guest/confined.rs cache_of_other_user_is_refused_before_qemu_starts"],
     ),
     (
-        "Where a container or a kernel refuses namespaces, Landlock rules take the place of the root directory, if the kernel has them.",
+        "If a container or a kernel denies namespaces, Landlock rules replace the root directory, if the kernel has Landlock.",
         &[IN_ITS_PLACE],
     ),
     (
-        "The filter then refuses sockets and signals to other processes, too.",
+        "The filter then also denies sockets and signals to other processes.",
         &[IN_ITS_PLACE],
     ),
-    ("`svclab doctor` lists what is refused.", &[UNCONFINED]),
+    ("`svclab doctor` lists what is denied.", &[UNCONFINED]),
     (
-        "Where svclab is root and cannot change QEMU's user, QEMU is not started.",
+        "If svclab is root and cannot change QEMU's user, it does not start QEMU.",
         &["tests/guest/confined.rs qemu_root_without_setuid_is_refused"],
     ),
     (
@@ -243,7 +240,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &["tests/command/short.rs run_in_cgroup_without_memory_names_limit"],
     ),
     (
-        "Where memory runs out, the kernel ends labs first, and the run says so.",
+        "If memory runs out, the kernel ends labs first, and the run reports this.",
         &[
             "tests/command/short.rs run_in_cgroup_without_memory_names_limit",
             "tests/guest/alive.rs guest_out_of_memory_is_reported",
@@ -258,7 +255,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         &["tests/guest/lacking.rs run_lab_with_modules_missing_on_host_uses_guest"],
     ),
     (
-        "Without a guest that is an error with the `modprobe` that would change it, and exit code 3.",
+        "Without a guest, this is an error with a `modprobe` command as help, and exit code 3.",
         &[HOST_WITH_IPVS],
     ),
 ];
