@@ -13,14 +13,14 @@ use svclab_rules::kube_proxy::{Mode, Version};
 
 /// Parts of the history with their titles.
 const PARTS: [(&str, &[HistoryEntry]); 8] = [
-    ("what is made of the objects, in every mode", OBJECTS),
-    ("flows that are forgotten, in every mode", CONNTRACK),
-    ("iptables mode, once for the node", IPTABLES_NODE),
-    ("iptables mode, for each service", IPTABLES_SERVICES),
+    ("processing of objects, every mode", OBJECTS),
+    ("deletion of conntrack entries, every mode", CONNTRACK),
+    ("iptables mode, rules of the node", IPTABLES_NODE),
+    ("iptables mode, rules of each service", IPTABLES_SERVICES),
     ("ipvs mode", IPVS),
-    ("ipvs mode, settings of the kernel", IPVS_KERNEL),
+    ("ipvs mode, kernel settings", IPVS_KERNEL),
     ("nftables mode", NFTABLES),
-    ("the kubelet beside it", KUBELET),
+    ("kubelet", KUBELET),
 ];
 
 /// Renders the history of a version as text with lines of at most `width` columns.
@@ -36,10 +36,10 @@ pub fn version_history(version: Version, width: usize) -> String {
     }
     let number = version.minor_number();
     let titles = [
-        (format!("came with v1.{number}"), ChangeMoment::Added),
-        (format!("went with v1.{number}"), ChangeMoment::Removed),
+        (format!("added in v1.{number}"), ChangeMoment::Added),
+        (format!("removed in v1.{number}"), ChangeMoment::Removed),
         (
-            format!("came with a patch release of v1.{number}"),
+            format!("added in a patch release of v1.{number}"),
             ChangeMoment::Patched,
         ),
     ];
@@ -86,7 +86,7 @@ impl ChangeMoment {
         }
     }
 
-    /// Returns the patch release that first had the change, as a prefix; empty unless `Early`.
+    /// Returns the patch release that first had the change, as a prefix; empty unless `Patched`.
     fn patch_prefix(self, noted: &HistoryEntry, number: u8) -> String {
         let mut early = noted.change.backports().iter();
         match (self, early.find(|(minor, _)| *minor == number)) {

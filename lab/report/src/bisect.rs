@@ -11,7 +11,7 @@ use svclab_experiment::verify::OutcomeCount;
 pub fn render_text(found: &Bisection) -> String {
     let mut text = String::new();
     let base = found.over.as_ref().map_or_else(String::new, |over| {
-        format!(", both over {} of {}", over.node, over.case)
+        format!(", both replacing {} of {}", over.node, over.case)
     });
     let _ = writeln!(text, "good  {}\nbad   {}{base}", found.good, found.bad);
     let symptom = &found.symptom;
@@ -25,15 +25,17 @@ pub fn render_text(found: &Bisection) -> String {
         render_counts(&symptom.bad)
     );
     if !symptom.others.is_empty() {
-        let _ = writeln!(text, "  others that differ: {}", symptom.others.join(", "));
+        let _ = writeln!(
+            text,
+            "  other probes that differ: {}",
+            symptom.others.join(", ")
+        );
     }
     text.push('\n');
     if found.breaks == found.cures {
         let title = match found.breaks.len() {
-            1 => "Of {n}, one makes the difference: with it good is bad, without it bad is good",
-            _ => {
-                "Of {n}, these make the difference: with them good is bad, without them bad is good"
-            }
+            1 => "1 of {n} is the culprit: adding it breaks good, removing it fixes bad",
+            _ => "Culprits among {n}: adding them breaks good, removing them fixes bad",
         };
         let title = title.replace("{n}", &describe_count(found.differences));
         push_list(&mut text, &title, &found.breaks);
@@ -42,21 +44,21 @@ pub fn render_text(found: &Bisection) -> String {
         push_list(
             &mut text,
             &format!(
-                "Of {total}, good is bad with {}",
+                "Of {total}, adding {} breaks good",
                 demonstrative(found.breaks.len())
             ),
             &found.breaks,
         );
         push_list(
             &mut text,
-            &format!("Bad is good without {}", demonstrative(found.cures.len())),
+            &format!("Removing {} fixes bad", demonstrative(found.cures.len())),
             &found.cures,
         );
     }
     if !found.said_by.is_empty() {
         text.push_str(match found.said_by.len() {
-            1 => "It is said by this:\n",
-            _ => "Some of it is said by each of these:\n",
+            1 => "Declared by:\n",
+            _ => "Declared in part by each of:\n",
         });
         for declared in &found.said_by {
             text.push_str(&render_declaration(declared));
@@ -66,7 +68,7 @@ pub fn render_text(found: &Bisection) -> String {
     let trials = found.trials.len();
     let _ = writeln!(
         text,
-        "{trials} trials in {:.1} s on {}; chance makes this wrong less than {} in a million times",
+        "{trials} trials in {:.1} s on {}; error probability below {} in a million",
         f64::from(u32::try_from(found.duration_ms).unwrap_or(u32::MAX)) / 1e3,
         found.kernel,
         found.wrong_in_million.max(1)
@@ -80,7 +82,7 @@ pub fn render_trials(found: &Bisection) -> String {
     let mut text = format!("good  {}\nbad   {}\n", found.good, found.bad);
     let _ = writeln!(
         text,
-        "{}, seen in {} on {}\n",
+        "{}, observed with {} on {}\n",
         describe_count(found.differences),
         found.symptom.probe,
         found.kernel
@@ -95,7 +97,7 @@ pub fn render_trials(found: &Bisection) -> String {
 #[must_use]
 pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
     let purpose = match trial.of {
-        Purpose::End => "an end",
+        Purpose::End => "baseline",
         Purpose::Narrowing => "narrowing",
         Purpose::Verification => "verification",
     };

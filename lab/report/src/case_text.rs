@@ -102,12 +102,12 @@ impl CaseRenderer<'_> {
                 &case.named
             };
             let again = format!("{} {}", self.rerun_command, shell_quote(name));
-            text.labelled("run it again:", &again);
+            text.labelled("rerun:", &again);
         }
         text.0
     }
 
-    /// Renders [`Telling::details`] without colours and without indentation.
+    /// Renders [`CaseRenderer::details`] without colours and without indentation.
     pub(super) fn plain_details(self, case: &CaseResult) -> String {
         let details = strip_colours(&self.details(case));
         details
@@ -186,7 +186,7 @@ struct Text(String);
 impl Text {
     fn probe(&mut self, probe: &ProbeOutcome) {
         let note = match (&probe.expected, probe.holds) {
-            (None, _) => "nothing was expected of it",
+            (None, _) => "no expectation",
             (Some(_), true) => "as expected",
             (Some(_), false) => "",
         };
@@ -233,7 +233,7 @@ impl Text {
     fn error(&mut self, error: &RunError) {
         self.indented(2, &error.message);
         if let Some(remedy) = &error.remedy {
-            self.labelled("what to do:", remedy);
+            self.labelled("help:", remedy);
         }
     }
 

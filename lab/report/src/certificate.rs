@@ -15,7 +15,7 @@ const MAX_LINES: usize = 20;
 pub(super) fn render_text(certificate: &Certificate) -> String {
     let mut text = format!("{}\n", headline(certificate));
     for (part, why) in &certificate.unread {
-        let _ = writeln!(text, "  not read: {part}: {why}");
+        let _ = writeln!(text, "  cannot read {part}: {why}");
     }
     for (part, change) in &certificate.changes {
         let _ = writeln!(text, "  {part}");
@@ -24,8 +24,8 @@ pub(super) fn render_text(certificate: &Certificate) -> String {
     }
     if !certificate.unchanged {
         text.push_str(
-            "  svclab left this, or another program changed it meanwhile; if a run on a quiet \
-             machine says so again, report it\n",
+            "  svclab or another program caused the changes during the run; if they occur again on \
+             an idle machine, report a bug\n",
         );
     }
     text
@@ -38,7 +38,7 @@ pub(super) fn headline(certificate: &Certificate) -> String {
         let entries: usize = certificate.compared.values().sum();
         let plural = if entries == 1 { "entry" } else { "entries" };
         return format!(
-            "certificate: this machine is as it was before ({entries} {plural}, digest {digest})"
+            "certificate: this machine is unchanged ({entries} {plural}, digest {digest})"
         );
     }
     let parts: Vec<&str> = certificate
@@ -48,7 +48,7 @@ pub(super) fn headline(certificate: &Certificate) -> String {
         .map(Section::name)
         .collect();
     format!(
-        "certificate: this machine is not as it was before: {}",
+        "certificate: this machine has changed: {}",
         words::join_and(&parts)
     )
 }

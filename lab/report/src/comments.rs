@@ -71,18 +71,15 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
         }),
         End::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
         End::CountedDrop { counter, by, .. } => Some(format!(
-            "lost in {}, where the kernel counted {counter} +{by}",
+            "lost in {}; kernel counter {counter} +{by}",
             hop.namespace
         )),
-        End::NotReceived => Some(format!("nobody got it from {}", hop.namespace)),
+        End::NotReceived => Some(format!("sent by {} but not received", hop.namespace)),
         End::Waiting(neighbour) => Some(format!(
-            "still waited in {} for the hardware address of {neighbour}",
+            "waiting in {} for the hardware address of {neighbour}",
             hop.namespace
         )),
-        End::Unknown => Some(format!(
-            "what became of it in {} is not known",
-            hop.namespace
-        )),
+        End::Unknown => Some(format!("its end in {} was not recorded", hop.namespace)),
         End::Delivered | End::Answered(_) => None,
     };
     if let (Some(end), Some(seen)) = (end, hop.seen.last()) {

@@ -135,8 +135,8 @@ fn push_change(text: &mut String, styles: &Styles, change: &DumpChange, owner: O
     let rendered = match change {
         DumpChange::Whole { only, line: number } => {
             let which = match only {
-                Side::First => "only the first has it",
-                Side::Second => "only the second has it",
+                Side::First => "only in the first",
+                Side::Second => "only in the second",
             };
             let text = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*number));
             styles.paint_side(*only, &text)

@@ -43,7 +43,7 @@ pub fn document(diagnosis: &Diagnosis) -> Document {
 pub fn render_text(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     let privilege = if diagnosis.root {
-        "as root, whose labs are built by a user without privileges"
+        "as root; an unprivileged user builds the labs"
     } else {
         "without root"
     };
@@ -56,7 +56,7 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
             }
         }
         None => {
-            let _ = writeln!(text, "No agent came up, {privilege}");
+            let _ = writeln!(text, "The agent did not start, {privilege}");
         }
     }
     push_guest(&mut text, &diagnosis.guest);
@@ -89,12 +89,13 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
     text.push_str(if diagnosis.can_run_all_labs() {
         "\nThis machine can run every lab.\n"
     } else {
-        "\nThis machine cannot run every lab: some things above have neither way.\n"
+        "\nThis machine cannot run every lab: some features above work neither on the host nor in \
+         a guest.\n"
     });
     if let Some(modprobe) = diagnosis.modprobe() {
         let _ = writeln!(
             text,
-            "To load every module that this host lacks, as root: {modprobe}"
+            "To load all modules that the host lacks, run as root: {modprobe}"
         );
     }
     text
@@ -102,25 +103,25 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
 
 fn push_guest(text: &mut String, guest: &GuestDiagnosis) {
     let qemu = guest.qemu.as_deref();
-    let qemu = qemu.map_or_else(String::new, |version| format!(" by QEMU {version}"));
+    let qemu = qemu.map_or_else(String::new, |version| format!(" in QEMU {version}"));
     let kvm = match guest.kvm {
         Some(Kvm::Works) => ", with KVM",
-        Some(Kvm::Fails) => ", without KVM, which was tried and does not work here",
-        Some(Kvm::Absent) => ", without KVM: there is no /dev/kvm",
-        Some(Kvm::Forbidden) => ", without KVM: this user may not open /dev/kvm",
+        Some(Kvm::Fails) => ", without KVM: it was tried and does not work",
+        Some(Kvm::Absent) => ", without KVM: /dev/kvm does not exist",
+        Some(Kvm::Forbidden) => ", without KVM: no permission to open /dev/kvm",
         Some(Kvm::Untried) => ", KVM not tried yet",
         None => "",
     };
     if let Some(kernel) = &guest.kernel {
         let _ = writeln!(text, "Guest: Linux {kernel}{qemu}{kvm}");
     } else {
-        let has = qemu.replacen(" by ", ", though there is ", 1);
+        let has = qemu.replacen(" in ", ", but this machine has ", 1);
         let _ = writeln!(text, "Guest: none{has}");
     }
     if !guest.qemu_lacks.is_empty() {
         let _ = writeln!(
             text,
-            "    QEMU runs as a user without privileges, but this machine refuses it: {}",
+            "    QEMU runs as an unprivileged user, but this machine does not allow: {}",
             guest.qemu_lacks
         );
     }
@@ -128,7 +129,8 @@ fn push_guest(text: &mut String, guest: &GuestDiagnosis) {
         push_reason(text, "", &guest.reason, guest.remedy.as_deref());
     }
     if guest.kvm == Some(Kvm::Forbidden) {
-        let remedy = "add this user to the group of /dev/kvm (`usermod -aG kvm USER`), and guests are faster";
+        let remedy =
+            "for faster guests, add this user to the group of /dev/kvm: `usermod -aG kvm USER`";
         let _ = writeln!(text, "    → {remedy}");
     }
 }
@@ -205,7 +207,7 @@ mod tests {
     }
 
     fn broken_diagnosis() -> Diagnosis {
-        let untried = || availability(CheckStatus::Untried, "there is no guest");
+        let untried = || availability(CheckStatus::Untried, "no guest kernel");
         Diagnosis {
             root: true,
             surroundings: Some(surroundings()),
@@ -236,7 +238,7 @@ mod tests {
                     "IPv6",
                     availability(
                         CheckStatus::Fails,
-                        "ip6tables-nft-restore refused its input in one; it said:\nline 3: RULE_APPEND failed",
+                        "ip6tables-nft-restore refused its input:\nline 3: RULE_APPEND failed",
                     ),
                     untried(),
                 ),
@@ -255,7 +257,7 @@ mod tests {
                         "drops and their reasons",
                         Availability {
                             remedy: Some("run svclab as root".to_owned()),
-                            ..availability(CheckStatus::Lacking, "the kernel does not let svclab trace them")
+                            ..availability(CheckStatus::Lacking, "the kernel does not allow svclab to trace drops")
                         },
                         untried(),
                     )
@@ -278,7 +280,7 @@ mod tests {
                 finding("network namespaces", works(), works()),
                 finding(
                     "IPVS",
-                    availability(CheckStatus::Lacking, "not of this kernel: ip_vs"),
+                    availability(CheckStatus::Lacking, "kernel module not available: ip_vs"),
                     works(),
                 ),
                 finding(
@@ -292,9 +294,9 @@ mod tests {
                         "drops and their reasons",
                         availability(
                             CheckStatus::Lacking,
-                            "the kernel does not let svclab trace them",
+                            "the kernel does not allow svclab to trace drops",
                         ),
-                        availability(CheckStatus::Fails, "this kernel gives no reasons"),
+                        availability(CheckStatus::Fails, "this kernel reports no drop reasons"),
                     )
                 },
             ],
@@ -321,7 +323,7 @@ mod tests {
         }
         let unfetched = GuestDiagnosis {
             qemu: Some("7.2.22".to_owned()),
-            reason: "there is no guest kernel 6.12: it has not been fetched yet".to_owned(),
+            reason: "no guest kernel 6.12: not fetched yet".to_owned(),
             remedy: Some("run `svclab kernel fetch --boot`".to_owned()),
             ..GuestDiagnosis::default()
         };
@@ -335,7 +337,7 @@ mod tests {
             surroundings: None,
             ..broken_diagnosis()
         };
-        assert!(render_text(&diagnosis).starts_with("No agent came up, as root"));
+        assert!(render_text(&diagnosis).starts_with("The agent did not start, as root"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub fn told(format: Format, options: Options<'_>) -> String {
     let mut out = Vec::new();
     let mut writer = format.writer(&mut out, options);
     for event in events() {
-        writer.event(&event).expect("a vector takes everything");
+        writer.event(&event).expect("writing to a vector succeeds");
     }
     drop(writer);
     String::from_utf8(out).expect("text")
@@ -29,23 +29,19 @@ pub fn claims() -> Vec<ClaimLine> {
     let declared = [
         declare(
             "S2-10",
-            "A closed port of the load balancer refuses, whatever the policy is, and \
-             whoever asks is told at once.",
+            "A closed port of the load balancer refuses every connection at once, with \
+             either policy.",
             None,
         ),
-        declare(
-            "S2-3",
-            "A rule that was left behind drops the answer.",
-            None,
-        ),
-        declare("S1-18", "Every other call times out.", None),
+        declare("S2-3", "A stale rule drops the reply.", None),
+        declare("S1-18", "Every second connection times out.", None),
         declare(
             "S1-2",
-            "Most people run into this.",
-            Some("packets do not tell what people do"),
+            "Most clusters have this problem.",
+            Some("packets do not show how common a problem is"),
         ),
-        declare("S1-3", "Nobody looked at this one.", None),
-        declare("S2-11", "The answer comes from the node itself.", None),
+        declare("S1-3", "No lab checks this claim.", None),
+        declare("S2-11", "The reply comes from the node itself.", None),
     ];
     let mut results = results();
     for name in ["away/a", "away/b"] {

@@ -35,7 +35,7 @@ pub(super) fn render_tables(tables: &[FlowTable]) -> String {
     if facts.len() > 1 {
         let covered = facts.iter().map(|facts| facts.covered.len()).sum();
         let total = facts.iter().map(|facts| facts.all).sum();
-        let _ = writeln!(text, "\nof all labs: {}", coverage_text(covered, total));
+        let _ = writeln!(text, "\nall labs: {}", coverage_text(covered, total));
     }
     strip_colours(&text)
 }
@@ -64,7 +64,7 @@ fn render_table(table: &FlowTable) -> String {
     if table.columns.len() > 1 {
         let _ = writeln!(
             text,
-            "{DIFFERS} {differing} of {} flows come out differently in different columns",
+            "{DIFFERS} {differing} of {} flows differ between columns",
             table.flows.len()
         );
     }
@@ -97,7 +97,7 @@ fn render_table(table: &FlowTable) -> String {
             }
         }
         if !facts.open.is_empty() {
-            let _ = writeln!(text, "  not borne out by this run: {}", facts.open.len());
+            let _ = writeln!(text, "  not confirmed by this run: {}", facts.open.len());
         }
     }
     text
@@ -251,10 +251,7 @@ mod tests {
         let tables = [fixture::flow_tables(), fixture::flow_tables()].concat();
         let text = render_tables(&tables);
         let last = text.lines().last();
-        assert_eq!(
-            last,
-            Some("of all labs: upstream flow cases covered: 2 of 6")
-        );
+        assert_eq!(last, Some("all labs: upstream flow cases covered: 2 of 6"));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl<W: Write> Writer for Github<'_, W> {
                     writeln!(self.out, "{}", inert(line))?;
                 }
                 if !certificate.unchanged {
-                    let title = escape_property("this machine is not as it was before");
+                    let title = escape_property("this machine has changed");
                     writeln!(self.out, "::error title={title}::{}", escape_data(&text))?;
                 }
             }

@@ -37,10 +37,13 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
         verbose: false,
         brief: false,
     };
-    let first = document.connections.iter().map(|told| &told.journey);
+    let first = document
+        .connections
+        .iter()
+        .map(|explained| &explained.journey);
     let mut text = renderer(books[0]).case(&head, first);
     for (step, book) in document.steps.iter().zip(books.iter().skip(1)) {
-        let journeys = step.connections.iter().map(|told| &told.journey);
+        let journeys = step.connections.iter().map(|explained| &explained.journey);
         text += &renderer(*book).step(&step.step, journeys);
     }
     strip_str(&text).to_string()
@@ -105,8 +108,8 @@ impl JourneyRenderer<'_> {
         let probe = &journey.probe;
         let alike = match count {
             1 => String::new(),
-            2 => " (and another like it)".to_owned(),
-            more => format!(" (and {} like it)", more - 1),
+            2 => " (and 1 more like it)".to_owned(),
+            more => format!(" (and {} more like it)", more - 1),
         };
         let number = journey.number + 1;
         let _ = writeln!(
@@ -160,7 +163,7 @@ impl JourneyRenderer<'_> {
         let direction = if flight.outward { "out" } else { "back" };
         let again = flight
             .repeats
-            .map_or_else(String::new, |_| ", sent again".to_owned());
+            .map_or_else(String::new, |_| ", retransmission".to_owned());
         let _ = writeln!(
             text,
             "\n  {HEAD}{} {direction}{again}{HEAD:#}",
@@ -260,7 +263,7 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
     let status = match head.expected {
         Some(true) => "as expected",
         Some(false) => "not as expected",
-        None => "as it stands",
+        None => "current state",
     };
     let mut text = format!(
         "{HEAD}{}{HEAD:#}  {status}, on {}\n",
@@ -268,18 +271,18 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
     );
     for (left_out, evidence_kind) in [
         (head.packets_left_out, "packets"),
-        (head.steps_left_out, "steps through rules"),
+        (head.steps_left_out, "trace events"),
         (head.drops_left_out, "dropped packets"),
     ] {
         if left_out > 0 {
             let _ = writeln!(
                 text,
-                "{MATTERS}{left_out} {evidence_kind} were not kept{MATTERS:#}"
+                "{MATTERS}{left_out} {evidence_kind} were not recorded{MATTERS:#}"
             );
         }
     }
     if let Some(why) = head.drops_unknown.as_ref().filter(|_| guessed) {
-        let sentence = format!("What was dropped is known by counters only: {why}");
+        let sentence = format!("Only counters of dropped packets are available: {why}");
         for line in wrap(&sentence, WIDTH) {
             let _ = writeln!(text, "{line}");
         }
@@ -327,7 +330,7 @@ fn render_interfaces(hop: &Hop) -> String {
         let names: Vec<String> = seen
             .map(|seen| {
                 if seen.wrapped {
-                    format!("{} (wrapped)", seen.interface)
+                    format!("{} (encapsulated)", seen.interface)
                 } else {
                     seen.interface.clone()
                 }
@@ -356,7 +359,7 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
             words.dedup();
             format!("answered by {}", words.join(", "))
         }
-        End::ByRule => "dropped by that rule".to_owned(),
+        End::ByRule => "dropped by this rule".to_owned(),
         End::Dropped { reason, place, .. } => {
             let place = place
                 .as_ref()
@@ -364,13 +367,13 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
             format!("dropped by the kernel: {reason}{place}")
         }
         End::CountedDrop { counter, by, .. } => {
-            format!("lost here; the kernel counted {counter} +{by}")
+            format!("lost here; kernel counter {counter} +{by}")
         }
-        End::NotReceived => "nobody got it".to_owned(),
+        End::NotReceived => "not received".to_owned(),
         End::Waiting(neighbour) => {
-            format!("still waited here for the hardware address of {neighbour}")
+            format!("waiting here for the hardware address of {neighbour}")
         }
-        End::Unknown => "what became of it is not known".to_owned(),
+        End::Unknown => "end not recorded".to_owned(),
     }
 }
 
@@ -403,7 +406,7 @@ mod tests {
             packets_left_out: 0,
             steps_left_out: 0,
             drops_left_out: 0,
-            drops_unknown: Some("the kernel does not tell; ask another one".to_owned()),
+            drops_unknown: Some("the kernel cannot trace drops; use another one".to_owned()),
             ..head.clone()
         };
         let titles = [(&head, true), (&unknown, true), (&unknown, false)];

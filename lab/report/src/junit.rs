@@ -66,7 +66,7 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
     let mut suite = TestSuite::new("svclab");
     if results.interrupted {
         suite.add_test_case(incomplete_run(
-            "the run was interrupted; cases that had not ended are not here",
+            "the run was interrupted; unfinished cases are missing",
         ));
     }
     if let Some(lost) = words::describe_lost(results) {

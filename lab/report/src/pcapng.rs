@@ -130,7 +130,7 @@ impl<W: Write> Pcapng<W> {
             timestamp: self.latest.rotate_left(32),
             options: vec![
                 InterfaceStatisticsOption::Comment(
-                    "packets of any interface that came faster than they were read".into(),
+                    "packets of all interfaces that arrived faster than they were read".into(),
                 ),
                 InterfaceStatisticsOption::IsbOsDrop(packets),
             ],

@@ -58,7 +58,7 @@ impl LabInfo {
     pub fn describe_kernel(&self) -> String {
         match &self.kernel {
             None => "being built".to_owned(),
-            Some(kernel) if self.guest => format!("Linux {kernel}, a guest"),
+            Some(kernel) if self.guest => format!("Linux {kernel} (guest)"),
             Some(kernel) => format!("Linux {kernel}"),
         }
     }

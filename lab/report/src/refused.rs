@@ -23,8 +23,8 @@ pub fn lines(refused: &[Refused], left_out: u64) -> Vec<String> {
     }
     let more = match left_out {
         0 => None,
-        1 => Some("1 request more".to_owned()),
-        more => Some(format!("{more} requests more")),
+        1 => Some("1 more request".to_owned()),
+        more => Some(format!("{more} more requests")),
     };
     grouped
         .into_iter()

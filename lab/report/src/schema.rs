@@ -22,7 +22,9 @@ pub fn results() -> Schema {
     if let Some(observed) = schema.pointer_mut("/$defs/Observed") {
         for verdict in Verdict::ALL {
             observed["properties"][verdict.name()] = json!({
-                "description": format!("How many came to `{verdict}`; left out if none did."),
+                "description": format!(
+                    "Number of attempts with verdict `{verdict}`; absent if zero."
+                ),
                 "type": "integer",
                 "format": "uint32",
                 "minimum": 0,
@@ -232,7 +234,7 @@ mod tests {
                 "/cases/3/probes/0/observed",
                 json!({"endpoints": [], "seenSources": [], "lost": 1}),
             ),
-            ("/cases/4/error/trouble", Value::from("bad luck")),
+            ("/cases/4/error/trouble", Value::from("other")),
             ("/summary/passed", Value::Null),
         ];
         for (pointer, value) in wrong {

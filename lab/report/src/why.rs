@@ -25,9 +25,9 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
     let mut text = format!("{}, on {}\n", bold(&finding.case, colour), finding.kernel);
     if finding.is_healthy() {
         if finding.unasked.is_empty() {
-            text += "  nothing is wrong: all connections are made\n";
+            text += "  no failures: all connections succeed\n";
         } else {
-            text += "  nothing is wrong: all connections are made that are asked about\n";
+            text += "  no failures: all examined connections succeed\n";
             push_unexamined(&mut text, &finding.unasked);
         }
         return text;
@@ -48,7 +48,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
             let after: String = after.collect();
             let _ = writeln!(
                 text,
-                "\n{probe}{after}: {connected} of {total} connections made"
+                "\n{probe}{after}: {connected} of {total} connections succeed"
             );
             for sentence in &wrong.told {
                 push_item(&mut text, sentence);
@@ -67,7 +67,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
         })
         .collect();
     if !useless.is_empty() && (verbose || !finding.is_answered()) {
-        let _ = writeln!(text, "\nTried to no avail:");
+        let _ = writeln!(text, "\nChanges that do not help:");
         let shown = |tried: &&&TriedChanges| verbose || tried.changes.len() == 1;
         for tried in useless.iter().filter(shown) {
             push_item(
@@ -84,7 +84,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
             let pairs = if hidden == 1 { "pair" } else { "pairs" };
             let _ = writeln!(
                 text,
-                "  and {hidden} {pairs} of such changes (-v shows all)"
+                "  and {hidden} {pairs} of these changes (-v shows all)"
             );
         }
     }
@@ -102,7 +102,7 @@ fn push_unexamined(text: &mut String, probes: &[String]) {
     if !probes.is_empty() {
         let _ = writeln!(
             text,
-            "Not asked about, and not answered: {}; `--probe` asks about one",
+            "Other failing probes, not examined: {}; select one with `--probe`",
             probes.join(", ")
         );
     }
@@ -116,18 +116,18 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
             .all(|described| described.level == Origin::Said)
     });
     if fixes.is_empty() {
-        let _ = writeln!(text, "\n  Nothing that was tried makes {them} work.");
+        let _ = writeln!(text, "\n  No tried change fixes {them}.");
     }
     let only_generated = configured.is_empty();
     if !configured.is_empty() {
         let each = if configured.len() == 1 {
-            "This"
+            "This change"
         } else {
-            "Each of these alone"
+            "Each of these changes alone"
         };
         let _ = writeln!(
             text,
-            "\n  {each} makes {them} work, and no probe fares worse:"
+            "\n  {each} fixes {them}, and no other probe gets worse:"
         );
         for fix in configured {
             push_item(text, &join_descriptions(&fix.changes));
@@ -136,9 +136,9 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
     }
     if !generated.is_empty() {
         let head = if only_generated {
-            "It is decided by what a component writes, and will write again:"
+            "Only changes to generated state help, until the component writes it again:"
         } else {
-            "It is decided by what a component writes of that, and will write again:"
+            "Changes to generated state also help, until the component writes it again:"
         };
         let _ = writeln!(text, "\n  {head}");
         for fix in generated {
@@ -153,11 +153,11 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
         let location = format!("{} on {}", difference.place, difference.namespace);
         let sentence = match (&difference.good, &difference.bad) {
             (Some(good), Some(bad)) if good == bad => {
-                format!("in {location} this stands elsewhere: `{bad}`")
+                format!("in {location}, this is in another position: `{bad}`")
             }
-            (Some(good), Some(bad)) => format!("in {location} `{bad}` stands for `{good}`"),
-            (Some(good), None) => format!("in {location} this is missing: `{good}`"),
-            (None, Some(bad)) => format!("in {location} this is too much: `{bad}`"),
+            (Some(good), Some(bad)) => format!("in {location}, `{bad}` replaces `{good}`"),
+            (Some(good), None) => format!("in {location}, this is missing: `{good}`"),
+            (None, Some(bad)) => format!("in {location}, this is unexpected: `{bad}`"),
             (None, None) => continue,
         };
         for (index, line) in wrap(&sentence, 72).iter().enumerate() {
@@ -192,7 +192,7 @@ fn describe_result(came: &ChangeResult) -> String {
             }
             parts.join(", ")
         }
-        ChangeResult::Refused { why } => format!("it cannot be made: {why}"),
+        ChangeResult::Refused { why } => format!("cannot be applied: {why}"),
     }
 }
 
@@ -435,7 +435,7 @@ mod tests {
             worse: worse.iter().map(|name| named(name)).collect(),
         };
         let refused = ChangeResult::Refused {
-            why: named("it is so already"),
+            why: named("it has this value already"),
         };
         let results = [ran(2, &[]), ran(4, &["other", "third"]), refused];
         let tried = all_changes()

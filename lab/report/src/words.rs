@@ -105,7 +105,7 @@ pub(super) fn render_summary(results: &Results, took: Duration) -> String {
     };
     let counts = render_counts(results.summary);
     let end = if results.interrupted {
-        "; interrupted before the other cases ended"
+        "; interrupted before all cases finished"
     } else {
         ""
     };
@@ -202,7 +202,7 @@ mod tests {
         insta::assert_snapshot!(render_summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
         let mut interrupted = fixture::results();
         interrupted.interrupted = true;
-        insta::assert_snapshot!(render_summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
+        insta::assert_snapshot!(render_summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before all cases finished");
         let mut lost = nothing;
         lost.begun = Some(2);
         insta::assert_snapshot!(render_summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");

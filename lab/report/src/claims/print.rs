@@ -81,7 +81,7 @@ fn render_text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Erro
             "{id}  {style}{word}{style:#}{}",
             status_suffix(&claim.standing)
         )?;
-        let says = claim.says.as_deref().unwrap_or("(no lab declares it)");
+        let says = claim.says.as_deref().unwrap_or("(not declared by any lab)");
         for paragraph in
             std::iter::once(says.to_owned()).chain(detail_paragraphs(claim, layout.verbose))
         {
@@ -117,7 +117,7 @@ fn status_suffix(standing: &ClaimStatus) -> String {
             [only] => format!(" by {only}"),
             many => format!(" by {} cases", many.len()),
         },
-        ClaimStatus::Unsettled { cases } if cases.is_empty() => ": nothing settles it".to_owned(),
+        ClaimStatus::Unsettled { cases } if cases.is_empty() => ": no case checks it".to_owned(),
         ClaimStatus::Partly { .. }
         | ClaimStatus::NotCheckable { .. }
         | ClaimStatus::Unsettled { .. } => String::new(),
