@@ -14,7 +14,7 @@ use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{MaxWait, Watch};
 use svclab_report::journey::render_case_journeys;
-use svclab_report::{Format, Options as Telling};
+use svclab_report::{Format, Options as ReportOptions};
 use svclab_runner::kernel::{KernelChoice, agent_program};
 use svclab_runner::results::seen::CaseEvidence;
 use svclab_runner::results::{CaseResult, Event, Results};
@@ -57,7 +57,7 @@ pub enum LabError {
     #[error("{0}")]
     Invalid(String),
     /// The lab has no such case.
-    #[error("the lab has no case `{case}`; it has {}", .there.join(", "))]
+    #[error("the lab has no case `{case}`; its cases are {}", .there.join(", "))]
     NoCase {
         /// Requested name.
         case: String,
@@ -66,8 +66,8 @@ pub enum LabError {
     },
     /// The agent is not installed.
     #[error(
-        "the program `svclab-agent` is not found; install it in a directory of PATH, or name it \
-         by the variable {} or by Lab::agent",
+        "program `svclab-agent` not found; install it in a directory of PATH, or set its path with \
+         the variable {} or Lab::agent",
         agent_program::PATH_VARIABLE
     )]
     NoAgent,
@@ -288,7 +288,7 @@ impl LabRun {
 impl fmt::Display for LabRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
-        let mut writer = Format::Human.writer(&mut text, Telling::default());
+        let mut writer = Format::Human.writer(&mut text, ReportOptions::default());
         for result in &self.results.cases {
             let event = Event::CaseEnded {
                 result: Box::new(result.clone()),

@@ -25,8 +25,8 @@ use svclab_runner::run::{to_run_error, with_plan_programs};
 pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
     if arguments.kernels.choice() == KernelChoice::All {
         return wrong(
-            "what is tried stands on one kernel",
-            "name one with --kernel: host, or a version such as 6.12",
+            "a bisection runs on one kernel",
+            "select one with --kernel: host, or a version such as 6.12",
         );
     }
     let Sides { task, cases } = match load_sides(common, arguments) {
@@ -103,7 +103,7 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, R
     let mut number = 0;
     let mut progress = Progress::for_trials();
     let shown = progress.line();
-    let mut tell = |trial: &Trial, differences: usize| {
+    let mut report_trial = |trial: &Trial, differences: usize| {
         number += 1;
         let words = render_progress(number, trial, differences);
         shown.set_message(&words, || {
@@ -114,7 +114,7 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, R
     };
     let labs = parallel_labs(task, kernel.lab_memory());
     let result = {
-        let mut finding = std::pin::pin!(find(task, &agent, labs, &mut tell));
+        let mut finding = std::pin::pin!(find(task, &agent, labs, &mut report_trial));
         tokio::select! {
             found = &mut finding => found,
             () = progress.show() => finding.await,

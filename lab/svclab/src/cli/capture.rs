@@ -25,10 +25,8 @@ use svclab_runner::results::{ErrorKind, RunError};
 /// Writes packets to standard output as they arrive.
 pub fn capture(arguments: &CaptureArguments) -> Exit {
     if io::stdout().is_terminal() {
-        eprintln!("error: a capture is not for a terminal");
-        eprintln!(
-            "what to do: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`"
-        );
+        eprintln!("error: cannot write a capture to a terminal");
+        eprintln!("help: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`");
         return Exit::Input;
     }
     match block_on(run(arguments)) {
@@ -189,7 +187,7 @@ impl CaptureSession {
         };
         if self.missed > 0 {
             eprintln!(
-                "{} more came faster than they were read, and are not in the capture",
+                "{} more arrived faster than they were read and are not in the capture",
                 self.missed
             );
         }
@@ -199,7 +197,8 @@ impl CaptureSession {
                     trouble: ErrorKind::Machine,
                     message: format!("cannot write the capture: {error}"),
                     remedy: Some(format!(
-                        "write it where there is room; what was written so far is whole: {packets}"
+                        "write to a disk with free space; the capture is valid up to the error: \
+                         {packets}"
                     )),
                 });
             }
@@ -207,11 +206,11 @@ impl CaptureSession {
         }
         match ending {
             Ending::Interrupted => eprintln!("{packets}"),
-            Ending::OutputClosed => eprintln!("{packets}; nobody reads any more"),
-            Ending::LabStopped => eprintln!("{packets}; {case} was taken away"),
+            Ending::OutputClosed => eprintln!("{packets}; the reader closed the output"),
+            Ending::LabStopped => eprintln!("{packets}; {case} was stopped"),
             Ending::Failed(error) => {
                 let exit = print_call_error(&error);
-                eprintln!("what was captured until then is whole: {packets}");
+                eprintln!("the capture is valid up to the error: {packets}");
                 return exit;
             }
         }

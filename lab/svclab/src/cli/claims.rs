@@ -95,9 +95,7 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
     let scenarios = right.map(|lab| lab.scenario.clone()).collect();
     let cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
     if cases.is_empty() {
-        eprintln!(
-            "error: nothing was selected: none of the labs declares `claims`, and none was run"
-        );
+        eprintln!("error: nothing was selected: no lab declares `claims`, so no lab was run");
         return Err(Exit::Nothing);
     }
     let options = run_options(arguments.jobs, false, arguments.kernels.choice());
@@ -137,12 +135,12 @@ fn read_results(
     let (bytes, _) = read.map_err(|error| refuse(&error))?;
     let results: Results = serde_json::from_slice(&bytes).map_err(|error| {
         refuse(&format!(
-            "it is not what `svclab run --format json` prints: {error}"
+            "not an output of `svclab run --format json`: {error}"
         ))
     })?;
     if results.schema != svclab_runner::results::SCHEMA {
         return Err(refuse(&format!(
-            "its schema is {}, not {}",
+            "the schema is {}, not {}",
             results.schema,
             svclab_runner::results::SCHEMA
         )));
@@ -164,10 +162,10 @@ fn declared_claims(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
 /// Warns that a later lab gives the same claim a different text.
 fn warn_differing(labs: &[Scenario], DifferingClaim { first, other }: DifferingClaim<'_>) {
     let diagnostic = Diagnostic::warning(format!(
-        "the claim `{}` says something else in the lab `{}`",
+        "claim `{}` has a different text in lab `{}`",
         other.id, first.lab
     ))
-    .with_help(format!("there it says: {}", first.says));
+    .with_help(format!("the text there: {}", first.says));
     let Some(lab) = labs.iter().find(|lab| lab.name() == other.lab) else {
         return;
     };
@@ -177,7 +175,7 @@ fn warn_differing(labs: &[Scenario], DifferingClaim { first, other }: DifferingC
         .first()
         .and_then(|case| case.span(&DocumentRef::Lab, &path));
     let diagnostic = match span {
-        Some(span) => diagnostic.at(span, "and this here"),
+        Some(span) => diagnostic.at(span, "different text"),
         None => diagnostic,
     };
     print_diagnostics(&lab.sources, &[diagnostic]);

@@ -38,7 +38,8 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         .collect();
     if compared.is_empty() {
         eprintln!(
-            "error: {} and {} hold nothing that can be compared\n  what to do: name two dumps with the output of the same program, such as two of `iptables-save`",
+            "error: {} and {} contain nothing that can be compared\n  help: give two dumps with \
+             the output of the same program, such as two of `iptables-save`",
             first.display(),
             second.display()
         );
@@ -75,7 +76,7 @@ fn read_dump(path: &Path) -> Option<NodeDump> {
     let read = folder.parse();
     for other in unknown_files {
         let diagnostic = Diagnostic::warning(format!(
-            "{other}: not read, no program that svclab knows is named so"
+            "{other}: ignored, no supported program has this name"
         ));
         print_diagnostics(&read.sources, &[diagnostic]);
     }

@@ -44,7 +44,7 @@ async fn stop_labs(arguments: &DownArguments) -> Exit {
     }
     for lab in &chosen {
         match stop_lab(&directory, &lab.case).await {
-            Ok(()) => drop(print(&format!("{} is gone\n", lab.case))),
+            Ok(()) => drop(print(&format!("stopped {}\n", lab.case))),
             Err(error) => return print_call_error(&error),
         }
     }

@@ -40,7 +40,7 @@ pub fn shell(arguments: &ShellArguments) -> Exit {
     let Some(terminal) = current_terminal() else {
         eprintln!("error: a shell needs a terminal");
         eprintln!(
-            "what to do: give its commands to `svclab exec {} -- sh -c '…'`",
+            "help: run its commands with `svclab exec {} -- sh -c '…'`",
             arguments.namespace
         );
         return SVCLAB_FAILED;
@@ -102,7 +102,7 @@ fn exit_of(ran: std::io::Result<Result<ProgramExit, Exit>>) -> Exit {
             Exit::Code(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
         }
         Ok(Ok(ProgramExit::Ended(End::CaptureEnded))) => {
-            eprintln!("error: the lab was taken away");
+            eprintln!("error: the lab was stopped");
             SVCLAB_FAILED
         }
         Ok(Ok(ProgramExit::NotStarted {
@@ -114,7 +114,7 @@ fn exit_of(ran: std::io::Result<Result<ProgramExit, Exit>>) -> Exit {
             } = failure;
             eprintln!("error: {message}");
             if let Some(remedy) = remedy {
-                eprintln!("what to do: {remedy}");
+                eprintln!("help: {remedy}");
             }
             if absent { NOT_FOUND } else { CANNOT_START }
         }

@@ -11,11 +11,11 @@ pub enum Exit {
     Success,
     /// The value of [`exit_code::FAILED`].
     Failed,
-    /// The value of [`exit_code::INPUT`].
+    /// The value of [`exit_code::INVALID_INPUT`].
     Input,
-    /// The value of [`exit_code::MACHINE`].
+    /// The value of [`exit_code::HOST_UNABLE`].
     Machine,
-    /// The value of [`exit_code::NOTHING`].
+    /// The value of [`exit_code::NOTHING_SELECTED`].
     Nothing,
     /// The value of [`exit_code::BUG`].
     Bug,

@@ -78,7 +78,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
-                    eprintln!("  what to do: {remedy}");
+                    eprintln!("  help: {remedy}");
                 }
                 worst = worst.max(Some(error.trouble));
             }
@@ -121,8 +121,8 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
     let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
     if arguments.kernels.choice() != KernelChoice::Auto && !by_environment {
         return wrong(
-            "a lab that stands has its kernel already",
-            "leave out --kernel, or --running",
+            "the kernel of a running lab cannot be changed",
+            "omit --kernel or --running",
         );
     }
     let name = match arguments.selection.names.as_slice() {
@@ -130,8 +130,8 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
         [name] => Some(name.as_str()),
         _ => {
             return wrong(
-                "one lab that stands is explained at a time",
-                "name one of them",
+                "only one running lab can be explained at a time",
+                "give one name",
             );
         }
     };

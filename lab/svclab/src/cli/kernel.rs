@@ -37,7 +37,7 @@ pub fn kernel(command: &KernelCommand) -> Exit {
             };
             eprintln!("error: {error}");
             if let Some(remedy) = remedy {
-                eprintln!("what to do: {remedy}");
+                eprintln!("help: {remedy}");
             }
             Exit::Code(code)
         }
@@ -62,9 +62,12 @@ async fn list_kernels(cache: &Cache) -> Result<String, KernelError> {
     for entry in &kept {
         let (snapshots, room) = guest::snapshots(cache, entry);
         let state = match snapshots {
-            0 => format!("kept, {}", megabytes(entry.bytes)),
-            1 => format!("kept, {}, 1 snapshot", megabytes(entry.bytes + room)),
-            many => format!("kept, {}, {many} snapshots", megabytes(entry.bytes + room)),
+            0 => format!("cached, {}", megabytes(entry.bytes)),
+            1 => format!("cached, {}, 1 snapshot", megabytes(entry.bytes + room)),
+            many => format!(
+                "cached, {}, {many} snapshots",
+                megabytes(entry.bytes + room)
+            ),
         };
         line(&entry.metadata.release, &state, &entry.metadata.from);
     }
@@ -180,7 +183,7 @@ fn has_name(entry: &Entry<Image>, name: &str) -> bool {
 fn no_kernel(name: &str) -> GuestError {
     GuestError::NoKernel {
         wanted: name.to_owned(),
-        reason: "none is kept".to_owned(),
+        reason: "not in the cache".to_owned(),
     }
 }
 

@@ -36,8 +36,8 @@ pub fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>,
     Ok(labs)
 }
 
-/// Loads the named labs like [`chosen`], but an invalid lab does not prevent others from running.
-/// Its diagnostics are printed.
+/// Loads the named labs like [`load_labs`], but an invalid lab does not prevent others from
+/// running. Its diagnostics are printed.
 ///
 /// # Errors
 ///
@@ -81,11 +81,11 @@ pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<Pr
     Ok(labs)
 }
 
-/// Loads and prepares like [`selected`], but requires that all labs and cases are valid.
+/// Loads and prepares like [`prepare_each_lab`], but requires that all labs and cases are valid.
 ///
 /// # Errors
 ///
-/// Returns the exit code as [`selected`] does, and also if a lab or case is invalid.
+/// Returns the exit code as [`prepare_each_lab`] does, and also if a lab or case is invalid.
 pub fn prepared(
     common: &Common,
     selection: &Selection,

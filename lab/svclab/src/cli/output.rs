@@ -120,7 +120,7 @@ pub fn write_exit(written: io::Result<()>) -> Exit {
 pub fn told(error: &RunError) -> Exit {
     eprintln!("error: {}", error.message);
     if let Some(remedy) = &error.remedy {
-        eprintln!("what to do: {}", remedy.replace('\n', "\n            "));
+        eprintln!("help: {}", remedy.replace('\n', "\n      "));
     }
     Exit::Code(error.trouble.exit_code())
 }
@@ -132,9 +132,9 @@ pub fn print_note(text: &str) {
 
 /// Prints an error of the system at the start of a command, and returns its exit code.
 pub fn print_start_error(error: &io::Error) -> Exit {
-    eprintln!("error: svclab cannot begin: {error}");
+    eprintln!("error: svclab cannot start: {error}");
     if let Some(remedy) = shortage::remedy(error) {
-        eprintln!("  what to do: {remedy}");
+        eprintln!("  help: {remedy}");
     }
     Exit::Machine
 }

@@ -96,7 +96,7 @@ fn render_result(arguments: &ProbeArguments, probed: &ProbeReport) -> String {
     errors.sort_unstable();
     errors.dedup();
     for error in errors {
-        let _ = writeln!(text, "  the kernel said: {error}");
+        let _ = writeln!(text, "  kernel error: {error}");
     }
     text
 }

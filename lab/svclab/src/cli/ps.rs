@@ -30,9 +30,9 @@ pub fn ps(arguments: &PsArguments) -> Exit {
 /// Renders the labs as a table.
 fn render_table(labs: &[LabInfo]) -> String {
     if labs.is_empty() {
-        return "no lab stands; `svclab up LAB/CASE` builds one\n".to_owned();
+        return "no lab is running; start one with `svclab up LAB/CASE`\n".to_owned();
     }
-    let head = ["LAB", "KERNEL", "SINCE", "HOLDER", "NAMESPACES"].map(str::to_owned);
+    let head = ["LAB", "KERNEL", "SINCE", "DAEMON", "NAMESPACES"].map(str::to_owned);
     let mut rows = vec![head];
     rows.extend(labs.iter().map(|lab| {
         [
@@ -80,11 +80,11 @@ mod tests {
             lab("lab/a=longer", Some("6.12.117"), true),
             lab("other", None, false),
         ]), @r"
-        LAB           KERNEL                   SINCE                 HOLDER  NAMESPACES
-        lab/a=b       Linux 6.18.44            2026-11-22T06:40:11Z  4711    fabric pod/default/client
-        lab/a=longer  Linux 6.12.117, a guest  2026-11-22T06:40:11Z  4711    fabric pod/default/client
-        other         being built              2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        LAB           KERNEL                  SINCE                 DAEMON  NAMESPACES
+        lab/a=b       Linux 6.18.44           2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        lab/a=longer  Linux 6.12.117 (guest)  2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        other         being built             2026-11-22T06:40:11Z  4711    fabric pod/default/client
         ");
-        insta::assert_snapshot!(render_table(&[]), @"no lab stands; `svclab up LAB/CASE` builds one");
+        insta::assert_snapshot!(render_table(&[]), @"no lab is running; start one with `svclab up LAB/CASE`");
     }
 }

@@ -52,8 +52,8 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
     let prepared = if has_lab {
         if arguments.write.is_some() {
             return input_error(
-                "the objects are a lab already, and none is written",
-                "say `nodes: {NODE: {dump: PATH}}` in the lab itself",
+                "--objects is a lab, so --write has nothing to generate",
+                "set `nodes: {NODE: {dump: PATH}}` in that lab",
             );
         }
         prepare_in_lab(common, arguments, given)
@@ -68,9 +68,11 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
     };
     match prepared {
         Ok(_) if !has_lab && arguments.probe.is_empty() => {
-            eprintln!("error: nothing was selected: the objects are no lab, and no probe is named");
             eprintln!(
-                "  what to do: say what to try with --probe: pod/default/client->service/default/web:80"
+                "error: nothing was selected: --objects is not a lab, and --probe is missing"
+            );
+            eprintln!(
+                "  help: select a probe with --probe: pod/default/client->service/default/web:80"
             );
             Exit::Nothing
         }
@@ -84,7 +86,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
 }
 
 fn input_error(message: &str, remedy: &str) -> Exit {
-    eprintln!("error: {message}\n  what to do: {remedy}");
+    eprintln!("error: {message}\n  help: {remedy}");
     Exit::Input
 }
 
@@ -120,8 +122,8 @@ pub(super) fn read_dump_arguments(
         let (dump, left) = omit_rejected(read);
         if (whole || lenient) && dump.formats().next().is_none() {
             return Err(input_error(
-                &format!("nothing of {} can be read", path.display()),
-                "collect the node again, with scripts/collect-node",
+                &format!("no file of {} can be read", path.display()),
+                "collect the node again with scripts/collect-node",
             ));
         }
         let dump = dumped::DumpOverride {
@@ -136,15 +138,15 @@ pub(super) fn read_dump_arguments(
         (0, files) => {
             let (what, them) = count_phrase(files, "file", "files");
             Err(input_error(
-                &format!("{what}, told above, cannot be taken for a dump's"),
-                &format!("collect the node again, or leave {them} out with --lenient"),
+                &format!("{what} (see above) cannot be used as part of a dump"),
+                &format!("collect the node again, or omit {them} with --lenient"),
             ))
         }
         (lines, _) => {
             let (what, them) = count_phrase(lines, "line", "lines");
             Err(input_error(
-                &format!("{what} of what was dumped, told above, cannot be built"),
-                &format!("collect the node again, or leave {them} out with --lenient"),
+                &format!("{what} of the dump (see above) cannot be applied"),
+                &format!("collect the node again, or omit {them} with --lenient"),
             ))
         }
     }
@@ -153,7 +155,7 @@ pub(super) fn read_dump_arguments(
 /// Returns a count with its noun, and the pronoun for a later reference.
 fn count_phrase(count: usize, singular: &str, plural: &str) -> (String, &'static str) {
     match count {
-        1 => (format!("one {singular}"), "it"),
+        1 => (format!("1 {singular}"), "it"),
         count => (format!("{count} {plural}"), "them"),
     }
 }
@@ -181,10 +183,10 @@ fn prepare_in_lab(
     let [(lab, case_index)] = cases.as_slice() else {
         return Err(input_error(
             &format!(
-                "{} cases are meant, and one is replayed at a time",
+                "{} cases are selected, but only one can be replayed",
                 cases.len()
             ),
-            "name one: LAB/axis=value,axis=value",
+            "select one: LAB/axis=value,axis=value",
         ));
     };
     let case = &lab.scenario.cases()[*case_index];
@@ -213,8 +215,8 @@ pub(super) fn dumps_by_node(
 /// Reports two dumps of the same node.
 fn duplicate_dump(node: &str) -> Exit {
     input_error(
-        &format!("two of the dumps are of the node `{node}`"),
-        "give one dump of each node",
+        &format!("two dumps are for node `{node}`"),
+        "give one dump per node",
     )
 }
 
@@ -280,8 +282,8 @@ fn node_name(given: &DumpArgument, nodes: &[(String, Vec<IpAddr>)]) -> Result<St
         Some(name) if nodes.is_empty() || is_node(&name) => return Ok(name.clone()),
         Some(name) => {
             return Err(input_error(
-                &format!("there is no node `{name}` among the objects"),
-                &format!("name one of these: {}", names.join(", ")),
+                &format!("node `{name}` is not among the objects"),
+                &format!("use one of: {}", names.join(", ")),
             ));
         }
         None => {}
@@ -296,8 +298,8 @@ fn node_name(given: &DumpArgument, nodes: &[(String, Vec<IpAddr>)]) -> Result<St
         }
         [only] => Ok((*only).to_owned()),
         _ => Err(input_error(
-            &format!("no address in {path} is one of a node of the objects"),
-            &format!("say whose it is: {}={path}", names.join("|")),
+            &format!("no address in {path} belongs to a node of the objects"),
+            &format!("name the node: {}={path}", names.join("|")),
         )),
     }
 }
@@ -343,8 +345,10 @@ pub(super) fn prepare_generated_lab(
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let text = lab(&name, &dumped, &nodes, &arguments.probe).map_err(|node| {
         input_error(
-            &format!("no address of the node {node} is known: neither its Node object nor `ip addr` and `ip route` of it"),
-            "name a file with its Node object with --objects",
+            &format!(
+                "node {node} has no known address: none in its Node object, `ip addr` or `ip route`"
+            ),
+            "give a file with its Node object with --objects",
         )
     })?;
     let whole = append_objects(text.clone(), &files);
@@ -405,7 +409,7 @@ fn write_lab(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     let text = expect_observed(text, &evidence.attempts);
     files::write_file(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
-        eprintln!("  what to do: name a file that can be written with --write");
+        eprintln!("  help: give a writable file with --write");
         Exit::Machine
     })?;
     // The lab contains an absolute path for a dump outside its directory.
@@ -415,7 +419,7 @@ fn write_lab(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
         ""
     };
     eprintln!(
-        "wrote {}, which expects what was seen; run it with `svclab run {}{outside}`",
+        "wrote {} with the observed results as expectations; run it with `svclab run {}{outside}`",
         file.display(),
         shell_word(&file.display().to_string())
     );
@@ -463,7 +467,7 @@ fn run_and_explain(
                 }
                 eprintln!("error: {}", error.message);
                 if let Some(remedy) = &error.remedy {
-                    eprintln!("  what to do: {remedy}");
+                    eprintln!("  help: {remedy}");
                 }
                 return Exit::Code(error.trouble.exit_code());
             }

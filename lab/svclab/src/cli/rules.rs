@@ -160,15 +160,17 @@ fn selected_node<'a>(
     let names = objects.nodes.iter().map(|node| node.name.as_str());
     match (&arguments.node, objects.nodes.as_slice()) {
         (Some(name), _) if objects.node(name).is_some() => Ok(name),
-        (Some(name), _) => Err(Diagnostic::error(format!("there is no Node `{name}`"))
-            .with_optional_help(did_you_mean(name, names))),
+        (Some(name), _) => Err(
+            Diagnostic::error(format!("the files contain no Node `{name}`"))
+                .with_optional_help(did_you_mean(name, names)),
+        ),
         (None, [only]) => Ok(&only.name),
-        (None, []) => Err(Diagnostic::error("the files hold no Node").with_help(
+        (None, []) => Err(Diagnostic::error("the files contain no Node").with_help(
             "give a file with the node that kube-proxy runs on: `kubectl get node -o yaml`",
         )),
         (None, _) => Err(
-            Diagnostic::error("the files hold several Nodes").with_help(format!(
-                "say with --node which: {}",
+            Diagnostic::error("the files contain several Nodes").with_help(format!(
+                "select one with --node: {}",
                 names.collect::<Vec<_>>().join(", ")
             )),
         ),
@@ -186,7 +188,7 @@ fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
         KubeProxyError::ServiceCidr { name, value } => (ObjectKind::ServiceCidr, name, value),
         KubeProxyError::UnsupportedMode { since, .. } => {
             return Diagnostic::error(error.to_string())
-                .with_help(format!("give v1.{since} or newer, or another --proxy-mode"));
+                .with_help(format!("use v1.{since} or newer, or another --proxy-mode"));
         }
         KubeProxyError::MissingDetectLocalField { mode, .. } => {
             let flag = match mode {
@@ -194,12 +196,12 @@ fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
                 DetectLocalMode::InterfaceNamePrefix => Some("--pod-interface-name-prefix"),
                 DetectLocalMode::ClusterCIDR | DetectLocalMode::NodeCIDR => None,
             };
-            let help = flag.map(|flag| format!("give it with {flag}"));
+            let help = flag.map(|flag| format!("set it with {flag}"));
             return Diagnostic::error(error.to_string()).with_optional_help(help);
         }
         KubeProxyError::UnsupportedDetectLocalMode { .. } => {
             return Diagnostic::error(error.to_string()).with_help(
-                "give a version that knows it, or tell local traffic by --cluster-cidr",
+                "use a version that supports it, or detect local traffic with --cluster-cidr",
             );
         }
         _ => return Diagnostic::error(error.to_string()),
@@ -218,7 +220,7 @@ fn print_ignored(objects: &Objects, version: Version) {
     for service in &objects.services {
         if let Some(why) = ignore_reason(&service.value, version) {
             eprintln!(
-                "passed by: service {}/{} {why}",
+                "ignored: service {}/{} {why}",
                 service.namespace, service.name
             );
         }
@@ -226,13 +228,13 @@ fn print_ignored(objects: &Objects, version: Version) {
     for slice in &objects.endpoint_slices {
         if slice.value.address_type == "FQDN" {
             eprintln!(
-                "passed by: endpoint slice {}/{} holds names, not addresses",
+                "ignored: endpoint slice {}/{} contains names, not addresses",
                 slice.namespace, slice.name
             );
         }
     }
     for (kind, count) in &objects.ignored {
-        eprintln!("passed by: {count} of kind {kind}");
+        eprintln!("ignored: {count} of kind {kind}");
     }
 }
 
@@ -266,7 +268,7 @@ fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
         Ok(()) => Exit::Success,
         Err(error) => {
             eprintln!("error: cannot write to {}: {error}", directory.display());
-            eprintln!("what to do: name a directory that can be written with --read-back");
+            eprintln!("help: give a writable directory with --read-back");
             Exit::Machine
         }
     }

@@ -159,7 +159,7 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit
         let file = &written.file;
         if !files.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
             eprintln!("error: --write names {} twice", file.display());
-            eprintln!("what to do: give each format a file of its own");
+            eprintln!("help: give each format its own file");
             return Err(Exit::Input);
         }
     }
@@ -171,7 +171,7 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit
     for written in &arguments.write {
         let (file, unfinished) = create_output(&written.file).map_err(|error| {
             eprintln!("error: cannot write {}: {error}", written.file.display());
-            eprintln!("what to do: name a file that can be written with --write");
+            eprintln!("help: give a writable file with --write");
             Exit::Machine
         })?;
         let plain = svclab_report::Options {
@@ -185,7 +185,7 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit
     if let Some(directory) = &arguments.report {
         let folder = Folder::create(directory, &rerun_command(arguments)).map_err(|error| {
             eprintln!("error: cannot write {error}");
-            eprintln!("what to do: name a directory that can be written with --report");
+            eprintln!("help: give a writable directory with --report");
             Exit::Machine
         })?;
         writers.push(Box::new(folder));
@@ -261,14 +261,14 @@ fn rerun_command(arguments: &RunArguments) -> String {
 /// Prints the commands to enter labs that are kept running, and waits for Ctrl-C.
 async fn wait_with_kept(kept: &[KeptCase], interrupts: &mut Interrupts) {
     for lab in kept {
-        eprintln!("\n{} is left standing:", lab.case);
+        eprintln!("\n{} is still running:", lab.case);
         for namespace in &lab.namespaces {
             if let Some(command) = enter::command(&lab.session, namespace) {
                 eprintln!("  {namespace:<24} {command}");
             }
         }
     }
-    eprintln!("\nCtrl-C takes it all away.");
+    eprintln!("\nCtrl-C stops all labs.");
     interrupts.next().await;
 }
 

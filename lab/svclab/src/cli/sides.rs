@@ -64,8 +64,8 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
     match names.map(|name| is_dump(name)) {
         [true, true] => Ok(without_cases(task(prepare_dumps(arguments)?, None, None))),
         [false, false] if !arguments.objects.is_empty() => Err(wrong(
-            "--objects is for dumps by themselves, and two cases have their own objects",
-            "leave out --objects",
+            "--objects is only for two dumps; cases have their own objects",
+            "omit --objects",
         )),
         [false, false] => {
             let (lab, good) = load_case(common, names[0], arguments)?;
@@ -84,8 +84,9 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
                 (names[1], names[0])
             };
             Err(wrong(
-                &format!("{dump} is a dump, and {other} is none"),
-                "compare two cases, or two dumps; a lab whose node is a dump says so with `nodes: {NODE: {dump: PATH}}`",
+                &format!("{dump} is a dump, but {other} is not"),
+                "compare two cases or two dumps; a lab uses a dump as a node with \
+                 `nodes: {NODE: {dump: PATH}}`",
             ))
         }
     }
@@ -134,7 +135,7 @@ fn warn_omitted(name: &str, account: &Account) {
     let omitted = account.left_out.iter();
     for left in omitted.filter(|left| !left.affects.is_empty()) {
         eprintln!(
-            "warning: {name}: left out is {}: {}; {}",
+            "warning: {name}: omitted {}: {}; {}",
             left.what, left.because, left.affects
         );
     }
@@ -188,10 +189,10 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
     let two_nodes = |good: &str, bad: &str| {
         wrong(
             &format!(
-                "{} is of the node {good}, and {} of {bad}",
+                "{} is for node {good}, but {} is for node {bad}",
                 arguments.good, arguments.bad
             ),
-            "say the same node of both, as NODE=DUMP or with --node: it then has the addresses that were dumped",
+            "give both the same node, as NODE=DUMP or with --node; it then has the dumped addresses",
         )
     };
     if let [Some(good), Some(bad)] = [&arguments.good, &arguments.bad].map(|name| node_prefix(name))
@@ -224,14 +225,14 @@ fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArg
         (Some(_), _) => Vec::new(),
         (None, Some(probe)) => vec![parse_source_and_target(probe).map_err(|how| {
             wrong(
-                &format!("`{probe}` is no probe of dumps by themselves, of which no lab tells"),
+                &format!("`{probe}` is not a valid probe for two dumps without a lab"),
                 &how,
             )
         })?],
         (None, None) => {
             return Err(wrong(
-                "what is tried is not said, and no lab says it",
-                "name it with --probe: pod/default/client->service/default/web:80",
+                "no probe is given, and no lab defines one",
+                "give one with --probe: pod/default/client->service/default/web:80",
             ));
         }
     };
@@ -277,10 +278,10 @@ fn load_case(
                 .collect();
             Err(wrong(
                 &format!(
-                    "`{name}` is {} cases, and one is compared with one",
+                    "`{name}` selects {} cases, but only one can be compared",
                     names.len()
                 ),
-                &format!("name one of them:\n{}", names.join("\n")),
+                &format!("select one:\n{}", names.join("\n")),
             ))
         }
     }

@@ -64,15 +64,15 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit>
     };
     if arguments.kernels.choice() == KernelChoice::All {
         return Err(wrong(
-            "a lab stands on one kernel".to_owned(),
-            "name one with --kernel: host, or a version such as 6.12".to_owned(),
+            "a lab runs on one kernel".to_owned(),
+            "select one with --kernel: host, or a version such as 6.12".to_owned(),
         ));
     }
     for program in &arguments.programs {
         if !program.is_absolute() || !program.is_file() {
             return Err(wrong(
-                format!("{} is no program's path", program.display()),
-                "give --program a whole path, beginning with /".to_owned(),
+                format!("{} is not an absolute path of a program", program.display()),
+                "give --program a path that begins with /".to_owned(),
             ));
         }
     }
@@ -96,18 +96,21 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit>
                 .collect();
             Err(wrong(
                 format!(
-                    "`{}` is {} cases, and one is to stand",
+                    "`{}` selects {} cases, but only one can be started",
                     arguments.name,
                     case_names.len()
                 ),
-                format!("name one of them:\n{}", case_names.join("\n")),
+                format!("select one:\n{}", case_names.join("\n")),
             ))
         }
     }
 }
 
 fn now() -> String {
-    #[expect(clippy::disallowed_methods, reason = "a user is told the time of day")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the start time of a lab is shown to users"
+    )]
     let now = SystemTime::now();
     humantime::format_rfc3339_seconds(now).to_string()
 }
@@ -116,7 +119,7 @@ fn now() -> String {
 async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepared) -> Exit {
     let mut interrupts = Interrupts::listen();
     let mut lease = match directory.bind(&case.case.id) {
-        Ok(berth) => berth,
+        Ok(lease) => lease,
         Err(error) => return print_socket_dir_error(&error),
     };
     if let Some(log) = &arguments.held {
@@ -138,7 +141,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
             return Exit::Interrupted;
         }
         () = holder.wait_for_down() => {
-            eprintln!("{name} was taken away before it stood");
+            eprintln!("{name} was stopped before it was running");
             holder.report_build_failed();
             let _ = server.await;
             return Exit::Interrupted;
@@ -164,7 +167,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
     let exit = match ending {
         LabEnd::Interrupted => Exit::Success,
         LabEnd::Down => {
-            eprintln!("{name} was taken away");
+            eprintln!("{name} was stopped");
             Exit::Success
         }
         LabEnd::Lost(error) => told(&to_run_error(&error)),
@@ -286,7 +289,7 @@ fn ready_message(
         String::new()
     };
     let mut text = format!(
-        "{} stands on {}. Its namespaces:\n",
+        "{} is running on {}. Namespaces:\n",
         about.case,
         about.describe_kernel()
     );
@@ -324,7 +327,7 @@ fn ready_message(
     let where_from = if detached {
         "Try:"
     } else {
-        "Try, from another terminal:"
+        "Try in another terminal:"
     };
     text.push_str(where_from);
     text.push('\n');
@@ -337,9 +340,9 @@ fn ready_message(
         "svclab down".to_owned()
     };
     if detached {
-        let _ = writeln!(text, "`{down}` takes it away.");
+        let _ = writeln!(text, "Stop it with `{down}`.");
     } else {
-        let _ = writeln!(text, "Ctrl-C or `{down}` takes it away.");
+        let _ = writeln!(text, "Stop it with Ctrl-C or `{down}`.");
     }
     text
 }
@@ -351,7 +354,7 @@ fn run_detached(directory: &SocketDir, case: &str) -> Exit {
         Ok(child) => match block_on(wait_until_running(child)) {
             Ok(DaemonStart::Running(words)) => {
                 let log = directory.log_path(case);
-                return print(&format!("{words}Its log: {}\n", log.display()));
+                return print(&format!("{words}Log: {}\n", log.display()));
             }
             Ok(DaemonStart::Interrupted) => {
                 eprintln!("interrupted");
@@ -368,7 +371,7 @@ fn run_detached(directory: &SocketDir, case: &str) -> Exit {
             Err(error) => print_start_error(&error),
         },
         Err(error) => {
-            eprintln!("error: cannot hold a lab in the background: {error}");
+            eprintln!("error: cannot start the lab daemon: {error}");
             Exit::Machine
         }
     };

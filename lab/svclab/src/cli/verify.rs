@@ -61,7 +61,7 @@ pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
             .collect();
         let is_empty = found.pairs.is_empty() && found.not_compared.is_empty();
         if is_empty && found.failed.is_empty() && wrong.is_empty() {
-            eprintln!("error: no case that was selected is of that mode");
+            eprintln!("error: no selected case uses this proxy mode");
             return Ok(Err(Exit::Nothing));
         }
         Ok(Ok(run_comparison(
@@ -151,12 +151,12 @@ fn version_error(error: &VersionError) -> RunError {
     match error {
         VersionError::Binary(binary) => input(binary.remedy()),
         VersionError::Kernel(error) => to_run_error(error),
-        VersionError::TimedOut(_) => {
-            input("give the path of a kube-proxy; a program that waits for something cannot be run")
-        }
+        VersionError::TimedOut(_) => input(
+            "give the path of a kube-proxy; the version of a program that waits cannot be read",
+        ),
         VersionError::NotKubeProxy { .. } => input(
-            "give the path of a kube-proxy; one that you build says its version when it is \
-             linked with -X k8s.io/component-base/version.gitVersion=v1.36.0",
+            "give the path of a kube-proxy; your own build reports its version if it is linked \
+             with -X k8s.io/component-base/version.gitVersion=v1.36.0",
         ),
     }
 }
@@ -168,7 +168,7 @@ async fn run_comparison(
     options: &RunOptions,
     interrupts: &mut Interrupts,
 ) -> Verification {
-    let (tell, mut steps) = mpsc::unbounded_channel();
+    let (sender, mut steps) = mpsc::unbounded_channel();
     let mut progress = Progress::new();
     progress.all(pairs.pairs.len());
     let watching = async {
@@ -185,8 +185,8 @@ async fn run_comparison(
         }
     };
     let verifying = async {
-        let ended = verify(pairs, against, new, options, &tell, interrupts.next()).await;
-        drop(tell);
+        let ended = verify(pairs, against, new, options, &sender, interrupts.next()).await;
+        drop(sender);
         ended
     };
     let (verification, ()) = tokio::join!(verifying, watching);

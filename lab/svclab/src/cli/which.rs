@@ -52,7 +52,7 @@ pub fn print_call_error(error: &CallError) -> Exit {
         CallError::Io(_) | CallError::UnexpectedReply => told(&RunError {
             trouble: ErrorKind::Machine,
             message: error.to_string(),
-            remedy: Some("`svclab ps` shows the labs that stand".to_owned()),
+            remedy: Some("list running labs with `svclab ps`".to_owned()),
         }),
         CallError::DaemonEnded => {
             eprintln!("error: {error}");

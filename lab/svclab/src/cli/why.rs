@@ -30,7 +30,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         Ok(dumps) => dumps,
         Err(exit) => return exit,
     };
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for lab in labs.iter().flatten() {
         for at in &lab.cases {
             let case = &lab.scenario.cases()[*at];
@@ -43,7 +43,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
                 Err(exit) => return exit,
             };
             match prepare_case(lab, case, wishes.clone()) {
-                Ok(prepared) => asked.push(WhyRequest {
+                Ok(prepared) => requests.push(WhyRequest {
                     lab,
                     prepared,
                     wishes,
@@ -56,7 +56,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
             }
         }
     }
-    if asked.is_empty() {
+    if requests.is_empty() {
         if let Some(trouble) = worst {
             return Exit::Code(trouble.exit_code());
         }
@@ -64,13 +64,17 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         return Exit::Nothing;
     }
     if let Some(probe_name) = &arguments.probe {
-        let probes = || asked.iter().flat_map(|asked| &asked.prepared.plan.probes);
+        let probes = || {
+            requests
+                .iter()
+                .flat_map(|request| &request.prepared.plan.probes)
+        };
         if !probes().any(|probe| probe.name == *probe_name) {
             return told(&unknown_probe_error(probe_name, probes()));
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
-    let results = match run_interruptible(search(asked, &options)) {
+    let results = match run_interruptible(search(requests, &options)) {
         Ok(Some(found)) => found,
         Ok(_) => {
             eprintln!("interrupted");
@@ -85,7 +89,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
-                    eprintln!("  what to do: {remedy}");
+                    eprintln!("  help: {remedy}");
                 }
                 worst = worst.max(Some(error.trouble));
             }
@@ -109,12 +113,12 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
 
 /// Runs the search for all cases, and shows the progress on a terminal.
 async fn search(
-    asked: Vec<WhyRequest<'_>>,
+    requests: Vec<WhyRequest<'_>>,
     options: &RunOptions,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
-    let (tell, mut stages) = mpsc::unbounded_channel();
+    let (sender, mut stages) = mpsc::unbounded_channel();
     let mut progress = Progress::new();
-    progress.all(asked.len());
+    progress.all(requests.len());
     let watching = async {
         loop {
             let stage = tokio::select! {
@@ -130,8 +134,8 @@ async fn search(
     };
     let finding = async {
         // Dropping the sender ends the progress loop.
-        let found = find_fixes(asked, options, |stage| drop(tell.send(stage))).await;
-        drop(tell);
+        let found = find_fixes(requests, options, |stage| drop(sender.send(stage))).await;
+        drop(sender);
         found
     };
     tokio::join!(finding, watching).0

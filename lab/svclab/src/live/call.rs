@@ -29,16 +29,16 @@ pub enum CallError {
     #[error(transparent)]
     SocketDir(#[from] SocketDirError),
     /// The connection failed.
-    #[error("the holder of the lab cannot be spoken to: {0}")]
+    #[error("cannot communicate with the lab daemon: {0}")]
     Io(#[from] io::Error),
     /// The daemon ended.
-    #[error("the lab is gone: its holder ended")]
+    #[error("the lab is no longer running: its daemon ended")]
     DaemonEnded,
     /// The daemon refused the request.
     #[error("{}", .0.message)]
     Refused(RunError),
     /// The reply does not fit the request.
-    #[error("the holder of the lab answered something else")]
+    #[error("unexpected reply from the lab daemon")]
     UnexpectedReply,
 }
 
@@ -83,9 +83,9 @@ impl DaemonConnection {
         let (sender, receiver) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             loop {
-                let heard = recv_reply(&mut reading).await;
-                let is_last = heard.is_err();
-                if sender.send(heard).is_err() || is_last {
+                let reply = recv_reply(&mut reading).await;
+                let is_last = reply.is_err();
+                if sender.send(reply).is_err() || is_last {
                     return;
                 }
             }
@@ -94,7 +94,7 @@ impl DaemonConnection {
     }
 }
 
-/// Receiving direction of a [`Line`].
+/// Receiving direction of a [`DaemonConnection`].
 pub struct DaemonReceiver(mpsc::UnboundedReceiver<Result<DaemonReply, CallError>>);
 
 impl DaemonReceiver {
@@ -102,13 +102,13 @@ impl DaemonReceiver {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Line::hear`].
+    /// Returns the errors of [`DaemonConnection::recv`].
     pub async fn recv(&mut self) -> Result<DaemonReply, CallError> {
         self.0.recv().await.unwrap_or(Err(CallError::DaemonEnded))
     }
 }
 
-/// Sending direction of a [`Line`].
+/// Sending direction of a [`DaemonConnection`].
 pub struct DaemonSender(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
 
 impl DaemonSender {

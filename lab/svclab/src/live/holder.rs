@@ -186,25 +186,25 @@ impl LabDaemon {
                     .await?,
             }),
             ClientRequest::Exec { mut exec } => {
-                let standing = self.running_lab()?;
-                let Prepared { plan, cluster, .. } = &standing.prepared;
+                let running = self.running_lab()?;
+                let Prepared { plan, cluster, .. } = &running.prepared;
                 let target = namespace(plan, cluster, &exec.namespace)?;
                 exec.namespace.clone_from(&target.name);
                 tracing::info!("{} in {}", exec.program, exec.namespace);
-                self.attach(standing, StreamRequest::Exec(*exec), line)
+                self.attach(running, StreamRequest::Exec(*exec), line)
                     .await?;
                 None
             }
             ClientRequest::Capture { of } => {
-                let standing = self.running_lab()?;
-                let Prepared { plan, cluster, .. } = &standing.prepared;
+                let running = self.running_lab()?;
+                let Prepared { plan, cluster, .. } = &running.prepared;
                 let (of, interfaces) = resolve_capture(plan, cluster, &of)?;
                 if line
                     .send(&DaemonReply::CaptureStarted { interfaces })
                     .await
                     .is_ok()
                 {
-                    self.attach(standing, StreamRequest::Capture { of }, line)
+                    self.attach(running, StreamRequest::Capture { of }, line)
                         .await?;
                 }
                 None
@@ -216,18 +216,18 @@ impl LabDaemon {
         self.running_lab.get().ok_or_else(|| RunError {
             trouble: ErrorKind::Input,
             message: format!("{} is still being built", self.info().case),
-            remedy: Some("try again when `svclab ps` says that it stands".to_owned()),
+            remedy: Some("try again when `svclab ps` shows its kernel".to_owned()),
         })
     }
 
     /// Forwards messages between a stream of the lab and its client.
     async fn attach(
         &self,
-        standing: &RunningLab,
+        running: &RunningLab,
         opening: StreamRequest,
         line: &mut DaemonConnection,
     ) -> Result<(), RunError> {
-        let mut flow = standing.opener.open(opening);
+        let mut flow = running.opener.open(opening);
         loop {
             tokio::select! {
                 heard = flow.recv() => {
@@ -257,8 +257,8 @@ impl LabDaemon {
         wish: ProbeRequest,
         explain: Option<OutputForm>,
     ) -> Result<ProbeReport, RunError> {
-        let standing = self.running_lab()?;
-        let Prepared { plan, cluster, .. } = &standing.prepared;
+        let running = self.running_lab()?;
+        let Prepared { plan, cluster, .. } = &running.prepared;
         let spec = lab::Probe {
             across: None,
             from: wish.from,
@@ -286,9 +286,7 @@ impl LabDaemon {
             None => Watch::default(),
             Some(_) => Watch::everything(plan),
         };
-        let evidence = self
-            .run_probes(standing, vec![probe.clone()], watch)
-            .await?;
+        let evidence = self.run_probes(running, vec![probe.clone()], watch).await?;
         let book = AddressBook::new(cluster, plan);
         let (mut observed, _) = summarize(&evidence.attempts, USER_PROBE_NAME, &book);
         // Like a run without expectations for source ports.
@@ -300,7 +298,7 @@ impl LabDaemon {
             explained: explain.map(|form| {
                 let kernel = self.info().kernel.unwrap_or_default();
                 let probes = vec![probe];
-                render_explanation(&standing.prepared, kernel, probes, &evidence, None, form)
+                render_explanation(&running.prepared, kernel, probes, &evidence, None, form)
             }),
             attempts: evidence.attempts,
         })
@@ -313,8 +311,8 @@ impl LabDaemon {
         patience: Duration,
         form: OutputForm,
     ) -> Result<RenderedJourneys, RunError> {
-        let standing = self.running_lab()?;
-        let Prepared { plan, case, .. } = &standing.prepared;
+        let running = self.running_lab()?;
+        let Prepared { plan, case, .. } = &running.prepared;
         let mut probes = plan.probes.clone();
         if let Some(wanted) = probe_name
             && !probes.iter().any(|probe| probe.name == wanted)
@@ -328,9 +326,9 @@ impl LabDaemon {
             }
         }
         let watch = Watch::everything(plan);
-        let evidence = self.run_probes(standing, probes.clone(), watch).await?;
+        let evidence = self.run_probes(running, probes.clone(), watch).await?;
         let kernel = self.info().kernel.unwrap_or_default();
-        let prepared = &standing.prepared;
+        let prepared = &running.prepared;
         Ok(render_explanation(
             prepared, kernel, probes, &evidence, probe_name, form,
         ))
@@ -339,7 +337,7 @@ impl LabDaemon {
     /// Runs probes in the lab's current state and returns the evidence.
     async fn run_probes(
         &self,
-        standing: &RunningLab,
+        running: &RunningLab,
         probes: Vec<Probe>,
         watch: Watch,
     ) -> Result<Evidence, RunError> {
@@ -349,12 +347,12 @@ impl LabDaemon {
             watch,
             reply: done,
         };
-        let _ = standing.probes.send(trial);
+        let _ = running.probes.send(trial);
         match outcome.await {
             Ok(evidence) => evidence.map_err(|error| to_run_error(&error)),
             Err(_) => Err(RunError {
                 trouble: ErrorKind::Lost,
-                message: "the lab was taken away before the probe ended".to_owned(),
+                message: "the lab was stopped before the probe ended".to_owned(),
                 remedy: None,
             }),
         }
@@ -369,26 +367,24 @@ fn parse_request(frame: &[u8]) -> Result<ClientRequest, RunError> {
         remedy: None,
     };
     let greeting: Greeting = serde_json::from_slice(frame)
-        .map_err(|error| bug(format!("the holder was spoken to in another way: {error}")))?;
+        .map_err(|error| bug(format!("invalid message to the lab daemon: {error}")))?;
     if greeting.version != VERSION {
         return Err(RunError {
             trouble: ErrorKind::Input,
             message: format!(
-                "the lab is held by another svclab, {}, which speaks version {VERSION} of the \
-                 conversation and not {}",
+                "the lab daemon is from another svclab, {}, with protocol version {VERSION} instead \
+                 of {}",
                 env!("CARGO_PKG_VERSION"),
                 greeting.version
             ),
             remedy: Some(
-                "end its holder, whose process `svclab ps` names, and build it anew".to_owned(),
+                "end the daemon, whose process ID `svclab ps` shows, and start the lab again"
+                    .to_owned(),
             ),
         });
     }
-    serde_json::from_value(greeting.ask).map_err(|error| {
-        bug(format!(
-            "the holder was asked for what it does not know: {error}"
-        ))
-    })
+    serde_json::from_value(greeting.ask)
+        .map_err(|error| bug(format!("unknown request to the lab daemon: {error}")))
 }
 
 /// Whether the client is this user or root. Other users are refused even if they can access the
@@ -407,12 +403,12 @@ pub async fn serve_lab(
     interrupted: impl Future<Output = ()>,
 ) -> LabEnd {
     let (probes, mut jobs) = mpsc::unbounded_channel();
-    let standing = RunningLab {
+    let running = RunningLab {
         prepared,
         opener: session.opener(),
         probes,
     };
-    let _ = holder.running_lab.set(standing);
+    let _ = holder.running_lab.set(running);
     holder
         .info
         .lock()

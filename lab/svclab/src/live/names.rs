@@ -124,6 +124,6 @@ fn unknown_name<'n>(
     RunError {
         trouble: ErrorKind::Input,
         message: format!("there is no {kind} `{name}` in {within}{meant}"),
-        remedy: Some(format!("name one of {}", known.join(", "))),
+        remedy: Some(format!("use one of: {}", known.join(", "))),
     }
 }

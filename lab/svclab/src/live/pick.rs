@@ -6,10 +6,10 @@ use svclab_report::ps::LabInfo;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     /// No lab is running.
-    #[error("no lab stands; `svclab up LAB/CASE` builds one")]
+    #[error("no lab is running; start one with `svclab up LAB/CASE`")]
     None,
     /// No running lab has this name.
-    #[error("{name} is not up; there {}", list_running(up))]
+    #[error("{name} is not running; running labs: {}", up.join(", "))]
     Unknown {
         /// Name from the user.
         name: String,
@@ -17,7 +17,7 @@ pub enum PickError {
         up: Vec<String>,
     },
     /// Several running labs match.
-    #[error("{}; say with {with} which is meant: {}", describe_ambiguous(name.as_deref()), up.join(" "))]
+    #[error("{}; select one with {with}: {}", describe_ambiguous(name.as_deref()), up.join(" "))]
     Ambiguous {
         /// Name from the user.
         name: Option<String>,
@@ -28,17 +28,10 @@ pub enum PickError {
     },
 }
 
-fn list_running(up: &[String]) -> String {
-    match up {
-        [one] => format!("is {one}"),
-        many => format!("are {}", many.join(", ")),
-    }
-}
-
 fn describe_ambiguous(name: Option<&str>) -> String {
     match name {
-        Some(name) => format!("several labs that are up are called {name}"),
-        None => "several labs are up".to_owned(),
+        Some(name) => format!("several running labs match {name}"),
+        None => "several labs are running".to_owned(),
     }
 }
 
@@ -157,10 +150,10 @@ mod tests {
     fn pick_unknown_name_error_lists_labs() {
         let error =
             |labs: &[LabInfo], name: Option<&str>| pick_lab(labs, name, "--lab").unwrap_err();
-        insta::assert_snapshot!(error(&[], None), @"no lab stands; `svclab up LAB/CASE` builds one");
-        insta::assert_snapshot!(error(&labs(), None), @"several labs are up; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2 b");
-        insta::assert_snapshot!(error(&labs(), Some("a")), @"several labs that are up are called a; say with --lab which is meant: a/x=1,y=1 a/x=1,y=2");
-        insta::assert_snapshot!(error(&labs(), Some("a/x=2")), @"a/x=2 is not up; there are a/x=1,y=1, a/x=1,y=2, b");
-        insta::assert_snapshot!(error(&labs()[2..], Some("c")), @"c is not up; there is b");
+        insta::assert_snapshot!(error(&[], None), @"no lab is running; start one with `svclab up LAB/CASE`");
+        insta::assert_snapshot!(error(&labs(), None), @"several labs are running; select one with --lab: a/x=1,y=1 a/x=1,y=2 b");
+        insta::assert_snapshot!(error(&labs(), Some("a")), @"several running labs match a; select one with --lab: a/x=1,y=1 a/x=1,y=2");
+        insta::assert_snapshot!(error(&labs(), Some("a/x=2")), @"a/x=2 is not running; running labs: a/x=1,y=1, a/x=1,y=2, b");
+        insta::assert_snapshot!(error(&labs()[2..], Some("c")), @"c is not running; running labs: b");
     }
 }

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Debug, thiserror::Error)]
 pub enum SocketDirError {
     /// The path belongs to another user, or is not a directory.
-    #[error("{} is not a directory of this user's own: it {problem}", path.display())]
+    #[error("{} is not a directory of this user: it {problem}", path.display())]
     NotOwned {
         /// Path of the directory.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum SocketDirError {
         problem: String,
     },
     /// Other users can access the directory.
-    #[error("{} is open to others: its mode is {mode:03o}", path.display())]
+    #[error("{} is accessible to other users: its mode is {mode:03o}", path.display())]
     NotPrivate {
         /// Path of the directory.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum SocketDirError {
         source: io::Error,
     },
     /// The case already has a daemon.
-    #[error("{case} is up already")]
+    #[error("{case} is already running")]
     AlreadyRunning {
         /// Identifier of the case.
         case: String,
@@ -55,17 +55,16 @@ impl SocketDirError {
     pub fn remedy(&self) -> String {
         match self {
             Self::NotOwned { path, .. } => format!(
-                "look who made {}; XDG_RUNTIME_DIR names another place",
+                "check who created {}, or use another directory with XDG_RUNTIME_DIR",
                 path.display()
             ),
             Self::NotPrivate { path, .. } => format!("run `chmod 700 {}`", path.display()),
             Self::Refused { .. } => {
-                "set XDG_RUNTIME_DIR to a directory of your own with a short path that can be \
-                 written"
+                "set XDG_RUNTIME_DIR to a writable directory of this user with a short path"
                     .to_owned()
             }
             Self::AlreadyRunning { .. } => {
-                "`svclab ps` shows it, `svclab down` takes it away".to_owned()
+                "`svclab ps` lists it, `svclab down` stops it".to_owned()
             }
         }
     }
@@ -108,17 +107,17 @@ impl SocketDir {
     pub fn open(path: PathBuf) -> Result<Self, SocketDirError> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(io_error("make", &path)(error));
+                return Err(io_error("create", &path)(error));
             }
             _ => {}
         }
-        let metadata = fs::symlink_metadata(&path).map_err(io_error("look at", &path))?;
+        let metadata = fs::symlink_metadata(&path).map_err(io_error("inspect", &path))?;
         let problem = if metadata.is_symlink() {
             Some("is a symbolic link".to_owned())
         } else if !metadata.is_dir() {
-            Some("is no directory".to_owned())
+            Some("is not a directory".to_owned())
         } else if metadata.uid() != geteuid().as_raw() {
-            Some(format!("belongs to the user {}", metadata.uid()))
+            Some(format!("belongs to user {}", metadata.uid()))
         } else {
             None
         };
@@ -201,7 +200,7 @@ impl SocketDir {
     ///
     /// # Errors
     ///
-    /// Returns [`PlaceError::Up`] if the case already has a daemon.
+    /// Returns [`SocketDirError::AlreadyRunning`] if the case already has a daemon.
     pub fn bind(&self, case: &str) -> Result<SocketLease, SocketDirError> {
         let _lock = self.lock()?;
         let socket = self.case_file(case, "sock");
@@ -213,7 +212,7 @@ impl SocketDir {
         let listener = UnixListener::bind(&socket).map_err(io_error("bind", &socket))?;
         listener
             .set_nonblocking(true)
-            .map_err(io_error("listen at", &socket))?;
+            .map_err(io_error("listen on", &socket))?;
         Ok(SocketLease {
             directory: self.clone(),
             socket,
@@ -300,25 +299,25 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
         insta::assert_snapshot!(render_error(SocketDir::open(file), root.path()), @r"
-        ROOT/file is not a directory of this user's own: it is no directory
-        look who made ROOT/file; XDG_RUNTIME_DIR names another place
+        ROOT/file is not a directory of this user: it is not a directory
+        check who created ROOT/file, or use another directory with XDG_RUNTIME_DIR
         ");
         let link = root.path().join("link");
         symlink(root.path(), &link).unwrap();
         insta::assert_snapshot!(render_error(SocketDir::open(link), root.path()), @r"
-        ROOT/link is not a directory of this user's own: it is a symbolic link
-        look who made ROOT/link; XDG_RUNTIME_DIR names another place
+        ROOT/link is not a directory of this user: it is a symbolic link
+        check who created ROOT/link, or use another directory with XDG_RUNTIME_DIR
         ");
         let open = root.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
         insta::assert_snapshot!(render_error(SocketDir::open(open), root.path()), @r"
-        ROOT/open is open to others: its mode is 750
+        ROOT/open is accessible to other users: its mode is 750
         run `chmod 700 ROOT/open`
         ");
         insta::assert_snapshot!(render_error(SocketDir::open(root.path().join("a/b")), root.path()), @r"
-        cannot make ROOT/a/b: No such file or directory (os error 2)
-        set XDG_RUNTIME_DIR to a directory of your own with a short path that can be written
+        cannot create ROOT/a/b: No such file or directory (os error 2)
+        set XDG_RUNTIME_DIR to a writable directory of this user with a short path
         ");
     }
 
@@ -326,7 +325,7 @@ mod tests {
     fn socket_is_exclusive_until_daemon_dies() {
         let root = tempfile::tempdir().unwrap();
         let directory = SocketDir::open(root.path().join("svclab")).unwrap();
-        let mut berth = directory.bind("lab/a=b").unwrap();
+        let mut lease = directory.bind("lab/a=b").unwrap();
         assert!(matches!(
             directory.bind("lab/a=b"),
             Err(SocketDirError::AlreadyRunning { case }) if case == "lab/a=b"
@@ -336,10 +335,10 @@ mod tests {
         drop(other_lease);
         assert_eq!(directory.connect_all().unwrap().len(), 1);
         // Simulates a killed daemon: the socket exists without a listener.
-        drop(berth.take_listener());
-        let socket = berth.socket.clone();
+        drop(lease.take_listener());
+        let socket = lease.socket.clone();
         assert!(socket.exists());
-        std::mem::forget(berth);
+        std::mem::forget(lease);
         assert_eq!(directory.connect_all().unwrap().len(), 0);
         assert!(!socket.exists());
         directory.bind("lab/a=b").unwrap();

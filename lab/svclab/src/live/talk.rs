@@ -30,20 +30,20 @@ pub struct Greeting {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 pub enum ClientRequest {
-    /// Describes the lab. The reply is [`Told::About`].
+    /// Describes the lab. The reply is [`DaemonReply::About`].
     About,
-    /// Runs a program. The replies are [`Told::Heard`] until the program ends.
+    /// Runs a program. The replies are [`DaemonReply::StreamMessage`] until the program ends.
     Exec {
         /// Program to run, with the user's name of its namespace.
         exec: Box<Exec>,
     },
-    /// Captures packets. The replies are [`Told::Capturing`], then [`Told::Heard`] until the
-    /// capture ends.
+    /// Captures packets. The replies are [`DaemonReply::CaptureStarted`], then
+    /// [`DaemonReply::StreamMessage`] until the capture ends.
     Capture {
         /// Namespaces, and interfaces in the form `NAMESPACE/INTERFACE`; empty for everything.
         of: Vec<String>,
     },
-    /// Runs one probe. The reply is [`Told::Probed`].
+    /// Runs one probe. The reply is [`DaemonReply::Probed`].
     Probe {
         /// Probe to run.
         wish: ProbeRequest,
@@ -51,7 +51,7 @@ pub enum ClientRequest {
         explain: Option<OutputForm>,
     },
     /// Runs the probes of the lab's file in the lab's current state. The reply is
-    /// [`Told::Explained`].
+    /// [`DaemonReply::Explained`].
     Explain {
         /// Name of the probe to explain; `None` for all.
         probe: Option<String>,
@@ -60,7 +60,8 @@ pub enum ClientRequest {
         /// Form of the explanation.
         form: OutputForm,
     },
-    /// Stops the lab. The reply is [`Told::Gone`]. The connection stays open until the daemon ends.
+    /// Stops the lab. The reply is [`DaemonReply::Removed`]. The connection stays open until the
+    /// daemon ends.
     Down,
 }
 

@@ -8,13 +8,13 @@ use super::KernelArguments;
 
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
 pub const BISECT_HELP: &str = "\
-GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or two dumps of a \
-node, as `svclab replay` takes them: a tarball of `scripts/collect-node`, a directory or a \
-file. With --case and --node they are laid over that node of that case: a whole node takes \
-its place, and of rules and sets alone those tables and sets that were dumped. \
-Without --case all else is made of --objects, and --probe says what is tried.
+GOOD and BAD are two cases of labs with the same nodes, pods and hosts, or two dumps of a \
+node in the format of `svclab replay`: a tarball of `scripts/collect-node`, a directory or a \
+file. With --case and --node, the dumps replace that node of that case. A dump of only rules \
+and sets replaces only the dumped tables and sets. Without --case, everything else is built \
+from --objects, and --probe selects the probe.
 
-Exit code 0: found; 2: the input is wrong, or good and bad behave alike; 3: this machine \
+Exit code 0: found; 2: the input is invalid, or good and bad behave alike; 3: this machine \
 cannot run it.";
 
 #[derive(Debug, Args)]

@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 
 /// Help text of `svclab diff` about dumps and the exit codes.
 pub const DIFF_HELP: &str = "\
-A dump is a directory with files named after the programs whose output they hold, \
-such as iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
-ip-6-route, ip-rule, ip-6-rule, sysctl-a; the beginning that such names share \
-(node-1 for node-1.iptables-save and node-1.ip-addr); or one file. Counters, the \
-order of services, hash sizes, hardware addresses and the like do not count.
+A dump is a directory, a common prefix of file names, or one file. Files are named after the \
+programs whose output they contain, such as iptables-save, ip6tables-save, ipset-save, nft, \
+ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule, sysctl-a. The prefix node-1 \
+selects node-1.iptables-save and node-1.ip-addr. Counters, the order of services, hash sizes, \
+hardware addresses and similar values are ignored.
 
-Exit code 0: no difference; 1: there is one; 2: a dump cannot be read.";
+Exit code 0: no difference; 1: differences; 2: a dump cannot be read.";
 
 #[derive(Debug, Args)]
 pub struct DiffArguments {

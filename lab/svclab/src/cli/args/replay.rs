@@ -9,14 +9,13 @@ use super::selection::{KernelArguments, patience};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
 pub const REPLAY_HELP: &str = "\
-A dump is a tarball of `scripts/collect-node`, a directory or a file as `svclab diff` \
-reads them. It becomes the node whose address it has, or the one that is named before \
-it: node-1=DUMP. Everything else is made of the objects: pods with servers, other nodes, \
-hosts. What is real, what stands in and what is left out is told before the probes.
+A dump is a tarball of `scripts/collect-node`, or a directory or file in the format of \
+`svclab diff`. It replaces the node that has its address, or the node that is named before \
+it: node-1=DUMP. Everything else is built from the objects: pods with servers, other nodes, \
+hosts. Replayed, simulated and omitted parts are printed before the probes.
 
-Exit code 0: it was built and tried; 2: something is wrong with a dump, and nothing is \
-built; 3: this machine cannot run it; 4: the objects are no lab, and no --probe says what \
-to try.";
+Exit code 0: built and probed; 2: a dump is invalid, and nothing is built; 3: this machine \
+cannot run it; 4: --objects is not a lab, and --probe is missing.";
 
 /// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,6 +75,6 @@ pub fn parse_source_and_target(text: &str) -> Result<(String, String), String> {
         Some((from, to)) if !from.is_empty() && !to.is_empty() => {
             Ok((from.to_owned(), to.to_owned()))
         }
-        _ => Err("write who calls and who is called: pod/default/client->10.96.0.10:80".to_owned()),
+        _ => Err("expected FROM->TO, such as pod/default/client->10.96.0.10:80".to_owned()),
     }
 }

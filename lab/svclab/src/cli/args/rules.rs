@@ -13,7 +13,7 @@ use svclab_rules::kube_proxy::{
 /// Arguments of `svclab rules`. Arguments for kube-proxy have the names of its flags.
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a switch of kube-proxy's, of its surroundings or of the printing"
+    reason = "each is an independent flag of kube-proxy, its environment or the output"
 )]
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -95,7 +95,7 @@ pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {
         "iptables" => Ok(Mode::Iptables),
         "ipvs" => Ok(Mode::Ipvs),
         "nftables" => Ok(Mode::Nftables),
-        _ => Err("there are iptables, ipvs and, from v1.29 on, nftables".to_owned()),
+        _ => Err("expected iptables, ipvs or, from v1.29, nftables".to_owned()),
     }
 }
 
@@ -105,9 +105,9 @@ fn parse_detect_local_mode(text: &str) -> Result<DetectLocalMode, String> {
         "NodeCIDR" => Ok(DetectLocalMode::NodeCIDR),
         "BridgeInterface" => Ok(DetectLocalMode::BridgeInterface),
         "InterfaceNamePrefix" => Ok(DetectLocalMode::InterfaceNamePrefix),
-        _ => Err(
-            "there are ClusterCIDR, NodeCIDR, BridgeInterface and InterfaceNamePrefix".to_owned(),
-        ),
+        _ => {
+            Err("expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix".to_owned())
+        }
     }
 }
 
@@ -119,6 +119,6 @@ fn parse_backend(text: &str) -> Result<Backend, String> {
     match text {
         "nft" => Ok(Backend::Nft),
         "legacy" => Ok(Backend::Legacy),
-        _ => Err("there are nft and legacy".to_owned()),
+        _ => Err("expected nft or legacy".to_owned()),
     }
 }

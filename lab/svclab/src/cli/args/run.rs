@@ -53,10 +53,10 @@ fn parse_output_file(text: &str) -> Result<OutputFile, String> {
     let (format, file) = text
         .split_once('=')
         .filter(|(_, file)| !file.is_empty())
-        .ok_or("write a format and a file, as in junit=results/junit.xml")?;
+        .ok_or("expected FORMAT=FILE, such as junit=results/junit.xml")?;
     Ok(OutputFile {
         format: Format::from_str(format, false)
-            .map_err(|_| format!("`{format}` is no format; write human, json, junit or github"))?,
+            .map_err(|_| format!("unknown format `{format}`; use human, json, junit or github"))?,
         file: file.into(),
     })
 }

@@ -12,16 +12,16 @@ use svclab_rules::kube_proxy::sync_timeout;
 
 /// Help text of `svclab up` about programs in guests.
 pub const UP_HELP: &str = "\
-In a guest, `exec` and `shell` find these of this machine's programs, with their \
+In a guest, `exec` and `shell` can run these programs of this machine, with their \
 libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
 true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
-iptables and ip6tables, each also as -nft and -legacy, and those that load rules. The first lab in a guest boots it, which takes some seconds.";
+iptables and ip6tables, each also as -nft and -legacy, and the programs that load rules. The \
+first lab in a guest boots it, which takes some seconds.";
 
 /// Help text of `svclab exec` and `svclab shell` about exit codes.
 pub const EXEC_HELP: &str = "\
-Ends with the program's own status, with 128 and its number if a signal ended it, with \
-127 if there is no such program, 126 if it cannot be started, and 125 if svclab could not \
-bring it to that.";
+Exit code: the status of the program; 128 plus the signal number if a signal ended it; 127 if \
+the program does not exist; 126 if it cannot be started; 125 if svclab fails.";
 
 /// Help text of `svclab capture` with examples.
 pub const CAPTURE_HELP: &str = "\
@@ -30,7 +30,8 @@ Examples:
   svclab capture node-1/eth0 pod/default/client > ticket.pcapng
   svclab capture | tcpdump -n -r -
 
-Without a name, every interface of the lab. Ends by Ctrl-C, with its reader, or with the lab.";
+Without a name, captures every interface of the lab. Ends at Ctrl-C, or when the reader or the \
+lab ends.";
 
 /// Selection of a running lab.
 #[derive(Debug, Args)]
@@ -166,6 +167,6 @@ fn parse_protocol(text: &str) -> Result<Protocol, String> {
         "tcp" => Ok(Protocol::Tcp),
         "udp" => Ok(Protocol::Udp),
         "ping" => Ok(Protocol::Ping),
-        _ => Err("there are tcp, udp and ping".to_owned()),
+        _ => Err("expected tcp, udp or ping".to_owned()),
     }
 }

@@ -70,7 +70,5 @@ fn parse_reference(text: &str) -> Result<ReferenceArgument, String> {
     }
     text.parse()
         .map(ReferenceArgument::Version)
-        .map_err(|error| {
-            format!("{error}; a kube-proxy is given by a path with a slash in it, ./{text}")
-        })
+        .map_err(|error| format!("{error}; the path of a kube-proxy contains a slash: ./{text}"))
 }
