@@ -156,7 +156,7 @@ fn kube_proxy_failed_restore_is_an_error() {
             "{command}: {text}"
         );
         assert!(text.contains(log), "{command}: {text}");
-        assert!(!text.contains("none goes elsewhere"), "{command}: {text}");
+        assert!(!text.contains("no flow changed"), "{command}: {text}");
     }
 }
 
@@ -281,7 +281,7 @@ fn kube_proxy_without_rules_reports_refused_requests() {
     let error = to_run_error(&error);
     assert_eq!(error.trouble, ErrorKind::Input);
     let remedy = error.remedy.unwrap_or_default();
-    let text = format!("{}\nwhat to do: {remedy}", error.message);
+    let text = format!("{}\nhelp: {remedy}", error.message);
     let text = text.replace(&directory.path().display().to_string(), "LABS");
     insta::with_settings!({filters => vec![(r"within \d+ s", "within N s")]}, {
         insta::assert_snapshot!(text);

@@ -318,12 +318,12 @@ fn run_unwritable_result_file_exits_before_run() {
     assert!(output.stdout.is_empty());
     let message = stderr(&output);
     assert!(message.starts_with("error: cannot write "), "{message}");
-    assert!(message.contains("what to do: "), "{message}");
+    assert!(message.contains("help: "), "{message}");
     let wrong = super::support::run(&["run", "canal-stale-rule", "--write", "xml=x"]);
     assert_eq!(wrong.status.code(), Some(2));
     let message_of_wrong = stderr(&wrong);
     assert!(
-        message_of_wrong.contains("`xml` is no format"),
+        message_of_wrong.contains("unknown format `xml`"),
         "{message_of_wrong}"
     );
 }

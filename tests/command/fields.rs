@@ -129,7 +129,7 @@ fn failed_case_rerun_command_gives_same_result() {
     let rerun_command = |output: &std::process::Output| {
         assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
         let text = stdout(output);
-        let line = text.lines().find(|line| line.contains("run it again:"));
+        let line = text.lines().find(|line| line.contains("rerun:"));
         let (_, command) = line
             .and_then(|line| line.split_once(": "))
             .expect("a command");

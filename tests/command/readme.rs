@@ -103,7 +103,7 @@ fn readme_running_lab_prints_shown_output() {
     let printed = runtime.up(&format!("{}/policy=Local", file.display()));
     let shown = shown_output("svclab up --detach node-port.yaml/policy=Local");
     let plain = |text: &str| -> Vec<String> {
-        let lines = text.lines().filter(|line| !line.starts_with("Its log: "));
+        let lines = text.lines().filter(|line| !line.starts_with("Log: "));
         lines.map(without_varying_parts).collect()
     };
     assert_eq!(plain(&printed), plain(&shown));

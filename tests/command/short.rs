@@ -58,7 +58,7 @@ fn run_without_descriptors_names_limit() {
             Some(0) => assert!(text.starts_with("PASS"), "{limit}: {text}"),
             Some(3) => {
                 assert!(
-                    text.contains("what to do: raise the limit on open files: `ulimit -n 65536`"),
+                    text.contains("help: raise the limit on open files: `ulimit -n 65536`"),
                     "{limit}: {text}"
                 );
                 ends.push(limit);
@@ -76,11 +76,11 @@ fn run_without_descriptors_names_limit() {
 }
 
 /// Remedy that a run without further processes prints.
-const PROCESSES: &str = "what to do: raise the limit on processes: `ulimit -u`, or `pids.max` of \
+const PROCESSES: &str = "help: raise the limit on processes: `ulimit -u`, or `pids.max` of \
                          the cgroup that this runs in";
 
 /// Remedy that a run without further memory prints.
-const MEMORY: &str = "what to do: give this machine, or the cgroup that this runs in \
+const MEMORY: &str = "help: give this machine, or the cgroup that this runs in \
                       (`memory.max`), more memory";
 
 /// Asserts that the run passes, or fails with this remedy. Returns whether the run fails.
@@ -209,7 +209,7 @@ fn run_in_cgroup_without_memory_names_limit() {
     let error = &results["cases"][0]["error"];
     assert_eq!(error["trouble"], "machine");
     insta::assert_snapshot!(format!(
-        "{}\nwhat to do: {}",
+        "{}\nhelp: {}",
         error["message"].as_str().expect("a message"),
         error["remedy"].as_str().expect("a remedy"),
     ));

@@ -109,7 +109,7 @@ pub fn normalized(ended: &CommandResult, cache: &Path) -> String {
         .replace(SVCLAB, "SVCLAB");
     // The text of a kernel console varies.
     if let Some((before, rest)) = text.split_once("it said: ") {
-        let after = rest.find("what to do: ").map_or("", |at| {
+        let after = rest.find("help: ").map_or("", |at| {
             rest[..at].rfind('\n').map_or("", |end| &rest[end..])
         });
         text = format!("{before}it said: WORDS{after}");

@@ -270,7 +270,7 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
         let (code, said) = run_as(caller, cache.directory(), &bin, &["doctor"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("This machine can run every lab."), "{said}");
-        let refused = "QEMU runs as a user without privileges, but this machine refuses it: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
+        let refused = "QEMU runs as an unprivileged user, but this machine does not allow: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
         assert!(said.contains(refused), "{said}");
     }
 }

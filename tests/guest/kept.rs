@@ -98,7 +98,7 @@ fn kernel_list_and_rm_include_snapshots() {
     assert_output_snapshot!(kernel(&["path"], 0), cache.directory());
     let kept = kernel(&["list"], 0).said;
     assert!(
-        kept.contains(" kept, ") && kept.contains(" linux-image-6.12."),
+        kept.contains(" cached, ") && kept.contains(" linux-image-6.12."),
         "{kept}"
     );
     assert!(!kept.contains("snapshot"), "{kept}");

@@ -174,7 +174,7 @@ fn capture_lab_stopped_or_lost_ends() {
     let stderr_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(
         stderr_text,
-        format!("{packets} packets; lab/policy=Local was taken away\n")
+        format!("{packets} packets; lab/policy=Local was stopped\n")
     );
 
     // Kills the daemon, so that the lab is lost.
@@ -232,7 +232,7 @@ fn capture_disk_fills_up_keeps_whole_packets() {
     let stderr_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         stderr_text.contains(&format!(
-            "what was written so far is whole: {packets} packets"
+            "the capture is valid up to the error: {packets} packets"
         )),
         "{stderr_text}"
     );

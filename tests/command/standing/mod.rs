@@ -60,7 +60,7 @@ macro_rules! assert_output_snapshot {
         insta::with_settings!({filters => vec![
             (r"Linux \d\S*", "Linux RELEASE"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
-            (r"(TIME) +\d+ +", "$1  HOLDER  "),
+            (r"(TIME) +\d+ +", "$1  DAEMON  "),
             (r"[0-9a-f]{16}\.log", "CASE.log"),
             (r"(?m) +$", ""),
             (r" {2,}", "  "),

@@ -157,9 +157,9 @@ fn exec_on_terminal_restores_settings() {
 fn capture_to_terminal_is_refused() {
     let labs = Labs::new();
     let mut user = User::start(&labs, &["capture"], &[]);
-    user.read_until("error: a capture is not for a terminal\r\n");
+    user.read_until("error: cannot write a capture to a terminal\r\n");
     user.read_until(
-        "what to do: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
+        "help: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
     );
     assert_eq!(user.wait(), Some(2));
 }

@@ -111,7 +111,7 @@ fn up_in_foreground_lab_runs_until_ctrl_c() {
             .map_while(Result::ok)
             .take_while(|line| !line.starts_with("Ctrl-C"))
             .collect();
-        assert!(printed[0].contains(" stands on "), "{printed:?}");
+        assert!(printed[0].contains(" is running on "), "{printed:?}");
         end(i32::try_from(holder.id()).expect("a small number"));
         let output = holder.wait_with_output().expect("an end");
         assert_eq!(labs.runtime.files(), ["lock"]);
