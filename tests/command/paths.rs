@@ -120,7 +120,7 @@ fn dump_outside_of_the_labs_directory_is_refused() {
         let (code, text) = place.run_command(&["plan", &lab]);
         assert_eq!(code, Some(2), "{text}");
         assert!(
-            text.contains("this leads out of the lab's directory"),
+            text.contains("the path is outside the lab's directory"),
             "{dump}: {text}"
         );
         assert!(text.contains("--allow-outside"), "{dump}: {text}");
@@ -132,10 +132,16 @@ fn dump_outside_of_the_labs_directory_is_refused() {
             let (code, text) = place.run_command(&[&verify[..], &["--allow-outside"]].concat());
             assert_eq!(code, Some(2), "{text}");
             assert!(text.contains("ERROR lab/policy=Local"), "{dump}: {text}");
-            assert!(!text.contains("leads out of"), "{dump}: {text}");
+            assert!(
+                !text.contains("outside the lab's directory"),
+                "{dump}: {text}"
+            );
             let (code, text) = place.run_command(&["plan", "--allow-outside", &lab]);
             assert_eq!(code, Some(2), "{text}");
-            assert!(!text.contains("leads out of"), "{dump}: {text}");
+            assert!(
+                !text.contains("outside the lab's directory"),
+                "{dump}: {text}"
+            );
         }
     }
 }
@@ -157,7 +163,7 @@ fn dump_below_the_labs_directory_is_read() {
         let lab = path_text(&place.write_lab_with_dump(dump));
         let (_, text) = place.run_command(&["plan", &lab]);
         assert!(
-            !text.contains("leads out of") && !text.contains("no such file"),
+            !text.contains("outside the lab's directory") && !text.contains("no such file"),
             "{text}"
         );
     }
@@ -183,8 +189,11 @@ fn file_behind_a_link_is_not_quoted() {
         let labs = path_text(place.lab("x").parent().expect("a directory"));
         let (code, text) = place.run_command(&["plan", &lab]);
         assert_eq!(code, Some(2), "{text}");
-        assert!(text.contains("reached by a symbolic link"), "{text}");
-        assert!(text.contains("name the file itself: DIR/secret"), "{text}");
+        assert!(text.contains("the path contains a symbolic link"), "{text}");
+        assert!(
+            text.contains("use the path without symbolic links: DIR/secret"),
+            "{text}"
+        );
         for arguments in [
             &["run", "--topologies", &labs][..],
             &["run", "--format=json", "--topologies", &labs],
@@ -305,10 +314,10 @@ fn result_file_behind_link_is_refused() {
     let folder = path_text(&place.outside("folder"));
     let (code, text) = place.run_command(&["run", "--kernel=host", "--report", &folder, &lab]);
     assert_eq!(code, Some(3), "{text}");
-    for kind in ["it is a symbolic link", "no regular file"] {
+    for kind in ["the target is a symbolic link", "not a regular file"] {
         assert!(output.contains(kind), "{output}");
     }
-    assert!(text.contains("it is a symbolic link"), "{text}");
+    assert!(text.contains("the target is a symbolic link"), "{text}");
     let secret = fs::read_to_string(place.outside("secret")).expect("the secret");
     assert_eq!(secret, format!("{SECRET}\n"));
 }

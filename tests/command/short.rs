@@ -76,12 +76,11 @@ fn run_without_descriptors_names_limit() {
 }
 
 /// Remedy that a run without further processes prints.
-const PROCESSES: &str = "help: raise the limit on processes: `ulimit -u`, or `pids.max` of \
-                         the cgroup that this runs in";
+const PROCESSES: &str = "help: raise the limit on processes: `ulimit -u`, or `pids.max` of the \
+                         cgroup";
 
 /// Remedy that a run without further memory prints.
-const MEMORY: &str = "help: give this machine, or the cgroup that this runs in \
-                      (`memory.max`), more memory";
+const MEMORY: &str = "help: give this machine or its cgroup (`memory.max`) more memory";
 
 /// Asserts that the run passes, or fails with this remedy. Returns whether the run fails.
 fn fails_with_remedy(output: &Output, path: &std::path::Path, remedy: &str, limit: u64) -> bool {

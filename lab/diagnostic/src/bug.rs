@@ -8,11 +8,11 @@ use std::panic::{self, PanicHookInfo};
 use std::sync::{Mutex, PoisonError};
 
 /// Advice for the user after a panic.
-pub const REMEDY: &str = "this is a bug in svclab: report it with this message, the command, and \
-                          the files that it read";
+pub const REMEDY: &str = "this is a bug in svclab: report it with this message, the command and \
+                          its input files";
 
 /// Message and location of the last panic of this process. `None` before the first panic, or if
-/// [`tell`] was not called.
+/// [`install_panic_hook`] was not called.
 static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// Installs a panic hook that reports each panic with `print`, instead of the standard output of
@@ -20,7 +20,7 @@ static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 pub fn install_panic_hook(print: fn(fmt::Arguments<'_>)) {
     panic::set_hook(Box::new(move |info| {
         let message = describe_panic(info);
-        print(format_args!("error: {message}\nwhat to do: {REMEDY}"));
+        print(format_args!("error: {message}\nhelp: {REMEDY}"));
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
             print(format_args!("{backtrace}"));
@@ -29,7 +29,7 @@ pub fn install_panic_hook(print: fn(fmt::Arguments<'_>)) {
     }));
 }
 
-/// Whether any thread or task panicked since [`tell`].
+/// Whether any thread or task panicked since [`install_panic_hook`].
 #[must_use]
 pub fn has_panicked() -> bool {
     last_panic().is_some()
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn panic_payload_of_any_type_becomes_an_error() {
         let panic_message_of = |work: fn()| {
-            let payload = panic::catch_unwind(work).expect_err("it panics");
+            let payload = panic::catch_unwind(work).expect_err("the closure panics");
             panic_message(payload.as_ref())
         };
         assert_eq!(

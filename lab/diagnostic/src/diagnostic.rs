@@ -181,8 +181,7 @@ impl Diagnostic {
     /// the target of a symbolic link.
     #[must_use]
     pub(super) fn redacted(&self, file: &Path) -> Self {
-        let message =
-            "this is not valid; it is not shown, as the file was reached by a symbolic link";
+        let message = "invalid input, not shown because the path contains a symbolic link";
         let file = one_line(&file.to_string_lossy()).into_owned();
         let redacted = Self {
             severity: self.severity,
@@ -192,7 +191,7 @@ impl Diagnostic {
             Some(primary) => redacted.at(primary.span, ""),
             None => redacted,
         }
-        .with_help(format!("name the file itself: {file}"))
+        .with_help(format!("use the path without symbolic links: {file}"))
     }
 
     pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {

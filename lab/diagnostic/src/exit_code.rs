@@ -1,9 +1,10 @@
 //! Defines the exit codes of `svclab`.
 //!
 //! If several codes apply to one command, the first of this list decides: [`INTERRUPTED`], [`BUG`],
-//! [`LOST`], [`MACHINE`], [`INPUT`], [`FAILED`], [`NOTHING`]. An `ERROR` therefore outranks a
-//! failed expectation and a difference. [`SUCCESS`] means that the command did everything it was
-//! asked to do. Work that was omitted because it failed is never part of a success.
+//! [`AGENT_LOST`], [`HOST_UNABLE`], [`INVALID_INPUT`], [`FAILED`], [`NOTHING_SELECTED`]. An `ERROR`
+//! therefore outranks a failed expectation and a difference. [`SUCCESS`] means that the command
+//! completed all requested work. Work that was omitted because it failed is never part of a
+//! success.
 //!
 //! Two cases outrank an interruption. A panic of the command itself gives [`BUG`]. A change of the
 //! host found by `run --certify` gives [`FAILED`].

@@ -17,13 +17,13 @@ use tempfile::{NamedTempFile, TempPath};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The path is a device, a pipe or a socket.
-    #[error("this is {0}; only regular files are read")]
+    #[error("not a regular file but {0}")]
     NotRegular(&'static str),
     /// The path is a directory.
-    #[error("this is a directory")]
+    #[error("is a directory")]
     Directory,
     /// The path leaves the directory that it must stay in.
-    #[error("this leads out of the lab's directory")]
+    #[error("the path is outside the lab's directory")]
     OutsideDirectory,
     /// The operating system reports an error.
     #[error("{0}")]
@@ -191,8 +191,8 @@ impl Location {
         })
     }
 
-    /// Reads a regular file, at most `most` bytes and one more. The additional byte shows that the
-    /// file is too large. Also returns the target, if the path is a symbolic link.
+    /// Reads a regular file, at most `max_bytes` bytes and one more. The additional byte shows that
+    /// the file is too large. Also returns the target, if the path is a symbolic link.
     ///
     /// # Errors
     ///
@@ -275,11 +275,11 @@ impl UnfinishedFile {
     }
 }
 
-/// Creates a temporary file that gets the name `place` once it is finished.
+/// Creates a temporary file that gets the name `target` once it is finished.
 ///
 /// # Errors
 ///
-/// Returns an error if `place` is a symbolic link, a device or a directory, or if the operating
+/// Returns an error if `target` is a symbolic link, a device or a directory, or if the operating
 /// system reports an error.
 pub fn begin(target: &Path) -> io::Result<(File, UnfinishedFile)> {
     check_replaceable(target)?;
@@ -293,14 +293,8 @@ pub fn begin(target: &Path) -> io::Result<(File, UnfinishedFile)> {
         .permissions(fs::Permissions::from_mode(0o666))
         .tempfile_in(directory)?;
     let (file, path) = file.into_parts();
-    let place = target.to_owned();
-    Ok((
-        file,
-        UnfinishedFile {
-            path,
-            target: place,
-        },
-    ))
+    let target = target.to_owned();
+    Ok((file, UnfinishedFile { path, target }))
 }
 
 /// Writes a file, completely or not at all.
@@ -337,14 +331,16 @@ fn check_replaceable(place: &Path) -> io::Result<()> {
     match fs::symlink_metadata(place) {
         Ok(metadata) if metadata.is_file() => Ok(()),
         Ok(metadata) if metadata.is_symlink() => Err(symlink_error()),
-        Ok(_) => Err(io::Error::other("it is there, and no regular file")),
+        Ok(_) => Err(io::Error::other(
+            "the target exists and is not a regular file",
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
 
 fn symlink_error() -> io::Error {
-    io::Error::other("it is a symbolic link, and links are not followed")
+    io::Error::other("the target is a symbolic link, which svclab does not follow")
 }
 
 #[cfg(test)]
@@ -398,15 +394,15 @@ mod tests {
         ] {
             assert_eq!(
                 read(path),
-                Err("this leads out of the lab's directory".to_owned()),
+                Err("the path is outside the lab's directory".to_owned()),
                 "{path}"
             );
         }
         assert_eq!(
             read("pipe"),
-            Err("this is a named pipe; only regular files are read".to_owned())
+            Err("not a regular file but a named pipe".to_owned())
         );
-        assert_eq!(read("in"), Err("this is a directory".to_owned()));
+        assert_eq!(read("in"), Err("is a directory".to_owned()));
         assert!(read("loop").unwrap_err().contains("symbolic links"));
         assert!(
             Location::below(&lab, "none")
@@ -430,7 +426,7 @@ mod tests {
         for (path, what) in [("/dev/zero", "a device"), ("/dev/null", "a device")] {
             assert_eq!(
                 read(&Location::anywhere(path)),
-                Err(format!("this is {what}; only regular files are read"))
+                Err(format!("not a regular file but {what}"))
             );
         }
         // A regular file of unknown size.
@@ -450,11 +446,11 @@ mod tests {
         assert_eq!(write_text("new", "2"), Ok(()));
         assert_eq!(fs::read_to_string(lab.join("new")).unwrap(), "2");
         for name in ["outside", "inside", "loop", "absolute"] {
-            let refused = "it is a symbolic link, and links are not followed";
+            let refused = "the target is a symbolic link, which svclab does not follow";
             assert_eq!(write_text(name, "x"), Err(refused.to_owned()));
         }
         for name in ["pipe", "in"] {
-            let refused = "it is there, and no regular file";
+            let refused = "the target exists and is not a regular file";
             assert_eq!(write_text(name, "x"), Err(refused.to_owned()));
         }
         assert_eq!(

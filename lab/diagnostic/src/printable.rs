@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Replacement for a control character in text.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Maximum length of the result of [`beginning`], in bytes.
+/// Maximum length of the result of [`format_beginning`], in bytes.
 const MAX_BEGINNING: usize = 1000;
 
 /// Maximum length of a colour sequence that svclab prints, in bytes.
@@ -74,7 +74,7 @@ pub fn escape_json(text: &str) -> String {
     remove_controls(text, Kind::Json, true).0
 }
 
-/// Kind of text that a [`Printable`] writes.
+/// Kind of text that a [`PrintableWriter`] writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text without colours.

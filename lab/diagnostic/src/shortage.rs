@@ -5,15 +5,15 @@ use std::io;
 use rustix::io::Errno;
 
 /// Advice for a lack of memory.
-pub const MEMORY_REMEDY: &str = "give this machine, or the cgroup that this runs in (`memory.max`), more memory, or run fewer \
-     labs at once with -j";
+pub const MEMORY_REMEDY: &str = "give this machine or its cgroup (`memory.max`) more memory, or \
+                                 run fewer labs in parallel with -j";
 
 /// Advice for a lack of open files.
 const OPEN_FILES_REMEDY: &str = "raise the limit on open files: `ulimit -n 65536`";
 
 /// Advice for a lack of processes.
 const PROCESSES_REMEDY: &str =
-    "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup that this runs in";
+    "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup";
 
 /// Whether an error reports a lack of processes, open files or memory.
 #[must_use]

@@ -27,19 +27,19 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The file does not exist.
-    #[error("{name}: there is no such file")]
+    #[error("cannot read {name}: no such file")]
     Missing {
         /// Path as given.
         name: String,
     },
     /// The path is a directory.
-    #[error("{name}: this is a directory; name a lab file in it")]
+    #[error("cannot read {name}: is a directory; name a lab file in it")]
     Directory {
         /// Path as given.
         name: String,
     },
     /// The file contains only whitespace.
-    #[error("{name}: the file is empty; write at least one YAML document")]
+    #[error("{name} is empty; write at least one YAML document")]
     Empty {
         /// Name of the file.
         name: String,
@@ -53,13 +53,16 @@ pub enum SourceError {
         line: usize,
     },
     /// The file is larger than [`MAX_BYTES`].
-    #[error("{name}: larger than {} MiB, the most that svclab reads; leave out objects that play no part", MAX_BYTES >> 20)]
+    #[error(
+        "{name} is larger than {} MiB, the maximum; remove objects that the lab does not need",
+        MAX_BYTES >> 20
+    )]
     TooLarge {
         /// Name of the file.
         name: String,
     },
     /// The file is not a regular file, or the operating system reports an error.
-    #[error("{name}: cannot be read: {source}")]
+    #[error("cannot read {name}: {source}")]
     Io {
         /// Path as given.
         name: String,
@@ -268,7 +271,7 @@ mod tests {
 
     fn message(result: Result<Source, SourceError>) -> String {
         match result {
-            Ok(source) => panic!("{} was read", source.name()),
+            Ok(source) => panic!("{} is valid", source.name()),
             Err(error) => error.to_string(),
         }
     }
@@ -277,10 +280,10 @@ mod tests {
     fn source_read_invalid_file_returns_error() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(message(Source::read(&dir.path().join("no.yaml"))).ends_with("no such file"));
-        assert!(message(Source::read(dir.path())).contains("this is a directory"));
+        assert!(message(Source::read(dir.path())).contains("is a directory"));
         let path = dir.path().join("lab.yaml");
         std::fs::write(&path, " \n\n").expect("written");
-        assert!(message(Source::read(&path)).contains("the file is empty"));
+        assert!(message(Source::read(&path)).contains("is empty"));
         std::fs::write(&path, b"a: 1\nb: \xff\n").expect("written");
         assert!(message(Source::read(&path)).contains("line 2 is not UTF-8"));
         std::fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");

@@ -464,9 +464,9 @@ mod tests {
         let lines: Vec<String> = lines.collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         read: clb-hairpin
-        DIRECTORY/dangling.yaml: there is no such file
-        DIRECTORY/loop.yml: cannot be read: Too many levels of symbolic links (os error 40)
-        DIRECTORY/pipe.yaml: cannot be read: this is a named pipe; only regular files are read
+        cannot read DIRECTORY/dangling.yaml: no such file
+        cannot read DIRECTORY/loop.yml: Too many levels of symbolic links (os error 40)
+        cannot read DIRECTORY/pipe.yaml: not a regular file but a named pipe
         ");
     }
 
