@@ -270,7 +270,7 @@ fn command_invalid_lab_handles_others_and_exits_2() {
     for (arguments, words) in [
         (&["explain", &at][..], "c-good/policy=Local"),
         (&["why", &at], "c-good/policy=Local"),
-        (&["claims", &at], "there is no field `axess`"),
+        (&["claims", &at], "unknown field `axess`"),
     ] {
         let output = run(arguments);
         let printed = stdout(&output) + &stderr(&output);
@@ -281,7 +281,7 @@ fn command_invalid_lab_handles_others_and_exits_2() {
             "{arguments:?}: {printed}"
         );
         assert!(printed.contains(words), "{arguments:?}: {printed}");
-        for words in ["there is no field `axess`", "is not UTF-8"] {
+        for words in ["unknown field `axess`", "is not UTF-8"] {
             assert!(stderr(&output).contains(words), "{arguments:?}: {printed}");
         }
     }

@@ -28,7 +28,7 @@ fn undeclared_pod_port_connection_is_refused() {
     let path = path.display().to_string();
     let output = run(&["run", "--kernel=host", "--format=json", &path]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let warning = "port 80 of service `default/web` leads to 9090/TCP, which pod `default/web` does not declare; the pod refuses it";
+    let warning = "port 80 of service `default/web` forwards to 9090/TCP, which pod `default/web` does not declare; the pod refuses it";
     assert!(stderr(&output).contains(warning), "{}", stderr(&output));
     let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!(results["warnings"][0]["message"], warning);

@@ -133,5 +133,5 @@ fn example_without_expect_is_refused() {
     let (head, rest) = EXAMPLE.split_once("  expect:\n").expect("expect");
     let (_, objects) = rest.split_once("---\n").expect("objects");
     let text = format!("{head}---\n{objects}");
-    assert!(told(&text).contains("no row of `expect` is for 4 cases"));
+    assert!(told(&text).contains("4 cases have no row in `expect`"));
 }

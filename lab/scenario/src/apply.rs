@@ -69,7 +69,7 @@ impl<'l> LocatedPatch<'l> {
         }
         diagnostic.with_related(
             self.document_span(),
-            format!("after this patch, in the case `{case}`"),
+            format!("after this patch, in case `{case}`"),
         )
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn check<'l>(
 }
 
 fn unknown_document(name: &str, span: Span, names: &[String]) -> Diagnostic {
-    Diagnostic::error(format!("there is no {name} to patch"))
+    Diagnostic::error(format!("unknown object {name}"))
         .at(span, "no such object")
         .with_optional_help(did_you_mean(name, names.iter().map(String::as_str)))
 }
@@ -118,9 +118,12 @@ fn check_lab_fields(placed: LocatedPatch<'_>, sink: &mut Sink) {
     };
     let mut refuse = |name: &str, span: Span| {
         sink.push(
-            Diagnostic::error(format!("a patch cannot change the lab's `{name}`"))
+            Diagnostic::error(format!("a patch cannot change `{name}` of the lab"))
                 .at(span, "")
-                .with_help("a patch changes what a case is made of: `merge: {spec: {nodes: …}}`"),
+                .with_help(
+                    "patch only fields that describe the cluster, such as `merge: {spec: \
+                    {nodes: …}}`",
+                ),
         );
     };
     for (key, entry) in body.as_map().into_iter().flatten() {
@@ -187,8 +190,10 @@ pub(super) fn patch_objects<'l>(
                 };
                 let path = crate::path!["metadata", "deletionTimestamp"];
                 if tree.at(path).is_some_and(|time| !time.is_null()) {
-                    return Err(Diagnostic::error(format!("{target} terminates already"))
-                        .at(placed.document_span(), "again here"));
+                    return Err(
+                        Diagnostic::error(format!("{target} is already terminating"))
+                            .at(placed.document_span(), "again here"),
+                    );
                 }
                 (
                     target.clone(),
@@ -205,7 +210,7 @@ pub(super) fn patch_objects<'l>(
                 let (reference, tree) = parse_added(body)?;
                 if let Some(first) = current(&reference, &changes) {
                     return Err(Diagnostic::error(format!(
-                        "there are two objects {reference} in the case `{case}`"
+                        "duplicate object {reference} in case `{case}`"
                     ))
                     .at(name_span(&tree), "again here")
                     .with_related(name_span(&first), "first here"));
@@ -238,10 +243,11 @@ fn termination_fields(span: Span) -> Tree {
 }
 
 fn missing_document(target: &DocumentRef, placed: LocatedPatch<'_>, case: &str) -> Diagnostic {
-    Diagnostic::error(format!("there is no {target} in the case `{case}`"))
+    Diagnostic::error(format!("object {target} does not exist in case `{case}`"))
         .at(placed.document_span(), "not in this case")
         .with_help(
-            "patches are applied in the order of the axes and of the steps, and of their lists",
+            "patches apply in this order: first those of axes, then those of steps, each in list \
+             order",
         )
 }
 
@@ -263,11 +269,11 @@ fn check_same_identity(
         return Ok(());
     }
     Err(
-        Diagnostic::error(format!("a patch cannot make {target} another object"))
+        Diagnostic::error(format!("a patch cannot change the identity of {target}"))
             .at(
                 placed.document_span(),
-                "this patch changes its kind or name",
+                "this patch changes its kind, name, namespace or `apiVersion`",
             )
-            .with_help("delete the object and add another"),
+            .with_help("delete the object and add a new one"),
     )
 }

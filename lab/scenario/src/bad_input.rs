@@ -456,7 +456,7 @@ fn invalid_kubernetes_name_is_refused() {
 
 #[test]
 fn empty_file_is_refused() {
-    insta::assert_snapshot!(told(" \n"), @"error: example.yaml: the file is empty; write at least one YAML document");
+    insta::assert_snapshot!(told(" \n"), @"error: example.yaml is empty; write at least one YAML document");
 }
 
 #[test]
@@ -468,13 +468,13 @@ fn unreadable_file_is_refused() {
             .replace(&path.display().to_string(), "PATH"),
     };
     let directory = tempfile::tempdir().expect("a directory");
-    insta::assert_snapshot!(read(directory.path()), @"PATH: this is a directory; name a lab file in it");
+    insta::assert_snapshot!(read(directory.path()), @"cannot read PATH: is a directory; name a lab file in it");
     let path = directory.path().join("lab.yaml");
-    insta::assert_snapshot!(read(&path), @"PATH: there is no such file");
+    insta::assert_snapshot!(read(&path), @"cannot read PATH: no such file");
     std::fs::write(&path, b"a: 1\n\xc3(\n").expect("written");
     insta::assert_snapshot!(read(&path), @"PATH: line 2 is not UTF-8; save the file as UTF-8");
     std::fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
-    insta::assert_snapshot!(read(&path), @"PATH: larger than 64 MiB, the most that svclab reads; leave out objects that play no part");
+    insta::assert_snapshot!(read(&path), @"PATH is larger than 64 MiB, the maximum; remove objects that the lab does not need");
 }
 
 #[test]

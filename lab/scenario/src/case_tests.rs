@@ -22,7 +22,7 @@ fn example() -> Scenario {
 
 fn case<'s>(scenario: &'s Scenario, id: &str) -> &'s Case {
     let found = scenario.cases().iter().find(|case| case.id == id);
-    found.expect("the case is there")
+    found.expect("the case exists")
 }
 
 fn sysctl(case: &Case) -> Option<&str> {
@@ -132,7 +132,7 @@ fn case_spans_are_in_documents_and_patches() {
     let case = case(&scenario, "example/policy=Cluster,rpFilter=1");
     let service = DocumentRef::object(ObjectKind::Service, "default", "nginx");
     let path = crate::path!["spec", "externalTrafficPolicy"];
-    let span = case.span(&service, path).expect("a place");
+    let span = case.span(&service, path).expect("a span");
     assert_eq!((under(span), span.line), ("Cluster", 31));
     let path = crate::path!["spec", "ports", 0, "nodePort"];
     assert_eq!(case.span(&service, path).map(under), Some("30443"));
@@ -194,7 +194,7 @@ fn scenario_loads_from_several_files() {
         ("example", 4, 0)
     );
     let service = DocumentRef::object(ObjectKind::Service, "default", "nginx");
-    let span = scenario.cases()[0].span(&service, &[]).expect("a place");
+    let span = scenario.cases()[0].span(&service, &[]).expect("a span");
     assert_eq!(sources.get(span.file).map(Source::name), Some("dump.yaml"));
 }
 

@@ -49,14 +49,17 @@ fn require_expectations(
         }
         let verdict = ProbeExpectation::verdicts_for(probe.protocol)[0];
         let span = probe_name_span(spec, tree, name);
-        let error = Diagnostic::error(format!("no outcome is expected of the probe `{name}`"));
+        let error = Diagnostic::error(format!("no expectation for probe `{name}`"));
         // In a lab with flows, the last row is generated. If it is the only row, no row is written.
         let is_written = spec.flows.is_empty() || spec.expect.len() > 1;
         let error = match tree.at(path).filter(|_| is_written) {
             Some(row) => error
-                .at(row.head_span(), format!("this row leaves `{name}` out"))
+                .at(
+                    row.head_span(),
+                    format!("this row does not contain `{name}`"),
+                )
                 .with_related(span, "this probe"),
-            None => error.at(span, "in no row of `expect`"),
+            None => error.at(span, "not in any row of `expect`"),
         };
         sink.push(error.with_help(format!(
             "add `{name}: {{{verdict}: {}}}` to the row, or `{name}: any` if the outcome does not matter",
@@ -70,9 +73,9 @@ fn reject_any_in_claim(says: &Expected, tree: &Tree, path: &[Step], sink: &mut S
     let node = tree.nearest(path);
     for (name, _) in says.probes.iter().filter(|(_, expected)| expected.any) {
         sink.push(
-            Diagnostic::error(format!("a claim cannot say `any` of the probe `{name}`"))
+            Diagnostic::error(format!("a claim cannot expect `any` for probe `{name}`"))
                 .at(node.key_span(name).unwrap_or(node.head_span()), "")
-                .with_help("leave the probe out, or say which outcome the claim expects"),
+                .with_help("remove the probe, or write the outcome that the claim expects"),
         );
     }
 }
@@ -113,7 +116,7 @@ fn check_probe_group(
         };
         if probe.connections == 0 {
             sink.push(
-                Diagnostic::error(format!("the probe `{name}` attempts nothing"))
+                Diagnostic::error(format!("probe `{name}` makes 0 connections"))
                     .at(field_span("connections"), "expected at least 1"),
             );
         }
@@ -123,14 +126,13 @@ fn check_probe_group(
         let Some(first) = probes.get(after) else {
             let known = probes.keys().map(String::as_str);
             let help = if spec.probe(after).is_some() {
-                "a probe waits for one that is tried with it, before or after the same step"
-                    .to_owned()
+                "`after` can name only a probe of the same stage".to_owned()
             } else {
                 did_you_mean(after, known.clone())
                     .unwrap_or_else(|| format!("the probes are {}", listed(known)))
             };
             sink.push(
-                Diagnostic::error(format!("there is no probe `{after}`"))
+                Diagnostic::error(format!("no probe `{after}` in the same stage"))
                     .at(field_span("after"), "no such probe")
                     .with_help(help),
             );
@@ -138,15 +140,13 @@ fn check_probe_group(
         };
         if let Some(step) = &first.across {
             sink.push(
-                Diagnostic::error(format!(
-                    "the probe `{after}` is not over before the step `{step}`"
-                ))
-                .at(field_span("after"), "it stays open"),
+                Diagnostic::error(format!("probe `{after}` does not end before step `{step}`"))
+                    .at(field_span("after"), "its connections stay open"),
             );
         } else if waits_for_itself(probes, name) {
             sink.push(
-                Diagnostic::error(format!("the probe `{name}` waits for itself"))
-                    .at(field_span("after"), "this leads back to the probe"),
+                Diagnostic::error(format!("probe `{name}` waits for itself"))
+                    .at(field_span("after"), "this creates a cycle"),
             );
         }
     }
@@ -186,7 +186,7 @@ fn check_expectations(
                 }
             }
             None => sink.push(
-                Diagnostic::error(format!("there is no probe `{name}` in this case"))
+                Diagnostic::error(format!("no probe `{name}` in this case"))
                     .at(key, "no such probe")
                     .with_optional_help(did_you_mean(
                         name,
@@ -209,10 +209,10 @@ fn check_tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink
     let mut report_table = |list: &str, index: usize, table: &str, known: &str| {
         let table_path = [path, &[list.into(), index.into(), "table".into()]].concat();
         sink.push(
-            Diagnostic::error(format!("`{table}` is no table"))
+            Diagnostic::error(format!("`{table}` is not a table"))
                 .at(tree.nearest(&table_path).span, "no such table")
                 .with_help(format!(
-                    "{known} nftables' own are called by family and name: `ip kube-proxy`"
+                    "{known} for an nftables table, write family and name: `ip kube-proxy`"
                 )),
         );
     };
@@ -228,13 +228,13 @@ fn check_tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink
                 list,
                 index,
                 table,
-                "iptables has raw, mangle, nat and filter;",
+                "the iptables tables are raw, mangle, nat and filter;",
             );
         }
     }
     for (index, set) in expected.sets.iter().enumerate() {
         if let Some(table) = set.table.as_ref().filter(|table| !is_nftables_table(table)) {
-            report_table("sets", index, table, "ipsets are of none;");
+            report_table("sets", index, table, "an ipset has no table;");
         }
     }
 }
@@ -250,10 +250,11 @@ fn check_probe_expectation(
     let verdicts = ProbeExpectation::verdicts_for(probe.protocol);
     if expectation.is_empty() {
         sink.push(
-            Diagnostic::error(format!("nothing is expected of the probe `{name}`"))
+            Diagnostic::error(format!("empty expectation for probe `{name}`"))
                 .at(node.span, "expects nothing")
                 .with_help(format!(
-                    "name a verdict, such as `{}: {}`, or write `{name}: any` if the outcome does not matter",
+                    "add a verdict, such as `{}: {}`, or write `{name}: any` if the outcome does \
+                     not matter",
                     verdicts[0], probe.connections
                 )),
         );
@@ -269,20 +270,23 @@ fn check_probe_expectation(
     for (verdict, _) in named() {
         if !verdicts.contains(&verdict) {
             sink.push(
-                Diagnostic::error(format!("a {} probe is never `{verdict}`", probe.protocol))
-                    .at(key(verdict), "")
-                    .with_help(format!(
-                        "the verdicts of {} are {}",
-                        probe.protocol,
-                        listed(verdicts.iter().copied())
-                    )),
+                Diagnostic::error(format!(
+                    "a {} probe cannot have verdict `{verdict}`",
+                    probe.protocol
+                ))
+                .at(key(verdict), "")
+                .with_help(format!(
+                    "the verdicts of {} are {}",
+                    probe.protocol,
+                    listed(verdicts.iter().copied())
+                )),
             );
             return;
         }
     }
     if expectation.seen_source.is_some() && expectation.seen_sources.is_some() {
         sink.push(
-            Diagnostic::error("`seenSource` and `seenSources` say the same thing twice")
+            Diagnostic::error("`seenSource` and `seenSources` are mutually exclusive")
                 .at(key("seenSource"), "")
                 .with_related(key("seenSources"), ""),
         );
@@ -300,10 +304,14 @@ fn check_probe_expectation(
         let plural = if total == 1 { "" } else { "s" };
         sink.push(
             Diagnostic::error(format!(
-                "the probe `{name}` makes {total} connection{plural}, not {sums}"
+                "probe `{name}` makes {total} connection{plural}, but the expected counts add up \
+                 to {sums}"
             ))
-            .at(node.head_span(), "these add up to another number")
-            .with_help("a verdict that is not named is expected never"),
+            .at(
+                node.head_span(),
+                "the sum must be the number of connections",
+            )
+            .with_help("a verdict without a count is expected 0 times"),
         );
     }
 }

@@ -92,9 +92,9 @@ fn check_first_equals<T>(
     if same || single.is_empty() {
         return;
     }
-    let message = format!("`{field}` is {single}, and the first of `{list}` is {first}");
+    let message = format!("`{field}` is {single}, but the first of `{list}` is {first}");
     let error = Diagnostic::error(message).with_help(format!(
-        "write the same address in both, or leave out `{list}`"
+        "write the same address in both, or remove `{list}`"
     ));
     sink.push(with_field_span(error, object, crate::path![parent, list]));
 }

@@ -36,10 +36,11 @@ pub(super) fn check_fields(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
                 service,
                 crate::path!["metadata", "annotations"],
                 &format!(
-                    "the endpoints of service `{}` get no zone hints: svclab does not divide endpoints among zones",
+                    "the endpoints of service `{}` get no zone hints: svclab does not assign \
+                     endpoints to zones",
                     full_name(service)
                 ),
-                "write its EndpointSlices with the hints that the cluster has",
+                "add the EndpointSlices of the cluster, with their hints",
                 sink,
             );
         }
@@ -59,16 +60,17 @@ fn warn_external_names(objects: &Objects, sink: &mut Sink) {
     };
     let more = match services.count() {
         0 => String::new(),
-        more => format!(" and {more} more of its type"),
+        more => format!(" and {more} more"),
     };
     warn(
         first,
         crate::path!["spec", "type"],
         &format!(
-            "service `{}`{more} is a name in DNS and has no address; its endpoints are ignored",
+            "no address for service `{}`{more}: an `ExternalName` service is a DNS name; its \
+             endpoints are ignored",
             full_name(first)
         ),
-        "call the machine that the name leads to by its address, as a host of the lab",
+        "add the machine that the name resolves to under `hosts`, and probe its address",
         sink,
     );
 }
@@ -121,10 +123,10 @@ fn check_node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) 
             node,
             crate::path!["status", "conditions"],
             &format!(
-                "node `{}` is not ready; svclab builds it as running",
+                "node `{}` is not ready, but svclab builds it as a running node",
                 node.name
             ),
-            "leave out what does not run on it",
+            "remove everything that does not run on the node",
             sink,
         );
     }
@@ -139,11 +141,11 @@ fn check_node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) 
                 node,
                 crate::path!["status", "addresses", index],
                 &format!(
-                    "node `{}` does not get its second {} address {ip}",
+                    "node `{}` does not get its additional {} address {ip}",
                     node.name,
                     family_name(ip)
                 ),
-                "svclab gives a node the first InternalIP of each family, as kube-proxy reads them",
+                "svclab uses the first InternalIP of each family, like kube-proxy",
                 sink,
             );
         }
@@ -183,7 +185,8 @@ fn check_host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
                     Diagnostic::warning(message)
                 } else {
                     Diagnostic::error(message).with_help(format!(
-                        "leave it out, write the rule under `nodes: {{NODE: {{byHand: {{iptables: …}}}}}}`, or write `notModelled: [{HOST_PORT}]` in the lab's spec"
+                        "remove it, write the rule under `nodes: {{NODE: {{byHand: {{iptables: \
+                         …}}}}}}`, or write `notModelled: [{HOST_PORT}]` in the lab's spec"
                     ))
                 };
                 let path = crate::path![
@@ -211,8 +214,11 @@ fn check_pod(pod: &Object<Pod>, sink: &mut Sink) {
         warn(
             pod,
             crate::path!["spec", "securityContext", "sysctls"],
-            &format!("the sysctls of pod `{}` are not set", full_name(pod)),
-            "svclab sets sysctls of nodes only, under `nodes` in the lab's spec",
+            &format!(
+                "svclab does not set the sysctls of pod `{}`",
+                full_name(pod)
+            ),
+            "svclab sets only sysctls of nodes, under `nodes` in the lab's spec",
             sink,
         );
     }
@@ -223,10 +229,10 @@ fn check_pod(pod: &Object<Pod>, sink: &mut Sink) {
             pod,
             crate::path!["metadata", "annotations", networks],
             &format!(
-                "pod `{}` gets no interface of its further networks",
+                "pod `{}` gets no interface for its additional networks",
                 full_name(pod)
             ),
-            "svclab builds a pod's first interface only",
+            "svclab builds only the first interface of a pod",
             sink,
         );
     }
@@ -253,8 +259,8 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
         warn(
             service,
             &field("clusterIP"),
-            &format!("service `{name}` has no `clusterIP`, and kube-proxy ignores it"),
-            "write the address that the API server gave it, or `clusterIP: None`",
+            &format!("service `{name}` has no `clusterIP`, so kube-proxy ignores it"),
+            "write the address that the API server assigned, or `clusterIP: None`",
             sink,
         );
         return;
@@ -273,7 +279,7 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
         warn(
             service,
             &field("ipFamilies"),
-            &format!("service `{name}` gets no {lacking} address: its `clusterIPs` have none"),
+            &format!("service `{name}` gets no {lacking} address: `clusterIPs` contains none"),
             "write the addresses of both families in `clusterIPs`",
             sink,
         );
@@ -282,8 +288,8 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
         warn(
             service,
             &field("clusterIPs"),
-            &format!("service `{name}` has an IPv6 address, and no node or pod of the lab has one"),
-            "write IPv6 addresses and podCIDRs of the nodes, too",
+            &format!("service `{name}` has an IPv6 address, but no node or pod of the lab has one"),
+            "add IPv6 addresses and podCIDRs to the nodes",
             sink,
         );
     }
@@ -297,7 +303,8 @@ fn check_service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
             service,
             &field("loadBalancerIP"),
             &format!(
-                "the `loadBalancerIP` of service `{name}` has no effect: it is a request to the cloud"
+                "`loadBalancerIP` of service `{name}` has no effect: it is a request to the cloud \
+                 provider"
             ),
             "write the address in `status: {loadBalancer: {ingress: [{ip: …}]}}`",
             sink,
@@ -324,9 +331,10 @@ fn check_port(
             service,
             crate::path!["spec", "ports", index, "protocol"],
             &format!(
-                "port {number} of service `{name}` is SCTP, which no server of svclab answers and no probe speaks"
+                "port {number} of service `{name}` uses SCTP, which the servers and probes of \
+                 svclab do not support"
             ),
-            "svclab probes TCP, UDP and ping",
+            "use TCP, UDP or ping",
             sink,
         );
     }
@@ -334,10 +342,9 @@ fn check_port(
         warn(
             service,
             crate::path!["spec", "ports", index, "nodePort"],
-            &format!(
-                "port {number} of service `{name}` has no `nodePort`, and no node answers for it"
-            ),
-            "write the port that the API server gave it, or `allocateLoadBalancerNodePorts: false`",
+            &format!("port {number} of service `{name}` has no `nodePort`, so no node forwards it"),
+            "write the port that the API server assigned, or `allocateLoadBalancerNodePorts: \
+             false`",
             sink,
         );
     }
@@ -350,11 +357,11 @@ fn check_slices(objects: &Objects, sink: &mut Sink) {
         let service = labels.and_then(|labels| labels.get(SERVICE_NAME));
         let message = match service {
             None => format!(
-                "the EndpointSlice `{}` belongs to no service: it has no label `{SERVICE_NAME}`",
+                "EndpointSlice `{}` belongs to no service: it has no label `{SERVICE_NAME}`",
                 full_name(slice)
             ),
             Some(service) if objects.service(&slice.namespace, service).is_none() => format!(
-                "the EndpointSlice `{}` belongs to the service `{}/{service}`, which is not there",
+                "EndpointSlice `{}` belongs to service `{}/{service}`, which does not exist",
                 full_name(slice),
                 slice.namespace
             ),
@@ -364,7 +371,7 @@ fn check_slices(objects: &Objects, sink: &mut Sink) {
             slice,
             crate::path!["metadata", "labels"],
             &message,
-            "no packet is sent to its endpoints; leave it out, or name a service of the lab",
+            "remove it, or name a service of the lab; its endpoints receive no packets",
             sink,
         );
     }

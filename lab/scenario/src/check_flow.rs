@@ -25,17 +25,17 @@ pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         let key = flows_tree.key_span(name).unwrap_or(flows_tree.head_span());
         if ROW_KEYS.contains(&name.as_str()) {
             sink.push(
-                Diagnostic::error(format!("a flow cannot be called `{name}`"))
+                Diagnostic::error(format!("a flow cannot be named `{name}`"))
                     .at(key, "")
-                    .with_help("in a row of `expect` this word means something else"),
+                    .with_help("choose another name: this word is a keyword in rows of `expect`"),
             );
         }
         if spec.probe(name).is_some() {
             sink.push(
-                Diagnostic::error(format!("a probe and a flow are both called `{name}`"))
+                Diagnostic::error(format!("a probe and a flow have the same name `{name}`"))
                     .at(key, "this flow")
                     .with_related(check_steps::probe_name_span(spec, tree, name), "this probe")
-                    .with_help("give one of them another name"),
+                    .with_help("rename one of them"),
             );
         }
         if flow.expect.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 .get(name)
                 .map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
             sink.push(
-                Diagnostic::error(format!("nothing is expected of the flow `{name}`"))
+                Diagnostic::error(format!("flow `{name}` has no rows in `expect`"))
                     .at(span, "no rows")
                     .with_help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
             );
@@ -88,10 +88,10 @@ fn check_flow_row(
             let node = tree.nearest(path);
             sink.push(
                 Diagnostic::error(format!(
-                    "this row of the flow `{name}` says `any` and expects an outcome"
+                    "this row of flow `{name}` combines `any` with an expected outcome"
                 ))
                 .at(node.key_span("any").unwrap_or(node.head_span()), "")
-                .with_help("leave `any` out, or the rest"),
+                .with_help("remove `any`, or all other expectations"),
             );
         }
         return;
@@ -107,10 +107,11 @@ fn check_flow_row(
             "answered"
         };
         sink.push(
-            Diagnostic::error(format!("this row of the flow `{name}` names no verdict"))
+            Diagnostic::error(format!("this row of flow `{name}` has no verdict"))
                 .at(tree.nearest(path).head_span(), "expects nothing")
                 .with_help(format!(
-                    "say what becomes of the flow: `{verdict}: all`, or how it fails, or `any: true` if the outcome does not matter"
+                    "add a verdict: `{verdict}: all`, a failure such as `timeout: all`, or `any: \
+                     true` if the outcome does not matter"
                 )),
         );
     }
@@ -122,7 +123,7 @@ fn unknown_fact(id: &str, span: Span, spec: &LabSpec) -> Diagnostic {
         0 => format!("declare it: `facts: {{{id}: {{test: …, says: …}}}}`"),
         _ => format!("the facts are {}", listed(known)),
     });
-    Diagnostic::error(format!("there is no fact `{id}`"))
+    Diagnostic::error(format!("unknown fact `{id}`"))
         .at(span, "not in `spec.facts`")
         .with_help(help)
 }
@@ -143,23 +144,24 @@ fn check_facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink
         };
         if !says_one {
             sink.push(
-                Diagnostic::error(format!("it is not clear what the fact `{id}` says"))
+                Diagnostic::error(format!("fact `{id}` does not state exactly one outcome"))
                     .at(span, "")
-                    .with_help("say `reaches: [POD]` and `masqueraded: true` or `false`, or else `fails: refused` or `timeout`"),
+                    .with_help(
+                        "write either `reaches: [POD]` with `masqueraded: true` or `false`, \
+                        or `fails: refused` or `timeout`",
+                    ),
             );
         }
         match (covered.get(id.as_str()), &fact.not_covered) {
             (None, None) => sink.push(
-                Diagnostic::error(format!("no flow covers the fact `{id}`"))
-                    .at(span, "in no row's `covers`")
-                    .with_help("name it in a row's `covers`, or say why not in `notCovered`"),
+                Diagnostic::error(format!("no flow covers fact `{id}`"))
+                    .at(span, "not in `covers` of any row")
+                    .with_help("add it to `covers` of a row, or write the reason in `notCovered`"),
             ),
             (Some(row), Some(_)) => sink.push(
-                Diagnostic::error(format!(
-                    "the fact `{id}` is covered although it is `notCovered`"
-                ))
-                .at(*row, "covered here")
-                .with_related(span, "declared here"),
+                Diagnostic::error(format!("fact `{id}` is covered, but has `notCovered`"))
+                    .at(*row, "covered here")
+                    .with_related(span, "declared here"),
             ),
             _ => {}
         }
@@ -179,14 +181,12 @@ fn check_covered_fact(
     };
     let facts = tree.nearest(crate::path!["spec", "facts"]);
     sink.push(
-        Diagnostic::error(format!(
-            "this row does not expect what the fact `{id}` says"
-        ))
-        .at(at, differs)
-        .with_related(
-            facts.key_span(id).unwrap_or(facts.head_span()),
-            fact.says.clone(),
-        ),
+        Diagnostic::error(format!("this row does not match fact `{id}`"))
+            .at(at, differs)
+            .with_related(
+                facts.key_span(id).unwrap_or(facts.head_span()),
+                fact.says.clone(),
+            ),
     );
 }
 
@@ -205,11 +205,11 @@ fn describe_difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String
             FailureVerdict::Refused => "refused",
             FailureVerdict::Timeout => "timeout",
         };
-        return (expected != [verdict]).then(|| format!("the fact says `{verdict}`"));
+        return (expected != [verdict]).then(|| format!("the fact states `{verdict}`"));
     }
     let reaches = fact.reaches.as_ref()?;
     if expected != ["connected"] && expected != ["answered"] {
-        return Some("the fact says that it connects".to_owned());
+        return Some("the fact states that the flow succeeds".to_owned());
     }
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
@@ -218,7 +218,7 @@ fn describe_difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String
     };
     if row.endpoints.as_deref().map(sorted) != Some(sorted(reaches)) {
         return Some(format!(
-            "the fact says that it reaches {}",
+            "the fact states that the flow reaches {}",
             listed(reaches.iter().map(String::as_str))
         ));
     }
@@ -232,12 +232,14 @@ fn describe_difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String
     // A node whose request is masqueraded has one of its own addresses before and after.
     let is_from_node = !flow.from.contains('/');
     match fact.masqueraded {
-        _ if sources.is_empty() => Some("the row does not say which source is seen".to_owned()),
+        _ if sources.is_empty() => {
+            Some("the row has neither `seenSource` nor `seenSources`".to_owned())
+        }
         Some(false) if !is_source_kept => {
-            Some("the fact says that the source stays the caller's".to_owned())
+            Some("the fact states that the source address is kept".to_owned())
         }
         Some(true) if is_source_kept && !is_from_node => {
-            Some("the fact says that it is masqueraded".to_owned())
+            Some("the fact states that the source address is masqueraded".to_owned())
         }
         _ => None,
     }

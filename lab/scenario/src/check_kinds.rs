@@ -53,13 +53,14 @@ fn unmodelled_warning(
         many => format!("{many} objects of kind `{kind}` are"),
     };
     let warning = Diagnostic::warning(format!("{objects} not modelled"))
-        .at(name_span(&first.tree), "no packet is affected by it");
+        .at(name_span(&first.tree), "no effect on packets");
     match packet_effect(&first.group, kind) {
         PacketEffect::Replaced(help) => Some(warning.with_help(help)),
         // The document parser already reported the misspelt kind.
         PacketEffect::Unknown if is_misspelt(kind) => None,
         PacketEffect::Unknown => Some(warning.with_help(format!(
-            "leave it out, or write `notModelled: [{kind}]` in the lab's spec if no packet depends on it"
+            "remove it, or write `notModelled: [{kind}]` in the lab's spec if it does not affect \
+             packets"
         ))),
         PacketEffect::None | PacketEffect::Filters => None,
     }
@@ -99,12 +100,12 @@ fn check_policy(policy: &UnmodelledObject, objects: &Objects, is_listed: bool, s
     let message = format!("the {kind} `{name}` selects pod {first}{more} and is not modelled");
     let span = name_span(&policy.tree);
     sink.push(if is_listed {
-        Diagnostic::warning(message).at(span, "no packet is dropped by it")
+        Diagnostic::warning(message).at(span, "svclab drops no packets for it")
     } else {
         Diagnostic::error(message)
-            .at(span, "svclab would let pass what it drops")
+            .at(span, "svclab would not drop the packets that it drops")
             .with_help(format!(
-                "leave it out, or write `notModelled: [{kind}]` in the lab's spec"
+                "remove it, or write `notModelled: [{kind}]` in the lab's spec"
             ))
     });
 }

@@ -47,9 +47,11 @@ pub(super) fn check_row_keys(tree: &Tree, sink: &mut Sink) -> bool {
                 (row.key_span(name), flows.and_then(|f| f.key_span(name)))
             {
                 unknown.push(
-                    Diagnostic::error(format!("`{name}` is a flow and has rows of its own"))
-                        .at(span, "not here")
-                        .with_related(flow, "this flow's `expect` says what is expected of it"),
+                    Diagnostic::error(format!(
+                        "`{name}` is a flow: its rows belong in its own `expect`"
+                    ))
+                    .at(span, "not allowed here")
+                    .with_related(flow, "move the row to `expect` of this flow"),
                 );
             }
         }
@@ -79,7 +81,7 @@ fn unknown_probes(
             let known = probes.iter().copied().chain(keywords.iter().copied());
             let help = did_you_mean(key, known)
                 .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
-            Diagnostic::error(format!("there is no probe `{key}`"))
+            Diagnostic::error(format!("unknown probe `{key}`"))
                 .at(entry.key, "no such probe")
                 .with_help(help)
         })
@@ -115,8 +117,8 @@ pub(super) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
         .and_then(svclab_diagnostic::source::Source::stem);
     if let Some(stem) = stem.filter(|stem| stem != text) {
         sink.push(
-            Diagnostic::error(format!("the lab `{text}` is in a file of another name"))
-                .at(name.span, format!("the file is called `{stem}`"))
+            Diagnostic::error(format!("lab `{text}` does not have the name of its file"))
+                .at(name.span, format!("the file name is `{stem}`"))
                 .with_help(format!("write `name: {stem}`, or rename the file")),
         );
     }
@@ -138,9 +140,9 @@ pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         let dumped = spec.nodes.values().any(|node| node.dump.is_some());
         if row.expected.is_empty() && !dumped {
             sink.push(
-                Diagnostic::error("this row expects nothing")
+                Diagnostic::error("this row has no expectations")
                     .at(tree.nearest(&path).head_span(), "expects nothing")
-                    .with_help("say what becomes of a probe: `PROBE: {connected: 1}`"),
+                    .with_help("add the expected result of a probe: `PROBE: {connected: 1}`"),
             );
         }
     }
@@ -153,9 +155,9 @@ pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         .filter(|name| ROW_KEYS.contains(&name.as_str()))
     {
         sink.push(
-            Diagnostic::error(format!("a probe cannot be called `{name}`"))
+            Diagnostic::error(format!("a probe cannot be named `{name}`"))
                 .at(check_steps::probe_name_span(spec, tree, name), "")
-                .with_help("in a row of `expect` this word means something else"),
+                .with_help("choose another name: this word is a keyword in rows of `expect`"),
         );
     }
     check_steps::check_steps(spec, tree, sink);
@@ -173,7 +175,7 @@ fn check_columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let help = did_you_mean(axis, known.clone())
         .unwrap_or_else(|| format!("the axes are {}", listed(known)));
     sink.push(
-        Diagnostic::error(format!("there is no axis `{axis}`"))
+        Diagnostic::error(format!("unknown axis `{axis}`"))
             .at(
                 tree.nearest(crate::path!["spec", "columns"]).span,
                 "no such axis",
@@ -191,9 +193,9 @@ fn check_axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     };
     let mut report_name = |name: &str, span: Span| {
         sink.push(
-            Diagnostic::error(format!("`{name}` does not fit into the id of a case"))
+            Diagnostic::error(format!("`{name}` is not valid in a case ID"))
                 .at(span, "")
-                .with_help("leave out blanks, `=`, `,` and `/`"),
+                .with_help("remove whitespace, `=`, `,` and `/`"),
         );
     };
     for (axis, values) in &spec.axes {
@@ -211,9 +213,11 @@ fn check_axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
     for (axis, _) in spec.axes.iter().filter(|(_, values)| values.is_empty()) {
         sink.push(
-            Diagnostic::error(format!("the axis `{axis}` has no values"))
+            Diagnostic::error(format!("axis `{axis}` has no values"))
                 .at(axes.key_span(axis).unwrap_or(axes.head_span()), "no values")
-                .with_help("give it values, `{VALUE: []}` for the lab as written, or leave it out"),
+                .with_help(
+                    "add values, such as `{VALUE: []}` for the lab as written, or remove the axis",
+                ),
         );
     }
 }
@@ -233,7 +237,7 @@ pub(super) fn check_selector(
             let help = did_you_mean(axis, axes.clone())
                 .unwrap_or_else(|| format!("the axes are {}", listed(axes)));
             sink.push(
-                Diagnostic::error(format!("there is no axis `{axis}`"))
+                Diagnostic::error(format!("unknown axis `{axis}`"))
                     .at(
                         node.key_span(axis).unwrap_or(node.head_span()),
                         "no such axis",
@@ -257,7 +261,7 @@ pub(super) fn check_selector(
             let help = did_you_mean(value, known.clone())
                 .unwrap_or_else(|| format!("its values are {}", listed(known)));
             sink.push(
-                Diagnostic::error(format!("the axis `{axis}` has no value `{value}`"))
+                Diagnostic::error(format!("axis `{axis}` has no value `{value}`"))
                     .at(span, "no such value")
                     .with_help(help),
             );
@@ -281,9 +285,9 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 .is_some_and(super::expectation::Expected::is_empty)
             {
                 sink.push(
-                    Diagnostic::error(format!("the claim `{}` says nothing", claim.id))
+                    Diagnostic::error(format!("`says` of claim `{}` is empty", claim.id))
                         .at(node.key_span("says").unwrap_or(span), "")
-                        .with_help("leave `says` out, or say what the claim expects"),
+                        .with_help("remove `says`, or write the expectations of the claim"),
                 );
             }
             if !spec.claims.contains_key(&claim.id) {
@@ -292,7 +296,7 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     format!("declare it: `claims: {{{}: {{says: …}}}}`", claim.id)
                 });
                 sink.push(
-                    Diagnostic::error(format!("the claim `{}` is not declared", claim.id))
+                    Diagnostic::error(format!("claim `{}` is not declared", claim.id))
                         .at(span, "not in `spec.claims`")
                         .with_help(help),
                 );
@@ -303,16 +307,16 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         let span = declared.key_span(id).unwrap_or(declared.head_span());
         match (used.get(id.as_str()), &claim.not_checkable) {
             (None, None) => sink.push(
-                Diagnostic::warning(format!("no row speaks of the claim `{id}`"))
+                Diagnostic::warning(format!("no row refers to claim `{id}`"))
                     .at(span, "neither confirmed nor refuted")
-                    .with_help("name it in a row's `claims`, or say why not in `notCheckable`"),
+                    .with_help(
+                        "add it to `claims` of a row, or write the reason in `notCheckable`",
+                    ),
             ),
             (Some(row), Some(_)) => sink.push(
-                Diagnostic::warning(format!(
-                    "the claim `{id}` is checked although it is `notCheckable`"
-                ))
-                .at(*row, "checked here")
-                .with_related(span, "declared here"),
+                Diagnostic::warning(format!("claim `{id}` is checked, but has `notCheckable`"))
+                    .at(*row, "checked here")
+                    .with_related(span, "declared here"),
             ),
             _ => {}
         }

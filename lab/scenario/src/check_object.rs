@@ -72,7 +72,7 @@ pub(super) fn check_service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<()
             let path = crate::path!["spec", "cidrs", index];
             return Err(Diagnostic::error(format!("`{text}` is not a network"))
                 .at(tree.nearest(path).span, "")
-                .with_help("write it as 10.96.0.0/12"));
+                .with_help("write a network such as `10.96.0.0/12`"));
         }
     }
     Ok(())
@@ -90,7 +90,7 @@ pub(super) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
             if slice_family != "FQDN" && address_family != Some(slice_family) {
                 let path = crate::path!["endpoints", index, "addresses", position];
                 return Err(Diagnostic::error(format!(
-                    "`{address}` is no {slice_family} address, as the slice's `addressType` says"
+                    "`{address}` is not an {slice_family} address, as `addressType` requires"
                 ))
                 .at(tree.nearest(path).span, ""));
             }
@@ -130,7 +130,7 @@ fn check_keyword(
             _ => "",
         };
         format!(
-            "the field `{field}` is missing; it is one of {}",
+            "field `{field}` is missing; the values are {}",
             listed(allowed.iter().copied())
         )
     } else {
@@ -161,9 +161,9 @@ fn check_port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(),
         .at(path)
         .map_or(tree.nearest(path).head_span(), |node| node.span);
     Err(
-        Diagnostic::error(format!("{} is no name of a port", shorten(name)))
+        Diagnostic::error(format!("{} is not a valid port name", shorten(name)))
             .at(span, "")
-            .with_help("names of ports are of lower-case letters, digits and `-`, up to 63"),
+            .with_help("a port name has at most 63 lower-case letters, digits and `-`"),
     )
 }
 
@@ -174,7 +174,7 @@ fn check_port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diag
     match tree.at(path) {
         Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
             .at(node.span, "expected a number from 1 to 65535")),
-        None => Err(Diagnostic::error("the field `port` is missing")
+        None => Err(Diagnostic::error("field `port` is missing")
             .at(tree.nearest(path).head_span(), "`port` is missing here")),
     }
 }

@@ -58,10 +58,11 @@ fn warn_unresolved_ports(objects: &Objects, sink: &mut Sink) {
                 continue;
             }
             let warning = Diagnostic::warning(format!(
-                "port {} of service `{}/{}` leads to `{target}`, and pods that it selects give no port that name",
+                "port {} of service `{}/{}` has target port `{target}`, which selected pods do not \
+                 declare",
                 port.port, service.namespace, service.name
             ))
-            .with_help("name a port of the pods' containers, or write the number of the port");
+            .with_help("write the name of a container port, or the port number");
             let span = service.tree.as_ref().and_then(|tree| {
                 let port = tree.at(crate::path!["spec", "ports", index])?;
                 Some(port.key_span("targetPort").unwrap_or(port.head_span()))
@@ -144,11 +145,11 @@ fn mismatch(
     });
     let from = match (service, ports.zip(index)) {
         (Some(service), Some((ports, index))) => format!(
-            "port {} of service `{}/{}` leads",
+            "port {} of service `{}/{}` forwards",
             ports[index].port, service.namespace, service.name
         ),
         _ => format!(
-            "the EndpointSlice `{}/{}` leads",
+            "EndpointSlice `{}/{}` forwards",
             slice.namespace, slice.name
         ),
     };
@@ -165,7 +166,7 @@ fn mismatch(
         pod.namespace, pod.name
     ))
     .with_help(format!(
-        "the pod declares {declared}; a pod that declares no port serves every port that is asked of it"
+        "the pod declares {declared}; a pod without declared ports serves every port"
     ));
     let slice_span = slice
         .tree
@@ -182,7 +183,7 @@ fn mismatch(
     let pod_span =
         pod_span.map(|tree| tree.nearest(crate::path!["spec", "containers"]).head_span());
     let warning = match slice_span.or(service_span) {
-        Some(span) => warning.at(span, "leads to this port"),
+        Some(span) => warning.at(span, "forwards to this port"),
         None => warning,
     };
     match pod_span {

@@ -43,7 +43,7 @@ pub(super) fn check_removals<'l>(
             let known = keys.filter(|(_, entry)| !entry.value.is_null());
             sink.push(
                 Diagnostic::error(format!(
-                    "{target} has no `{}` to remove",
+                    "cannot remove `{}` from {target}: no such key",
                     removal.path.join(".")
                 ))
                 .at(

@@ -61,7 +61,7 @@ fn check_step_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             .span;
         if let Some(first) = seen.insert(&step.name, span) {
             sink.push(
-                Diagnostic::error(format!("there are two steps `{}`", step.name))
+                Diagnostic::error(format!("duplicate step `{}`", step.name))
                     .at(span, "again here")
                     .with_related(first, "first here"),
             );
@@ -85,12 +85,10 @@ fn check_probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         let span = map.key_span(name).unwrap_or(map.head_span());
         if let Some(first) = seen.insert(name, span) {
             sink.push(
-                Diagnostic::error(format!("there are two probes `{name}`"))
+                Diagnostic::error(format!("duplicate probe `{name}`"))
                     .at(span, "again here")
                     .with_related(first, "first here")
-                    .with_help(
-                        "a probe has one name in the whole lab: `expect` speaks of it by that",
-                    ),
+                    .with_help("rename one of them: `expect` refers to probes by name"),
             );
         }
     }
@@ -102,12 +100,12 @@ fn check_changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         let node = tree.nearest(crate::path!["spec", "steps", index]);
         if step.change.is_empty() {
             sink.push(
-                Diagnostic::error(format!("the step `{}` changes nothing", step.name))
+                Diagnostic::error(format!("step `{}` changes nothing", step.name))
                     .at(
                         node.key_span("change").unwrap_or(node.head_span()),
                         "no change",
                     )
-                    .with_help("write what changes: `change: [{delete: Pod/default/web}]`"),
+                    .with_help("add a change: `change: [{delete: Pod/default/web}]`"),
             );
         }
         for (position, patch) in step.change.iter().enumerate() {
@@ -122,9 +120,11 @@ fn check_changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             let probes = tree.at(path).and_then(|spec| spec.key_span("probes"));
             if let Some(span) = probes.filter(|_| is_of_lab) {
                 sink.push(
-                    Diagnostic::error("a step cannot change the lab's `probes`")
+                    Diagnostic::error("a step cannot change `probes` of the lab")
                         .at(span, "")
-                        .with_help("write what is tried after it under the step's own `probes`"),
+                        .with_help(
+                            "write the probes that run after the step under its own `probes`",
+                        ),
                 );
             }
         }
@@ -155,7 +155,7 @@ fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &m
             }
         });
         sink.push(
-            Diagnostic::error(format!("there is no step `{across}`"))
+            Diagnostic::error(format!("unknown step `{across}`"))
                 .at(field_span("across"), "no such step")
                 .with_help(help),
         );
@@ -164,29 +164,29 @@ fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &m
     if probe_step.is_some_and(|of| of >= step) {
         sink.push(
             Diagnostic::error(format!(
-                "the probe `{name}` would be opened before the step it belongs to"
+                "probe `{name}` would open connections before the step that it belongs to"
             ))
-            .at(
-                field_span("across"),
-                "its connections are opened before this step",
-            )
-            .with_help("write it under `spec.probes`, or under a step before that one"),
+            .at(field_span("across"), "connections open before this step")
+            .with_help("move the probe to `spec.probes`, or to an earlier step"),
         );
     }
     if probe.protocol == Protocol::Ping {
         sink.push(
-            Diagnostic::error("a ping has no connection that could stay open")
+            Diagnostic::error("a ping has no connection that can stay open")
                 .at(field_span("protocol"), "")
-                .with_help("leave `across` out, or try `tcp` or `udp`"),
+                .with_help("remove `across`, or use `tcp` or `udp`"),
         );
     }
     if probe.after.is_some() {
         sink.push(
             Diagnostic::error(format!(
-                "the probe `{name}` begins before the step `{across}`, and cannot wait for another"
+                "probe `{name}` starts before step `{across}` and cannot wait for another probe"
             ))
             .at(field_span("after"), "")
-            .with_related(field_span("across"), "opened right before this step"),
+            .with_related(
+                field_span("across"),
+                "connections open right before this step",
+            ),
         );
     }
 }
@@ -210,7 +210,7 @@ fn check_expected_steps(
             _ => format!("the steps are {}", listed(known())),
         });
         sink.push(
-            Diagnostic::error(format!("there is no step `{name}`"))
+            Diagnostic::error(format!("unknown step `{name}`"))
                 .at(
                     node.key_span(name).unwrap_or(node.head_span()),
                     "no such step",

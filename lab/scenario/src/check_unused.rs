@@ -15,14 +15,14 @@ pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) 
         let span = key_span.unwrap_or_else(|| tree.nearest(path).head_span());
         sink.push(
             Diagnostic::error(message)
-                .at(span, "changes nothing")
+                .at(span, "no effect")
                 .with_help(help),
         );
     };
     if spec.fabric.kind == FabricKind::Routed && spec.fabric.subnet.is_some() {
         unused(
             crate::path!["spec", "fabric", "subnet"],
-            "a routed fabric has no subnet of its own".to_owned(),
+            "a routed fabric has no subnet".to_owned(),
             "write `type: switched`, or the subnet of each node under `nodes`",
         );
     }
@@ -30,15 +30,16 @@ pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) 
         if spec.connections != super::probe::default_connections() {
             unused(
                 crate::path!["spec", "connections"],
-                "`connections` of the lab are those of flows, and there is no flow".to_owned(),
+                "`connections` of the lab applies only to flows, but the lab has no flows"
+                    .to_owned(),
                 "write `connections` in each probe",
             );
         }
         if spec.columns.is_some() {
             unused(
                 crate::path!["spec", "columns"],
-                "`columns` are those of the table of flows, and there is no flow".to_owned(),
-                "leave it out",
+                "`columns` applies only to the table of flows, but the lab has no flows".to_owned(),
+                "remove it",
             );
         }
     }
@@ -47,8 +48,8 @@ pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) 
             if node.lenient {
                 unused(
                     crate::path!["spec", "nodes", name.as_str(), "lenient"],
-                    format!("`lenient` is said of a dump, and node `{name}` has none"),
-                    "leave it out, or name the node's `dump`",
+                    format!("`lenient` requires a dump, but node `{name}` has none"),
+                    "remove it, or add `dump` to the node",
                 );
             }
             continue;
@@ -63,8 +64,8 @@ pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) 
         for (field, _) in lines.iter().filter(|(_, is_written)| *is_written) {
             unused(
                 crate::path!["spec", "nodes", name.as_str(), *field],
-                format!("node `{name}` has the rules of its dump and not those of `{field}`"),
-                "leave it out, or leave out `dump`; `byHand: {commands: …}` are run beside a dump",
+                format!("node `{name}` has the rules of its dump, not those of `{field}`"),
+                "remove it or `dump`; with a dump, only `byHand: {commands: …}` has an effect",
             );
         }
     }

@@ -80,7 +80,7 @@ impl JsonSchema for ClaimRef {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let shape = generator.subschema_for::<ClaimShape>();
         json_schema!({
-            "description": "A claim's identifier, alone or with what the claim says of these cases.",
+            "description": "Identifier of a claim, alone or with the claim's expectations for these cases.",
             "anyOf": [{"type": "string"}, shape],
         })
     }

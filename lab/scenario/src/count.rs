@@ -55,7 +55,7 @@ impl Count {
     ///
     /// # Errors
     ///
-    /// Returns [`CountError::Empty`] if `min` is above `max`.
+    /// Returns [`CountError::EmptyRange`] if `min` is above `max`.
     pub const fn between(min: u32, max: u32) -> Result<Self, CountError> {
         if min > max {
             return Err(CountError::EmptyRange(min, max));
@@ -178,7 +178,7 @@ impl JsonSchema for Count {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "How often: `4` exactly, \"2..6\" with both ends included, \">=1\" at least.",
+            "description": "Count: `4` (exactly), \"2..6\" (both included) or \">=1\" (at least).",
             "anyOf": [
                 {"type": "integer", "minimum": 0, "maximum": u32::MAX},
                 {"type": "string", "pattern": r"^(\s*[0-9]+\s*(\.\.\s*[0-9]+\s*)?|>=\s*[0-9]+\s*)$"},

@@ -269,7 +269,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
         seed: V,
     ) -> Result<V::Value, DecodeError> {
         let Some(entry) = self.value.take() else {
-            return Err(de::Error::custom("a value was asked for before its key"));
+            return Err(de::Error::custom("value requested before its key"));
         };
         let node = self.node.child(&entry.value, Some(entry.key));
         seed.deserialize(node)
@@ -396,17 +396,17 @@ mod tests {
     #[test]
     fn decode_error_has_innermost_span() {
         let text = "spec:\n  ports:\n  - port: 80\n    nodePort: many\n";
-        let error = lenient::<Service>(&tree(text)).expect_err("a string is no port");
+        let error = lenient::<Service>(&tree(text)).expect_err("a string is not a port");
         assert_eq!(position(&error), (4, 15));
         let text = "spec:\n  ports:\n    port: 80\n";
-        let error = lenient::<Service>(&tree(text)).expect_err("a map is no list");
+        let error = lenient::<Service>(&tree(text)).expect_err("a map is not a list");
         assert_eq!(
             (position(&error), error.to_string().as_str()),
             ((2, 3), "expected a list, found a map")
         );
         let text = "metadata: {creationTimestamp: yesterday}\n";
         assert_eq!(
-            position(&lenient::<Pod>(&tree(text)).expect_err("no time")),
+            position(&lenient::<Pod>(&tree(text)).expect_err("not a time")),
             (1, 31)
         );
     }
@@ -415,11 +415,11 @@ mod tests {
     fn decode_error_in_unescaped_scalar_has_part_span() {
         #[derive(Debug, Deserialize)]
         struct Holder {
-            #[expect(dead_code, reason = "only its errors are looked at")]
+            #[expect(dead_code, reason = "the test checks only the errors")]
             count: crate::count::Count,
         }
         let column = |text: &str| {
-            let error = strict::<Holder>(&tree(text)).expect_err("no count");
+            let error = strict::<Holder>(&tree(text)).expect_err("not a count");
             (
                 position(&error).1,
                 error.span().map_or(0, |span| span.end - span.start),
@@ -442,7 +442,7 @@ mod tests {
             strict::<Vec<Mode>>(&tree("[nft, legacy]")),
             Ok(vec![Mode::Nft, Mode::Legacy])
         );
-        let error = strict::<Vec<Mode>>(&tree("[nft, 1]")).expect_err("no word");
+        let error = strict::<Vec<Mode>>(&tree("[nft, 1]")).expect_err("a number is not a string");
         assert_eq!(
             error.to_string(),
             "expected one of `nft` and `legacy`, found the number `1`"

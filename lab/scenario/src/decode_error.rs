@@ -23,7 +23,7 @@ pub struct DecodeError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DecodeErrorKind {
     /// The type has no such field.
-    #[error("there is no field `{field}` here")]
+    #[error("unknown field `{field}`")]
     UnknownField {
         /// Name of the unknown field.
         field: String,
@@ -39,7 +39,7 @@ pub enum DecodeErrorKind {
         variants: &'static [&'static str],
     },
     /// A required field is missing.
-    #[error("the field `{field}` is missing")]
+    #[error("field `{field}` is missing")]
     MissingField {
         /// Name of the missing field.
         field: &'static str,
@@ -147,7 +147,7 @@ fn part_span(tree: &Tree, part: &Range<usize>) -> Span {
 
 impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        // The alternate form contains the range of the invalid part; see `Within`.
+        // The alternate form contains the range of the invalid part; see `SpannedError`.
         let text = format!("{message:#}");
         let (part, message) = within::split(&text);
         Self::new(DecodeErrorKind::Custom {
@@ -170,7 +170,7 @@ impl de::Error for DecodeError {
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
         Self::new(DecodeErrorKind::WrongType {
             expected: describe_expected(&expected.to_string()),
-            found: format!("{length} of them"),
+            found: format!("{length} elements"),
         })
     }
 

@@ -70,11 +70,10 @@ pub(super) fn select_rows(
                 tree.nearest(crate::path!["spec", "flows", name.as_str(), "expect", row])
                     .head_span()
             };
-            let unreached =
-                Diagnostic::error(format!("no case reaches this row of the flow `{name}`"));
+            let unreached = Diagnostic::error(format!("no case uses this row of flow `{name}`"));
             sink.push(match taken {
                 Some(earlier) => unreached
-                    .at(head(index), "never used")
+                    .at(head(index), "unused")
                     .with_related(head(earlier), "this row matches first"),
                 None => unreached.at(head(index), "no case has these values"),
             });
@@ -103,14 +102,12 @@ pub(super) fn select_rows(
                         position
                     ];
                     sink.push(
-                        Diagnostic::error(format!(
-                            "the fact `{id}` is of none of this row's cases"
-                        ))
-                        .at(tree.nearest(path).span, "covered here")
-                        .with_related(
-                            facts.key_span("when").unwrap_or(facts.head_span()),
-                            "of these cases",
-                        ),
+                        Diagnostic::error(format!("fact `{id}` applies to no case of this row"))
+                            .at(tree.nearest(path).span, "covered here")
+                            .with_related(
+                                facts.key_span("when").unwrap_or(facts.head_span()),
+                                "the fact applies to these cases",
+                            ),
                     );
                 }
             }
@@ -134,12 +131,9 @@ fn missing_row(
     cases: usize,
 ) -> Diagnostic {
     let message = match cases {
-        1 => format!(
-            "no row of the flow `{flow}` is for the case `{}`",
-            first.id(lab)
-        ),
+        1 => format!("no row of flow `{flow}` matches case `{}`", first.id(lab)),
         more => format!(
-            "no row of the flow `{flow}` is for {more} cases, the first being `{}`",
+            "{more} cases have no row in flow `{flow}`; the first is `{}`",
             first.id(lab)
         ),
     };

@@ -65,8 +65,8 @@ impl Documents {
         self.add_document_as(tree, None, diagnostics);
     }
 
-    /// Adds a document like [`Documents::take`]. `listed_as` is the kind of items in a typed list
-    /// such as `PodList`: the API omits `kind` from those items.
+    /// Adds a document like [`Documents::add_document`]. `listed_as` is the kind of items in a
+    /// typed list such as `PodList`: the API omits `kind` from those items.
     fn add_document_as(
         &mut self,
         tree: &Tree,
@@ -129,14 +129,14 @@ impl Documents {
         if kind == KIND || group == "svclab" {
             if version != API_VERSION {
                 diagnostics.push(
-                    Diagnostic::error(format!("a lab of `apiVersion: {version}` is not known"))
-                        .at(version_at, "not known")
+                    Diagnostic::error(format!("unsupported `apiVersion: {version}` of a lab"))
+                        .at(version_at, "not supported")
                         .with_help(format!("write `apiVersion: {API_VERSION}`")),
                 );
             } else if kind != KIND {
                 diagnostics.push(
                     Diagnostic::error(format!("{API_VERSION} has no kind `{kind}`"))
-                        .at(kind_at, "not known")
+                        .at(kind_at, "not supported")
                         .with_help(format!("write `kind: {KIND}`")),
                 );
             } else {
@@ -180,12 +180,11 @@ impl Documents {
                 self.add_modelled(known, tree.clone(), diagnostics);
             }
             Some(known) => diagnostics.push(
-                Diagnostic::error(format!("a {known} of `apiVersion: {version}` is not known"))
-                    .at(version_at, "not known")
-                    .with_help(format!(
-                        "svclab reads `apiVersion: {}`",
-                        known.api_version()
-                    )),
+                Diagnostic::error(format!(
+                    "unsupported `apiVersion: {version}` of kind `{known}`"
+                ))
+                .at(version_at, "not supported")
+                .with_help(format!("write `apiVersion: {}`", known.api_version())),
             ),
             None => {
                 let items = tree.get("items").and_then(Tree::as_sequence);
@@ -200,7 +199,7 @@ impl Documents {
                 if let Some(help) = did_you_mean(kind, ours.into_iter().chain([KIND])) {
                     diagnostics.push(
                         Diagnostic::warning(format!("an object of kind `{kind}` is ignored"))
-                            .at(kind_at, "svclab does not read this kind")
+                            .at(kind_at, "svclab does not model this kind")
                             .with_help(help),
                     );
                 }
@@ -240,7 +239,7 @@ impl Documents {
         };
         if let Some(first) = self.objects.get(&reference) {
             diagnostics.push(
-                Diagnostic::error(format!("there are two objects {reference}"))
+                Diagnostic::error(format!("duplicate object {reference}"))
                     .at(name_span(&tree), "again here")
                     .with_related(name_span(first), "first here"),
             );
@@ -319,7 +318,7 @@ pub(super) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic
     match (objects.next(), objects.next()) {
         (Some(object), None) => Ok(object),
         _ => Err(
-            Diagnostic::error("`add` needs one object of a kind svclab reads").at(
+            Diagnostic::error("`add` requires one object of a kind that svclab models").at(
                 tree.head_span(),
                 "expected a Node, Pod, Service or EndpointSlice",
             ),
@@ -406,8 +405,8 @@ fn check_object_name(name: &str, span: Span) -> Result<(), Diagnostic> {
     }
     let name = shorten(name);
     Err(
-        Diagnostic::error(format!("{name} is no name Kubernetes takes"))
+        Diagnostic::error(format!("{name} is not a valid Kubernetes name"))
             .at(span, "")
-            .with_help("names are of lower-case letters, digits, `-` and `.`, up to 253"),
+            .with_help("a name has at most 253 lower-case letters, digits, `-` and `.`"),
     )
 }

@@ -129,13 +129,13 @@ pub(super) fn expand_cases(base: &ScenarioDocuments<'_>, sink: &mut Sink) -> Vec
             sink.push(
                 Diagnostic::error(error.to_string())
                     .at(place("axes"), "")
-                    .with_help("split the lab, or exclude combinations that mean nothing"),
+                    .with_help("split the lab, or exclude combinations that are not needed"),
             );
             return Vec::new();
         }
     };
     if combinations.is_empty() {
-        let message = "`exclude` leaves no case";
+        let message = "`exclude` removes all cases";
         sink.push(Diagnostic::error(message).at(place("exclude"), ""));
         return Vec::new();
     }
@@ -199,9 +199,9 @@ fn report_missing_rows(
         return;
     };
     let message = match missing.len() {
-        1 => format!("no row of `expect` is for the case `{}`", first.id(name)),
+        1 => format!("no row of `expect` matches case `{}`", first.id(name)),
         more => format!(
-            "no row of `expect` is for {more} cases, the first being `{}`",
+            "{more} cases have no row in `expect`; the first is `{}`",
             first.id(name)
         ),
     };
@@ -241,7 +241,7 @@ fn report_unreached_rows(
                 .nearest(crate::path!["spec", "expect", row])
                 .head_span()
         };
-        let mut diagnostic = Diagnostic::error("no case reaches this row");
+        let mut diagnostic = Diagnostic::error("no case uses this row");
         let taken = combinations
             .iter()
             .zip(rows)
@@ -249,7 +249,7 @@ fn report_unreached_rows(
             .and_then(|(_, earlier)| *earlier);
         diagnostic = match taken {
             Some(earlier) => diagnostic
-                .at(head(index), "never used")
+                .at(head(index), "unused")
                 .with_related(head(earlier), "this row matches first"),
             None => diagnostic.at(head(index), "no case has these values"),
         };

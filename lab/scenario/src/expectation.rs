@@ -343,7 +343,7 @@ impl<'de> Deserialize<'de> for Expected {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
                     f,
-                    "a map of probes' names, {}",
+                    "a map of probe names, {}",
                     EXPECTED_KEYS.map(|key| format!("`{key}`")).join(", ")
                 )
             }
@@ -371,7 +371,7 @@ impl<'de> Deserialize<'de> for Row {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
                     f,
-                    "a map of probes' names, {}",
+                    "a map of probe names, {}",
                     ROW_KEYS.map(|key| format!("`{key}`")).join(", ")
                 )
             }
@@ -400,31 +400,36 @@ impl JsonSchema for Expected {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let wire =
-            with_description::<Vec<WireExpectation>>(generator, "What is seen on interfaces.");
+            with_description::<Vec<WireExpectation>>(generator, "Expected packets on interfaces.");
         let counters = with_description::<Vec<CounterExpectation>>(
             generator,
-            "Which of the kernel's counters grow, and by how much.",
+            "Expected growth of kernel counters.",
         );
         let rules = with_description::<Vec<RuleExpectation>>(
             generator,
-            "Which rules packets meet, and how often.",
+            "Expected number of packets that match rules.",
         );
         let chains =
-            with_description::<Vec<ChainExpectation>>(generator, "What chains hold, rule by rule.");
-        let sets = with_description::<Vec<SetExpectation>>(generator, "What sets are and hold.");
+            with_description::<Vec<ChainExpectation>>(generator, "Expected rules of chains.");
+        let sets = with_description::<Vec<SetExpectation>>(
+            generator,
+            "Expected type and members of sets.",
+        );
         let ipvs = with_description::<Vec<VirtualServerExpectation>>(
             generator,
-            "What IPVS holds, virtual server by virtual server.",
+            "Expected IPVS virtual servers.",
         );
-        let links =
-            with_description::<Vec<LinkExpectation>>(generator, "What interfaces are and hold.");
+        let links = with_description::<Vec<LinkExpectation>>(
+            generator,
+            "Expected flags and addresses of interfaces.",
+        );
         let steps = with_description::<IndexMap<String, StepExpectation>>(
             generator,
-            "When traffic has moved after a step, by its name.",
+            "Expected time for the traffic to move after a step, by the step's name.",
         );
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
-            "description": "What is expected of probes, by their names, and of what is seen besides.",
+            "description": "Expected results of probes, by probe name, and other expectations.",
             "type": "object",
             "properties": {
                 "wire": wire,
@@ -438,7 +443,7 @@ impl JsonSchema for Expected {
             },
             "additionalProperties": {
                 "anyOf": [
-                    {"const": ANY, "description": "The outcome of the probe does not matter."},
+                    {"const": ANY, "description": "Any outcome of the probe is accepted."},
                     probe,
                 ],
             },
@@ -455,15 +460,16 @@ impl JsonSchema for Row {
         let mut schema = Expected::json_schema(generator);
         let when = with_description::<IndexMap<String, AxisValues>>(
             generator,
-            "The values of axes the row is for. An axis that is not named may have any value.",
+            "Axis values of the cases for this row. An axis that is not named may have any value.",
         );
         let claims = with_description::<Vec<ClaimRef>>(
             generator,
-            "The claims of `spec.claims` the row speaks of.",
+            "Claims of `spec.claims` that the row refers to.",
         );
         schema.insert(
             "description".to_owned(),
-            "What is expected of the cases that `when` matches; the first row that matches is a case's."
+            "Expectations for the cases that `when` matches. The first matching row applies to a \
+             case."
                 .into(),
         );
         if let Some(properties) = schema.get_mut("properties").and_then(|p| p.as_object_mut()) {

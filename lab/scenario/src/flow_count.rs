@@ -70,7 +70,7 @@ impl JsonSchema for FlowCount {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let count = generator.subschema_for::<Count>();
         json_schema!({
-            "description": "How many of the flow's exchanges: `all`, or a count.",
+            "description": "Number of connections of the flow: `all` or a count.",
             "anyOf": [{"const": ALL}, count],
         })
     }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(read(json!("all")).ok(), Some(Count::exactly(7)));
         assert_eq!(read(json!(4)).ok(), Some(Count::exactly(4)));
         assert_eq!(read(json!("2..6")).ok(), Count::between(2, 6).ok());
-        let error = read(json!("every")).expect_err("no count");
+        let error = read(json!("every")).expect_err("not a count");
         insta::assert_snapshot!(error, @r#"`every` is not a count; write `4`, "2..6" (both included) or ">=1""#);
     }
 }

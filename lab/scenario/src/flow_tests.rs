@@ -26,7 +26,7 @@ fn scenario(text: &str) -> (Scenario, Sources) {
 
 fn case<'s>(scenario: &'s Scenario, id: &str) -> &'s Case {
     let found = scenario.cases().iter().find(|case| case.id == id);
-    found.expect("the case is there")
+    found.expect("the case exists")
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn flow_expands_to_probe_and_expectation() {
 
 /// Returns the text of a part of the lab document.
 fn source_text(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String {
-    let span = case.span(&DocumentRef::Lab, path).expect("a place");
+    let span = case.span(&DocumentRef::Lab, path).expect("a span");
     let (_, source) = sources.iter().next().expect("a source");
     let range =
         usize::try_from(span.start).expect("small")..usize::try_from(span.end).expect("small");

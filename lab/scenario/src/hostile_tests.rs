@@ -21,7 +21,7 @@ fn text_repeated_by_aliases_is_refused() {
     let aliases = vec!["*a"; 20].join(", ");
     let diagnostics = told(&format!("a: &a {long}\nb: [{aliases}]\n"));
     assert!(
-        diagnostics.contains("more than 16 MiB of text in one file, aliases counted"),
+        diagnostics.contains("more than 16 MiB of text in one file, with aliases"),
         "{}",
         &diagnostics[..200]
     );
@@ -143,7 +143,7 @@ fn invalid_port_name_is_refused() {
             &format!("{{name: {name}, port: 443"),
         ));
         assert!(
-            diagnostics.contains("is no name of a port"),
+            diagnostics.contains("is not a valid port name"),
             "{name}: {diagnostics}"
         );
     }

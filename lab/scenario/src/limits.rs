@@ -67,7 +67,7 @@ fn check_printable(text: &str, span: Span, sink: &mut Sink) {
     if let Some(odd) = control {
         sink.push(
             Diagnostic::error(format!(
-                "the control character U+{:04X} has no place in a lab",
+                "control character U+{:04X} is not allowed in a lab",
                 u32::from(odd)
             ))
             .at(span, "in this text"),
@@ -102,7 +102,7 @@ pub(super) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 "the probes of a case make {connections} connections, more than {MAX_CONNECTIONS}"
             ))
             .at(field_span("probes"), "")
-            .with_help("svclab measures no throughput; fewer show the same"),
+            .with_help("use fewer connections: svclab does not measure throughput"),
         );
     }
     for (field, names) in [
@@ -135,7 +135,7 @@ pub(super) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     check_command_limits(spec, tree, sink);
 }
 
-/// Checks that each line of rules is a single line within [`MAX_LINE`].
+/// Checks that each line of rules is a single line within [`MAX_RULE_LINE`].
 fn check_rule_lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     for (node, node_spec) in &spec.nodes {
         for (part, field, lines) in [
@@ -157,9 +157,9 @@ fn check_rule_lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     .span;
                 if line.trim().contains('\n') {
                     sink.push(
-                        Diagnostic::error("these are several lines")
+                        Diagnostic::error("an item must be a single line")
                             .at(span, "")
-                            .with_help("make each an item of the list"),
+                            .with_help("write each line as a separate item"),
                     );
                 } else if line.len() > MAX_RULE_LINE {
                     sink.push(
@@ -205,7 +205,7 @@ fn check_command_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 sink.push(
                     Diagnostic::error(format!("`{field}` is out of bounds"))
                         .at(span, "")
-                        .with_help(format!("give {bounds}")),
+                        .with_help(format!("use {bounds}")),
                 );
             }
         }
@@ -233,7 +233,7 @@ pub(super) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sin
         ("endpoints", endpoints, MAX_ENDPOINTS),
     ] {
         if count > max {
-            let help = "leave out objects that play no part in what the lab tries";
+            let help = "remove objects that the lab does not need";
             sink.push(too_many(kind, count, max).at(span, "").with_help(help));
         }
     }
@@ -244,12 +244,12 @@ pub(super) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sin
     if proxy_entries > MAX_PROXY_ENTRIES {
         sink.push(
             Diagnostic::error(format!(
-                "{} nodes would hold rules for {ports} ports of services and {endpoints} \
-                 endpoints each: {proxy_entries} in all, more than {MAX_PROXY_ENTRIES}",
+                "{} nodes would each have rules for {ports} service ports and {endpoints} \
+                 endpoints: {proxy_entries} in total, more than {MAX_PROXY_ENTRIES}",
                 objects.nodes.len()
             ))
             .at(span, "")
-            .with_help("leave out nodes or services that play no part in what the lab tries"),
+            .with_help("remove nodes or services that the lab does not need"),
         );
     }
 }
@@ -267,7 +267,7 @@ pub(super) fn check_case_limits(
         "{cases} cases of {objects} objects each are more than {MAX_OBJECTS} objects"
     ))
     .at(span, "")
-    .with_help("split the lab, or leave out objects that play no part in what it tries"))
+    .with_help("split the lab, or remove objects that it does not need"))
 }
 
 fn too_many(kind: &str, count: usize, max: usize) -> Diagnostic {
@@ -275,10 +275,10 @@ fn too_many(kind: &str, count: usize, max: usize) -> Diagnostic {
 }
 
 fn invalid_name(name: &str, span: Span) -> Diagnostic {
-    Diagnostic::error(format!("{} is no name", shorten(name)))
+    Diagnostic::error(format!("{} is not a valid name", shorten(name)))
         .at(span, "")
         .with_help(format!(
-            "names are of letters, digits, `-`, `_` and `.`, up to {MAX_NAME}"
+            "a name has at most {MAX_NAME} letters, digits, `-`, `_` and `.`"
         ))
 }
 

@@ -22,7 +22,7 @@ fn char_boundary(offset: usize) -> usize {
 
 fn load(text: String) -> Result<usize, String> {
     let Ok(source) = Source::from_bytes("example.yaml", text.into_bytes()) else {
-        return Err("no text".to_owned());
+        return Err("not a text".to_owned());
     };
     let sources = Sources::from(source);
     match Scenario::load(&sources) {
@@ -48,9 +48,9 @@ proptest! {
         let text = format!("{}{piece}{}", &EXAMPLE[..start], &EXAMPLE[end..]);
         match load(text) {
             Ok(cases) => prop_assert!(cases > 0),
-            Err(told) => {
-                prop_assert!(told.contains("error"), "{told}");
-                prop_assert!(!told.contains(char::from(27)), "an escape reaches the terminal");
+            Err(diagnostics) => {
+                prop_assert!(diagnostics.contains("error"), "{diagnostics}");
+                prop_assert!(!diagnostics.contains(char::from(27)), "escape character in output");
             }
         }
     }
@@ -64,7 +64,7 @@ proptest! {
         let text = format!("{}{part}{}", &EXAMPLE[..to], &EXAMPLE[to..]);
         match load(text) {
             Ok(cases) => prop_assert!(cases > 0),
-            Err(told) => prop_assert!(told.contains("error")),
+            Err(diagnostics) => prop_assert!(diagnostics.contains("error")),
         }
     }
 }

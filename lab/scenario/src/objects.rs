@@ -314,7 +314,7 @@ pub(super) fn decode_object(
         kind, namespace, ..
     } = reference
     else {
-        return Err(Diagnostic::error("the lab is no Kubernetes object"));
+        return Err(Diagnostic::error("the lab is not a Kubernetes object"));
     };
     let (typed, ignored) = match kind {
         ObjectKind::Node => {

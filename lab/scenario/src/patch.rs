@@ -71,7 +71,8 @@ impl TryFrom<PatchShape> for Patch {
     type Error = &'static str;
 
     fn try_from(shape: PatchShape) -> Result<Self, Self::Error> {
-        const ONE_OF: &str = "a patch is one of `patch` with `merge`, `delete`, `add` or `terminate`; write several patches";
+        const ONE_OF: &str = "a patch has only one of `patch` with `merge`, `delete`, `add` or \
+            `terminate`; write separate patches";
         if let Some(target) = shape.terminate {
             let rest = (shape.patch, shape.merge, shape.delete, shape.add);
             let (None, None, None, None) = rest else {
@@ -82,7 +83,7 @@ impl TryFrom<PatchShape> for Patch {
                     kind: ObjectKind::Pod,
                     ..
                 } => Ok(Self::Terminate { target }),
-                _ => Err("only a pod terminates; name one, `Pod/NAMESPACE/NAME`"),
+                _ => Err("only a pod can terminate; write `Pod/NAMESPACE/NAME`"),
             };
         }
         match (shape.patch, shape.merge, shape.delete, shape.add) {
@@ -90,10 +91,10 @@ impl TryFrom<PatchShape> for Patch {
             (None, None, Some(DocumentRef::Lab), None) => Err("the lab itself cannot be deleted"),
             (None, None, Some(target), None) => Ok(Self::Delete { target }),
             (None, None, None, Some(object)) => Ok(Self::Add { object }),
-            (Some(_), None, None, None) => Err("`patch` needs `merge`: what to merge into it"),
-            (None, Some(_), None, None) => Err("`merge` needs `patch`: what to merge it into"),
+            (Some(_), None, None, None) => Err("`patch` requires `merge`, the content to merge"),
+            (None, Some(_), None, None) => Err("`merge` requires `patch`, the document to change"),
             (None, None, None, None) => {
-                Err("an empty patch; write `patch` and `merge`, `delete`, `add` or `terminate`")
+                Err("empty patch; write `patch` and `merge`, `delete`, `add` or `terminate`")
             }
             _ => Err(ONE_OF),
         }

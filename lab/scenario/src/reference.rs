@@ -130,7 +130,8 @@ impl fmt::Display for DocumentRef {
 pub enum ReferenceError {
     /// svclab does not model the kind.
     #[error(
-        "svclab reads no objects of kind `{0}`; a patch names `Lab` or a Node, Pod, Service, EndpointSlice or ServiceCIDR"
+        "svclab does not model objects of kind `{0}`; write `Lab` or a Node, Pod, Service, \
+         EndpointSlice or ServiceCIDR"
     )]
     Kind(String),
     /// The parts do not fit the kind: a part is empty, a namespace is missing, or a cluster-scoped
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn reference_error_names_valid_form() {
         let message = |text: &str| match text.parse::<DocumentRef>() {
-            Ok(reference) => panic!("{reference} was read"),
+            Ok(reference) => panic!("{reference} is valid"),
             Err(error) => error.to_string(),
         };
         assert_eq!(
@@ -219,7 +220,7 @@ mod tests {
         );
         assert!(
             message("Deployment/default/x")
-                .starts_with("svclab reads no objects of kind `Deployment`")
+                .starts_with("svclab does not model objects of kind `Deployment`")
         );
         assert!(message("Lab/x").ends_with("write `Lab`"));
     }

@@ -122,7 +122,7 @@ fn single_lab<'d>(
             if !sink.has_errors() {
                 let names: Vec<&str> = sources.iter().map(|(_, source)| source.name()).collect();
                 sink.push(
-                    Diagnostic::error(format!("{}: there is no lab document", names.join(", ")))
+                    Diagnostic::error(format!("{}: no lab document", names.join(", ")))
                         .with_help(format!(
                             "add one: `apiVersion: {API_VERSION}`, `kind: {KIND}`, `metadata: {{name: …}}`, `spec: …`"
                         )),
@@ -133,10 +133,10 @@ fn single_lab<'d>(
         [first, others @ ..] => {
             for extra in others {
                 sink.push(
-                    Diagnostic::error("there are two lab documents")
+                    Diagnostic::error("more than one lab document")
                         .at(name_span(extra), "again here")
                         .with_related(name_span(first), "first here")
-                        .with_help("a lab is a file of its own"),
+                        .with_help("write each lab in a separate file"),
                 );
             }
             None

@@ -76,7 +76,7 @@ fn case_after_each_step_has_its_changes() {
     let conditions = |step: Option<usize>| {
         let case = match step {
             None => case.clone(),
-            Some(at) => case.after_step(at).expect("there is such a step"),
+            Some(at) => case.after_step(at).expect("the step exists"),
         };
         let slice = case
             .objects
@@ -93,7 +93,7 @@ fn case_after_each_step_has_its_changes() {
     assert_eq!(conditions(Some(0)), Some((no, yes, yes)));
     assert_eq!(conditions(Some(1)), None);
     let forwards = |step: usize| {
-        let case = case.after_step(step).expect("there is such a step");
+        let case = case.after_step(step).expect("the step exists");
         let node = case.spec.nodes.get("node-1").cloned();
         node.is_some_and(|node| node.sysctls.contains_key("net.ipv4.ip_forward"))
     };
@@ -116,7 +116,7 @@ fn schema_accepts_lab_with_steps() {
         ("/spec/probes/stay/across", 1.into()),
     ] {
         let mut lab = lab.clone();
-        *lab.pointer_mut(pointer).expect("it is there") = value;
+        *lab.pointer_mut(pointer).expect("the pointer exists") = value;
         assert!(!schema.is_valid(&lab), "{pointer}");
     }
 }
@@ -173,15 +173,15 @@ fn axis_that_terminates_pod_loads() {
         told(&without.replace("  steps:\n", &axis("Pod/default/web"))),
         ""
     );
-    let nobody = told(&without.replace("  steps:\n", &axis("Pod/default/wed")));
+    let diagnostics = told(&without.replace("  steps:\n", &axis("Pod/default/wed")));
     assert!(
-        nobody.contains("there is no Pod/default/wed to patch"),
-        "{nobody}"
+        diagnostics.contains("unknown object Pod/default/wed"),
+        "{diagnostics}"
     );
 }
 
 #[test]
 fn axis_that_patches_steps_is_refused() {
     let text = EXAMPLE.replace("merge: {spec: {nodes:", "merge: {spec: {steps: [], nodes:");
-    assert!(told(&text).contains("a patch cannot change the lab's `steps`"));
+    assert!(told(&text).contains("a patch cannot change `steps` of the lab"));
 }

@@ -153,7 +153,8 @@ fn undeclared_pod_port_warns() {
         "{containerPort: 8080}",
         "{containerPort: 8080, protocol: UDP}"
     )));
-    let unnamed = "warning: port 80 of service `default/web` leads to `http`, and pods that it selects give no port that name";
+    let unnamed = "warning: port 80 of service `default/web` has target port `http`, which \
+        selected pods do not declare";
     assert!(told(&example_with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
     // A sidecar serves its ports; an init container has ended.
     let init = |policy: &str| {

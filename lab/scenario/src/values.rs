@@ -94,7 +94,7 @@ pub enum CidrError {
     #[error("`{0}` is not an address with a prefix length, such as `10.0.0.0/24`")]
     InvalidFormat(String),
     /// The address of a subnet has host bits.
-    #[error("`{text}` is an address inside a subnet; the subnet is `{subnet}`")]
+    #[error("`{text}` has host bits; the subnet is `{subnet}`")]
     HostBits {
         /// Text in the lab.
         text: String,
@@ -214,7 +214,7 @@ impl<'de> Deserialize<'de> for SysctlValue {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<SysctlValue, E> {
                 if text.contains('\n') {
-                    return Err(E::custom("the value of a sysctl is one line"));
+                    return Err(E::custom("the value of a sysctl must be a single line"));
                 }
                 Ok(SysctlValue(text.to_owned()))
             }
@@ -231,7 +231,7 @@ impl JsonSchema for SysctlValue {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "What the sysctl is set to.",
+            "description": "Value of the sysctl.",
             "type": ["integer", "string"],
         })
     }
@@ -334,7 +334,7 @@ impl JsonSchema for AxisValues {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A value of the axis, or a list of which any matches.",
+            "description": "Value of the axis, or a list of values, each of which matches.",
             "anyOf": [
                 {"type": ["string", "integer", "boolean"]},
                 {"type": "array", "items": {"type": ["string", "integer", "boolean"]}},
@@ -354,7 +354,7 @@ mod tests {
         let error = "10.0.0.7/24".parse::<Subnet>().err();
         assert_eq!(
             error.map(|e| e.to_string()).as_deref(),
-            Some("`10.0.0.7/24` is an address inside a subnet; the subnet is `10.0.0.0/24`")
+            Some("`10.0.0.7/24` has host bits; the subnet is `10.0.0.0/24`")
         );
         assert!("fd00::/64".parse::<Subnet>().is_ok());
     }

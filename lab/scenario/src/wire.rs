@@ -67,25 +67,23 @@ impl fmt::Display for PacketPattern {
     }
 }
 
-/// Error of parsing a [`Sight`].
+/// Error of parsing a [`PacketPattern`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PacketPatternError {
     /// The text is empty.
-    #[error("an empty description of a packet; write for example \"SYN from pod/default/client\"")]
+    #[error("empty packet pattern; write for example \"SYN from pod/default/client\"")]
     Empty,
     /// The first word is not a kind of packet.
-    #[error("`{0}` is no kind of packet; the kinds are {kinds}", kinds = kind_list())]
+    #[error("`{0}` is not a kind of packet; the kinds are {kinds}", kinds = kind_list())]
     Kind(String),
     /// A word is not `from`, `to` or `via`.
-    #[error(
-        "`{0}` is not understood here; a kind is followed by `from NAME`, `to NAME` or `via vxlan`"
-    )]
+    #[error("unexpected `{0}`; after the kind, write `from NAME`, `to NAME` or `via vxlan`")]
     UnexpectedWord(String),
     /// A keyword occurs twice.
     #[error("`{0}` is written twice")]
     Duplicate(&'static str),
     /// A keyword has no value.
-    #[error("`{0}` needs a word behind it")]
+    #[error("`{0}` requires a value")]
     MissingValue(&'static str),
     /// The port is not a number from 1 to 65535.
     #[error("`{0}` is not a port; write a number from 1 to 65535")]
@@ -94,7 +92,7 @@ pub enum PacketPatternError {
     #[error("a {0} packet has no ports")]
     NoPorts(PacketKind),
     /// The encapsulation is not vxlan.
-    #[error("`{0}` is no overlay that svclab can see into; it knows `vxlan`")]
+    #[error("svclab cannot decode overlay `{0}`; it supports only `vxlan`")]
     UnknownOverlay(String),
 }
 
@@ -172,7 +170,7 @@ impl FromStr for PacketPattern {
     }
 }
 
-/// Parses a name or address with an optional port; `at` is its byte range in the whole text.
+/// Parses a name or address with an optional port; `range` is its byte range in the whole text.
 fn parse_peer(
     kind: PacketKind,
     text: &str,
@@ -230,7 +228,7 @@ mod tests {
     use super::*;
 
     fn pattern(text: &str) -> PacketPattern {
-        text.parse().expect("a sight")
+        text.parse().expect("a pattern")
     }
 
     fn error(text: &str) -> (PacketPatternError, Option<Range<usize>>) {

@@ -27,9 +27,9 @@ impl fmt::Display for InterfaceRef {
     }
 }
 
-/// Error of parsing a [`Tap`].
+/// Error of parsing a [`InterfaceRef`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no interface; write for example `node-1/eth0`")]
+#[error("`{0}` is not an interface; write for example `node-1/eth0`")]
 pub struct InterfaceRefError(String);
 
 impl FromStr for InterfaceRef {
@@ -129,12 +129,12 @@ impl TryFrom<WireShape> for WireExpectation {
 
     fn try_from(shape: WireShape) -> Result<Self, Self::Error> {
         let (pattern, count) = match (shape.see, shape.never, shape.count) {
-            (Some(sight), None, count) => (sight, count.unwrap_or(Count::at_least(1))),
-            (None, Some(sight), None) => (sight, Count::exactly(0)),
+            (Some(pattern), None, count) => (pattern, count.unwrap_or(Count::at_least(1))),
+            (None, Some(pattern), None) => (pattern, Count::exactly(0)),
             (None, Some(_), Some(_)) => {
-                return Err("`never` is a count already; leave `count` out");
+                return Err("`never` already means a count of 0; remove `count`");
             }
-            (None, None, _) => return Err("say what to look for: `see` or `never`"),
+            (None, None, _) => return Err("`see` or `never` is required"),
             (Some(_), Some(_), _) => {
                 return Err("`see` and `never` are two expectations; write two entries");
             }
@@ -147,10 +147,10 @@ impl TryFrom<WireShape> for WireExpectation {
             return Err("only SYN and SYN-ACK packets have an `mss`");
         }
         if shape.resent.is_some() && (!is_tcp || count.contains(0)) {
-            return Err("`resent` is of TCP packets that are seen");
+            return Err("`resent` requires at least 1 expected TCP packet");
         }
         if shape.resent.as_ref().is_some_and(Vec::is_empty) {
-            return Err("`resent` names at least one pause");
+            return Err("`resent` requires at least 1 interval");
         }
         Ok(Self {
             on: shape.on,
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn interface_ref_splits_at_last_slash() {
-        let tap: InterfaceRef = "pod/default/client/eth0".parse().expect("a tap");
+        let interface: InterfaceRef = "pod/default/client/eth0".parse().expect("an interface");
         assert_eq!(
-            (tap.of.as_str(), tap.interface.as_str()),
+            (interface.of.as_str(), interface.interface.as_str()),
             ("pod/default/client", "eth0")
         );
         assert!("node-1".parse::<InterfaceRef>().is_err());

@@ -63,8 +63,8 @@ impl<E: std::error::Error + 'static> std::error::Error for SpannedError<E> {
     }
 }
 
-/// Splits a message in the alternate form of [`Within`] into range and message. The message of any
-/// other error is returned unchanged, without range.
+/// Splits a message in the alternate form of [`SpannedError`] into range and message. The message
+/// of any other error is returned unchanged, without range.
 #[must_use]
 pub fn split(message: &str) -> (Option<Range<usize>>, &str) {
     let fenced = message

@@ -258,15 +258,18 @@ impl Builder {
             ErrorKind::TabNotAllowed
             | ErrorKind::TabInBlockIndentation
             | ErrorKind::TabInIndentation
-            | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML takes no tabs"),
+            | ErrorKind::TabAtBlockScalarStart => {
+                Some("indent with spaces: YAML does not allow tabs")
+            }
             ErrorKind::UnknownAnchor => Some(
-                "no `&name` stands before it in this document; quote a text that begins with `*`",
+                "define the anchor `&name` earlier in this document, or quote a text that begins \
+                 with `*`",
             ),
             ErrorKind::UnexpectedCharacter { .. } => Some("quote the text"),
             _ => None,
         };
         let message = match error.kind() {
-            ErrorKind::UnknownAnchor => "the alias stands for nothing".to_owned(),
+            ErrorKind::UnknownAnchor => "the alias has no anchor".to_owned(),
             _ => error.info(),
         };
         // Only a bracket is a token; the start of a block-style collection is empty.

@@ -8,7 +8,7 @@ use svclab_diagnostic::source::Span;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
     /// The text is not valid YAML.
-    #[error("this is not YAML: {message}")]
+    #[error("invalid YAML: {message}")]
     Syntax {
         /// Position where the parser stopped.
         at: Span,
@@ -20,7 +20,7 @@ pub enum YamlError {
         help: Option<&'static str>,
     },
     /// A map has the same key twice.
-    #[error("the key `{key}` is there twice")]
+    #[error("duplicate key `{key}`")]
     DuplicateKey {
         /// Text of the key.
         key: String,
@@ -36,7 +36,7 @@ pub enum YamlError {
         at: Span,
     },
     /// The key is `<<`, which YAML 1.2 does not define.
-    #[error("`<<` does not merge: YAML 1.2 has no merge keys")]
+    #[error("`<<` is not supported: YAML 1.2 has no merge keys")]
     MergeKey {
         /// Span of the key.
         at: Span,
@@ -48,25 +48,25 @@ pub enum YamlError {
         at: Span,
     },
     /// The number of nodes exceeds [`MAX_NODES`].
-    #[error("more than {MAX_NODES} values in one file, aliases counted as what they stand for")]
+    #[error("more than {MAX_NODES} values in one file, with aliases expanded")]
     TooManyNodes {
         /// Span of the node that exceeds the limit.
         at: Span,
     },
     /// The size of the text exceeds [`MAX_TEXT`].
-    #[error("more than {} MiB of text in one file, aliases counted as what they stand for", MAX_TEXT >> 20)]
+    #[error("more than {} MiB of text in one file, with aliases expanded", MAX_TEXT >> 20)]
     TooMuchText {
         /// Span of the node that exceeds the limit.
         at: Span,
     },
     /// An alias is inside its own anchored node.
-    #[error("the alias stands for a value that contains it")]
+    #[error("the alias refers to a value that contains it")]
     AliasLoop {
         /// Span of the alias.
         at: Span,
     },
     /// A tag is not part of the core schema, or does not fit the node.
-    #[error("the tag `{tag}` means nothing here")]
+    #[error("tag `{tag}` is not supported here")]
     UnknownTag {
         /// Resolved tag.
         tag: String,
@@ -74,7 +74,7 @@ pub enum YamlError {
         at: Span,
     },
     /// A scalar does not fit its tag.
-    #[error("`{text}` is no {tag}, as its tag says")]
+    #[error("`{text}` does not match its tag `{tag}`")]
     TagMismatch {
         /// Text of the scalar.
         text: String,
@@ -94,7 +94,7 @@ impl From<YamlError> for Diagnostic {
                     .at(at, "")
                     .with_optional_help(help.map(str::to_owned));
                 match open {
-                    Some(open) => diagnostic.with_related(open, "this is not closed"),
+                    Some(open) => diagnostic.with_related(open, "not closed"),
                     None => diagnostic,
                 }
             }
@@ -105,13 +105,11 @@ impl From<YamlError> for Diagnostic {
             YamlError::MergeKey { at } => diagnostic
                 .at(at, "")
                 .with_help("write the keys out, or use an alias for the whole value"),
-            YamlError::TooDeep { at } => diagnostic.at(at, "the first that is too deep"),
+            YamlError::TooDeep { at } => diagnostic.at(at, "exceeds the limit"),
             YamlError::TooManyNodes { at } | YamlError::TooMuchText { at } => {
-                diagnostic.at(at, "one too many")
+                diagnostic.at(at, "exceeds the limit")
             }
-            YamlError::UnknownTag { at, .. } => {
-                diagnostic.at(at, "").with_help("leave the tag out")
-            }
+            YamlError::UnknownTag { at, .. } => diagnostic.at(at, "").with_help("remove the tag"),
             YamlError::AliasLoop { at } | YamlError::TagMismatch { at, .. } => {
                 diagnostic.at(at, "")
             }
