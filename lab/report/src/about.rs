@@ -13,14 +13,14 @@ use svclab_rules::kube_proxy::{Mode, Version};
 
 /// Parts of the history with their titles.
 const PARTS: [(&str, &[HistoryEntry]); 8] = [
-    ("processing of objects, every mode", OBJECTS),
-    ("deletion of conntrack entries, every mode", CONNTRACK),
+    ("services, endpoints and nodes, in every mode", OBJECTS),
+    ("deleted conntrack entries, in every mode", CONNTRACK),
     ("iptables mode, rules of the node", IPTABLES_NODE),
     ("iptables mode, rules of each service", IPTABLES_SERVICES),
     ("ipvs mode", IPVS),
     ("ipvs mode, kernel settings", IPVS_KERNEL),
     ("nftables mode", NFTABLES),
-    ("kubelet", KUBELET),
+    ("kubelet on the same node", KUBELET),
 ];
 
 /// Renders the history of a version as text with lines of at most `width` columns.

@@ -74,10 +74,10 @@ fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CalicoError {
     /// Version is older than the oldest supported one.
-    #[error("calico {0} is not known; the oldest is {OLDEST}")]
+    #[error("calico {0} is not supported: use {OLDEST} or later")]
     TooOld(Version),
     /// `randomFully: true` with a version that lacks the option.
-    #[error("calico {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
+    #[error("calico {0} does not support --random-fully: use {RANDOM_FULLY} or later")]
     NoRandomFully(Version),
     /// Set is invalid.
     #[error("calico: {0}")]
@@ -254,13 +254,13 @@ mod tests {
 
     fn calico(version: &str) -> Calico {
         Calico::new(
-            version.parse().expect("a version"),
-            vec!["192.168.64.0/20".parse().expect("a pool")],
+            version.parse().expect("valid version"),
+            vec!["192.168.64.0/20".parse().expect("valid network")],
         )
     }
 
     fn commands(config: &Calico) -> Vec<String> {
-        let script = script(config).expect("a known Felix");
+        let script = script(config).expect("supported version");
         script
             .tables()
             .flat_map(|(_, block)| block.commands.clone())
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(calico("v3.0.12").all_pools_set(), "cali4-all-ipam-pools");
         assert_eq!(calico("v3.1.0").all_pools_set(), "cali40all-ipam-pools");
         assert_eq!(
-            ipsets(&calico("v3.32.0")).expect("two sets").to_string(),
+            ipsets(&calico("v3.32.0")).expect("valid sets").to_string(),
             "create cali40all-ipam-pools hash:net family inet maxelem 1048576\n\
              create cali40masq-ipam-pools hash:net family inet maxelem 1048576\n\
              add cali40all-ipam-pools 192.168.64.0/20\n\
@@ -304,13 +304,13 @@ mod tests {
                 .into_iter()
                 .find(|command| command.starts_with("-A cali-nat-outgoing"))
         };
-        let later = outgoing(&calico("v3.8.0")).expect("a rule");
+        let later = outgoing(&calico("v3.8.0")).expect("rule with the chain");
         // Dumps of clusters with a recent Calico contain this hash.
         assert!(later.contains("cali:flqWnvo8yq4ULQLa"), "{later}");
         assert!(later.ends_with("--jump MASQUERADE --random-fully"));
         let mut plain = calico("v3.8.0");
         plain.random_fully = Some(false);
-        let plain = outgoing(&plain).expect("a rule");
+        let plain = outgoing(&plain).expect("rule with the chain");
         assert!(plain.contains("cali:Dw4T8UWPnCLxRJiI"), "{plain}");
     }
 
@@ -323,7 +323,7 @@ mod tests {
                 .iter()
                 .any(|command| command.starts_with("-A cali-nat-outgoing"))
         );
-        let sets = ipsets(&config).expect("two sets");
+        let sets = ipsets(&config).expect("valid sets");
         let entries = |name: String| sets.get(&name).map(|set| set.entries().count());
         assert_eq!(entries(config.all_pools_set()), Some(1));
         assert_eq!(entries(config.masqueraded_pools_set()), Some(0));
@@ -332,9 +332,9 @@ mod tests {
     #[test]
     fn refresh_displaced_jump_moves_to_top() {
         let mut chains = Chains::new();
-        let start = script(&calico("v3.8.0")).expect("a known Felix");
-        chains.load(&start).expect("the start loads");
-        assert!(refresh(&chains).is_empty(), "all is in place");
+        let start = script(&calico("v3.8.0")).expect("supported version");
+        chains.load(&start).expect("valid script");
+        assert!(refresh(&chains).is_empty(), "all jumps are at the top");
 
         chains.insert(Table::Nat, "POSTROUTING", 0, "-j KUBE-POSTROUTING");
         let again = refresh(&chains);
@@ -345,13 +345,16 @@ mod tests {
                 .filter(|line| line.contains("OUTPUT"))
                 .count(),
             0,
-            "only where it is not on top"
+            "a jump at the top is not refreshed"
         );
-        chains.load(&again).expect("the refresh loads");
+        chains.load(&again).expect("valid script");
         let rules = chains.rules(Table::Nat, "POSTROUTING");
         assert_eq!(rules.len(), 2);
         assert!(rules[0].contains("cali:O3lYWMrLQYEMJtB5"));
-        assert!(refresh(&chains).is_empty(), "once is enough");
+        assert!(
+            refresh(&chains).is_empty(),
+            "the first refresh restores all jumps"
+        );
     }
 
     #[test]

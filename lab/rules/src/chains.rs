@@ -1,5 +1,5 @@
-//! Models the chains of a node as lists of rules, and the effect of a [`Script`] on them. The model
-//! gives the order of rules that several components write, without a kernel.
+//! Models the chains of a node as lists of rules, and the effect of an [`IptablesScript`] on them.
+//! The model gives the order of rules that several components write, without a kernel.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Chains(IndexMap<(Table, String), Vec<String>>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainsError {
     /// `-D` of a rule that the chain does not contain.
-    #[error("table {table}: `{command}`: no such rule in that chain")]
+    #[error("cannot run `{command}` in table {table}: the rule does not exist")]
     NoSuchRule {
         /// Table of the command.
         table: Table,
@@ -27,7 +27,7 @@ pub enum ChainsError {
         command: String,
     },
     /// Rule for a chain that is neither built in nor declared.
-    #[error("table {table}: `{command}`: no such chain; declare it first")]
+    #[error("cannot run `{command}` in table {table}: the chain does not exist; declare it first")]
     NoSuchChain {
         /// Table of the command.
         table: Table,
@@ -35,7 +35,7 @@ pub enum ChainsError {
         command: String,
     },
     /// Command other than `-A`, `-I`, `-D` and `-F`.
-    #[error("table {table}: `{command}`: only -A, -I, -D and -F are modelled")]
+    #[error("cannot run `{command}` in table {table}: only -A, -I, -D and -F are supported")]
     Unsupported {
         /// Table of the command.
         table: Table,
@@ -138,7 +138,7 @@ impl Chains {
         self.chain(table, chain).push(rule.to_owned());
     }
 
-    /// Inserts a rule at index `place`, which starts at 0.
+    /// Inserts a rule at `index`, which starts at 0.
     ///
     /// # Panics
     ///
@@ -212,7 +212,7 @@ mod tests {
             "-I OUTPUT -j ACCEPT",
             "-I OUTPUT 2 -s 10.0.0.1 -j ACCEPT",
         ])
-        .expect("three rules");
+        .expect("valid commands");
         assert_eq!(
             chains.rules(Table::Nat, "OUTPUT"),
             ["-j ACCEPT", "-s 10.0.0.1 -j ACCEPT", "-j RETURN"]
@@ -227,7 +227,7 @@ mod tests {
             "-A OUTPUT -j RETURN",
             "-D OUTPUT -j RETURN",
         ])
-        .expect("a deletion");
+        .expect("valid commands");
         assert_eq!(
             chains.rules(Table::Nat, "OUTPUT"),
             ["-j ACCEPT", "-j RETURN"]
@@ -265,8 +265,8 @@ mod tests {
         script.table(Table::Nat).chain("MINE");
         script.table(Table::Nat).command("-A MINE -j RETURN");
         let mut chains = Chains::new();
-        chains.load(&script).expect("first");
-        chains.load(&script).expect("again");
+        chains.load(&script).expect("valid script");
+        chains.load(&script).expect("valid script");
         assert_eq!(chains.rules(Table::Nat, "MINE"), ["-j RETURN"]);
     }
 }

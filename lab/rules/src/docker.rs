@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn script_default_config_uses_docker0() {
-        let config: Docker = serde_json::from_str("{}").expect("all is optional");
+        let config: Docker = serde_json::from_str("{}").expect("all fields are optional");
         assert_eq!(config, Docker::default());
         assert_eq!(
             script(&config).to_string(),
@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn script_custom_bip_masquerades_its_network() {
-        let config: Docker = serde_json::from_str(r#"{"bip": "11.0.113.1/24"}"#).expect("a bridge");
+        let config: Docker =
+            serde_json::from_str(r#"{"bip": "11.0.113.1/24"}"#).expect("valid bridge address");
         assert!(
             script(&config)
                 .to_string()

@@ -90,10 +90,10 @@ fn default_port() -> u16 {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlannelError {
     /// Version is older than the oldest supported one.
-    #[error("flannel {0} is not known; the oldest is {OLDEST}")]
+    #[error("flannel {0} is not supported: use {OLDEST} or later")]
     TooOld(Version),
     /// Lease is not in the network.
-    #[error("flannel: lease {lease} is not inside the network {network}")]
+    #[error("flannel: lease {lease} is not in network {network}")]
     LeaseOutside {
         /// Lease of the node.
         lease: Ipv4Network,
@@ -101,12 +101,12 @@ pub enum FlannelError {
         network: Ipv4Network,
     },
     /// `randomFully: true` with a version that lacks the option.
-    #[error("flannel {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
+    #[error("flannel {0} does not support --random-fully: use {RANDOM_FULLY} or later")]
     NoRandomFully(Version),
     /// `randomFully: false` with a version whose rules are then invalid.
     #[error(
         "flannel {0} cannot write its rules without --random-fully: \
-         iptables refuses the empty argument in its place (repaired in {PLAIN_WORKS})"
+         iptables rejects the empty argument in its place (fixed in {PLAIN_WORKS})"
     )]
     NonRandomBroken(Version),
 }
@@ -171,8 +171,8 @@ mod tests {
 
     fn config(version: &str) -> Flannel {
         Flannel::new(
-            version.parse().expect("a version"),
-            "192.168.64.0/20".parse().expect("a network"),
+            version.parse().expect("valid version"),
+            "192.168.64.0/20".parse().expect("valid network"),
         )
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn flannel_minimal_json_has_defaults() {
         let config: Flannel =
             serde_json::from_str(r#"{"version": "v0.25.1", "network": "10.244.0.0/16"}"#)
-                .expect("two fields are enough");
+                .expect("two fields are sufficient");
         assert!(config.ip_masq && config.is_random_fully());
         assert_eq!((config.vni, config.port), (1, 8472));
         let wrong = r#"{"version": "v0.25.1", "network": "10.244.0.0/16", "ipmasq": true}"#;
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn check_unsupported_config_returns_error() {
-        let lease: Ipv4Network = "192.168.64.0/24".parse().expect("a lease");
+        let lease: Ipv4Network = "192.168.64.0/24".parse().expect("valid lease");
         assert_eq!(config("v0.25.1").check(lease), Ok(()));
         assert!(matches!(
             config("v0.8.0").check(lease),
             Err(FlannelError::TooOld(_))
         ));
-        let outside = "10.0.0.0/24".parse().expect("a lease");
+        let outside = "10.0.0.0/24".parse().expect("valid lease");
         assert!(matches!(
             config("v0.25.1").check(outside),
             Err(FlannelError::LeaseOutside { .. })

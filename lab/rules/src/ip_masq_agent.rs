@@ -78,10 +78,8 @@ impl Default for IpMasqAgent {
 /// Config map that the agent rejects. The agent logs the error and does not change the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpMasqAgentError {
-    /// Config map has more networks than the agent accepts ([`LIMIT`]).
-    #[error(
-        "ip-masq-agent: nonMasqueradeCIDRs has {0} networks, {MAX_NETWORKS} are the most it takes"
-    )]
+    /// Config map has more networks than the agent accepts ([`MAX_NETWORKS`]).
+    #[error("ip-masq-agent: nonMasqueradeCIDRs has {0} networks, the maximum is {MAX_NETWORKS}")]
     TooMany(usize),
     /// Network has host bits set.
     #[error("ip-masq-agent: nonMasqueradeCIDRs: {0} has host bits set; write {network}/{prefix}",
@@ -156,11 +154,11 @@ mod tests {
     use super::*;
 
     fn config(json: &str) -> IpMasqAgent {
-        serde_json::from_str(json).expect("a config")
+        serde_json::from_str(json).expect("valid config")
     }
 
     fn commands(config: &IpMasqAgent) -> Vec<String> {
-        let script = script(config).expect("a good config");
+        let script = script(config).expect("valid config");
         script
             .tables()
             .flat_map(|(_, block)| block.commands.clone())
@@ -214,7 +212,7 @@ mod tests {
     #[test]
     fn schema_fields_have_config_map_names() {
         let schema = schemars::schema_for!(IpMasqAgent);
-        let properties = schema.get("properties").expect("properties");
+        let properties = schema.get("properties").expect("the schema has properties");
         for (name, kind) in [
             ("nonMasqueradeCIDRs", "array"),
             ("masqLinkLocal", "boolean"),
@@ -252,7 +250,10 @@ mod tests {
         let error = script(&host_bits).expect_err("host bits");
         assert!(error.to_string().ends_with("write 10.0.0.0/8"), "{error}");
         let many = IpMasqAgent {
-            non_masquerade_cidrs: vec!["10.0.0.0/8".parse().expect("a network"); MAX_NETWORKS + 1],
+            non_masquerade_cidrs: vec![
+                "10.0.0.0/8".parse().expect("valid network");
+                MAX_NETWORKS + 1
+            ],
             ..IpMasqAgent::default()
         };
         assert!(matches!(script(&many), Err(IpMasqAgentError::TooMany(65))));

@@ -16,7 +16,7 @@ use svclab_ruleset::iptables::script::{IptablesScript, Table};
 pub const DROP_BIT: u8 = 15;
 
 /// Returns the rules that a kubelet of `version` writes in `family`. They must be loaded before
-/// kube-proxy's rules: [`Script::append`] adds kube-proxy's script to this one.
+/// kube-proxy's rules: [`IptablesScript::append`] adds kube-proxy's script to this one.
 ///
 /// `drop_bit` is 0 to 31 and must differ from kube-proxy's masquerade bit.
 #[must_use]

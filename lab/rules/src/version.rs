@@ -37,7 +37,7 @@ impl Version {
 
 /// Text that is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a version; write it as upstream tags it, like v0.25.1")]
+#[error("`{0}` is not a version: write the upstream tag, such as v0.25.1")]
 pub struct VersionError(String);
 
 impl FromStr for Version {
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn version_json_round_trip_is_equal() {
-        let version: Version = serde_json::from_str("\"v0.25\"").expect("a version");
+        let version: Version = serde_json::from_str("\"v0.25\"").expect("valid version");
         assert_eq!(
-            serde_json::to_string(&version).expect("text"),
+            serde_json::to_string(&version).expect("a version serializes to a string"),
             "\"v0.25.0\""
         );
         assert!(serde_json::from_str::<Version>("\"latest\"").is_err());

@@ -167,10 +167,10 @@ mod tests {
     use super::*;
 
     fn texts(version: &str, random_fully: Option<bool>) -> Vec<String> {
-        let network = "192.168.64.0/20".parse().expect("a network");
-        let mut config = Flannel::new(version.parse().expect("a version"), network);
+        let network = "192.168.64.0/20".parse().expect("valid network");
+        let mut config = Flannel::new(version.parse().expect("valid version"), network);
         config.random_fully = random_fully;
-        let lease = "192.168.64.0/24".parse().expect("a lease");
+        let lease = "192.168.64.0/24".parse().expect("valid lease");
         masquerade(&config, Some((network, lease)))
             .into_iter()
             .map(|rule| {
@@ -234,8 +234,8 @@ mod tests {
     fn forward_rules_depend_on_version() {
         let rules = |version: &str| {
             forward(&Flannel::new(
-                version.parse().expect("a version"),
-                "10.244.0.0/16".parse().expect("a network"),
+                version.parse().expect("valid version"),
+                "10.244.0.0/16".parse().expect("valid network"),
             ))
         };
         assert!(rules("v0.9.0").is_empty());
@@ -249,10 +249,13 @@ mod tests {
     fn masquerade_host_bits_are_removed() {
         let mut config = Flannel::new(
             Version::new(0, 10, 0),
-            "192.168.64.1/20".parse().expect("a network"),
+            "192.168.64.1/20".parse().expect("valid network"),
         );
         config.ip_masq = true;
-        let networks = Some((config.network, "192.168.64.1/24".parse().expect("a lease")));
+        let networks = Some((
+            config.network,
+            "192.168.64.1/24".parse().expect("valid lease"),
+        ));
         assert_eq!(
             masquerade(&config, networks)[2].text,
             "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN"

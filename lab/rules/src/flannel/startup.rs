@@ -202,18 +202,18 @@ mod tests {
     ];
 
     fn net(text: &str) -> Ipv4Network {
-        text.parse().expect("a network")
+        text.parse().expect("valid network")
     }
 
     fn flannel(version: &str, network: &str, random_fully: Option<bool>) -> Flannel {
-        let mut config = Flannel::new(version.parse().expect("a version"), net(network));
+        let mut config = Flannel::new(version.parse().expect("valid version"), net(network));
         config.random_fully = random_fully;
         config
     }
 
     fn earlier(version: &str, network: &str, lease: &str, plain: bool) -> EarlierFlannel {
         EarlierFlannel {
-            version: version.parse().expect("a version"),
+            version: version.parse().expect("valid version"),
             network: net(network),
             lease: net(lease),
             random_fully: plain.then_some(false),
@@ -224,20 +224,23 @@ mod tests {
     /// Starts `version` in 192.168.64.0/20 with 192.168.64.0/24 after another flannel. Checks that
     /// the script has the same result as the model.
     fn postrouting_after(version: &str, earlier: &EarlierFlannel) -> Vec<String> {
-        let (script, before) = earlier.leftover_state().expect("a known flannel");
+        let (script, before) = earlier.leftover_state().expect("supported version");
         let plain = earlier.random_fully;
         let config = flannel(version, "192.168.64.0/20", plain);
-        let started = start(&config, net("192.168.64.0/24"), &before).expect("a start");
+        let started = start(&config, net("192.168.64.0/24"), &before).expect("valid configuration");
 
         let mut one_by_one = Chains::new();
-        one_by_one.load(&script).expect("the earlier rules load");
-        one_by_one.load(&started.script).expect("the rules load");
-        assert_eq!(one_by_one, started.standing.chains, "loaded one by one");
+        one_by_one.load(&script).expect("valid script");
+        one_by_one.load(&started.script).expect("valid script");
+        assert_eq!(
+            one_by_one, started.standing.chains,
+            "scripts loaded separately"
+        );
 
         let mut merged_script = script;
         merged_script.append(started.script);
         let mut merged = Chains::new();
-        merged.load(&merged_script).expect("both load");
+        merged.load(&merged_script).expect("valid script");
         for (table, chain) in [
             (Table::Nat, "POSTROUTING"),
             (Table::Nat, OWN_POSTROUTING),
@@ -247,7 +250,7 @@ mod tests {
             assert_eq!(
                 merged.rules(table, chain),
                 started.standing.chains.rules(table, chain),
-                "loaded at once"
+                "scripts merged before loading"
             );
         }
         let chain = started.standing.chains.rules(Table::Nat, "POSTROUTING");
@@ -289,11 +292,12 @@ mod tests {
     fn start_own_chain_has_no_surplus_rules() {
         for version in ["v0.20.0", "v0.21.2", "v0.24.4", "v0.25.1", "v0.25.2"] {
             let before = earlier(version, "192.168.64.0/20", "192.168.66.0/24", false);
-            let (_, standing) = before.leftover_state().expect("a known flannel");
+            let (_, standing) = before.leftover_state().expect("supported version");
             let config = flannel(version, "192.168.64.0/20", None);
-            let after = start(&config, net("192.168.64.0/24"), &standing).expect("a start");
-            let fresh =
-                start(&config, net("192.168.64.0/24"), &NodeState::default()).expect("a start");
+            let after =
+                start(&config, net("192.168.64.0/24"), &standing).expect("valid configuration");
+            let fresh = start(&config, net("192.168.64.0/24"), &NodeState::default())
+                .expect("valid configuration");
             for chain in ["POSTROUTING", OWN_POSTROUTING] {
                 assert_eq!(
                     after.standing.chains.rules(Table::Nat, chain),
@@ -328,12 +332,12 @@ mod tests {
         ] {
             let config = flannel(version, "192.168.64.0/20", None);
             let lease = net("192.168.64.0/24");
-            let first = start(&config, lease, &NodeState::default()).expect("a start");
-            let second = start(&config, lease, &first.standing).expect("a restart");
+            let first = start(&config, lease, &NodeState::default()).expect("valid configuration");
+            let second = start(&config, lease, &first.standing).expect("valid configuration");
             assert_eq!(first.standing, second.standing, "{version}");
             assert!(
                 version != "v0.11.0" || second.script.is_empty(),
-                "a complete set is left alone"
+                "a complete rule set is not rewritten"
             );
         }
     }
@@ -344,12 +348,12 @@ mod tests {
         let lease = net("192.168.64.0/24");
         let first_of = |version| {
             let config = flannel(version, "192.168.64.0/20", None);
-            let first = start(&config, lease, &NodeState::default()).expect("a start");
+            let first = start(&config, lease, &NodeState::default()).expect("valid configuration");
             let mut standing = first.standing;
             standing
                 .chains
                 .append(Table::Nat, "POSTROUTING", "-j SOMEBODY");
-            let second = start(&config, lease, &standing).expect("a restart");
+            let second = start(&config, lease, &standing).expect("valid configuration");
             second.standing.chains.rules(Table::Nat, "POSTROUTING")[0].clone()
         };
         assert_ne!(first_of("v0.17.0"), "-j SOMEBODY");
@@ -360,8 +364,8 @@ mod tests {
     fn start_without_ip_masq_writes_only_filter_rules() {
         let mut config = flannel("v0.25.1", "192.168.64.0/20", None);
         config.ip_masq = false;
-        let started =
-            start(&config, net("192.168.64.0/24"), &NodeState::default()).expect("a start");
+        let started = start(&config, net("192.168.64.0/24"), &NodeState::default())
+            .expect("valid configuration");
         assert!(
             started
                 .script

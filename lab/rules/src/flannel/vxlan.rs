@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn overlay_peers_exclude_own_node() {
         let lease = |number: u8| Lease {
-            subnet: Ipv4Network::new(Ipv4Addr::new(10, 244, number, 0), 24).expect("a /24"),
+            subnet: Ipv4Network::new(Ipv4Addr::new(10, 244, number, 0), 24).expect("valid network"),
             public_ip: Ipv4Addr::new(192, 0, 2, number),
             vtep_mac: [2, 0, 0, 0, 0, number],
         };
         let config = Flannel::new(
-            "v0.25.1".parse().expect("a version"),
-            "10.244.0.0/16".parse().expect("a network"),
+            "v0.25.1".parse().expect("valid version"),
+            "10.244.0.0/16".parse().expect("valid network"),
         );
         let overlay = overlay(&config, &lease(1), &[lease(0), lease(1), lease(2)]);
         assert_eq!(overlay.device, "flannel.1");

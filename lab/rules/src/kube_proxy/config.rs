@@ -26,7 +26,7 @@ use super::version::Version;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a switch of kube-proxy's own configuration"
+    reason = "each bool is an independent option of kube-proxy"
 )]
 pub struct KubeProxy {
     /// Version of kube-proxy: `v1.18`, or `v1.18.2`.
@@ -145,7 +145,7 @@ pub enum ConfigError {
     #[error("`{0}` is not a network: write it as 10.244.0.0/16")]
     Network(String),
     /// Two networks have the same IP family.
-    #[error("`{0}` has more than one network of an IP family")]
+    #[error("`{0}` has more than one network of the same IP family")]
     Family(String),
 }
 
@@ -201,7 +201,7 @@ impl JsonSchema for Cidrs {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A network, or one of each IP family with a comma between them.",
+            "description": "Network, or one network per IP family, separated by a comma.",
             "examples": ["10.244.0.0/16", "10.244.0.0/16,fd00:10:244::/56"]
         })
     }
@@ -257,7 +257,7 @@ impl JsonSchema for NodePortAddress {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A network, or `primary` for the node's primary address.",
+            "description": "Network, or `primary` for the node's primary address.",
             "examples": ["192.168.50.0/24", "primary"]
         })
     }
@@ -288,7 +288,7 @@ mod sync_timeout {
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    #[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
+    #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
     pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         let time = time.unwrap_or_default();
         to.collect_str(&humantime::format_duration(time))
@@ -317,7 +317,7 @@ fn deserialize_masquerade_bit<'de, D: Deserializer<'de>>(deserializer: D) -> Res
         Ok(bit)
     } else {
         Err(D::Error::custom(format!(
-            "a packet mark has the bits 0 to 31, and not {bit}"
+            "bit {bit} of the packet mark does not exist: use a bit from 0 to 31"
         )))
     }
 }

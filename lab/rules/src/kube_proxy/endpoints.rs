@@ -26,7 +26,7 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "the conditions of an endpoint vary independently of each other"
+    reason = "the conditions of an endpoint are independent"
 )]
 pub struct Endpoint {
     /// Address and port on which the endpoint listens.

@@ -18,8 +18,12 @@ pub enum Provenance {
 impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Recorded(releases) => write!(f, "recorded: {}", releases.join(", ")),
-            Self::Read(release) => write!(f, "read in the source of {release}"),
+            Self::Recorded(releases) => write!(
+                f,
+                "verified against recorded rules of {}",
+                releases.join(", ")
+            ),
+            Self::Read(release) => write!(f, "verified against the source code of {release}"),
         }
     }
 }

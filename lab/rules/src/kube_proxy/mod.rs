@@ -100,7 +100,7 @@ pub enum KubeProxyError {
         value: String,
     },
     /// No node has the name [`Objects::node`].
-    #[error("there is no Node `{0}` for kube-proxy to run on")]
+    #[error("cannot compute the rules of kube-proxy: Node `{0}` does not exist")]
     NoSuchNode(String),
     /// Pod CIDR of a node is not a network.
     #[error("node {node}: podCIDR `{value}` is not a network")]
@@ -111,7 +111,7 @@ pub enum KubeProxyError {
         value: String,
     },
     /// `detectLocalMode` needs a parameter that is not set.
-    #[error("kube-proxy: detectLocalMode {mode:?} needs {field}")]
+    #[error("kube-proxy: detectLocalMode {mode:?} requires {field}")]
     MissingDetectLocalField {
         /// Configured `detectLocalMode`.
         mode: DetectLocalMode,
@@ -119,7 +119,7 @@ pub enum KubeProxyError {
         field: &'static str,
     },
     /// `detectLocalMode` has a value that the version does not support.
-    #[error("kube-proxy {version}: detectLocalMode {mode:?} is not known before v1.{since}")]
+    #[error("kube-proxy {version}: detectLocalMode {mode:?} is not supported before v1.{since}")]
     UnsupportedDetectLocalMode {
         /// Version of kube-proxy.
         version: Version,
@@ -129,10 +129,10 @@ pub enum KubeProxyError {
         since: u8,
     },
     /// Configuration has another mode than the called function computes.
-    #[error("kube-proxy: these are not the rules of mode {0}")]
+    #[error("kube-proxy: the called function does not compute rules of mode {0}")]
     WrongMode(Mode),
     /// Version does not have the configured mode.
-    #[error("kube-proxy {version}: mode {mode} is not known before v1.{since}")]
+    #[error("kube-proxy {version}: mode {mode} is not supported before v1.{since}")]
     UnsupportedMode {
         /// Version of kube-proxy.
         version: Version,

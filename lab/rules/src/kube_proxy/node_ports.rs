@@ -49,7 +49,9 @@ impl NodePortSelection {
     pub fn covers(&self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
         match self {
             Self::All => true,
-            Self::Matching(asked) => asked.iter().any(|address| address.covers(ip, primary)),
+            Self::Matching(configured) => {
+                configured.iter().any(|address| address.covers(ip, primary))
+            }
         }
     }
 }
@@ -74,24 +76,27 @@ mod tests {
 
     #[test]
     fn selection_before_1_10_ignores_addresses() {
-        let asked = ["192.0.2.0/24"];
+        let configured = ["192.0.2.0/24"];
         assert_eq!(
-            selection("v1.9", &asked, Family::V4),
+            selection("v1.9", &configured, Family::V4),
             NodePortSelection::All
         );
-        assert_eq!(selection("v1.10", &asked, Family::V4), matching(&asked));
+        assert_eq!(
+            selection("v1.10", &configured, Family::V4),
+            matching(&configured)
+        );
         assert_eq!(selection("v1.10", &[], Family::V4), NodePortSelection::All);
     }
 
     #[test]
     fn selection_from_1_19_ignores_other_family() {
-        for (version, asked, serves) in [
+        for (version, configured, serves) in [
             ("v1.18", "192.0.2.0/24", matching(&["192.0.2.0/24"])),
             ("v1.19", "192.0.2.0/24", NodePortSelection::All),
             ("v1.18", "0.0.0.0/0", NodePortSelection::All),
         ] {
             assert_eq!(
-                selection(version, &[asked], Family::V6),
+                selection(version, &[configured], Family::V6),
                 serves,
                 "{version}"
             );

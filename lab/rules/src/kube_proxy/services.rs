@@ -143,13 +143,13 @@ pub fn ignore_reason(service: &core::Service, version: Version) -> Option<&'stat
     let headless = version.has(&HEADLESS_LABEL) && version.has(&LABELS_APPLY_TO_BOTH);
     let listed = spec.cluster_ips.iter().flatten();
     if spec.type_.as_deref() == Some("ExternalName") {
-        Some("is an ExternalName")
+        Some("has type ExternalName")
     } else if has_label(PROXY_NAME) && version.has(&PROXY_NAME_LABEL) {
-        Some("is another proxy's, by its label service.kubernetes.io/service-proxy-name")
+        Some("is served by another proxy: label service.kubernetes.io/service-proxy-name")
     } else if spec.cluster_ip.iter().chain(listed).any(|ip| ip == "None") {
         Some("is headless")
     } else if has_label(HEADLESS) && headless {
-        Some("is labelled service.kubernetes.io/headless")
+        Some("has the label service.kubernetes.io/headless")
     } else {
         None
     }
@@ -160,7 +160,7 @@ pub fn ignore_reason(service: &core::Service, version: Version) -> Option<&'stat
 /// cluster the same rules every time.)
 ///
 /// The result omits headless and `ExternalName` services, services that kube-proxy ignores by their
-/// labels ([`passed_by`]), and services without an address in the family.
+/// labels ([`ignore_reason`]), and services without an address in the family.
 ///
 /// # Errors
 ///

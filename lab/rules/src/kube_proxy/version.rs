@@ -31,7 +31,7 @@ pub enum VersionError {
     #[error("`{0}` is not a kube-proxy version: write it as v1.18 or v1.18.2")]
     Form(String),
     /// Version is outside the supported range.
-    #[error("kube-proxy {0} is not known: versions v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are")]
+    #[error("kube-proxy {0} is not supported: use v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}")]
     Unsupported(String),
 }
 
@@ -40,7 +40,7 @@ impl Version {
     ///
     /// # Errors
     ///
-    /// Returns [`VersionError::Unknown`] outside [`OLDEST_MINOR`] to [`NEWEST_MINOR`].
+    /// Returns [`VersionError::Unsupported`] outside [`OLDEST_MINOR`] to [`NEWEST_MINOR`].
     pub fn from_minor(minor: u8) -> Result<Self, VersionError> {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
             Ok(Self { minor, patch: None })
@@ -161,7 +161,7 @@ mod tests {
             let error = text.parse::<Version>().unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("kube-proxy {text} is not known: versions v1.9 to v1.36 are")
+                format!("kube-proxy {text} is not supported: use v1.9 to v1.36")
             );
         }
     }

@@ -81,7 +81,7 @@ struct Writer<'a> {
     chosen: &'a EndpointSelection<'a>,
     /// Target of traffic to the cluster IP.
     internal: TrafficTarget<'a>,
-    /// Target of traffic from outside, after `from_outside`.
+    /// Target of traffic from outside, after the chain `external_chain_name`.
     external: TrafficTarget<'a>,
     external_chain_name: String,
     firewall_chain_name: String,

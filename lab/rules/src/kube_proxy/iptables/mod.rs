@@ -26,7 +26,7 @@ use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// With more endpoints than this, kube-proxy omits comments in endpoint rules to keep the rule set
 /// small (`largeClusterEndpointsThreshold`; see
-/// [`COMMENTS_SPARED`](super::history::COMMENTS_SPARED)).
+/// [`COMMENTS_OMITTED_IF_LARGE`](super::history::COMMENTS_OMITTED_IF_LARGE)).
 const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
 /// Inputs of the rules of every service.

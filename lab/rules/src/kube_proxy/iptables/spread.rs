@@ -154,7 +154,10 @@ fn endpoint_comment(
 
 /// Returns the probability 1/n with the number of digits that kube-proxy writes.
 fn probability(context: &Context<'_>, n: usize) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "there are never 2^52 endpoints")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of endpoints is below 2^52"
+    )]
     let chance = 1.0 / n as f64;
     if context.version.has(&FIVE_DIGIT_PROBABILITIES) {
         format!("{chance:.5}")

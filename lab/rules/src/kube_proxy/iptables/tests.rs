@@ -91,7 +91,7 @@ impl TestCluster {
         let chains = &dump.table(table).unwrap().chains;
         let mut found = chains.iter().filter(|c| c.name.starts_with(prefix));
         let rules = found.next().map_or(&[][..], |chain| &chain.rules);
-        assert!(found.next().is_none(), "several chains begin with {prefix}");
+        assert!(found.next().is_none(), "several chains start with {prefix}");
         rules.iter().map(Rule::canonical_text).collect()
     }
 
@@ -289,19 +289,27 @@ fn rules_topology_hints_filter_endpoints_by_version() {
         world.endpoints[i]["hints"] = json!({"forZones": [{"name": zone}]});
     }
     let chosen = |world: &TestCluster| world.endpoints_of("KUBE-SVC-").len();
-    assert_eq!(chosen(&world), 2, "nobody asked for it");
+    assert_eq!(
+        chosen(&world),
+        2,
+        "without the annotation, hints are ignored"
+    );
     let annotation = "service.kubernetes.io/topology-aware-hints";
     world.service["metadata"]["annotations"] = json!({annotation: "Auto"});
     assert_eq!(world.endpoints_of("KUBE-SVC-"), ["10.244.1.5:8080"]);
     world.node_labels = json!({"topology.kubernetes.io/zone": "north"});
-    assert_eq!(chosen(&world), 2, "nothing is hinted for this zone");
+    assert_eq!(chosen(&world), 2, "no hint names this zone");
     world.node_labels = json!({"topology.kubernetes.io/zone": "east"});
     world.proxy.version = "v1.23".parse().unwrap();
-    assert_eq!(chosen(&world), 2, "the gate is off");
+    assert_eq!(
+        chosen(&world),
+        2,
+        "the feature gate is off by default in v1.23"
+    );
 
     world.service["metadata"]["annotations"] = json!({});
     world.proxy.version = "v1.31".parse().unwrap();
-    assert_eq!(chosen(&world), 1, "no annotation is needed any more");
+    assert_eq!(chosen(&world), 1, "from v1.31 on, hints need no annotation");
     world.endpoints[0]["hints"]["forNodes"] = json!([{"name": "there"}]);
     world.endpoints[1]["hints"]["forNodes"] = json!([{"name": "here"}]);
     assert_eq!(world.endpoints_of("KUBE-SVC-"), ["10.244.1.5:8080"]);

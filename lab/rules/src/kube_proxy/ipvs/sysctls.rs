@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(
                 set_sysctls(&proxy, (6, 1)).contains(&strict),
                 sets,
-                "{version}, asked {is_strict}"
+                "{version}, strictARP {is_strict}"
             );
         }
     }

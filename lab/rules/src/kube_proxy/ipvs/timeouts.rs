@@ -24,7 +24,7 @@ pub struct Timeout(u32);
 
 /// Error of parsing a [`Timeout`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{0}` is not a time that IPVS can wait: write it as 900s or 15m")]
+#[error("`{0}` is not a valid IPVS timeout: write it as 900s or 15m")]
 pub struct TimeoutError(String);
 
 impl Timeout {
@@ -77,7 +77,7 @@ impl JsonSchema for Timeout {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A time in whole seconds; 0s leaves the kernel's own.",
+            "description": "Time in whole seconds. 0s keeps the kernel default.",
             "examples": ["900s", "15m"]
         })
     }
@@ -113,11 +113,11 @@ mod tests {
         let longer = String::from(Timeout(MAX_SECONDS + 1));
         assert!(
             longer.parse::<Timeout>().is_err(),
-            "no kernel takes {longer}"
+            "{longer} exceeds the maximum"
         );
         assert_eq!(
             "soon".parse::<Timeout>().unwrap_err().to_string(),
-            "`soon` is not a time that IPVS can wait: write it as 900s or 15m"
+            "`soon` is not a valid IPVS timeout: write it as 900s or 15m"
         );
         "200years".parse::<Timeout>().unwrap_err();
     }
@@ -127,12 +127,12 @@ mod tests {
         let mut proxy = KubeProxy::new("v1.18".parse().unwrap());
         assert_eq!(timeouts(&proxy), None);
         proxy.udp_timeout = "30s".parse().unwrap();
-        let asked = Timeouts {
+        let configured = Timeouts {
             tcp: 0,
             tcp_fin: 0,
             udp: 30,
         };
-        assert_eq!(timeouts(&proxy), Some(asked));
+        assert_eq!(timeouts(&proxy), Some(configured));
         proxy.version = "v1.17".parse().unwrap();
         assert_eq!(timeouts(&proxy), None);
     }

@@ -22,7 +22,7 @@ struct Cluster {
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an object")
+    serde_json::from_value(value).expect("valid object")
 }
 
 impl Cluster {
@@ -34,7 +34,7 @@ impl Cluster {
                 "ports": [{"name": "p", "port": 80, "targetPort": 8080, "nodePort": 30080}]
             }
         });
-        for (field, value) in spec.as_object().expect("fields").clone() {
+        for (field, value) in spec.as_object().expect("the spec is an object").clone() {
             let part = if field == "loadBalancer" {
                 "status"
             } else {
@@ -69,9 +69,9 @@ impl Cluster {
 
     fn table(&self, proxy: &KubeProxy, family: Family) -> Result<Table, KubeProxyError> {
         let interfaces: [IpAddr; 3] = [
-            "127.0.0.1".parse().expect("an address"),
-            "192.0.2.1".parse().expect("an address"),
-            "198.51.100.1".parse().expect("an address"),
+            "127.0.0.1".parse().expect("valid address"),
+            "192.0.2.1".parse().expect("valid address"),
+            "198.51.100.1".parse().expect("valid address"),
         ];
         let objects = Objects {
             node: "here",
@@ -88,13 +88,15 @@ impl Cluster {
 fn proxy(version: &str) -> KubeProxy {
     KubeProxy {
         mode: Mode::Nftables,
-        ..KubeProxy::new(version.parse().expect("a version"))
+        ..KubeProxy::new(version.parse().expect("valid version"))
     }
 }
 
 fn table(version: &str) -> Table {
     let cluster = Cluster::new(&json!({}));
-    cluster.table(&proxy(version), Family::V4).expect("a table")
+    cluster
+        .table(&proxy(version), Family::V4)
+        .expect("valid table")
 }
 
 /// Returns the rules of a chain, or of the only service chain whose name begins with `name`; empty
@@ -120,7 +122,7 @@ fn nftables_before_1_29_returns_error() {
     let error = Cluster::new(&json!({})).table(&proxy("v1.28"), Family::V4);
     assert_eq!(
         error.unwrap_err().to_string(),
-        "kube-proxy v1.28: mode nftables is not known before v1.29"
+        "kube-proxy v1.28: mode nftables is not supported before v1.29"
     );
     let iptables_proxy = KubeProxy::new("v1.30".parse().unwrap());
     let error = Cluster::new(&json!({}))
@@ -192,9 +194,9 @@ fn filter_chains_from_1_33_follow_dnat() {
 
 #[test]
 fn node_ports_from_1_30_on_primary_address() {
-    let served = |version: &str, asked: &[&str], family: Family| {
+    let served = |version: &str, configured: &[&str], family: Family| {
         let mut proxy = proxy(version);
-        let addresses = asked.iter().map(|text| (*text).to_owned().try_into());
+        let addresses = configured.iter().map(|text| (*text).to_owned().try_into());
         proxy.node_port_addresses = addresses.collect::<Result<_, _>>().unwrap();
         let table = Cluster::new(&json!({})).table(&proxy, family).unwrap();
         entries(&table, "nodeport-ips")

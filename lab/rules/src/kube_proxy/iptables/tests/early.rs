@@ -264,7 +264,7 @@ fn v1_9_without_endpoints_has_empty_chain_and_rejects() {
     assert_eq!(
         v1_10.nat("KUBE-SERVICES").len(),
         1,
-        "the jump to node ports"
+        "only the jump to node ports is expected"
     );
     assert_eq!(v1_10.chain(Table::Filter, "KUBE-SERVICES").len(), 1);
     assert_eq!(
