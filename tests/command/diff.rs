@@ -85,7 +85,7 @@ fn diff_many_errors_prints_first_20() {
     let text = format!("*nat\n{}COMMIT\n", "-A X -j Y\n".repeat(25));
     let (code, said) = diff_files(&[("iptables-save", &text)], &[("iptables-save", GOOD)]);
     assert_eq!(code, Some(2));
-    assert_eq!(said.matches("chain X is not declared").count(), 20);
+    assert_eq!(said.matches("chain `X` is not declared").count(), 20);
     assert!(
         said.contains("A/iptables-save: 5 more, not shown"),
         "{said}"

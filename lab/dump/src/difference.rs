@@ -176,7 +176,7 @@ impl fmt::Display for DumpLocation {
             IpFamily::V6 => "IPv6 ",
         };
         match self {
-            Self::File { program } => write!(f, "what `{program}` prints"),
+            Self::File { program } => write!(f, "output of `{program}`"),
             Self::Chain {
                 program,
                 table,
@@ -219,7 +219,7 @@ impl DumpLocation {
 impl fmt::Display for DumpChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole { only, .. } => write!(f, "{} all of it", only.sign()),
+            Self::Whole { only, .. } => write!(f, "{} whole object", only.sign()),
             Self::Item { only, item, .. } => write!(f, "{} {item}", only.sign()),
             Self::Moved { item, .. } => write!(f, "~ {item}"),
             Self::Value {

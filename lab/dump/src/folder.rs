@@ -27,22 +27,21 @@ pub struct DumpFiles {
 #[derive(Debug, Error)]
 pub enum DumpFilesError {
     /// Path does not exist.
-    #[error("{0}: there is no such file or directory")]
+    #[error("{0}: no such file or directory")]
     Missing(String),
     /// Directory contains no file with a known name.
     #[error(
-        "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
+        "{0}: the directory contains no dump file; expected file names such as iptables-save, \
+         ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
     )]
     NoKnownFile(String),
     /// Tarball contains no file with a known name.
-    #[error(
-        "{0}: no file in this tarball is named as a dump's; `scripts/collect-node` writes such tarballs"
-    )]
+    #[error("{0}: the tarball contains no dump file; create a tarball with `scripts/collect-node`")]
     NoKnownFileInTarball(String),
     /// Location contains files of several dumps.
     #[error(
-        "{name}: files of several dumps lie here, and which belong together is not known; they begin with {}: {remedy}",
-        begin.join(" and with ")
+        "{name}: contains files of several dumps, with the prefixes {}; {remedy}",
+        begin.join(" and ")
     )]
     SeveralDumps {
         /// Path of the directory or the tarball.
@@ -53,10 +52,10 @@ pub enum DumpFilesError {
         remedy: &'static str,
     },
     /// Directory has more files than [`MAX_FILES`].
-    #[error("{0}: more than {MAX_FILES} files; a dump is a directory of its own")]
+    #[error("{0}: more than {MAX_FILES} files; put the dump in a separate directory")]
     TooManyFiles(String),
     /// File is larger than [`MAX_BYTES`].
-    #[error("{name}: larger than {} MiB, the most that svclab reads of one file", MAX_BYTES >> 20)]
+    #[error("{name}: larger than {} MiB, the maximum size of a dump file", MAX_BYTES >> 20)]
     TooLarge {
         /// Path of the file.
         name: String,
@@ -70,15 +69,15 @@ pub enum DumpFilesError {
         source: TarballError,
     },
     /// File is compressed or an archive.
-    #[error("{name}: this is {what}; unpack it first, or name a tarball")]
+    #[error("{name}: the file is {what}; unpack it first, or specify a tarball")]
     Packed {
         /// Path of the file.
         name: String,
-        /// Kind of the file: "compressed by gzip".
+        /// Kind of the file: "compressed with gzip".
         what: &'static str,
     },
     /// File is not UTF-8 text.
-    #[error("{name}: line {line} is not UTF-8; no program prints that")]
+    #[error("{name}: line {line} is not UTF-8, so no supported program printed it")]
     NotUtf8 {
         /// Path of the file.
         name: String,
@@ -86,7 +85,7 @@ pub enum DumpFilesError {
         line: usize,
     },
     /// Path is not a regular file, is outside the permitted location, or cannot be read.
-    #[error("{name}: cannot be read: {source}")]
+    #[error("cannot read {name}: {source}")]
     Io {
         /// Path as given.
         name: String,
@@ -110,12 +109,12 @@ const INFORMATIONAL_FILES: [&str; 9] = [
 
 /// First bytes of files that are not text, with the kind of file.
 const NON_TEXT_SIGNATURES: [(&[u8], &str); 6] = [
-    (b"\x1f\x8b", "compressed by gzip"),
-    (b"\xfd7zXZ", "compressed by xz"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
-    (b"BZh", "compressed by bzip2"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"BZh", "compressed with bzip2"),
     (b"PK\x03\x04", "a zip archive"),
-    (b"\x7fELF", "a program"),
+    (b"\x7fELF", "an executable"),
 ];
 
 impl DumpFiles {
@@ -124,18 +123,18 @@ impl DumpFiles {
     ///
     /// # Errors
     ///
-    /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
-    /// is not readable text.
+    /// Returns a [`DumpFilesError`] if no file is found, files of several dumps are found, or a
+    /// file is not readable text.
     pub fn read(path: &Path) -> Result<Self, DumpFilesError> {
         Self::read_at(&Location::anywhere(path))
     }
 
-    /// Reads the files like [`Folder::read`], limited to files that the location permits.
+    /// Reads the files like [`DumpFiles::read`], limited to files that the location permits.
     ///
     /// # Errors
     ///
-    /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
-    /// is not readable text.
+    /// Returns a [`DumpFilesError`] if no file is found, files of several dumps are found, or a
+    /// file is not readable text.
     pub fn read_at(location: &Location) -> Result<Self, DumpFilesError> {
         let name = display_path(location);
         match location.open() {
@@ -144,7 +143,7 @@ impl DumpFiles {
                 if folder.files.is_empty() {
                     return Err(DumpFilesError::NoKnownFile(name));
                 }
-                folder.require_single_dump(name, "name one of these as the dump")
+                folder.require_single_dump(name, "specify one of these prefixes as the dump")
             }
             Ok(opened) => {
                 let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(io_error(&name))?;
@@ -160,7 +159,7 @@ impl DumpFiles {
                 if folder.files.is_empty() {
                     return Err(DumpFilesError::Missing(name));
                 }
-                folder.require_single_dump(name, "name one of these as the dump")
+                folder.require_single_dump(name, "specify one of these prefixes as the dump")
             }
             Err(source) => Err(DumpFilesError::Io { name, source }),
         }
@@ -231,7 +230,10 @@ impl DumpFiles {
         if folder.files.is_empty() {
             return Err(DumpFilesError::NoKnownFileInTarball(name.to_owned()));
         }
-        folder.require_single_dump(owned_name(), "unpack it, and name one of the directories")
+        folder.require_single_dump(
+            owned_name(),
+            "unpack the tarball and specify one of its directories",
+        )
     }
 
     /// Returns the folder unless it contains files of several dumps. With files of two nodes, rules

@@ -314,8 +314,8 @@ fn problem_lines<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<It
 
 /// Returns an error for two files of one program.
 fn duplicate_error(first_name: &str, second_name: &str, format: Format) -> Diagnostic {
-    let message = format!("{second_name} holds what `{format}` prints, as {first_name} does");
-    Diagnostic::error(message).with_help("keep one of them".to_owned())
+    let message = format!("{second_name} contains output of `{format}`, like {first_name}");
+    Diagnostic::error(message).with_help("keep one of the two files".to_owned())
 }
 
 /// Completes the format of rules with the address family that their text shows.
@@ -333,16 +333,18 @@ fn with_family(detected: Format, text: &str) -> Format {
 
 fn unknown_format_error(name: &str, text: &str) -> Diagnostic {
     if text.trim_ascii().is_empty() {
-        return Diagnostic::error(format!("{name}: there is nothing in it"))
-            .with_help("name the output of a program, or a tarball of scripts/collect-node");
+        return Diagnostic::error(format!("{name}: the file is empty")).with_help(
+            "specify a file with program output, or a tarball of `scripts/collect-node`",
+        );
     }
     if is_json(text) {
-        return Diagnostic::error(format!("{name}: this is JSON, which is not read"))
-            .with_help("save it without the option for JSON, `-j` or `-json`");
+        return Diagnostic::error(format!("{name}: JSON is not supported"))
+            .with_help("save the output without the JSON option, `-j` or `-json`");
     }
-    let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
+    let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
+                 ip-6-route, ip-rule, ip-6-rule or sysctl-a";
     Diagnostic::error(format!(
-        "{name}: neither its name nor what is in it says which program printed it"
+        "{name}: neither the file name nor the content identifies the program that printed the file"
     ))
-    .with_help(format!("name it {names}"))
+    .with_help(format!("rename the file to {names}"))
 }

@@ -24,27 +24,29 @@ pub struct TarballFile {
 #[derive(Debug, thiserror::Error)]
 pub enum TarballError {
     /// Tarball is truncated.
-    #[error("the tarball is cut off: it ends within {0}; collect it again")]
+    #[error("the tarball is truncated within {0}; collect the dump again")]
     CutOff(String),
     /// Data is not a tarball: a header is invalid.
-    #[error("this is no tarball: behind byte {0} comes no header of a file")]
+    #[error("not a tarball: no file header follows byte {0}")]
     NotTarball(u64),
     /// Headers of a file are ambiguous.
-    #[error("the headers of {0} in the tarball contradict each other; collect it again")]
+    #[error("the headers of {0} in the tarball are ambiguous; collect the dump again")]
     Ambiguous(String),
     /// Data follows the end of the tarball.
-    #[error("the tarball goes on behind its end; collect it again")]
+    #[error("the tarball has data after its end; collect the dump again")]
     TrailingData,
     /// Tarball has more files or more data than a dump can have.
     #[error(
-        "the tarball holds more than {MAX_FILES} files, one of more than {} MiB, or more than {} MiB in all: it is not a dump",
+        "the tarball is larger than a dump: more than {MAX_FILES} files, a file above {} MiB, or \
+         more than {} MiB in total",
         MAX_BYTES >> 20,
         MAX_UNPACKED >> 20
     )]
     TooLarge,
     /// File of a dump is a link.
     #[error(
-        "{path} in the tarball is a link to {to}, and links are not followed: pack the file itself, with `tar -h`"
+        "{path} in the tarball is a link to {to}, and links are not followed; pack the file itself \
+         with `tar -h`"
     )]
     Link {
         /// Path of the link.
@@ -53,7 +55,7 @@ pub enum TarballError {
         to: String,
     },
     /// File of a dump is a device, a pipe, or a sparse file.
-    #[error("{path} in the tarball is {what}; pack a plain file")]
+    #[error("{path} in the tarball is {what}; pack a regular file")]
     NotPlain {
         /// Path of the file.
         path: String,
@@ -61,12 +63,10 @@ pub enum TarballError {
         what: &'static str,
     },
     /// Tarball contains a file of a dump twice.
-    #[error(
-        "{0} is twice in the tarball, and which of the two is right is not known: collect it again"
-    )]
+    #[error("{0} occurs twice in the tarball, so its content is ambiguous; collect the dump again")]
     Duplicate(String),
     /// Decompression or reading failed.
-    #[error("the tarball cannot be read: {0}")]
+    #[error("cannot read the tarball: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -196,7 +196,7 @@ impl Default for TarballContents {
         Self {
             files: Vec::new(),
             others: Vec::new(),
-            last_path: "its first header".to_owned(),
+            last_path: "the first header".to_owned(),
             end: 0,
         }
     }
@@ -291,8 +291,8 @@ fn not_plain(path: String, kind: EntryType) -> TarballError {
     let description = match kind {
         EntryType::Fifo => "a named pipe",
         EntryType::Char | EntryType::Block => "a device",
-        EntryType::GNUSparse => "a file with holes",
-        _ => "of a kind that is not read",
+        EntryType::GNUSparse => "a sparse file",
+        _ => "of an unsupported file type",
     };
     TarballError::NotPlain {
         path,

@@ -206,13 +206,13 @@ fn tarball_invalid_returns_error() {
 #[test]
 fn tarball_trailing_data_returns_error() {
     let whole = gzip(&tarball_with_nft());
-    for trailing in [&b"x"[..], b"bytes that are no gzip member", &[0; 512]] {
+    for trailing in [&b"x"[..], b"bytes without a gzip header", &[0; 512]] {
         let refused = refused(&[&whole, trailing].concat());
         assert_eq!(
             refused,
-            "the tarball goes on behind its end; collect it again"
+            "the tarball has data after its end; collect the dump again"
         );
     }
     let cut = refused(&whole[..whole.len() - 1]);
-    assert!(cut.contains("cut off"), "{cut}");
+    assert!(cut.contains("truncated"), "{cut}");
 }

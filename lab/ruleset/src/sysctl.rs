@@ -54,7 +54,7 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
                 continue;
             }
             let wrong = ProblemKind::Duplicate {
-                item: key.to_owned(),
+                item: format!("sysctl `{key}`"),
                 line: existing.line,
             };
             problems.push(Problem::new(wrong, range));

@@ -299,9 +299,9 @@ mod tests {
         assert_eq!(
             differences,
             [
-                "nat KUBE-SERVICES: - all of it".to_owned(),
+                "nat KUBE-SERVICES: - whole object".to_owned(),
                 format!("nat KUBE-SERVICES: - {A1}"),
-                "nat MINE: + all of it".to_owned(),
+                "nat MINE: + whole object".to_owned(),
                 "nat OUTPUT: ! policy: ACCEPT | DROP".to_owned()
             ]
         );

@@ -49,7 +49,7 @@ fn link_changes(first: &Link, second: &Link, is_any_order: bool) -> Vec<DumpChan
         Some(&first_flags),
         Some(&second_flags),
     ));
-    changes.extend(value_change("tied to", peer(first), peer(second)));
+    changes.extend(value_change("linked interface", peer(first), peer(second)));
     let attributes = |link: &Link| -> Vec<String> {
         let attributes = link.attributes.0.iter();
         attributes
@@ -77,7 +77,7 @@ fn link_changes(first: &Link, second: &Link, is_any_order: bool) -> Vec<DumpChan
     let (first_alternatives, second_alternatives) =
         (alternative_names(first), alternative_names(second));
     changes.extend(value_change(
-        "other names",
+        "alternative names",
         first_alternatives.as_deref(),
         second_alternatives.as_deref(),
     ));

@@ -175,7 +175,12 @@ fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
             let kind = |set: &Set| if set.map { "map" } else { "set" };
             diff.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
             let holds = |set: &Set| canonical(&set.holds);
-            diff.value(place, "holds", Some(&holds(one)), Some(&holds(other)));
+            diff.value(
+                place,
+                "element type",
+                Some(&holds(one)),
+                Some(&holds(other)),
+            );
             diff.value(place, "flags", flags(one).as_ref(), flags(other).as_ref());
             let seconds = |set: &Set| set.timeout.map(|timeout| format!("{timeout}s"));
             let (a, b) = (seconds(one), seconds(other));

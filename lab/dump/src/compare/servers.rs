@@ -64,7 +64,7 @@ fn server_changes(first: &SavedVirtualServer, second: &SavedVirtualServer) -> Ve
             second.engine.as_deref(),
         ),
         value_change(
-            "one packet",
+            "one-packet scheduling",
             Some(one_packet(first)),
             Some(one_packet(second)),
         ),

@@ -141,10 +141,12 @@ impl Set {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpsetError {
     /// The kernel would reject the name.
-    #[error("set name `{0}`: at most {MAX_NAME_LENGTH} bytes, without white space, and not empty")]
+    #[error("set name `{0}` is not 1 to {MAX_NAME_LENGTH} bytes without whitespace")]
     InvalidName(String),
     /// Two components use one name for different sets.
-    #[error("set `{name}` is wanted as {wanted} and is already {standing}")]
+    #[error(
+        "cannot add set `{name}` of type {wanted}: a different set of type {standing} has this name"
+    )]
     Conflict {
         /// Name of the set.
         name: String,
@@ -267,8 +269,8 @@ mod tests {
         let mut ports = Set::new(SetType::BitmapPort(0, 65535), Family::Inet);
         ports.add("30080");
         let mut script = IpsetScript::new();
-        script.add_set("A", addresses).expect("A");
-        script.add_set("B", ports).expect("B");
+        script.add_set("A", addresses).expect("valid set");
+        script.add_set("B", ports).expect("valid set");
         assert_eq!(
             script.to_string(),
             "create A hash:ip,port family inet hashsize 1024 maxelem 65536\n\
@@ -284,13 +286,13 @@ mod tests {
             let mut set = Set::new(kind, Family::Inet);
             set.add(entry);
             let mut script = IpsetScript::new();
-            script.add_set("S", set).expect("a fresh name");
+            script.add_set("S", set).expect("valid set");
             script
         };
         let mut script = single_set(SetType::HashNet, "10.0.0.0/8");
         script
             .append(single_set(SetType::HashNet, "172.16.0.0/12"))
-            .expect("the same kind");
+            .expect("equal set types");
         assert_eq!(
             script.get("S").map(|set| set.entries().collect::<Vec<_>>()),
             Some(vec!["10.0.0.0/8", "172.16.0.0/12"])

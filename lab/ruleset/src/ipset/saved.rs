@@ -107,7 +107,7 @@ fn parse_create<'t>(
         .find_map(|method| kind.text.strip_prefix(method));
     if parts.is_none_or(str::is_empty) {
         let value = kind.text.to_owned();
-        let wanted = "a type of set, such as hash:ip,port";
+        let wanted = "a set type such as `hash:ip,port`";
         return Err(Problem::new(
             ProblemKind::InvalidValue { value, wanted },
             kind.range(),
@@ -116,7 +116,7 @@ fn parse_create<'t>(
     let options = Attributes::parse(text, words, CREATE_OPTIONS)?;
     if let Some(existing) = sets.get(name.text) {
         let wrong = ProblemKind::Duplicate {
-            item: format!("the set {}", name.text),
+            item: format!("set `{}`", name.text),
             line: existing.line,
         };
         return Err(Problem::new(wrong, name.range()));
@@ -141,7 +141,8 @@ fn parse_add<'t>(
         return Err(line_problem(line));
     };
     let Some(set) = sets.get_mut(name.text) else {
-        let wrong = ProblemKind::MissingParent("an entry of a set that no line before it creates");
+        let wrong =
+            ProblemKind::MissingParent("this entry is for a set that no earlier line creates");
         return Err(Problem::new(wrong, name.range()));
     };
     let parts = |text: &str| text.split(',').count();
@@ -154,7 +155,7 @@ fn parse_add<'t>(
     };
     if !fits {
         let value = entry.text.to_owned();
-        let wanted = "an entry of a set of this type";
+        let wanted = "an entry for a set of this type";
         return Err(Problem::new(
             ProblemKind::InvalidValue { value, wanted },
             entry.range(),
@@ -163,7 +164,7 @@ fn parse_add<'t>(
     let options = Attributes::parse(text, words, ADD_OPTIONS)?;
     if let Some(existing) = set.entries.get(entry.text) {
         let wrong = ProblemKind::Duplicate {
-            item: format!("the entry {}", entry.text),
+            item: format!("entry `{}`", entry.text),
             line: existing.line,
         };
         return Err(Problem::new(wrong, entry.range()));

@@ -27,13 +27,13 @@ pub enum ApplyProblem {
     #[error("{0}")]
     Rule(ProblemKind),
     /// The chain is neither built in nor declared.
-    #[error("there is no chain {0}")]
+    #[error("chain `{0}` does not exist")]
     MissingChain(String),
     /// The rule to delete does not exist, or the position is out of range.
-    #[error("there is no such rule")]
+    #[error("the rule does not exist")]
     MissingRule,
     /// The command is not `-A`, `-I` or `-D`.
-    #[error("only -A, -I and -D are known")]
+    #[error("only -A, -I and -D are supported")]
     UnsupportedCommand,
 }
 

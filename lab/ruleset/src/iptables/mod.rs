@@ -1,8 +1,8 @@
 //! Parses the rules of a node as `iptables-save` prints them, and renders them.
 //!
-//! [`Dump::parse`] parses the output of `iptables-save`. [`Dump::of_script`] computes the rules
-//! that a [`Script`](crate::iptables::script::Script) creates in an empty namespace. The crate
-//! `svclab-dump` compares two sets of rules.
+//! [`IptablesRules::parse`] parses the output of `iptables-save`. [`IptablesRules::from_script`]
+//! computes the rules that an [`IptablesScript`](script::IptablesScript) creates in an empty
+//! namespace. The crate `svclab-dump` compares two sets of rules.
 
 mod apply;
 mod canonical;
@@ -28,7 +28,7 @@ pub struct IptablesRules {
     pub tables: Vec<TableRules>,
 }
 
-/// Table of a [`Dump`].
+/// Table of [`IptablesRules`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRules {
     /// Name of the table.

@@ -29,7 +29,7 @@ pub struct ParseError {
 impl IptablesRules {
     /// Parses the output of `iptables-save` with or without `-c`. Blank lines, comment lines (`#`)
     /// and surrounding whitespace are ignored. Problems that are only warnings are ignored, see
-    /// [`Dump::read`].
+    /// [`IptablesRules::parse_with_problems`].
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl<'t> Parser<'t, '_> {
             text => {
                 let wrong = ProblemKind::InvalidValue {
                     value: text.to_owned(),
-                    wanted: "a policy: ACCEPT, DROP, or - for none",
+                    wanted: "a policy (ACCEPT, DROP, or - for none)",
                 };
                 return self.add_problem(wrong, whole);
             }

@@ -12,10 +12,10 @@ use crate::text::problem::{Problem, ProblemKind};
 
 /// Rule of a chain.
 ///
-/// Two rules are equal when their canonical texts are equal, see [`Rule::text`].
+/// Two rules are equal when their canonical texts are equal, see [`Rule::canonical_text`].
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Words after the chain name. [`Pieces`] accepts them without an error.
+    /// Words after the chain name. [`WordClassifier`] accepts them without an error.
     words: Text,
     /// Line number, from 1. 0 if the rule was not parsed from a file.
     pub line: u32,

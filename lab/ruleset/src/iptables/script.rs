@@ -60,7 +60,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Part of a [`Script`] for one table.
+/// Part of an [`IptablesScript`] for one table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableScript {
     /// Chains to create, empty. Built-in chains are not declared, so they keep their policy unless
@@ -77,9 +77,9 @@ pub struct TableScript {
 /// Input of `iptables-restore` from one or more components, with one block per table. The blocks
 /// are in the order of first use.
 ///
-/// On a node, components write their rules one after another. [`Script::append`] keeps this order
-/// within each table, so `-I` and `-A` have the same result. The kernel commits each table only
-/// once.
+/// On a node, components write their rules one after another. [`IptablesScript::append`] keeps this
+/// order within each table, so `-I` and `-A` have the same result. The kernel commits each table
+/// only once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IptablesScript {
     tables: Vec<(Table, TableScript)>,

@@ -150,7 +150,7 @@ fn unknown_word(word: Field<'_>) -> Problem {
 fn parse_socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
     let bare = || Some(SocketAddr::new(word.text.parse::<IpAddr>().ok()?, 0));
     word.text.parse().ok().or_else(bare).ok_or_else(|| {
-        let wanted = "an address and a port in numbers; save with `ipvsadm -Sn`";
+        let wanted = "a numeric address and port; save with `ipvsadm -Sn`";
         invalid_value(word.text, word.range(), wanted)
     })
 }
@@ -188,7 +188,7 @@ fn add_service(
         }
     }
     if let Some(existing) = servers.get(&key) {
-        let item = format!("the virtual server {key}");
+        let item = format!("virtual server `{key}`");
         let line = existing.line;
         return Err(Problem::new(ProblemKind::Duplicate { item, line }, range));
     }
@@ -243,12 +243,12 @@ fn add_server(
     };
     let Some(virtual_server) = servers.get_mut(&key) else {
         let wrong = ProblemKind::MissingParent(
-            "a real server of a virtual server that no line before it adds",
+            "this real server is for a virtual server that no earlier line adds",
         );
         return Err(Problem::new(wrong, range));
     };
     if let Some(existing_server) = virtual_server.servers.get(&to) {
-        let item = format!("the real server {to} of this virtual server");
+        let item = format!("real server `{to}` of this virtual server");
         let line = existing_server.line;
         return Err(Problem::new(ProblemKind::Duplicate { item, line }, place));
     }

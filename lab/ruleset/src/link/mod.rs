@@ -174,7 +174,7 @@ fn parse_link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Prob
     let attributes = Attributes::parse(text, &mut words, LINK)?;
     if let Some(existing) = links.get(short) {
         let wrong = ProblemKind::Duplicate {
-            item: format!("the interface {short}"),
+            item: format!("interface `{short}`"),
             line: existing.line,
         };
         return Err(Problem::new(wrong, name.range()));
@@ -216,7 +216,7 @@ fn parse_detail(
                 MapEntry::Vacant(free) => free.insert(line.number),
                 MapEntry::Occupied(taken) => {
                     let wrong = ProblemKind::Duplicate {
-                        item: format!("the address {}", address.source_text),
+                        item: format!("address `{}`", address.source_text),
                         line: *taken.get(),
                     };
                     return Err(Problem::new(wrong, address.source_text.range()));
@@ -229,7 +229,8 @@ fn parse_detail(
             match current.addresses.last_mut() {
                 Some(address) if address.lifetime.0.is_empty() => address.lifetime = lifetime,
                 _ => {
-                    let wrong = ProblemKind::MissingParent("the lifetime of no address");
+                    let wrong =
+                        ProblemKind::MissingParent("this lifetime does not follow an address");
                     return Err(Problem::new(wrong, line.start..line.end()));
                 }
             }
@@ -244,7 +245,8 @@ fn parse_detail(
                 return Err(line_problem(line));
             };
             if current.link_layer.is_some() || !current.addresses.is_empty() {
-                let wrong = ProblemKind::MissingParent("the link layer of no interface");
+                let wrong =
+                    ProblemKind::MissingParent("this link layer does not follow an interface");
                 return Err(Problem::new(wrong, line.start..line.end()));
             }
             let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);

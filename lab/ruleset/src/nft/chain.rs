@@ -18,7 +18,11 @@ pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Res
     match words.as_slice() {
         [keyword, comment_text] if keyword.is_unquoted("comment") && comment_text.is_quoted => {
             if chain.comment.is_some() {
-                return Err(duplicate_error("the chain's comment", chain.line, line));
+                return Err(duplicate_error(
+                    "the comment of this chain",
+                    chain.line,
+                    line,
+                ));
             }
             chain.comment = Some(comment_text.text.to_owned());
             Ok(())
@@ -30,7 +34,7 @@ pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Res
                 && !name.is_quoted =>
         {
             if chain.hook.is_some() {
-                return Err(duplicate_error("the chain's hook", chain.line, line));
+                return Err(duplicate_error("the hook of this chain", chain.line, line));
             }
             let properties_text = &line.text[name.at.end..];
             let mut parsed_hook = Hook {

@@ -99,7 +99,7 @@ impl ElementParser {
             return Err(line_problem());
         }
         if let Some(first) = self.lines_by_key.insert(element.key.clone(), element.line) {
-            let item = format!("the entry {}", element.key);
+            let item = format!("entry `{}`", element.key);
             return Err(super::chain::duplicate_error(&item, first, line));
         }
         self.elements.push(element);

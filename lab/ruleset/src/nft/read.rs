@@ -194,7 +194,8 @@ fn parse_table_line(
     match words {
         [keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
             let known = table.comment.replace(comment.text.to_owned());
-            let wrong = known.map(|_| duplicate("the table's comment".to_owned(), table.line));
+            let wrong =
+                known.map(|_| duplicate("the comment of this table".to_owned(), table.line));
             (Context::Table, wrong)
         }
         [_, name, brace] if name.is_quoted && brace.is_unquoted("{") => {
@@ -204,7 +205,7 @@ fn parse_table_line(
             if brace.is_unquoted("{") && (kind.is_unquoted("set") || kind.is_unquoted("map")) =>
         {
             let known = table.set(name.text);
-            let wrong = known.map(|known| duplicate(format!("the set {}", name.text), known.line));
+            let wrong = known.map(|known| duplicate(format!("set `{}`", name.text), known.line));
             let set = Set {
                 map: kind.is_unquoted("map"),
                 name: name.text.to_owned(),
@@ -215,8 +216,7 @@ fn parse_table_line(
         }
         [kind, name, brace] if brace.is_unquoted("{") && kind.is_unquoted("chain") => {
             let known = table.chain(name.text);
-            let wrong =
-                known.map(|known| duplicate(format!("the chain {}", name.text), known.line));
+            let wrong = known.map(|known| duplicate(format!("chain `{}`", name.text), known.line));
             let chain = Chain {
                 line: line.number,
                 ..Chain::regular(name.text)
@@ -226,7 +226,7 @@ fn parse_table_line(
         [kind, .., brace] if brace.is_unquoted("{") && OBJECT_KEYWORDS.contains(&kind.text) => {
             let head = line.text.trim_end_matches('{').trim_end().to_owned();
             let known = table.other_objects.iter().find(|known| known.head == head);
-            let wrong = known.map(|known| duplicate(head.clone(), known.line));
+            let wrong = known.map(|known| duplicate(format!("`{head}`"), known.line));
             let other = TableObject {
                 head,
                 body: Vec::new(),

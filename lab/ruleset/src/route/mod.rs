@@ -151,7 +151,7 @@ fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Probl
         None => {
             let wrong = ProblemKind::InvalidValue {
                 value: to.text.to_owned(),
-                wanted: "a destination: `default`, an address or a network",
+                wanted: "a destination (`default`, an address or a network)",
             };
             return Err(Problem::new(wrong, to.range()));
         }
@@ -175,7 +175,7 @@ fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Probl
 /// Whether an address or network is IPv6. `None` if the text is neither.
 #[expect(
     clippy::option_option,
-    reason = "a network always knows its family, `default` never"
+    reason = "a network always has a family, `default` has none"
 )]
 fn is_ipv6_network(text: &str) -> Option<Option<bool>> {
     let network: ipnetwork::IpNetwork = text.parse().ok()?;
@@ -184,7 +184,7 @@ fn is_ipv6_network(text: &str) -> Option<Option<bool>> {
 
 fn parse_hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
     let Some(route) = routes.last_mut() else {
-        let wrong = ProblemKind::MissingParent("a way of no route");
+        let wrong = ProblemKind::MissingParent("this nexthop does not follow a route");
         return Err(Problem::new(wrong, line.start..line.end()));
     };
     let mut words = fields(line);

@@ -128,7 +128,7 @@ impl Attributes {
                 ValueKind::Lifetime => Some(checked_value(
                     fields.next().ok_or_else(missing_value)?,
                     is_lifetime,
-                    "a time: `forever`, or seconds as in `86311sec`",
+                    "a time such as `forever` or `86311sec`",
                 )?),
                 ValueKind::Lockable | ValueKind::Gateway => {
                     let first = fields.next().ok_or_else(missing_value)?;
@@ -157,7 +157,7 @@ impl Attributes {
                         return Err(Problem::new(
                             ProblemKind::InvalidValue {
                                 value: first.text.to_owned(),
-                                wanted: "a text in quotes",
+                                wanted: "a quoted text",
                             },
                             range,
                         ));

@@ -22,7 +22,7 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProblemKind {
     /// The content does not match the program in the file name.
-    #[error("this is what `{content}` prints, and the file's name says `{named}`")]
+    #[error("the file contains output of `{content}`, but its name indicates output of `{named}`")]
     FormatMismatch {
         /// Format according to the file name.
         named: Format,
@@ -30,19 +30,19 @@ pub enum ProblemKind {
         content: Format,
     },
     /// The content is JSON, which the programs print only on request.
-    #[error("this is JSON, and `{0}` prints none")]
+    #[error("the file contains JSON, not the text output of `{0}`")]
     Json(Format),
     /// The file is empty, but its program always prints something.
-    #[error("the file is empty, and `{0}` prints something on every node")]
+    #[error("the file is empty, but `{0}` prints output on every node")]
     EmptyFile(Format),
     /// The last line has no end, because the file is truncated.
-    #[error("the file ends within this line: the dump is not complete")]
+    #[error("the dump is incomplete: the file ends within this line")]
     Truncated,
     /// The program does not print lines like this.
-    #[error("`{0}` prints no such line")]
+    #[error("this line is not output of `{0}`")]
     UnknownLine(Format),
     /// The program does not print this word in this position.
-    #[error("`{word}` is not known here")]
+    #[error("unexpected word `{word}`")]
     UnknownWord {
         /// Unexpected word.
         word: String,
@@ -56,16 +56,16 @@ pub enum ProblemKind {
         wanted: &'static str,
     },
     /// An option has no value.
-    #[error("{0} lacks its value")]
+    #[error("`{0}` has no value")]
     MissingValue(String),
     /// A quote is not closed.
     #[error("a quote is not closed")]
     UnclosedQuote,
     /// The table name is not one of the iptables tables.
-    #[error("`{0}` is not a table of iptables")]
+    #[error("`{0}` is not an iptables table")]
     UnknownTable(String),
     /// A table is printed twice.
-    #[error("table {name} begins a second time; it began at line {line}")]
+    #[error("table `{name}` is listed twice; first at line {line}")]
     DuplicateTable {
         /// Name of the table.
         name: String,
@@ -73,19 +73,19 @@ pub enum ProblemKind {
         line: u32,
     },
     /// A chain or rule precedes any `*table` line, or follows `COMMIT`.
-    #[error("this belongs to a table, but none has begun")]
+    #[error("this line is outside of any table")]
     OutsideTable,
     /// A table has no `COMMIT` line.
-    #[error("table {0} is not committed: the dump is not complete")]
+    #[error("the dump is incomplete: table `{0}` has no `COMMIT` line")]
     UncommittedTable(String),
     /// An nftables table has no end.
-    #[error("table {0} does not end: the dump is not complete")]
+    #[error("the dump is incomplete: table `{0}` is not closed")]
     UnclosedTable(String),
     /// A chain declaration is not of the form `:NAME POLICY [packets:bytes]`.
-    #[error("this does not declare a chain")]
+    #[error("this line is not a chain declaration of the form `:NAME POLICY [PACKETS:BYTES]`")]
     InvalidChain,
     /// A chain is declared twice.
-    #[error("chain {name} is declared a second time; it was declared at line {line}")]
+    #[error("chain `{name}` is declared twice; first at line {line}")]
     DuplicateChain {
         /// Name of the chain.
         name: String,
@@ -93,19 +93,19 @@ pub enum ProblemKind {
         line: u32,
     },
     /// The chain of a rule is not declared.
-    #[error("chain {0} is not declared")]
+    #[error("chain `{0}` is not declared")]
     UndeclaredChain(String),
     /// A rule does not start with `-A CHAIN`.
-    #[error("a rule begins with -A and a chain")]
+    #[error("a rule must start with `-A CHAIN`")]
     MissingChain,
     /// Counters are not of the form `[packets:bytes]`.
-    #[error("this does not count packets and bytes")]
+    #[error("the counters are not of the form `[PACKETS:BYTES]`")]
     InvalidCounters,
     /// A rule jumps to its own chain.
-    #[error("chain {0} jumps to itself")]
+    #[error("chain `{0}` jumps to itself")]
     SelfJump(String),
     /// The target is neither a chain of the table nor a target of iptables.
-    #[error("{name} is neither a chain of this table nor a target that svclab knows")]
+    #[error("`{name}` is neither a chain of this table nor a known target")]
     UnknownTarget {
         /// Name of the target.
         name: String,
@@ -113,7 +113,7 @@ pub enum ProblemKind {
         suggestion: Option<String>,
     },
     /// The match is not one of the iptables matches.
-    #[error("{name} is not a match that svclab knows")]
+    #[error("`{name}` is not a known match")]
     UnknownMatch {
         /// Name of the match.
         name: String,
@@ -121,7 +121,7 @@ pub enum ProblemKind {
         suggestion: Option<String>,
     },
     /// A rule uses a set that the dump does not contain.
-    #[error("the set {name} is not created in {file}")]
+    #[error("set `{name}` is not created in {file}")]
     MissingSet {
         /// Name of the set.
         name: String,
@@ -129,7 +129,7 @@ pub enum ProblemKind {
         file: String,
     },
     /// An item that must be unique appears twice.
-    #[error("{item} is there a second time; it was at line {line}")]
+    #[error("{item} is listed twice; first at line {line}")]
     Duplicate {
         /// Name of the item.
         item: String,
@@ -185,54 +185,80 @@ impl ProblemKind {
     fn hints(&self) -> (&'static str, Option<String>) {
         let suggestion_help =
             |name: &Option<String>| name.as_ref().map(|name| format!("did you mean `{name}`?"));
-        let incomplete =
-            || Some("the file was cut off or put together from several: save it anew".to_owned());
+        let incomplete = || {
+            let help =
+                "save the output again: the file is truncated or combined from several files";
+            Some(help.to_owned())
+        };
         match self {
             Self::FormatMismatch { content: looks, .. } => (
                 "here",
-                Some(format!("rename the file to {}", looks.file_name())),
+                Some(format!("rename the file to `{}`", looks.file_name())),
             ),
             Self::UnclosedQuote => (
                 "opened here",
-                Some("no line of a dump goes on in the next: part of it was lost".to_owned()),
+                Some(
+                    "save the output again: part of this line is missing, as dump lines never \
+                     continue on the next line"
+                        .to_owned(),
+                ),
             ),
             Self::DuplicateTable { .. } | Self::DuplicateChain { .. } | Self::Duplicate { .. } => (
-                "again here",
-                Some("the file is put together from several: keep one of them".to_owned()),
+                "second occurrence",
+                Some(
+                    "keep only one occurrence: the file is combined from several files".to_owned(),
+                ),
             ),
             Self::OutsideTable => (
-                "of which table?",
-                Some("keep the `*nat` and `COMMIT` lines; lines picked out by grep are not enough".to_owned()),
+                "no table is open here",
+                Some(
+                    "keep the `*nat` and `COMMIT` lines: lines filtered with grep are not \
+                     sufficient"
+                        .to_owned(),
+                ),
             ),
             Self::Json(_) => (
                 "here",
-                Some("save it without the option for JSON, `-j` or `-json`".to_owned()),
+                Some("save the output without the JSON option, `-j` or `-json`".to_owned()),
             ),
             Self::EmptyFile(format) => (
-                "nothing",
-                Some(format!("save the output of `{format}` again, or remove the file")),
+                "empty file",
+                Some(format!(
+                    "save the output of `{format}` again, or remove the file"
+                )),
             ),
             Self::Truncated => ("this line", incomplete()),
-            Self::UncommittedTable(_) => ("begun here", incomplete()),
-            Self::UnclosedTable(_) => ("its end is missing", incomplete()),
+            Self::UncommittedTable(_) => ("the table starts here", incomplete()),
+            Self::UnclosedTable(_) => ("the closing brace is missing", incomplete()),
             Self::UndeclaredChain(name) => (
                 "this chain",
-                Some(format!("a dump declares each chain of a table before its rules: `:{name} - [0:0]`")),
+                Some(format!(
+                    "declare the chain before the rules of the table: `:{name} - [0:0]`"
+                )),
             ),
             Self::SelfJump(_) => (
-                "this chain itself",
-                Some("no kernel takes such a rule: the dump was changed after it was saved".to_owned()),
+                "the chain itself",
+                Some(
+                    "save the rules again: the dump was edited, as the kernel rejects such a rule"
+                        .to_owned(),
+                ),
             ),
-            Self::UnknownTarget { suggestion: name, .. } => ("no such target", suggestion_help(name)),
-            Self::UnknownMatch { suggestion: name, .. } => ("no such match", suggestion_help(name)),
+            Self::UnknownTarget { suggestion, .. } => {
+                ("unknown target", suggestion_help(suggestion))
+            }
+            Self::UnknownMatch { suggestion, .. } => ("unknown match", suggestion_help(suggestion)),
             Self::MissingSet { .. } => (
-                "this set",
-                Some("no kernel takes a rule for a set that is not there: save both at the same time".to_owned()),
+                "missing set",
+                Some(
+                    "save the rules and the sets at the same time: the kernel rejects a rule for a \
+                     missing set"
+                        .to_owned(),
+                ),
             ),
             Self::MissingParent(_) => ("here", incomplete()),
             Self::UnknownLine(format) => (
                 "this line",
-                Some(format!("save the output of `{format}` alone, as it is")),
+                Some(format!("save only the output of `{format}`, unmodified")),
             ),
             _ => ("here", None),
         }
