@@ -187,7 +187,7 @@ mod tests {
         let sightings = super::super::sighting::all(packets, &plan);
         let tracks = tracks(&sightings);
         let summarize = |track: &PacketTrack<'_, '_>| {
-            let last = track.sightings().last().expect("it was seen");
+            let last = track.sightings().last().expect("a track has sightings");
             (track.sightings().count(), last.time / 1_000_000)
         };
         tracks.iter().map(summarize).collect()

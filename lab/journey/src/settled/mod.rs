@@ -85,16 +85,16 @@ const DETERMINISTIC_TARGETS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnprovenError {
     /// Some packets, trace events or drops were not recorded.
-    #[error("something was not kept of what was seen")]
+    #[error("the evidence is incomplete")]
     Incomplete,
     /// No packet of the attempt was captured.
-    #[error("none of its packets was seen")]
+    #[error("no packet of the attempt was captured")]
     NoPackets,
     /// The end of a packet was not recorded, or may differ for a retransmission.
-    #[error("a {} may not have ended for good: {}", .0.label(), .1)]
+    #[error("the end of a {} may not be final: {}", .0.label(), .1)]
     NotFinal(Kind, String),
     /// A rule may decide differently for a retransmission.
-    #[error("a {} that is sent again may meet something else in {namespace}: {why}", .kind.label())]
+    #[error("a retransmitted {} may be handled differently in {namespace}: {why}", .kind.label())]
     MayDiffer {
         /// Kind of the packet.
         kind: Kind,
@@ -180,7 +180,7 @@ impl<'e> TimeoutProof<'e> {
             kind => {
                 return Err(UnprovenError::NotFinal(
                     kind,
-                    "it begins nothing".to_owned(),
+                    "it does not start a connection".to_owned(),
                 ));
             }
         };
@@ -210,7 +210,7 @@ impl<'e> TimeoutProof<'e> {
         let namespace = self
             .plan
             .namespace(&hop.namespace)
-            .ok_or("it is not in the plan")?;
+            .ok_or("the namespace is not in the plan")?;
         if flight.kind == Kind::Syn {
             self.check_ipvs_keeps_choice(namespace, hop)?;
         }
@@ -269,7 +269,7 @@ impl<'e> TimeoutProof<'e> {
                 {
                     Ok(())
                 }
-                _ => Err("IPVS does not remember it for long".to_owned()),
+                _ => Err("the IPVS connection may expire soon".to_owned()),
             };
         }
         let destinations: Vec<SocketAddr> = [hop.before, hop.after]
@@ -284,7 +284,7 @@ impl<'e> TimeoutProof<'e> {
             VirtualServerKey::FwMark { .. } => true,
         });
         if is_balanced {
-            return Err("IPVS balances what is sent there".to_owned());
+            return Err("IPVS selects a real server for the destination".to_owned());
         }
         Ok(())
     }
@@ -314,7 +314,7 @@ impl<'e> TimeoutProof<'e> {
             return Ok(());
         }
         if !DETERMINISTIC_TARGETS.contains(&target) || !has_one_destination {
-            return Err(format!("{target} may do something else with it"));
+            return Err(format!("{target} may have another result"));
         }
         Ok(())
     }
@@ -325,7 +325,7 @@ impl<'e> TimeoutProof<'e> {
         chain_key: ChainKey<'_>,
     ) -> Result<ChainRules<'s>, String> {
         let (by, table, chain) = chain_key;
-        let unknown = || format!("{table} {chain} is not in the plan");
+        let unknown = || format!("chain {table} {chain} is not in the plan");
         if table.contains(' ') {
             let tables = self.tables.get(hop.namespace.as_str());
             let place = tables.and_then(|tables| tables.chain(table, chain));
@@ -417,7 +417,7 @@ fn check_rule(rule: &Rule, is_replied: bool) -> Result<(), String> {
         .iter()
         .find(|module| !DETERMINISTIC_MATCHES.contains(&module.name.as_ref()));
     if let Some(module) = nondeterministic {
-        return Err(format!("`-m {}` may say something else", module.name));
+        return Err(format!("`-m {}` may have another result", module.name));
     }
     let matches_state = parts
         .matches
@@ -425,7 +425,7 @@ fn check_rule(rule: &Rule, is_replied: bool) -> Result<(), String> {
         .any(|module| matches!(module.name.as_ref(), "conntrack" | "state"));
     let target = rule.target();
     if is_replied && matches_state && !matches!(target.as_deref(), Some("ACCEPT" | "DROP")) {
-        return Err("a rule asks whether it was answered".to_owned());
+        return Err("a rule matches on the reply state of the connection".to_owned());
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ impl NftChainRef<'_> {
     ///
     /// Fails with the part of the rule that may give another result.
     pub fn check_rule(&self, rule: &Rule, state: ConntrackState) -> Result<(), String> {
-        let words = tokenize(&rule.text).map_err(|_| format!("`{rule}` cannot be read"))?;
+        let words = tokenize(&rule.text).map_err(|_| format!("cannot parse `{rule}`"))?;
         for (index, word) in words.iter().enumerate() {
             let before = index.checked_sub(1).and_then(|at| words.get(at));
             let is_ct_key = before.is_some_and(|before| before.is_unquoted("ct"));
@@ -121,7 +121,7 @@ impl NftChainRef<'_> {
                 _ => false,
             };
             if !is_deterministic {
-                return Err(format!("`{}` may say something else", word.text));
+                return Err(format!("`{}` may have another result", word.text));
             }
         }
         let matches_conntrack = words.iter().any(|word| word.is_unquoted("ct"));
@@ -129,7 +129,7 @@ impl NftChainRef<'_> {
             && matches_conntrack
             && !self.can_only_end(rule, &mut HashSet::new())
         {
-            return Err("a rule asks whether it was answered".to_owned());
+            return Err("a rule matches on the reply state of the connection".to_owned());
         }
         Ok(())
     }
