@@ -134,7 +134,7 @@ fn replay_damaged_dump_reports_location() {
         let text = stdout(&lenient);
         let (account, _) = text.split_once("\n\n").unwrap_or_default();
         let told_of = |line: &&str| {
-            let stands = line.contains(" as the lab") || line.contains("the pods");
+            let stands = line.contains(" of the lab");
             !stands && *line != "node-1"
         };
         let account: Vec<&str> = account.lines().filter(told_of).collect();

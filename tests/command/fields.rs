@@ -88,7 +88,7 @@ fn bind_with_a_port_is_refused() {
     let (_directory, path) = lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = "`10.244.1.9:5000`: a probe binds an address, and no port `5000`";
+    let expected = "`10.244.1.9:5000` has port `5000`, but a probe binds to an address only";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
 }
 
@@ -101,7 +101,7 @@ fn probe_of_an_sctp_port_is_refused() {
     let (_directory, path) = lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = "port 80 of service/default/web is SCTP, which no probe speaks";
+    let expected = "port 80 of service/default/web uses SCTP, which probes do not support";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
 }
 
@@ -114,8 +114,7 @@ fn pod_address_without_a_pod_cidr_is_refused() {
     let (_directory, path) = lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
-    let expected =
-        "the pod's address fd00::10 is in no podCIDR of its node `node-1`, which has no IPv6 one";
+    let expected = "the pod's address fd00::10 is in no podCIDR of its node `node-1`, which has no IPv6 podCIDR";
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
 }
 

@@ -103,7 +103,7 @@ fn replay_dump_with_objects_writes_runnable_lab() {
     let printed = stdout(&output);
     let (account, _) = printed.split_once("\n\n").expect("an account");
     insta::with_settings!({filters => vec![
-        (r"\d+ kernel settings", "N kernel settings"),
+        (r"\d+ sysctls", "N sysctls"),
     ]}, {
         insta::assert_snapshot!(account);
     });
@@ -339,8 +339,8 @@ fn replay_rejected_objects_need_lenient() {
         assert_eq!(verdict_lines(&output), ["probe-1 #1: connected"]);
         let text = stdout(&output);
         let (account, _) = text.split_once("\n\n").expect("an account");
-        let left = account.lines().filter(|line| !line.contains("stands in"));
-        let left = left.filter(|line| !line.contains(" as the lab") && !line.contains("the pods"));
+        let left = account.lines().filter(|line| !line.contains("simulated"));
+        let left = left.filter(|line| !line.contains(" of the lab"));
         let left: Vec<&str> = left.collect();
         reports.push(format!("==== {name}\n{refused}{}", left.join("\n")));
     }

@@ -254,7 +254,7 @@ fn verify_ipvs_steps_compares_flows_before_them() {
         panic!("{:#?}", found.failed);
     };
     assert_eq!(failed.error.trouble, ErrorKind::Input);
-    let message = "the step `oneComes` changes virtual servers of IPVS in node-1";
+    let message = "step `oneComes` changes virtual servers of IPVS in node-1";
     assert!(failed.error.message.starts_with(message), "{failed:?}");
 }
 
@@ -340,7 +340,7 @@ fn verify_steps_without_conntrack_exits_3() {
     let line = words.join(" ");
     for part in [
         "ERROR lab/policy=Cluster (new) from the step oneComes on: ",
-        "conntrack for its kube-proxy, which forgets flows with it, in node-1",
+        "conntrack for the deletion of conntrack entries by kube-proxy in node-1",
         "`apt-get install conntrack`",
     ] {
         assert!(line.contains(part), "{part}: {text}");

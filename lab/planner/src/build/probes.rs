@@ -240,20 +240,20 @@ fn resolve_target(
         }
         (None, _) => {
             return Err(error(
-                format!("`{}` lacks a port", probe.to),
+                format!("`{}` has no port", probe.to),
                 Some(format!("write `{}:80`", reference.name)),
             ));
         }
         (Some(port), _) => match port.parse::<u16>() {
-            Ok(0) => return Err(error("port 0 is no port to call".to_owned(), None)),
+            Ok(0) => return Err(error("0 is not a valid port".to_owned(), None)),
             Ok(port) => port,
             Err(_) => named_port(cluster, &reference, port)?,
         },
     };
     if let Some(name) = sctp_only_service(cluster, address, port) {
         return Err(error(
-            format!("port {port} of {name} is SCTP, which no probe speaks"),
-            Some("svclab probes TCP, UDP and ping".to_owned()),
+            format!("port {port} of {name} uses SCTP, which probes do not support"),
+            Some("probes support TCP, UDP and ping".to_owned()),
         ));
     }
     Ok(Target { address, port })
@@ -303,7 +303,7 @@ fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u1
         .and_then(|spec| spec.ports.as_ref())
         .ok_or_else(|| NameError {
             message: format!("`{port}` is not a port number"),
-            help: Some("only a service's ports have names here".to_owned()),
+            help: Some("write a number: only ports of services have names".to_owned()),
         })?;
     ports
         .iter()
@@ -324,7 +324,7 @@ fn resolve_bind(
     let reference = Reference::parse(bind)?;
     if let Some(port) = &reference.port {
         return Err(NameError {
-            message: format!("`{bind}`: a probe binds an address, and no port `{port}`"),
+            message: format!("`{bind}` has port `{port}`, but a probe binds to an address only"),
             help: Some(format!("write `{}`", reference.name)),
         });
     }
@@ -333,9 +333,9 @@ fn resolve_bind(
         .into_iter()
         .find(|address| own_addresses.contains(address) && address.is_ipv4() == to.is_ipv4())
         .ok_or_else(|| NameError {
-            message: format!("`{bind}` is no address of the caller's"),
+            message: format!("`{bind}` is not an address of the source"),
             help: Some(format!(
-                "it has {}",
+                "the source has {}",
                 own_addresses
                     .iter()
                     .map(ToString::to_string)
@@ -413,13 +413,13 @@ fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Res
     let served: Vec<String> = ports.iter().map(ToString::to_string).collect();
     Err(NameError {
         message: format!(
-            "nothing serves {} port {} of {}",
+            "no server listens on {} port {} of {}",
             probe.protocol, to.port, reference.name
         ),
         help: Some(if served.is_empty() {
-            format!("it serves no {} port at all", probe.protocol)
+            format!("it has no {} servers", probe.protocol)
         } else {
-            format!("it serves {}", served.join(", "))
+            format!("ports with servers: {}", served.join(", "))
         }),
     })
 }
@@ -441,9 +441,9 @@ fn check_service_has_endpoints(
         .collect();
     if !ports.contains(&i32::from(port)) {
         return Err(NameError {
-            message: format!("the service {namespace}/{name} has no port {port}"),
+            message: format!("service {namespace}/{name} has no port {port}"),
             help: Some(format!(
-                "it has {}",
+                "its ports are {}",
                 ports
                     .iter()
                     .map(ToString::to_string)
@@ -478,11 +478,11 @@ fn check_service_has_endpoints(
         .collect();
     Err(NameError {
         message: format!(
-            "the service {namespace}/{name} has no endpoints, so nobody can answer `{}`",
+            "service {namespace}/{name} has no endpoints, so `{}` cannot reply",
             probe.to
         ),
         help: Some(if selector.is_empty() {
-            "it has no selector; write an EndpointSlice for it".to_owned()
+            "the service has no selector: write an EndpointSlice for it".to_owned()
         } else {
             format!(
                 "no ready pod in {namespace} has the labels {}",

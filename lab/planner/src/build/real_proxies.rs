@@ -30,18 +30,22 @@ pub fn real_proxies(
                 problems.push(
                     Problem::in_lab(
                         place!["spec", "kubeProxy", "args"],
-                        "there is no program that could be told so".to_owned(),
+                        "`args` has no effect without `binary`".to_owned(),
                     )
-                    .with_help("give `binary` its path, or leave `args` out".to_owned()),
+                    .with_help(
+                        "set `binary` to the path of a kube-proxy, or remove `args`".to_owned(),
+                    ),
                 );
             }
             if proxy.timeout.is_some() {
                 problems.push(
                     Problem::in_lab(
                         place!["spec", "kubeProxy", "timeout"],
-                        "there is no program that could take so long".to_owned(),
+                        "`timeout` has no effect without `binary`".to_owned(),
                     )
-                    .with_help("give `binary` its path, or leave `timeout` out".to_owned()),
+                    .with_help(
+                        "set `binary` to the path of a kube-proxy, or remove `timeout`".to_owned(),
+                    ),
                 );
             }
             continue;
@@ -50,11 +54,11 @@ pub fn real_proxies(
             problems.push(
                 Problem::in_lab(
                     place!["spec", "kubeProxy", "args"],
-                    "a kube-proxy ignores flags when it has a configuration file, and only \
-                     that sets `masqueradeBit`, and up to v1.30 `masqueradeAll`, of nftables mode"
+                    "kube-proxy ignores `args` when it has a configuration file, and only the file \
+                     sets `masqueradeBit`, and up to v1.30 `masqueradeAll`, of nftables mode"
                         .to_owned(),
                 )
-                .with_help("leave `args` or those fields out".to_owned()),
+                .with_help("remove `args` or these fields".to_owned()),
             );
         }
         if !proxy.bind_load_balancer_ips {
@@ -62,9 +66,9 @@ pub fn real_proxies(
             problems.push(
                 Problem::in_lab(
                     place!["spec", "kubeProxy", "bindLoadBalancerIPs"],
-                    "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
+                    "kube-proxy has no flag for `bindLoadBalancerIPs`".to_owned(),
                 )
-                .with_help("leave it out where `binary` is given: the program knows".to_owned()),
+                .with_help("remove it where `binary` is set: the program detects it".to_owned()),
             );
         }
         proxies.push(RealProxy {

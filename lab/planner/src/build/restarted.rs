@@ -37,7 +37,7 @@ pub enum RestartError {
     NoNode(String),
     /// The lab does not state the version and mode of kube-proxy.
     #[error(
-        "the lab does not say which kube-proxy {0} has; say it beside `nodes`: \
+        "the lab does not state the kube-proxy of {0}; add it beside `nodes`: \
          `kubeProxy: {{version: v1.30, mode: iptables}}`"
     )]
     NoProxy(String),
@@ -45,7 +45,7 @@ pub enum RestartError {
     #[error(transparent)]
     Proxy(#[from] KubeProxyError),
     /// The existing rules cannot be parsed.
-    #[error("what {0} holds cannot be read")]
+    #[error("cannot parse the rules or sets of {0}")]
     Unreadable(String),
 }
 
@@ -258,14 +258,12 @@ mod tests {
 
     #[test]
     fn merge_rules_replaces_only_kube_proxy_chains() {
-        insta::assert_snapshot!(
-            merge_rules(EXISTING, GENERATED).expect("rules that can be followed")
-        );
+        insta::assert_snapshot!(merge_rules(EXISTING, GENERATED).expect("the rules can be parsed"));
     }
 
     #[test]
     fn merge_rules_twice_gives_same_rules() {
-        let once = merge_rules(EXISTING, GENERATED).expect("rules that can be followed");
+        let once = merge_rules(EXISTING, GENERATED).expect("the rules can be parsed");
         assert_eq!(merge_rules(&once, GENERATED).as_ref(), Some(&once));
     }
 

@@ -244,9 +244,9 @@ impl NodeRulesBuilder<'_> {
             return flannel::NodeState::default();
         };
         match leftover.leftover_state() {
-            Ok((rules, standing)) => {
+            Ok((rules, state)) => {
                 script.append(rules);
-                standing
+                state
             }
             Err(error) => {
                 self.problems.push(Problem::in_lab(
@@ -269,7 +269,7 @@ impl NodeRulesBuilder<'_> {
             if let Err(message) = add_save_line(script, &mut table, line) {
                 self.problems.push(
                     Problem::in_lab(place!["spec", "nodes", &self.node.name, field, "iptables", index], message)
-                        .with_help("write lines as `iptables-save` prints them, `*nat` before those of the nat table".to_owned()),
+                        .with_help("write lines as `iptables-save` prints them, with `*nat` before rules of table nat".to_owned()),
                 );
             }
         }
@@ -288,13 +288,13 @@ impl NodeRulesBuilder<'_> {
             if let Some(bridge) = self.missing_bridge(proxy) {
                 let version = proxy.version;
                 let message = format!(
-                    "node `{}` has no interface `{bridge}`, and nft refuses the rule `iif {bridge} \
+                    "node `{}` has no interface `{bridge}`, and nft rejects the rule `iif {bridge} \
                      …` that kube-proxy {version} writes",
                     self.node.name
                 );
                 let links = self.links.iter().map(String::as_str);
                 let help = did_you_mean(bridge, links)
-                    .unwrap_or_else(|| format!("it has {}", self.links.join(", ")));
+                    .unwrap_or_else(|| format!("its interfaces are {}", self.links.join(", ")));
                 // Reported once for both families.
                 if family == Family::V4 {
                     let place = place!["spec", "kubeProxy", "bridgeInterface"];
@@ -356,7 +356,7 @@ impl NodeRulesBuilder<'_> {
         let Some(lease) = lease else {
             self.add_problem(
                 "flannel",
-                "the node has no IPv4 podCIDR, which would be its lease",
+                "the node has no IPv4 podCIDR, which flannel needs as its lease",
             );
             return;
         };
@@ -415,7 +415,7 @@ fn add_save_line(
             "filter" => Table::Filter,
             _ => {
                 return Err(format!(
-                    "`{name}` is no table; there are raw, mangle, nat and filter"
+                    "`{name}` is not a table; the tables are raw, mangle, nat and filter"
                 ));
             }
         });
@@ -424,7 +424,7 @@ fn add_save_line(
     if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
         return Ok(());
     }
-    let table = table.ok_or_else(|| format!("`{line}` stands before any table"))?;
+    let table = table.ok_or_else(|| format!("`{line}` is before the first table"))?;
     if let Some(declared) = line.strip_prefix(':') {
         return add_chain_declaration(script, table, declared);
     }
@@ -434,7 +434,7 @@ fn add_save_line(
         .any(|verb| line.starts_with(verb))
     {
         return Err(format!(
-            "`{line}` is no rule: one begins with -A, -I, -D or -F"
+            "`{line}` is not a rule: rules start with -A, -I, -D or -F"
         ));
     }
     block.command(line);
@@ -466,12 +466,12 @@ fn add_chain_declaration(
         (false, Some("-")) => block.chain(name),
         (true, _) => {
             return Err(format!(
-                "`:{declared}` sets no policy; that of `{name}` is ACCEPT or DROP"
+                "`:{declared}` sets no policy; the policy of `{name}` is ACCEPT or DROP"
             ));
         }
         (false, _) => {
             return Err(format!(
-                "`:{declared}`: `{name}` is no built-in chain of the table {table} and has no policy; \
+                "`:{declared}`: `{name}` is not a built-in chain of table {table} and has no policy; \
                  write `:{name} -`"
             ));
         }

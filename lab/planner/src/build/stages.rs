@@ -35,10 +35,11 @@ pub fn build_stages<'a>(order: &PlanInput<'a>) -> Result<Vec<BuildStage<'a>>, Ve
             problems.push(
                 Problem::in_lab(
                     place!["spec", "steps", index, "change"],
-                    format!("with the step `{}` nodes come or go", after.name),
+                    format!("step `{}` adds or removes nodes", after.name),
                 )
                 .with_help(
-                    "a step changes what is on nodes; make another case of it: an axis".to_owned(),
+                    "add an axis instead: a step can change only objects on existing nodes"
+                        .to_owned(),
                 ),
             );
         }

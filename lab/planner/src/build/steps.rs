@@ -29,19 +29,20 @@ pub fn steps(
         };
         if old.cluster == new.cluster && current == next {
             add_problem(
-                format!("the step `{}` changes nothing in this case", after.name),
+                format!("step `{}` changes nothing in this case", after.name),
                 Some(
-                    "what it writes is there already; leave it out, or change something".to_owned(),
+                    "the case already has these values: remove the step or change a value"
+                        .to_owned(),
                 ),
             );
         }
         let delta = delta::diff(current, next).unwrap_or_else(|rebuild| {
             add_problem(
                 format!(
-                    "the step `{}` cannot be made in a lab that stands: {rebuild}",
+                    "cannot apply step `{}` to a running lab: {rebuild}",
                     after.name
                 ),
-                Some("make another case of it: an axis".to_owned()),
+                Some("add an axis instead, so that the change is another case".to_owned()),
             );
             Delta::default()
         });
@@ -52,13 +53,13 @@ pub fn steps(
         {
             add_problem(
                 format!(
-                    "the step `{}` changes virtual servers of IPVS in {}, and who is connected \
-                     through one would lose it",
+                    "step `{}` changes virtual servers of IPVS in {}, which would break open \
+                     connections through them",
                     after.name, change.namespace
                 ),
                 Some(
-                    "a kube-proxy takes real servers away only when nobody is connected to them \
-                     any more, which only a real one does here: `--kube-proxy PATH`"
+                    "use a real kube-proxy with `--kube-proxy PATH`: it removes a real server \
+                     only after all its connections have ended"
                         .to_owned(),
                 ),
             );
@@ -71,11 +72,10 @@ pub fn steps(
         {
             add_problem(
                 format!(
-                    "the step `{}` asks for a kube-proxy with other flags, and the one that runs \
-                     has its own",
+                    "step `{}` changes the flags of a running kube-proxy",
                     after.name
                 ),
-                Some("make another case of it: an axis".to_owned()),
+                Some("add an axis instead, so that the change is another case".to_owned()),
             );
         }
         let api_update =

@@ -184,11 +184,11 @@ fn set_lab_sysctls(
             problems.push(
                 Problem::in_lab(
                     path(),
-                    format!("`{key}` is not a setting of a network namespace"),
+                    format!("`{key}` is not a sysctl of a network namespace"),
                 )
                 .at_key()
                 .with_help(
-                    "a lab sets what begins with `net.`; all else is the whole machine's"
+                    "use sysctls that start with `net.`: all others apply to the whole machine"
                         .to_owned(),
                 ),
             );
@@ -209,7 +209,7 @@ fn set_lab_sysctls(
                 .at_key()
                 .with_help(
                     did_you_mean(&dev, links.iter().map(String::as_str))
-                        .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                        .or_else(|| Some(format!("its interfaces are {}", links.join(", ")))),
                 ),
             ),
             None => settings.set_global(key, value, is_default_without_sysctl(key, value)),

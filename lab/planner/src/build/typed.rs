@@ -52,9 +52,9 @@ fn command_limits(node: &Node) -> CommandLimits {
 fn command_problem(node: &Node, index: usize, line: &str) -> Problem {
     Problem::in_lab(
         place!["spec", "nodes", &node.name, "byHand", "commands", index],
-        format!("`{line}` is no command"),
+        format!("`{line}` is not a command"),
     )
-    .with_help("give a program and its arguments, with quotes that end".to_owned())
+    .with_help("write a program and its arguments, with closed quotes".to_owned())
 }
 
 /// Returns the lines with `COMMIT` after each table.

@@ -49,7 +49,7 @@ fn add_expected(
     let unknown = |name: &str| {
         Problem::in_lab(
             path(),
-            format!("an expectation looks into `{name}`, which is not in the lab"),
+            format!("an expectation refers to `{name}`, which is not in the lab"),
         )
         .with_help(did_you_mean(
             name,
@@ -78,13 +78,13 @@ fn add_expected(
                 Problem::in_lab(
                     path(),
                     format!(
-                        "an expectation looks at `{dev}`, which {} has not got",
+                        "an expectation refers to interface `{dev}`, which {} does not have",
                         namespace.name
                     ),
                 )
                 .with_help(
                     did_you_mean(dev, links.iter().copied())
-                        .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                        .or_else(|| Some(format!("its interfaces are {}", links.join(", ")))),
                 ),
             );
         }

@@ -113,9 +113,7 @@ pub(super) fn check_disjoint_networks(
                     "the subnets {} and {} overlap",
                     earlier.network, subnet.network
                 );
-                problems.push(problem.with_help(
-                    "no machine could tell which of the two an address lies in".to_owned(),
-                ));
+                problems.push(problem.with_help("use subnets without common addresses".to_owned()));
             }
         }
     }
@@ -136,7 +134,7 @@ pub(super) fn check_disjoint_networks(
                     .filter(|theirs| has_overlap(*cidr, **theirs))
                 {
                     add_overlap(format!(
-                        "{earlier_cidr}, that of node `{}`",
+                        "{earlier_cidr}, the podCIDR of node `{}`",
                         earlier_node.name
                     ));
                 }
@@ -167,7 +165,7 @@ pub(super) fn check_disjoint_networks(
                         place!["spec", "clusterIP"],
                         format!("the cluster IP {ip} lies in {inside}"),
                     )
-                    .with_help("cluster IPs have a network of their own".to_owned()),
+                    .with_help("use a separate network for cluster IPs".to_owned()),
                 );
             }
         }

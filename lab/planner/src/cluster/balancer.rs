@@ -102,13 +102,10 @@ pub(super) fn build_balancer(
         problems.push(
             Problem::in_lab(
                 path("service"),
-                format!(
-                    "the service `{}` has no load balancer's address",
-                    spec.service
-                ),
+                format!("service `{}` has no load balancer address", spec.service),
             )
             .with_help(
-                "write `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned(),
+                "add `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned(),
             ),
         );
     }
@@ -136,8 +133,8 @@ pub(super) fn build_balancer(
                 Target::NodePort => {
                     let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()) else {
                         problems.push(
-                            Problem::in_lab(path("service"), format!("port {number} of the service `{}` has no nodePort", spec.service))
-                                .with_help("write `nodePort: 30080` to the Service's port, or `target: pods` to the balancer".to_owned()),
+                            Problem::in_lab(path("service"), format!("port {number} of service `{}` has no nodePort", spec.service))
+                                .with_help("add `nodePort: 30080` to the port of the Service, or `target: pods` to the balancer".to_owned()),
                         );
                         return None;
                     };
@@ -179,14 +176,14 @@ pub(super) fn check_ports_unique(balancers: &[Balancer], problems: &mut Vec<Prob
             }
             let (address, protocol, port) = endpoint;
             let message = format!(
-                "the load balancers `{}` and `{}` both have port {port}/{} of {address}",
+                "load balancers `{}` and `{}` both have port {port}/{} of {address}",
                 owner.name,
                 balancer.name,
                 protocol.to_uppercase(),
             );
             let path = place!["spec", "loadBalancers", &balancer.name, "service"];
             problems.push(Problem::in_lab(path, message).with_help(Some(
-                "give each service a load balancer and an address of its own".to_owned(),
+                "give each service a separate load balancer and address".to_owned(),
             )));
             break;
         }

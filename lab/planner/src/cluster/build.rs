@@ -132,7 +132,7 @@ fn check_node_names(inputs: &ClusterInputs<'_>, nodes: &[Node], problems: &mut V
             Problem::new(
                 DocumentRef::object(ObjectKind::Node, "", &node.name),
                 place!["metadata", "name"],
-                format!("the name `{}` is taken", node.name),
+                format!("name `{}` is already in use", node.name),
             )
             .with_help(SHARED_NAMES.to_owned()),
         );
@@ -146,7 +146,7 @@ fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> V
         problems.push(
             Problem::in_lab(
                 place!["spec", "hosts", name],
-                format!("the name `{name}` is taken"),
+                format!("name `{name}` is already in use"),
             )
             .at_key()
             .with_help(SHARED_NAMES.to_owned()),
@@ -157,9 +157,9 @@ fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> V
             problems.push(
                 Problem::in_lab(
                     place!["spec", "hosts", name, "ports", index],
-                    "0 is not the number of a port",
+                    "0 is not a valid port",
                 )
-                .with_help("give a port from 1 to 65535".to_owned()),
+                .with_help("use a port from 1 to 65535".to_owned()),
             );
         }
     }
@@ -177,7 +177,7 @@ fn build_hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> V
 const MAX_VNI: u32 = 9_999_999;
 
 const SHARED_NAMES: &str =
-    "nodes, hosts, `fabric` and `internet` share their names; choose another";
+    "use another name: it must be unique among nodes, hosts, `fabric` and `internet`";
 
 fn is_reserved(name: &str) -> bool {
     [FABRIC, INTERNET].contains(&name)
@@ -196,9 +196,9 @@ fn check_component_requirements(
         problems.push(
             Problem::in_lab(
                 place!["spec", "flannel", "vni"],
-                format!("no interface can be called `flannel.{vni}`"),
+                format!("interface name `flannel.{vni}` is too long"),
             )
-            .with_help(format!("give a number up to {MAX_VNI}")),
+            .with_help(format!("use a VNI up to {MAX_VNI}")),
         );
     }
     for (index, node) in nodes.iter().enumerate() {
@@ -220,7 +220,7 @@ fn check_component_requirements(
                     format!("node `{}` has no podCIDR", node.name),
                 )
                 .with_help(
-                    "write `spec: {podCIDR: 10.244.1.0/24}`; its pods' addresses come from there"
+                    "add `spec: {podCIDR: 10.244.1.0/24}`, the network of its pods' addresses"
                         .to_owned(),
                 ),
             );
@@ -248,7 +248,7 @@ fn build_routes(
         if before.iter().any(|known| network_of(known.to) == to) {
             problems.push(Problem::in_lab(
                 place!["spec", "fabric", "routes", index, "to"],
-                format!("there is a second route to {to}"),
+                format!("there is another route to {to}"),
             ));
         }
         match nodes.iter().position(|node| node.name == route.via) {

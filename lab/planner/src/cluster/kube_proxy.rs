@@ -33,8 +33,8 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem
         if let Some(name) = name.as_ref().filter(|name| !is_interface_name(name)) {
             add_problem(
                 field,
-                format!("no interface is called `{}`", name.escape_debug()),
-                "give a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
+                format!("`{}` is not a valid interface name", name.escape_debug()),
+                "use a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
             );
         }
     }
@@ -54,14 +54,14 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem
         {
             add_problem(
                 "nodePortAddresses",
-                format!("kube-proxy {version} knows no `primary` among nodePortAddresses"),
-                format!("give v1.{since} or newer, or the networks of those addresses"),
+                format!("kube-proxy {version} does not support `primary` in nodePortAddresses"),
+                format!("use v1.{since} or newer, or the networks of these addresses"),
             );
         } else if proxy.node_port_addresses.len() > 1 {
             add_problem(
                 "nodePortAddresses",
-                "kube-proxy takes `primary` alone, or networks".to_owned(),
-                "leave one of them out".to_owned(),
+                "kube-proxy accepts either `primary` alone or networks".to_owned(),
+                "remove `primary` or the networks".to_owned(),
             );
         }
     }
@@ -75,7 +75,7 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem
         add_problem(
             "mode",
             format!("kube-proxy {version} has no nftables mode"),
-            format!("give v1.{since} or newer, or another mode"),
+            format!("use v1.{since} or newer, or another mode"),
         );
         return;
     }
@@ -87,11 +87,11 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem
         ("udpTimeout", !proxy.udp_timeout.is_zero()),
         ("strictARP", proxy.strict_arp),
     ];
-    for (field, _) in ipvs_fields.iter().filter(|(_, said)| *said) {
+    for (field, _) in ipvs_fields.iter().filter(|(_, is_set)| *is_set) {
         add_problem(
             field,
-            format!("`{field}` is for ipvs mode; nftables mode does not heed it"),
-            "leave it out, or set it where `mode` is ipvs".to_owned(),
+            format!("`{field}` applies to ipvs mode; nftables mode ignores it"),
+            "remove it, or set it where `mode` is ipvs".to_owned(),
         );
     }
     // `iif` matches only an interface with exactly this name (nftables v1.0.6, `ifindex_type_parse`
@@ -105,9 +105,9 @@ fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem
         add_problem(
             "detectLocalMode",
             format!(
-                "kube-proxy {version} writes `iif {prefix}*` in nftables mode, which nft refuses"
+                "kube-proxy {version} writes `iif {prefix}*` in nftables mode, which nft rejects"
             ),
-            format!("give v1.{since} or newer, or tell local traffic by clusterCIDR"),
+            format!("use v1.{since} or newer, or detect local traffic by clusterCIDR"),
         );
     }
 }

@@ -93,7 +93,7 @@ impl Reference {
         };
         if port.as_deref() == Some("") || name.is_empty() {
             return Err(NameError::new(format!(
-                "`{text}` names nothing; write for example `pod/default/web:80`"
+                "`{text}` is not a name; write for example `pod/default/web:80`"
             )));
         }
         if let Ok(address) = name.parse::<IpAddr>() {
@@ -116,13 +116,13 @@ impl Reference {
             ["node" | "host", name] | [name] => ObjectName::Machine((*name).to_owned()),
             [kind @ ("pod" | "service" | "svc" | "lb" | "external"), name] => {
                 return Err(NameError {
-                    message: format!("`{kind}/{name}` lacks its namespace"),
+                    message: format!("`{kind}/{name}` has no namespace"),
                     help: Some(format!("write `{kind}/default/{name}`")),
                 });
             }
             _ => {
                 return Err(NameError::new(format!(
-                    "`{text}` is no name svclab knows; names are pod/NAMESPACE/NAME, service/NAMESPACE/NAME, \
+                    "`{text}` is not a valid name; names are pod/NAMESPACE/NAME, service/NAMESPACE/NAME, \
                      lb/NAMESPACE/NAME, external/NAMESPACE/NAME, a node, a host, or an address"
                 )));
             }
@@ -225,7 +225,7 @@ impl Cluster {
         let found = addresses(service);
         if found.is_empty() {
             return Err(NameError::new(format!(
-                "the service {}/{} {error}",
+                "service {}/{} {error}",
                 namespace_of(service),
                 name_of(service)
             )));
@@ -256,7 +256,7 @@ impl Cluster {
         let reference = Reference::parse(text)?;
         match &reference.name {
             _ if reference.port.is_some() => Err(NameError::new(format!(
-                "`{text}`: a probe starts at no port of its choice"
+                "`{text}`: the source of a probe has no port"
             ))),
             ObjectName::Pod(namespace, pod) => self
                 .pods
@@ -274,7 +274,7 @@ impl Cluster {
                 Err(self.unknown_name_error("pod, node or host", &reference.name))
             }
             _ => Err(NameError::new(format!(
-                "`{text}` is nobody who could call; a probe starts at a pod, a node or a host"
+                "`{text}` cannot be a source; the source of a probe is a pod, a node or a host"
             ))),
         }
     }
@@ -337,7 +337,7 @@ mod tests {
         }
         assert_eq!(
             parse("pod/web:80"),
-            Err("`pod/web` lacks its namespace".to_owned())
+            Err("`pod/web` has no namespace".to_owned())
         );
     }
 }

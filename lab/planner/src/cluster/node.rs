@@ -55,12 +55,12 @@ pub(super) fn build_node(
             .filter(|subnet| subnet.is_ipv4() == ip.is_ipv4())
             .unwrap_or_else(|| default_network(ip));
         if !subnet.contains(ip) {
-            let problem = node_spec.and_then(|said| said.subnet).map_or_else(
+            let problem = node_spec.and_then(|node_spec| node_spec.subnet).map_or_else(
                 || Problem::in_lab(place!["spec", "fabric", "subnet"], format!("the address {ip} of node `{name}` is outside the fabric's subnet {subnet}")),
                 |_| Problem::in_lab(place!["spec", "nodes", &name, "subnet"], format!("the node's address {ip} is outside its subnet {subnet}")),
             );
             problems.push(
-                problem.with_help("give the subnet that holds the node's InternalIP".to_owned()),
+                problem.with_help("use a subnet that contains the node's InternalIP".to_owned()),
             );
         }
         addresses.push(IpNetwork::new(ip, subnet.prefix()).unwrap_or_else(|_| ip.into()));
@@ -68,7 +68,7 @@ pub(super) fn build_node(
     if addresses.is_empty() {
         problems.push(
             Problem::new(document.clone(), place!["status", "addresses"], format!("node `{name}` has no InternalIP"))
-                .with_help("write `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as `kubectl get node -o yaml` does".to_owned()),
+                .with_help("add `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as printed by `kubectl get node -o yaml`".to_owned()),
         );
         return None;
     }
@@ -88,10 +88,10 @@ pub(super) fn build_node(
             })
             .unwrap_or_default(),
         leftovers: node_spec
-            .map(|said| said.leftovers.clone())
+            .map(|node_spec| node_spec.leftovers.clone())
             .unwrap_or_default(),
         by_hand: node_spec
-            .map(|said| said.by_hand.clone())
+            .map(|node_spec| node_spec.by_hand.clone())
             .unwrap_or_default(),
         kube_proxy: node_spec
             .and_then(|node_spec| node_spec.kube_proxy.clone())
@@ -130,7 +130,7 @@ fn pod_cidrs(
                     document: document.clone(),
                     path,
                 },
-                message: format!("`{text}` has bits set beyond its prefix"),
+                message: format!("`{text}` has host bits set"),
                 help: Some(format!("write `{}`", network_of(network))),
                 is_key: false,
                 step: None,

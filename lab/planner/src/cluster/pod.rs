@@ -70,7 +70,7 @@ pub(super) fn build_pod(
     if ips.is_empty() {
         if phase != Some("Pending") {
             let message = format!("pod `{name}` has no address");
-            let help = "write `status: {podIP: …}`, as `kubectl get pod -o yaml` does";
+            let help = "add `status: {podIP: …}`, as printed by `kubectl get pod -o yaml`";
             problems
                 .push(Problem::new(document, place!["status"], message).with_help(help.to_owned()));
         }
@@ -95,9 +95,9 @@ fn unknown_node_problem(
     nodes: &[Node],
 ) -> Problem {
     if node_name.is_empty() {
-        let message = format!("pod `{name}` runs on no node");
+        let message = format!("pod `{name}` has no node");
         return Problem::new(document, place!["spec"], message)
-            .with_help("write `spec: {nodeName: …}`".to_owned());
+            .with_help("add `spec: {nodeName: …}`".to_owned());
     }
     let message = format!("there is no node `{node_name}`");
     Problem::new(document, place!["spec", "nodeName"], message).with_help(did_you_mean(
@@ -138,7 +138,7 @@ fn misplaced_address_problem(
         let has = pod_node.addresses.iter().any(|address| address.ip() == ip);
         return (!has).then(|| {
             let message = format!(
-                "pod `{name}` is on the host's network and {ip} is not an address of its node `{node}`"
+                "pod `{name}` uses the host network, but {ip} is not an address of its node `{node}`"
             );
             problem_at(location, message, None)
         });
@@ -151,7 +151,7 @@ fn misplaced_address_problem(
         }
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
         let message = format!(
-            "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} one"
+            "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} podCIDR"
         );
         let help = format!("add an {family} network to `spec.podCIDRs` of the node");
         return Some(problem_at(location, message, Some(help)));
@@ -161,7 +161,7 @@ fn misplaced_address_problem(
     }
     let message =
         format!("the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node}`");
-    let help = "a pod's address comes from its node's podCIDR".to_owned();
+    let help = "use an address from the podCIDR of the node".to_owned();
     Some(problem_at(location, message, Some(help)))
 }
 

@@ -136,11 +136,11 @@ pub(super) fn build_subnets(
                         DocumentRef::object(ObjectKind::Node, "", &nodes[*second].name),
                         place!["status", "addresses"],
                         format!(
-                            "nodes `{}` and `{}` share the subnet {network}, and a routed fabric has each node in its own",
+                            "nodes `{}` and `{}` share the subnet {network}, but a routed fabric needs one subnet per node",
                             nodes[*first].name, nodes[*second].name
                         ),
                     )
-                    .with_help("write `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
+                    .with_help("set `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
                 );
             }
         }
@@ -157,9 +157,9 @@ pub(super) fn build_subnets(
                 problems.push(
                     Problem::in_lab(
                         place!["spec", "fabric"],
-                        format!("the nodes of a switched fabric share one subnet, and these lie in {first} and {second}"),
+                        format!("the nodes of a switched fabric must share one subnet, but these are in {first} and {second}"),
                     )
-                    .with_help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
+                    .with_help("set the subnet that contains all of them: `fabric: {type: switched, subnet: …}`".to_owned()),
                 );
             }
         }
@@ -178,7 +178,7 @@ pub(super) fn build_subnets(
                         place!["spec"],
                         format!("the subnet {network} has no address left for its router"),
                     )
-                    .with_help("give it a shorter prefix".to_owned()),
+                    .with_help("use a shorter prefix".to_owned()),
                 );
                 return None;
             };

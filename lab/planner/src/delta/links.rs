@@ -22,7 +22,7 @@ pub fn diff(
         |ns: &Namespace| -> Vec<String> { ns.links.iter().map(|link| link.name.clone()).collect() };
     if names(old_namespace) != names(new_namespace) {
         return Err(RebuildRequired::new(format_args!(
-            "{name} gets other interfaces"
+            "the list of interfaces of {name} changes"
         )));
     }
     let mut changes = Vec::new();
@@ -33,7 +33,7 @@ pub fn diff(
         }
         if !has_same_creation(old, new) {
             return Err(RebuildRequired::new(format_args!(
-                "the interface {} of {name} is made otherwise",
+                "the creation parameters of interface {} of {name} change",
                 new.name
             )));
         }

@@ -1,6 +1,6 @@
 //! Computes the delta from one plan to another: rules, sets, sysctls, addresses, routes, virtual
 //! servers, servers and probes. A running lab applies the delta. For any other difference the lab
-//! must be rebuilt, and [`Rebuild`] gives the reason.
+//! must be rebuilt, and [`RebuildRequired`] gives the reason.
 //!
 //! A delta leaves conntrack entries in place; their deletion is a separate request.
 
@@ -21,14 +21,14 @@ use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct RebuildRequired {
-    /// Message, such as `node-1 gets another interface eth1`.
+    /// Message, such as `the list of interfaces of node-1 changes`.
     pub reason: String,
 }
 
 impl RebuildRequired {
-    fn new(because: impl fmt::Display) -> Self {
+    fn new(reason: impl fmt::Display) -> Self {
         Self {
-            reason: because.to_string(),
+            reason: reason.to_string(),
         }
     }
 }
@@ -61,12 +61,12 @@ pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
         namespaces.map(|namespace| namespace.name.clone()).collect()
     };
     if names(current) != names(wanted) {
-        return Err(RebuildRequired::new("it has other namespaces"));
+        return Err(RebuildRequired::new("the list of namespaces changes"));
     }
     // The effect of a command on a node is unknown and cannot be undone.
     if let Some(typed) = current.typed.iter().chain(&wanted.typed).next() {
         return Err(RebuildRequired::new(format_args!(
-            "on {} something is typed by hand",
+            "`byHand` commands run on {}",
             typed.namespace
         )));
     }
@@ -116,12 +116,12 @@ fn diff_namespace(
     };
     if current.policy != wanted.policy {
         return Err(RebuildRequired::new(format_args!(
-            "{name} gets other routing rules"
+            "the routing rules of {name} change"
         )));
     }
     if current.ipvs_timeouts != wanted.ipvs_timeouts {
         return Err(RebuildRequired::new(format_args!(
-            "IPVS of {name} remembers connections otherwise"
+            "the IPVS timeouts of {name} change"
         )));
     }
     let sets = sets::diff(&current.ipset, &wanted.ipset)
@@ -153,7 +153,7 @@ fn diff_rules(
     let backend = match (current, wanted) {
         (Some(there), Some(wanted)) if there.backend != wanted.backend => {
             return Err(RebuildRequired::new(format_args!(
-                "the rules of {name} are loaded by another iptables"
+                "the iptables backend of {name} changes"
             )));
         }
         (_, Some(rules)) | (Some(rules), None) => rules.backend,

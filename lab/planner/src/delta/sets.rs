@@ -37,7 +37,7 @@ pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
                 None
             }
             Some(old) if old.made != set.made => {
-                return Err(format!("{name} is made otherwise"));
+                return Err(format!("the type or options of {name} change"));
             }
             Some(old) => Some(&old.members),
         };

@@ -24,7 +24,7 @@ pub fn diff(
     let has = |settings: &[Sysctl], key: &str| settings.iter().any(|setting| setting.key == key);
     if let Some(removed) = current.iter().find(|old| !has(wanted, &old.key)) {
         return Err(RebuildRequired::new(format_args!(
-            "{} of {name} goes back to what it was",
+            "{} of {name} is no longer set, and its original value is unknown",
             removed.key
         )));
     }

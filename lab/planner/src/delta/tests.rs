@@ -89,7 +89,7 @@ fn diff_set_type_changed_requires_rebuild() {
         let rebuild = delta_of(|plan| text.clone_into(&mut plan.namespaces[0].ipset)).unwrap_err();
         rebuild.to_string()
     };
-    insta::assert_snapshot!(reason("create A hash:ip family inet6\n"), @"the sets of node-1: A is made otherwise");
+    insta::assert_snapshot!(reason("create A hash:ip family inet6\n"), @"the sets of node-1: the type or options of A change");
     insta::assert_snapshot!(reason("flush A\n"), @"the sets of node-1: `flush A` is neither `create` nor `add`");
 }
 
@@ -111,7 +111,7 @@ fn diff_sysctl_all_changed_rewrites_all_sysctls() {
 #[test]
 fn diff_sysctl_removed_requires_rebuild() {
     let rebuild = delta_of(|plan| drop(plan.namespaces[0].sysctls.remove(0))).unwrap_err();
-    insta::assert_snapshot!(rebuild, @"net.ipv4.conf.all.rp_filter of node-1 goes back to what it was");
+    insta::assert_snapshot!(rebuild, @"net.ipv4.conf.all.rp_filter of node-1 is no longer set, and its original value is unknown");
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn diff_interface_recreated_requires_rebuild() {
             .unwrap_err()
             .to_string()
     };
-    insta::assert_snapshot!(reason(|node| node.links.clear()), @"node-1 gets other interfaces");
-    insta::assert_snapshot!(reason(|node| node.links[0].hairpin = true), @"the interface eth0 of node-1 is made otherwise");
-    insta::assert_snapshot!(reason(|node| "node-2".clone_into(&mut node.name)), @"it has other namespaces");
+    insta::assert_snapshot!(reason(|node| node.links.clear()), @"the list of interfaces of node-1 changes");
+    insta::assert_snapshot!(reason(|node| node.links[0].hairpin = true), @"the creation parameters of interface eth0 of node-1 change");
+    insta::assert_snapshot!(reason(|node| "node-2".clone_into(&mut node.name)), @"the list of namespaces changes");
 }
 
 #[test]
@@ -155,5 +155,5 @@ fn diff_iptables_backend_changed_requires_rebuild() {
         ..Iptables::default()
     });
     let rebuild = diff(&current, &wanted).unwrap_err();
-    insta::assert_snapshot!(rebuild, @"the rules of node-1 are loaded by another iptables");
+    insta::assert_snapshot!(rebuild, @"the iptables backend of node-1 changes");
 }

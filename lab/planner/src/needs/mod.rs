@@ -75,7 +75,7 @@ impl Requirements {
             nft::add_requirements(&mut needs, namespace);
         }
         if let Some(namespace) = plan.watch.packets.first() {
-            needs.add_module("af_packet", namespace, || "the capture".to_owned());
+            needs.add_module("af_packet", namespace, || "the packet capture".to_owned());
         }
         needs.add_trace(plan);
         needs.add_real_proxies(plan);
@@ -95,7 +95,7 @@ impl Requirements {
     pub fn for_running_lab(plan: &Plan) -> Self {
         let mut needs = Self::from_plan(plan);
         needs.add_module("nf_conntrack_netlink", "", || {
-            "forgetting connections".to_owned()
+            "the deletion of conntrack entries".to_owned()
         });
         needs
     }
@@ -131,7 +131,7 @@ impl Requirements {
     /// and each scheduler by name (Linux v6.12, `net/netfilter/ipvs/`).
     fn add_ipvs(&mut self, namespace: &Namespace) {
         if namespace.ipvs_timeouts.is_some() {
-            self.add_module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
+            self.add_module("ip_vs", &namespace.name, || "the IPVS timeouts".to_owned());
         }
         for server in &namespace.ipvs {
             let object = || format!("the virtual server {}", server.takes);
@@ -244,12 +244,12 @@ impl Requirements {
                 .and_then(|told| told.calls_conntrack.as_ref());
             if let Some(namespace) = conntrack_node {
                 self.add_program("conntrack", namespace, || {
-                    "its kube-proxy, which forgets flows with it,".to_owned()
+                    "the deletion of conntrack entries by kube-proxy".to_owned()
                 });
             }
             if let Some(namespace) = step.forget.keys().next().or(conntrack_node) {
                 self.add_module("nf_conntrack_netlink", namespace, || {
-                    "forgetting flows".to_owned()
+                    "the deletion of conntrack entries".to_owned()
                 });
             }
         }
@@ -271,7 +271,7 @@ impl Requirements {
                 continue;
             };
             self.add_module(module, &namespace.name, || {
-                format!("the setting {} = {}", setting.key, setting.value)
+                format!("the sysctl {} = {}", setting.key, setting.value)
             });
         }
     }
@@ -351,11 +351,11 @@ fn insert_first(
     object: impl FnOnce() -> String,
 ) {
     if !requirements.contains_key(name) {
-        let asker = Requester {
+        let requester = Requester {
             namespace: namespace.to_owned(),
             object: object(),
         };
-        requirements.insert(name.to_owned(), asker);
+        requirements.insert(name.to_owned(), requester);
     }
 }
 
@@ -433,14 +433,14 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"), @r"
         bridge: the interface `cni0` in node-1
         ipv6: the address fd00::1 in node-1
-        br_netfilter: the setting net.bridge.bridge-nf-call-iptables = 1 in node-1
+        br_netfilter: the sysctl net.bridge.bridge-nf-call-iptables = 1 in node-1
         ip_set: the address sets in node-1
         ip_set_hash:ip: the set `create s hash:ip family inet` in node-1
         ip_tables: the rules of iptables-legacy in node-1
         iptable_nat: the table `*nat` in node-1
         ipt_set: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
         ipt_DNAT: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
-        af_packet: the capture in node-1
+        af_packet: the packet capture in node-1
         nfnetlink: the trace in node-1
         nf_tables: the trace in node-1
         nf_conntrack_netlink: the trace in node-1

@@ -25,7 +25,7 @@ pub(super) fn add_requirements(needs: &mut Requirements, namespace: &Namespace) 
         return;
     }
     let name = &namespace.name;
-    let object = || "the tables of nftables".to_owned();
+    let object = || "the nftables tables".to_owned();
     needs.add_program("nft", name, object);
     needs.add_module("nfnetlink", name, object);
     needs.add_module("nf_tables", name, object);

@@ -23,26 +23,26 @@ fn render_step(step: &Step) -> String {
         }
     };
     add_section(
-        "opened before, and spoken on last",
+        "connections opened before the step and used again after it",
         describe_probes(&step.open),
     );
     add_section(
-        "servers that end",
+        "stopped servers",
         step.delta.stop.iter().map(words::server).collect(),
     );
     add_section(
-        "servers that begin",
+        "started servers",
         step.delta.start.iter().map(words::server).collect(),
     );
     if let Some(checks) = &step.delta.health {
         add_section(
-            "asked from then on",
+            "health checks from this step on",
             checks.iter().map(render_check).collect(),
         );
     }
     if let Some(api_update) = &step.told {
-        let description = format!("all {} objects as they are then", api_update.objects.len());
-        add_section("kube-proxies are told of", vec![description]);
+        let description = format!("all {} objects after the step", api_update.objects.len());
+        add_section("updates for kube-proxies", vec![description]);
     }
     for change in &step.delta.namespaces {
         text.push_str(&render_namespace(change));
@@ -55,7 +55,7 @@ fn render_step(step: &Step) -> String {
     }
     let probes_after = describe_probes(&step.probes);
     if !probes_after.is_empty() {
-        text.push_str("\n# tried then:\n");
+        text.push_str("\n# probes after the step:\n");
         for line in probes_after {
             let _ = writeln!(text, "#   {}", escape_newlines(&line));
         }

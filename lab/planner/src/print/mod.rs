@@ -172,7 +172,7 @@ pub fn print(plan: &Plan) -> String {
         let netns = netns_name(&namespace.name);
         let _ = write!(text, "\n# ==== {}\n", escape_newlines(&namespace.name));
         if steps.iter().all(|step| step.netns != netns) {
-            text.push_str("# nothing in it but lo\n");
+            text.push_str("# only interface lo\n");
         }
         for step in steps.iter().filter(|step| step.netns == netns) {
             let command: Vec<&str> = step.command.iter().map(String::as_str).collect();
@@ -187,14 +187,14 @@ pub fn print(plan: &Plan) -> String {
             plan.proxies.iter().map(words::render_real_proxy).collect(),
         ),
         (
-            "typed by hand",
+            "commands run by hand",
             plan.typed
                 .iter()
                 .flat_map(words::render_node_command)
                 .collect(),
         ),
         ("probes", plan.probes.iter().map(words::probe).collect()),
-        ("watched", words::watched(plan)),
+        ("recorded evidence", words::watched(plan)),
     ];
     for (title, section_lines) in descriptions {
         let section_lines: Vec<String> = section_lines;
@@ -276,7 +276,7 @@ fn render_links(plan: &Plan, namespace_index: usize) -> String {
                 });
                 let (Some(there), Some(other)) = (peer_index, peer_link) else {
                     commands.push(format!(
-                        "# {}: the plan has no {peer} in {peer_namespace} at its other end",
+                        "# {}: the plan has no peer {peer} in {peer_namespace}",
                         link.name
                     ));
                     continue;
@@ -514,7 +514,7 @@ mod tests {
         let links = render_links(&plan, 0);
         assert_eq!(
             links,
-            "link set dev lo up\n# eth0: the plan has no client in router at its other end\n"
+            "link set dev lo up\n# eth0: the plan has no peer client in router\n"
         );
     }
 }

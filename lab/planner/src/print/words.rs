@@ -9,21 +9,21 @@ use svclab_model::plan::{NodeCommand, Plan, Probe, Protocol, RealProxy, Server, 
 pub fn server(server: &Server) -> String {
     let address = server
         .address
-        .map_or_else(|| "every address".to_owned(), |address| address.to_string());
+        .map_or_else(|| "all addresses".to_owned(), |address| address.to_string());
     let action = match &server.kind {
         ServerKind::Identify => "answers".to_owned(),
-        ServerKind::Holds => "listens and never accepts".to_owned(),
+        ServerKind::Holds => "listens without accepting".to_owned(),
         ServerKind::Health {
             service,
             local_endpoints,
-        } => format!("says how {service} is, with {local_endpoints} local endpoints"),
+        } => format!("reports the health of {service}, with {local_endpoints} local endpoints,"),
         ServerKind::L7Proxy {
             backends,
             retry_after,
         } => {
             let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
             format!(
-                "forwards to {}, to the next after {}",
+                "forwards to {}, to the next backend after {},",
                 backends.join(", "),
                 humantime::format_duration(*retry_after)
             )
@@ -54,18 +54,18 @@ pub fn probe(probe: &Probe) -> String {
         probe.name, probe.connections, probe.protocol, probe.from
     );
     if let Some(bind) = probe.bind {
-        let _ = write!(line, ", leaving from {bind}");
+        let _ = write!(line, ", bound to {bind}");
     }
     let _ = write!(
         line,
-        ", waiting {} for an answer",
+        ", waiting up to {} for a reply",
         humantime::format_duration(probe.patience)
     );
     if probe.settle {
-        line.push_str(" or until it is proven that none can come");
+        line.push_str(" or until a proof that no reply can arrive");
     }
     if let Some(after) = &probe.after {
-        let _ = write!(line, ", once {after} is over");
+        let _ = write!(line, ", after {after} ends");
     }
     line
 }

@@ -42,7 +42,7 @@ pub struct OmittedItem {
     /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed_by: Option<BTreeSet<String>>,
-    /// Word that counts such items in the replayed parts: `setting`, or the file of the rules.
+    /// Word that counts such items in the replayed parts: `sysctl`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
 }
@@ -86,7 +86,7 @@ impl OmittedItem {
     #[must_use]
     pub fn with_chain(mut self, chain: ChainPaths) -> Self {
         self.affects = if chain.by.is_empty() {
-            format!("nothing: no chain leads to {chain}")
+            format!("no effect: no jump leads to {chain}")
         } else {
             format!("packets in {chain} {EFFECT_IN_CHAIN}")
         };
@@ -101,10 +101,10 @@ impl OmittedItem {
 }
 
 /// Effect of an omission inside a chain.
-const EFFECT_IN_CHAIN: &str = "fare as if it were not there";
+const EFFECT_IN_CHAIN: &str = "pass as if the rule did not exist";
 
 /// Effect of any other omission.
-const DEFAULT_EFFECT: &str = "packets fare as if it were not there";
+const DEFAULT_EFFECT: &str = "packets pass as if it did not exist";
 
 impl OmittedItem {
     /// Renders the description with its location, the reason and the effect as lines. An item
@@ -121,10 +121,12 @@ impl OmittedItem {
         let has_jumps = self.in_chain.as_ref().is_some_and(|at| !at.by.is_empty());
         let reached = match self.passed_by.as_ref().filter(|_| has_jumps) {
             None => String::new(),
-            Some(probes) if probes.is_empty() => "; no packet of a probe came there".to_owned(),
+            Some(probes) if probes.is_empty() => {
+                "; no packet of a probe reached the chain".to_owned()
+            }
             Some(probes) => {
                 let probes: Vec<&str> = probes.iter().map(String::as_str).collect();
-                format!("; packets of {} came there", probes.join(", "))
+                format!("; packets of {} reached the chain", probes.join(", "))
             }
         };
         let affects = format!("{}{reached}", self.affects);
@@ -192,7 +194,7 @@ impl Account {
             match rejected.iter().filter(is_counted_here).count() {
                 0 => {}
                 count => {
-                    let _ = write!(real, ", but for {count} that the kernel refuses");
+                    let _ = write!(real, ", except {count} that the kernel rejects");
                 }
             }
         }
@@ -213,14 +215,14 @@ pub(super) fn count_noun(count: usize, singular: &str, plural: &str) -> String {
 impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", self.node)?;
-        for (word, lines) in [("real", &self.real), ("stands in", &self.stands_in)] {
+        for (word, lines) in [("replayed", &self.real), ("simulated", &self.stands_in)] {
             for (index, line) in lines.iter().enumerate() {
                 let word = if index == 0 { word } else { "" };
                 writeln!(f, "  {word:<9}  {line}")?;
             }
         }
         for (index, omitted) in self.left_out.iter().enumerate() {
-            let word = if index == 0 { "left out" } else { "" };
+            let word = if index == 0 { "omitted" } else { "" };
             for (index, line) in omitted.lines().into_iter().enumerate() {
                 let (word, indent) = if index == 0 { (word, "") } else { ("", "  ") };
                 writeln!(f, "  {word:<9}  {indent}{line}")?;

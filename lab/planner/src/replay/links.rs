@@ -34,9 +34,7 @@ const FALLBACK_DEVICES: [&str; 10] = [
 /// Replaces the interfaces and addresses of the node with those of the dump.
 pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
     let Some(links) = &dump.links else {
-        report.add_simulated(
-            "interfaces and addresses as the lab has them: `ip addr` was not dumped",
-        );
+        report.add_simulated("interfaces and addresses of the lab: `ip addr` was not dumped");
         return;
     };
     let pairs = match_links(plan, node, dump, links);
@@ -278,10 +276,10 @@ impl LinkReplacer<'_> {
                 other_kind => {
                     let noun = match other_kind {
                         None => "hardware",
-                        Some("veth") => "the cable of a pod that no object tells of",
+                        Some("veth") => "veth of a pod without an object",
                         Some(other) => other,
                     };
-                    let description = format!("{name}, {noun}: a cable that leads to nobody");
+                    let description = format!("{name}, {noun}: a veth pair to an unknown peer");
                     self.account.add_simulated(description);
                     self.add_veth_to_unknown_peer(name, dumped);
                 }
@@ -294,14 +292,14 @@ impl LinkReplacer<'_> {
                     count_noun(ports.len(), "port", "ports"),
                     listed(&ports)
                 ),
-                "no object tells which pods they lead to; pods of the objects have ports of their own",
-                "rules that name such a port match nothing",
+                "the pods behind them are unknown; pods with objects have separate ports",
+                "rules with such a port match no packets",
             );
         }
         if down > 0 {
             self.account.left_out(
                 count_noun(down, "interface", "interfaces"),
-                "down, or a module's own, without an address",
+                "down or created by a kernel module, without an address",
                 "",
             );
         }
@@ -358,15 +356,14 @@ impl LinkReplacer<'_> {
         });
         match tunnel_kind {
             Some(kind) => {
-                self.account.add_simulated(format!(
-                    "what is behind {name}: nobody; no object tells of it"
-                ));
+                self.account
+                    .add_simulated(format!("no peers behind {name}: no object describes them"));
                 self.add_link(name, dumped, kind);
             }
             None => self.account.left_out(
-                format!("the tunnel {name}"),
-                "`ip -d link`, which tells what it is made of, was not dumped",
-                "what was sent by it is not",
+                format!("tunnel {name}"),
+                "`ip -d link`, which prints its parameters, was not dumped",
+                "packets through the tunnel are not sent",
             ),
         }
     }
@@ -497,10 +494,7 @@ impl LinkReplacer<'_> {
             .sysctls
             .retain(|setting| setting.link.as_deref().is_none_or(exists));
         if !simulated.is_empty() {
-            let description = format!(
-                "cables to pods, as the lab has them: {}",
-                listed(&simulated)
-            );
+            let description = format!("veth pairs to pods of the lab: {}", listed(&simulated));
             self.account.add_simulated(description);
         }
     }

@@ -38,19 +38,19 @@ pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
     }
     let flags = dump.proxy.told();
     if !flags.is_empty() {
-        let rules_note = "its rules are those of the dump";
+        let rules_note = "its rules come from the dump";
         report.add_replayed(format!(
-            "kube-proxy was told {}: {rules_note}",
+            "kube-proxy was configured with {}: {rules_note}",
             flags.join(" ")
         ));
     }
     // The dump already contains the rules of components and of manual commands.
     if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
-        report.left_out("the real kube-proxy", "the rules are those of the dump", "");
+        report.left_out("the real kube-proxy", "the rules come from the dump", "");
     }
     plan.proxies.retain(|proxy| proxy.namespace != node);
     plan.typed.retain(|typed| typed.namespace != node);
-    report.add_simulated("the pods, hosts, balancers and other nodes that the lab has");
+    report.add_simulated("pods, hosts, balancers and other nodes of the lab");
     report
 }
 

@@ -62,7 +62,7 @@ pub fn remove_missing_modules(
         removed: Vec::new(),
     };
     for module in modules {
-        remover.reason = format!("this kernel has no {module}");
+        remover.reason = format!("kernel module {module} is not available");
         let after_prefix = |begins: &str| module.strip_prefix(begins);
         if let Some(scheduler) = after_prefix("ip_vs_") {
             remover.remove_servers_where(|server| server.scheduler == scheduler);
@@ -379,20 +379,16 @@ impl RejectedRemover<'_> {
         if !is_whole_set {
             let line = set.entries.get(entry).map_or(0, |entry| entry.line);
             let location = self.location_of(Format::Sets, line);
-            return self.add_removed(
-                location,
-                format!("the entry {entry} of the set {name}"),
-                "entry",
-            );
+            return self.add_removed(location, format!("entry {entry} of set {name}"), "entry");
         }
         let location = self.location_of(Format::Sets, set.line);
         let entries = count_noun(set.entries.len(), "entry", "entries");
-        let (kind, line) = (&set.kind, format!("the set {name}"));
+        let (kind, line) = (&set.kind, format!("set {name}"));
         self.add_removed(location, format!("{line}, {kind}, with {entries}"), "set");
         let programs: Vec<String> = program_texts_mut(self.namespace)
             .map(|(program, _)| program)
             .collect();
-        self.reason = format!("it asks for the set {name}, which is left out");
+        self.reason = format!("it refers to set {name}, which is omitted");
         for program in programs {
             self.remove_rules_where(&program, |rule, _| {
                 rule.sets().iter().any(|(set, _)| set == name)
@@ -454,7 +450,7 @@ impl RejectedRemover<'_> {
             ruleset.tables.retain(|table| !has_name(table));
             if let Some(table) = dumped.tables.iter().find(|table| has_name(table)) {
                 let location = self.location_of(Format::Nft, table.line);
-                let description = format!("the table {table_name} of nftables");
+                let description = format!("nftables table {table_name}");
                 items.push(
                     OmittedItem::new(location, description, self.reason.clone())
                         .with_count_word("nftables"),
@@ -484,7 +480,7 @@ impl RejectedRemover<'_> {
         let first = rejected.said.rsplit_once(": ").map(|(_, why)| why);
         let reasons = first
             .into_iter()
-            .chain(std::iter::repeat("the kernel refuses it"));
+            .chain(std::iter::repeat("the kernel rejects it"));
         for (line, reason) in lines.zip(reasons) {
             let (key, value) = line.split_once('=').unwrap_or((line, ""));
             let dumped = self.dump.sysctls.as_ref();
@@ -494,8 +490,8 @@ impl RejectedRemover<'_> {
             self.namespace.sysctls.retain(|own| own.key != key);
             let location = self.location_of(Format::Sysctls, setting.line);
             let mut item = OmittedItem::new(location, format!("{key} = {value}"), reason);
-            "it stays as the kernel has it".clone_into(&mut item.affects);
-            self.removed.push(item.with_count_word("setting"));
+            "the sysctl keeps the value of the kernel".clone_into(&mut item.affects);
+            self.removed.push(item.with_count_word("sysctl"));
         }
     }
 
@@ -585,7 +581,7 @@ impl RejectedRemover<'_> {
         for server in removed {
             let line = dumped.get(&server.takes).map_or(0, |server| server.line);
             let location = self.location_of(Format::VirtualServers, line);
-            let description = format!("the virtual server {}, {}", server.takes, server.scheduler);
+            let description = format!("virtual server {}, {}", server.takes, server.scheduler);
             self.add_removed(location, description, "server");
         }
     }

@@ -36,7 +36,7 @@ fn is_kernel_route(route: &Dumped) -> bool {
 /// Replaces the routes and routing rules of the node with those of the dump.
 pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
     if dump.routes.is_empty() {
-        report.add_simulated("routes as the lab has them: `ip route` was not dumped");
+        report.add_simulated("routes of the lab: `ip route` was not dumped");
     }
     if dump.routes.is_empty() && dump.routing_rules.is_empty() {
         return;
@@ -61,14 +61,14 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
         if !route.hops.is_empty() {
             match plan_multipath_route(namespace, dump, route) {
                 Ok(several) => multipath_routes.push(several),
-                Err(because) => omitted.push((join_words(&route.source_text), because)),
+                Err(reason) => omitted.push((join_words(&route.source_text), reason)),
             }
             continue;
         }
         match plan_route(namespace, dump, route) {
             Ok(Some(route)) => routes.push(route),
             Ok(None) => {}
-            Err(because) => omitted.push((join_words(&route.source_text), because)),
+            Err(reason) => omitted.push((join_words(&route.source_text), reason)),
         }
     }
     let count = routes.len() + multipath_routes.len();
@@ -97,12 +97,12 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     }
     if !dump.routes.is_empty() {
         let routes = count_noun(count, "route", "routes");
-        report.add_replayed(format!("{routes} besides the kernel's own"));
+        report.add_replayed(format!("{routes} other than the kernel's own"));
     }
     if rules > 0 {
         report.add_replayed(count_noun(rules, "routing rule", "routing rules"));
     }
-    let mut reasons: Vec<&'static str> = omitted.iter().map(|(_, because)| *because).collect();
+    let mut reasons: Vec<&'static str> = omitted.iter().map(|(_, reason)| *reason).collect();
     reasons.sort_unstable();
     reasons.dedup();
     for reason in reasons {
@@ -111,7 +111,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
         report.left_out(
             listed(&lines),
             reason,
-            "packets that took it go another way",
+            "packets that matched it take another route",
         );
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn plan_route(
 ) -> Result<Option<Route>, &'static str> {
     let attributes = &route.attributes;
     if attributes.has("encap") || attributes.has("from") {
-        return Err("svclab has no routes that wrap packets or look at their source");
+        return Err("svclab does not support `encap` and `from` in routes");
     }
     let kind = match route.kind.as_deref() {
         None | Some("unicast") => RouteKind::Unicast,
@@ -138,7 +138,7 @@ pub(super) fn plan_route(
         Some("prohibit") => RouteKind::Prohibit,
         Some("throw") => RouteKind::Throw,
         Some("cache") => return Ok(None),
-        Some(_) => return Err("svclab has no routes of this kind"),
+        Some(_) => return Err("svclab does not support this type of route"),
     };
     let dev = attributes.get("dev").unwrap_or_default();
     let link = namespace.links.iter().find(|link| link.name == dev);
@@ -154,9 +154,9 @@ pub(super) fn plan_route(
         "default" => "::/0".parse(),
         to => to.parse(),
     };
-    let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
+    let to: IpNetwork = to.map_err(|_| "its destination is not a network")?;
     let via = attributes.get("via").map(str::parse::<IpAddr>).transpose();
-    let via = via.map_err(|_| "svclab has no next hops of another family")?;
+    let via = via.map_err(|_| "svclab does not support next hops of another family")?;
     if can_be_link_route(route) {
         let link_addresses = dump.links.as_ref().and_then(|links| links.get(dev));
         let of_links = link_addresses.map(|link| link.addresses.as_slice());
@@ -279,19 +279,19 @@ pub(super) fn plan_multipath_route(
         ("default", IpFamily::V6) => "::/0".parse(),
         (to, _) => to.parse(),
     };
-    let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
+    let to: IpNetwork = to.map_err(|_| "its destination is not a network")?;
     let mut next_hops = Vec::new();
     for hop in &route.hops {
         let dev = hop.get("dev").unwrap_or_default();
         let mut links = namespace.links.iter();
         if !links.any(|link| link.name == dev && !link.down) {
-            return Err("an interface of its ways is not built");
+            return Err("the interface of a next hop is not built");
         }
         if hop.has("encap") {
-            return Err("svclab has no routes that wrap packets or look at their source");
+            return Err("svclab does not support `encap` and `from` in routes");
         }
         let via = hop.get("via").map(str::parse::<IpAddr>).transpose();
-        let via = via.map_err(|_| "svclab has no next hops of another family")?;
+        let via = via.map_err(|_| "svclab does not support next hops of another family")?;
         let weight = hop.get("weight").and_then(|text| text.parse().ok());
         next_hops.push(NextHop {
             via,
@@ -450,7 +450,7 @@ pub(super) fn plan_routing_rule(
         .any(|attribute| is_unsupported(&attribute.name))
     {
         return Err(
-            "svclab's routing rules look at sources, destinations, marks and interfaces only",
+            "svclab supports only sources, destinations, marks and interfaces in routing rules",
         );
     }
     let network = |name: &str| match attributes.get(name) {
@@ -458,7 +458,7 @@ pub(super) fn plan_routing_rule(
         Some(text) => text
             .parse::<IpNetwork>()
             .map(Some)
-            .map_err(|_| "what it looks at is no network"),
+            .map_err(|_| "its source or destination is not a network"),
     };
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -469,7 +469,7 @@ pub(super) fn plan_routing_rule(
         Some(text) => {
             let (bits, mask_text) = text.split_once('/').unwrap_or((text, "0xffffffff"));
             let mark_and_mask = number(bits).zip(number(mask_text));
-            Some(mark_and_mask.ok_or("what it looks at is no mark")?)
+            Some(mark_and_mask.ok_or("its `fwmark` is not a mark")?)
         }
     };
     let action = if attributes.has("blackhole") {
@@ -480,7 +480,7 @@ pub(super) fn plan_routing_rule(
         RoutingAction::Prohibit
     } else {
         let name = attributes.get("lookup").or_else(|| attributes.get("table"));
-        let name = name.ok_or("it does not say what is done")?;
+        let name = name.ok_or("it has no action")?;
         RoutingAction::Table(table_number(name, dump))
     };
     Ok(RoutingRule {

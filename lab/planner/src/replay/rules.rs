@@ -19,7 +19,7 @@ const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"
 /// Replaces the rules, sets, tables and virtual servers of the node with those of the dump.
 pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
     if dump.rules.is_empty() && dump.nft.is_none() {
-        report.add_simulated("rules as the lab's components write them: none were dumped");
+        report.add_simulated("rules of the lab's components: no rules were dumped");
     }
     if !dump.rules.is_empty() {
         replay_iptables(namespace, dump, report);
@@ -37,9 +37,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acc
             }
         }
         None if !namespace.ipset.is_empty() => {
-            report.add_simulated(
-                "sets as the lab's components write them: `ipset save` was not dumped",
-            );
+            report.add_simulated("sets of the lab's components: `ipset save` was not dumped");
         }
         None => {}
     }
@@ -57,14 +55,13 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acc
             report.add_replayed(count);
             if servers.values().any(|server| server.servers.len() > 1) {
                 report.add_simulated(
-                    "the order of real servers, which `ipvsadm` prints sorted: round robin may begin with another",
+                    "order of real servers: `ipvsadm` sorts them, so round robin may start with another server",
                 );
             }
             namespace.ipvs = plan_virtual_servers(servers, report);
         }
-        None if !namespace.ipvs.is_empty() => report.add_simulated(
-            "virtual servers as the lab's components write them: `ipvsadm -Sn` was not dumped",
-        ),
+        None if !namespace.ipvs.is_empty() => report
+            .add_simulated("virtual servers of the lab's components: `ipvsadm -Sn` was not dumped"),
         None => {}
     }
 }
@@ -114,7 +111,7 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acco
     let tables = dump.rules.values().flat_map(|dumped| &dumped.tables);
     let mut chains = tables.flat_map(|table| &table.chains);
     if chains.all(|chain| chain.rules.is_empty()) {
-        report.add_replayed("no rules of iptables");
+        report.add_replayed("no iptables rules");
     }
     let mut backends = backends.into_iter();
     namespace.iptables = backends.next();
@@ -211,11 +208,11 @@ fn render_attributes(attributes: &Attributes) -> String {
 fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualServer> {
     let mut planned = Vec::new();
     for (takes, dumped) in servers {
-        if let Some(lacks) = unsupported_feature(dumped) {
+        if let Some(feature) = unsupported_feature(dumped) {
             report.left_out(
-                format!("{lacks} of the virtual server {takes}"),
-                "svclab's virtual servers have none",
-                "which real server is chosen may differ",
+                format!("{feature} of virtual server {takes}"),
+                "not supported by svclab",
+                "the choice of the real server may differ",
             );
         }
         let flags = dumped.flags.as_deref().unwrap_or_default();
@@ -245,10 +242,10 @@ fn unsupported_feature(dumped: &Dumped) -> Option<&'static str> {
     let has_thresholds =
         |servers: &Dumped| servers.servers.values().any(|one| one.thresholds != (0, 0));
     [
-        (dumped.netmask.is_some(), "the netmask"),
-        (dumped.engine.is_some(), "the persistence engine"),
+        (dumped.netmask.is_some(), "netmask"),
+        (dumped.engine.is_some(), "persistence engine"),
         (dumped.one_packet, "one-packet scheduling"),
-        (has_thresholds(dumped), "the thresholds"),
+        (has_thresholds(dumped), "thresholds"),
     ]
     .into_iter()
     .find_map(|(has, name)| has.then_some(name))

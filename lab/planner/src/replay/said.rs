@@ -51,9 +51,9 @@ pub fn rejection_reason(rejected: &RejectedInput) -> String {
         None => line,
     });
     match reason_line {
-        Some(said) if is_applied_by_agent(program) => said.to_owned(),
-        Some(said) => format!("{program} says: {said}"),
-        None => format!("{program} refuses it"),
+        Some(reason) if is_applied_by_agent(program) => reason.to_owned(),
+        Some(reason) => format!("{program} rejects it: {reason}"),
+        None => format!("{program} rejects it"),
     }
 }
 
@@ -92,11 +92,11 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "iptables-nft-restore says: Couldn't load match `geoip':No such file or directory",
-                "iptables-nft-restore says: RULE_APPEND failed (Too many links)",
-                "iptables-legacy-restore refuses it",
-                "ipset says: Syntax error: typename 'hash:ip,foo' is unknown",
-                "nft says: No symbol type information",
+                "iptables-nft-restore rejects it: Couldn't load match `geoip':No such file or directory",
+                "iptables-nft-restore rejects it: RULE_APPEND failed (Too many links)",
+                "iptables-legacy-restore rejects it",
+                "ipset rejects it: Syntax error: typename 'hash:ip,foo' is unknown",
+                "nft rejects it: No symbol type information",
                 "cannot set net.ipv4.ip_forward = 7x in node-1: Invalid argument (os error 22)",
             ]
         );

@@ -53,7 +53,7 @@ const IPVS_READ_ONLY: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debu
 /// Replaces the sysctls of the node with those of the dump.
 pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
     let Some(dumped) = &dump.sysctls else {
-        report.add_simulated("kernel settings as the lab has them: `sysctl -a` was not dumped");
+        report.add_simulated("sysctls of the lab: `sysctl -a` was not dumped");
         return;
     };
     let ipvs = namespace.uses_ipvs();
@@ -96,19 +96,18 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut A
     }
     // Sysctls without an interface are always written before interfaces are created.
     namespace.sysctls.extend(added);
-    let settings = count_noun(replayed_count, "kernel setting", "kernel settings");
-    report.add_replayed(format!("{settings} of those that decide a packet's way"));
+    let sysctls = count_noun(replayed_count, "sysctl", "sysctls");
+    report.add_replayed(format!("{sysctls} with an effect on packets"));
     let limits = ICMP_LIMITS.iter().flat_map(|(limit, mask)| [limit, mask]);
     let limits = limits.filter(|key| dumped.contains_key(**key)).count();
     if limits > 0 {
-        report
-            .add_simulated("a kernel that limits no ICMP errors: one caller stands for many here");
+        report.add_simulated("unlimited ICMP errors: one source of the lab represents many");
     }
     let omitted_count = dumped.len() - replayed_count - limits;
     if omitted_count > 0 {
         report.left_out(
-            count_noun(omitted_count, "kernel setting", "kernel settings"),
-            "they decide no packet's way, or are of interfaces that are not built",
+            count_noun(omitted_count, "sysctl", "sysctls"),
+            "without an effect on packets, or for interfaces that are not built",
             "",
         );
     }

@@ -118,7 +118,7 @@ impl std::fmt::Display for ChainPaths {
             [path] => write!(f, " ({path})"),
             [first, second] => write!(f, " ({first}; {second})"),
             [first, second, rest @ ..] => {
-                write!(f, " ({first}; {second}; {} other ways)", rest.len())
+                write!(f, " ({first}; {second}; {} other paths)", rest.len())
             }
         }
     }

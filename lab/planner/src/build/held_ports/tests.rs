@@ -52,7 +52,7 @@ apiVersion: svclab/v1
 kind: Lab
 metadata: {{name: lab}}
 spec:
-  about: Ports that are held.
+  about: Held node ports.
   kubeProxy: {{{proxy}}}
   hosts:
     laptop: {{address: 203.0.113.9/24}}
@@ -76,8 +76,9 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
 
     /// Returns the held ports of the node as address, protocol and port.
     fn held_ports(&self) -> Vec<String> {
-        let source = Source::from_bytes("<test>", self.yaml().into()).expect("a source");
-        let (scenario, _) = Scenario::load(&Sources::from(source)).expect("a lab");
+        let source =
+            Source::from_bytes("<test>", self.yaml().into()).expect("the text can be parsed");
+        let (scenario, _) = Scenario::load(&Sources::from(source)).expect("the lab is valid");
         let case = &scenario.cases()[0];
         let nodes = values(&case.objects.nodes);
         let pods = values(&case.objects.pods);
@@ -91,7 +92,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             service_cidrs: &[],
             slices: &slices,
         })
-        .expect("a cluster");
+        .expect("the cluster is valid");
         let (plan, _) = plan(&PlanInput {
             case: &case.id,
             cluster: &cluster,
@@ -101,7 +102,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             patience: Duration::from_secs(1).into(),
             steps: &[],
         })
-        .expect("a plan");
+        .expect("the plan can be built");
         let mut ports: Vec<String> = plan
             .servers
             .iter()
