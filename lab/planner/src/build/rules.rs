@@ -268,8 +268,15 @@ impl NodeRulesBuilder<'_> {
         for (index, line) in lines.iter().enumerate() {
             if let Err(message) = add_save_line(script, &mut table, line) {
                 self.problems.push(
-                    Problem::in_lab(place!["spec", "nodes", &self.node.name, field, "iptables", index], message)
-                        .with_help("write lines as `iptables-save` prints them, with `*nat` before rules of table nat".to_owned()),
+                    Problem::in_lab(
+                        place!["spec", "nodes", &self.node.name, field, "iptables", index],
+                        message,
+                    )
+                    .with_help(
+                        "write lines as `iptables-save` prints them, \
+                        with `*nat` before rules of table nat"
+                            .to_owned(),
+                    ),
                 );
             }
         }
@@ -471,8 +478,8 @@ fn add_chain_declaration(
         }
         (false, _) => {
             return Err(format!(
-                "`:{declared}`: `{name}` is not a built-in chain of table {table} and has no policy; \
-                 write `:{name} -`"
+                "`:{declared}`: `{name}` is not a built-in chain of table {table} \
+                 and has no policy; write `:{name} -`"
             ));
         }
     }

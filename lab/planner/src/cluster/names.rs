@@ -122,8 +122,9 @@ impl Reference {
             }
             _ => {
                 return Err(NameError::new(format!(
-                    "`{text}` is not a valid name; names are pod/NAMESPACE/NAME, service/NAMESPACE/NAME, \
-                     lb/NAMESPACE/NAME, external/NAMESPACE/NAME, a node, a host, or an address"
+                    "`{text}` is not a valid name; names are pod/NAMESPACE/NAME, \
+                     service/NAMESPACE/NAME, lb/NAMESPACE/NAME, external/NAMESPACE/NAME, \
+                     a node, a host, or an address"
                 )));
             }
         };

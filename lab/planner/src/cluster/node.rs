@@ -67,8 +67,16 @@ pub(super) fn build_node(
     }
     if addresses.is_empty() {
         problems.push(
-            Problem::new(document.clone(), place!["status", "addresses"], format!("node `{name}` has no InternalIP"))
-                .with_help("add `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as printed by `kubectl get node -o yaml`".to_owned()),
+            Problem::new(
+                document.clone(),
+                place!["status", "addresses"],
+                format!("node `{name}` has no InternalIP"),
+            )
+            .with_help(
+                "add `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, \
+                as printed by `kubectl get node -o yaml`"
+                    .to_owned(),
+            ),
         );
         return None;
     }

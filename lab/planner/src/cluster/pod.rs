@@ -138,7 +138,8 @@ fn misplaced_address_problem(
         let has = pod_node.addresses.iter().any(|address| address.ip() == ip);
         return (!has).then(|| {
             let message = format!(
-                "pod `{name}` uses the host network, but {ip} is not an address of its node `{node}`"
+                "pod `{name}` uses the host network, but {ip} is not an address \
+                of its node `{node}`"
             );
             problem_at(location, message, None)
         });
@@ -151,7 +152,8 @@ fn misplaced_address_problem(
         }
         let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
         let message = format!(
-            "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} podCIDR"
+            "the pod's address {ip} is in no podCIDR of its node `{node}`, \
+            which has no {family} podCIDR"
         );
         let help = format!("add an {family} network to `spec.podCIDRs` of the node");
         return Some(problem_at(location, message, Some(help)));

@@ -55,7 +55,8 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acc
             report.add_replayed(count);
             if servers.values().any(|server| server.servers.len() > 1) {
                 report.add_simulated(
-                    "order of real servers: `ipvsadm` sorts them, so round robin may start with another server",
+                    "order of real servers: `ipvsadm` sorts them, \
+                    so round robin may start with another server",
                 );
             }
             namespace.ipvs = plan_virtual_servers(servers, report);

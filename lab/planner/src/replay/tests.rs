@@ -372,7 +372,8 @@ fn replace_node_reports_kube_proxy_flags() {
     assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     let mut plan = plan_with_node();
     let report = replace_node(&mut plan, "node-1", &parsed.dump);
-    let expected = "kube-proxy was configured with --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules come from the dump";
+    let expected = "kube-proxy was configured with --proxy-mode=iptables \
+        --cluster-cidr=10.1.0.0/16: its rules come from the dump";
     assert!(report.real.iter().any(|real| real == expected), "{report}");
     let lab_of_dump = |dump: &NodeDump| {
         let dumped = DumpedNode {
