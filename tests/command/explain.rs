@@ -143,7 +143,7 @@ fn explain_verbose_prints_all_matches() {
         "nat OUTPUT 1: ",
         "nat PREROUTING: policy",
         "by DNAT in nat KUBE-SEP-",
-        "SYN-ACK came back from ",
+        " received SYN-ACK from ",
     ] {
         assert!(output_text.contains(words), "{words}: {output_text}");
     }

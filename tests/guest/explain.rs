@@ -45,10 +45,11 @@ fn explain_hairpin_names_rule_entry_and_missed_reply() {
         let conclusion_of_lost = conclusion_text(connection);
         for words in [
             "SYN reached pod/default/nginx-a at 172.17.1.10:443",
-            "SYN-ACK reached pod/default/client from 172.18.1.10:30443 (node-1), which it never \
-             called; it answered RST; fabric, which had rewritten the call, never saw it",
-            "node-1 kept its source 172.17.1.9: it was let off by nat KUBE-NODE-PORT rule 1: ",
-            "--match-set KUBE-NODE-PORT-LOCAL-TCP dst -j RETURN`, by the entry \
+            "SYN-ACK reached pod/default/client from 172.18.1.10:30443 (node-1), which is not the \
+             probe's target; pod/default/client replied with RST; fabric rewrote the request but \
+             did not receive the reply",
+            "node-1 kept source 172.17.1.9: nat KUBE-NODE-PORT rule 1: ",
+            "--match-set KUBE-NODE-PORT-LOCAL-TCP dst -j RETURN`, matching entry \
              KUBE-NODE-PORT-LOCAL-TCP 30443",
         ] {
             assert!(
@@ -66,8 +67,8 @@ fn explain_missing_cluster_cidr_names_unrouted_reply() {
     let conclusion_of_call = conclusion_text(&connections[0]);
     for words in [
         "SYN reached apiserver-1 at 10.19.9.120:6443",
-        "was refused in fabric with ICMP net unreachable: no route",
-        "node-1 kept its source 10.20.0.1: no rule marked it for masquerading",
+        "was rejected in fabric with ICMP net unreachable: no route",
+        "node-1 kept source 10.20.0.1: no rule marked the packet for masquerading",
     ] {
         assert!(
             conclusion_of_call.contains(words),

@@ -32,7 +32,7 @@ fn check_long_wait() -> Result<(), Failed> {
     let retransmission_check = judgement
         .wire
         .iter()
-        .find(|check| check.expected.contains("again after 1 s, 2 s, 4 s"))
+        .find(|check| check.expected.contains("retransmitted after 1 s, 2 s, 4 s"))
         .ok_or("nothing is expected to be sent again")?;
     let intervals = retransmission_check.observed.split(", ").count();
     // A busy guest waits longer than 8 s by its kernel's clock, which adds a retransmission.

@@ -35,7 +35,7 @@ impl<'a> AddressBook<'a> {
         let reference = Reference::parse(name)?;
         if reference.port.is_some() {
             return Err(NameError {
-                message: format!("`{name}`: a source is named without its port"),
+                message: format!("source `{name}` must not have a port"),
                 help: None,
             });
         }

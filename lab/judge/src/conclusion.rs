@@ -1,6 +1,7 @@
 //! Describes a journey in sentences: where its packets ended, and which rules decided that.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::book::AddressBook;
@@ -33,7 +34,7 @@ pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
         }
         sentences.push(describe_reply(reply, request, journey, book));
     } else if matches!(request.end, End::Delivered) {
-        sentences.push("nobody answered it".to_owned());
+        sentences.push("no reply was sent".to_owned());
     }
     if !matches!(journey.verdict, Verdict::Connected | Verdict::Answered) {
         sentences.extend(
@@ -75,10 +76,10 @@ pub fn answer<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j Pack
 /// Describes an attempt without any packet.
 fn describe_unsent(journey: &Journey) -> String {
     if journey.called.is_some() {
-        return "nothing was seen of it".to_owned();
+        return "no packet of the connection was captured".to_owned();
     }
     let message = format!(
-        "nothing set out: {}'s own kernel refused the call",
+        "no packet was sent: the kernel of {} rejected the connection",
         journey.from
     );
     let Some(error) = &journey.error else {
@@ -126,7 +127,7 @@ fn describe_rejection(
         .filter(|reason| *reason != UNSPECIFIED)
         .map_or_else(String::new, |reason| format!(" ({reason})"));
     Some(format!(
-        "{} to {} was refused in {} with ICMP {meaning}{why}",
+        "{} to {} was rejected in {} with ICMP {meaning}{why}",
         flight.kind.label(),
         format_address(hop.after.destination, book),
         hop.namespace
@@ -137,7 +138,7 @@ fn describe_rejection(
 fn describe_request(request: &PacketPath, journey: &Journey, book: &AddressBook<'_>) -> String {
     let kind = request.kind.label();
     let Some(hop) = request.hops.last() else {
-        return format!("{kind} was not seen");
+        return format!("{kind} was not captured");
     };
     if let Some(rejection) = describe_rejection(request, journey, book) {
         return rejection;
@@ -170,7 +171,7 @@ fn describe_reply(
 ) -> String {
     let kind = reply.kind.label();
     let Some(hop) = reply.hops.last() else {
-        return format!("{kind} was not seen");
+        return format!("{kind} was not captured");
     };
     let is_at_source = hop.namespace == journey.from;
     let expected = journey.called.map(AddressPair::reversed);
@@ -180,7 +181,7 @@ fn describe_reply(
                 describe_rejection(reply, journey, book).unwrap_or_else(|| {
                     let by = by.first().and_then(|at| journey.flights.get(*at));
                     format!(
-                        "{kind} to {} was refused in {} with {}",
+                        "{kind} to {} was rejected in {} with {}",
                         format_address(hop.after.destination, book),
                         hop.namespace,
                         by.map_or("an error", |flight| flight.kind.label())
@@ -188,7 +189,7 @@ fn describe_reply(
                 })
             }
             End::Delivered => format!(
-                "{kind} to {} ended in {}, which is not who called",
+                "{kind} to {} was delivered to {}, which did not send the request",
                 format_address(hop.after.destination, book),
                 hop.namespace
             ),
@@ -200,12 +201,12 @@ fn describe_reply(
     // An ICMP error has the address of the kernel that created it; the quoted packet identifies it.
     if reply.kind == Kind::Unreachable || Some(hop.after) == expected {
         return match reply.kind {
-            Kind::Rst | Kind::Unreachable => format!("{sender} refused with {kind}"),
-            _ => format!("{kind} came back from {sender}"),
+            Kind::Rst | Kind::Unreachable => format!("{sender} refused the request with {kind}"),
+            _ => format!("{} received {kind} from {sender}", journey.from),
         };
     }
     let mut description = format!(
-        "{kind} reached {} from {}, which it never called",
+        "{kind} reached {} from {}, which is not the probe's target",
         hop.namespace,
         format_address(hop.after.source, book)
     );
@@ -216,7 +217,7 @@ fn describe_reply(
             })
     });
     if reset {
-        description.push_str("; it answered RST");
+        let _ = write!(description, "; {} replied with RST", hop.namespace);
     }
     description + &describe_bypassed(reply, request)
 }
@@ -236,9 +237,11 @@ fn describe_bypassed(reply: &PacketPath, request: &PacketPath) -> String {
         .collect();
     match missed.as_slice() {
         [] => String::new(),
-        [namespace] => format!("; {namespace}, which had rewritten the call, never saw it"),
+        [namespace] => {
+            format!("; {namespace} rewrote the request but did not receive the reply")
+        }
         several => format!(
-            "; {}, which had rewritten the call, never saw it",
+            "; {} rewrote the request but did not receive the reply",
             several.join(" and ")
         ),
     }
@@ -263,12 +266,12 @@ fn marking_rule(hop: &Hop) -> Option<&Step> {
 /// Describes the end of a packet that was not delivered.
 fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> String {
     let namespace = &hop.namespace;
-    let through =
-        ingress_interface(hop).map_or_else(String::new, |seen| format!(" by {}", seen.interface));
+    let through = ingress_interface(hop)
+        .map_or_else(String::new, |seen| format!(" through {}", seen.interface));
     let on_ingress = if through.is_empty() {
         String::new()
     } else {
-        format!(" as it came in{through}")
+        format!(" on ingress{through}")
     };
     match end {
         End::ByRule => {
@@ -277,7 +280,7 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
                 .last()
                 .map_or_else(String::new, |step| describe_rule(step, hop));
             let marked = marking_rule(hop).map_or_else(String::new, |step| {
-                format!("; it was marked for that by {}", describe_rule(step, hop))
+                format!("; the packet was marked by {}", describe_rule(step, hop))
             });
             format!("{kind} was dropped in {namespace} by {rule}{marked}")
         }
@@ -290,9 +293,10 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));
             let meaning = describe_no_forwarding(settings).or(describe_reason(reason));
-            let why = meaning.map_or_else(String::new, |words| format!("{words}: "));
+            let why = meaning.map_or_else(String::new, |meaning| format!("{meaning}: "));
             format!(
-                "{kind} from {} was dropped in {namespace}{on_ingress}: {why}{reason}{function_text}{}",
+                "{kind} from {} was dropped in {namespace}{on_ingress}: \
+                 {why}{reason}{function_text}{}",
                 format_address(hop.before.source, book),
                 describe_sysctls(settings)
             )
@@ -306,10 +310,10 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
             let from = format_address(hop.before.source, book);
             let end_text = match counter.as_str() {
                 "IpOutNoRoutes" => {
-                    format!("came to {namespace}{through}, which had no route for its answer")
+                    format!("reached {namespace}{through}, which had no route for the reply")
                 }
                 "IcmpInErrors" => {
-                    format!("came to {namespace}{through}, which knows no such connection")
+                    format!("reached {namespace}{through}, which had no matching connection")
                 }
                 _ => format!(
                     "was dropped in {namespace}{on_ingress}: {}",
@@ -317,24 +321,25 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
                 ),
             };
             format!(
-                "{kind} from {from} {end_text} (the kernel counted {count} there, {counter}, where \
-                 {lost} were lost){}",
+                "{kind} from {from} {end_text} (counter {counter} increased by {count}, lost \
+                 packets: {lost}){}",
                 describe_sysctls(settings)
             )
         }
         End::NotReceived => {
             let interface = hop.seen.last().map_or("?", |seen| seen.interface.as_str());
             format!(
-                "{kind} to {} left {namespace} by {interface}, and nobody got it",
+                "{kind} to {} left {namespace} through {interface} and was not received",
                 format_address(hop.after.destination, book)
             )
         }
         End::Waiting(neighbour) => format!(
-            "{kind} to {} still waited in {namespace} for the hardware address of {neighbour}",
+            "{kind} to {} was still queued in {namespace}, waiting for the hardware address of \
+             {neighbour}",
             format_address(hop.after.destination, book)
         ),
         End::Unknown => format!(
-            "{kind} to {} came to {namespace}{through}, and what became of it is not known",
+            "{kind} to {} reached {namespace}{through}, and its end was not recorded",
             format_address(hop.after.destination, book)
         ),
         End::Delivered | End::Answered(_) => format!("{kind} reached {namespace}"),
@@ -344,7 +349,7 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
 /// Describes a drop caused by disabled forwarding.
 fn describe_no_forwarding(settings: &[SysctlValue]) -> Option<&'static str> {
     let off = |setting: &SysctlValue| setting.name.ends_with(".forwarding");
-    let description = "it is for another machine, and this one does not forward";
+    let description = "addressed to another machine, and forwarding is disabled";
     settings.iter().any(off).then_some(description)
 }
 
@@ -357,7 +362,7 @@ fn describe_sysctls(settings: &[SysctlValue]) -> String {
     if texts.is_empty() {
         String::new()
     } else {
-        format!("; there {}", texts.join(" and "))
+        format!("; sysctl {}", texts.join(" and "))
     }
 }
 
@@ -377,7 +382,7 @@ fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<String> {
     if later {
         return None;
     }
-    let prefix = format!("{} kept its source {}", hop.namespace, source.ip());
+    let prefix = format!("{} kept source {}", hop.namespace, source.ip());
     // Only for kube-proxy; load balancers keep the source on purpose.
     let by_kube_proxy = |step: &Step| {
         let target = step.target.as_deref().unwrap_or_default();
@@ -398,13 +403,13 @@ fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<String> {
     if returns.is_empty() {
         let marked = hop.met.iter().any(|step| step.mark != 0);
         return Some(if marked {
-            format!("{prefix}, though it was marked")
+            format!("{prefix}, although the packet was marked")
         } else {
-            format!("{prefix}: no rule marked it for masquerading")
+            format!("{prefix}: no rule marked the packet for masquerading")
         });
     }
     Some(format!(
-        "{prefix}: it was let off by {}",
+        "{prefix}: {} returned before masquerading",
         returns.join(" and ")
     ))
 }
@@ -421,7 +426,7 @@ fn is_early_return(step: &Step) -> bool {
 #[must_use]
 pub fn describe_rule(step: &Step, hop: &Hop) -> String {
     let number = step.number.map_or_else(
-        || format!(" ({})", step.target.as_deref().unwrap_or("its end")),
+        || format!(" ({})", step.target.as_deref().unwrap_or("end of chain")),
         |number| format!(" rule {number}"),
     );
     let rule = step
@@ -430,7 +435,7 @@ pub fn describe_rule(step: &Step, hop: &Hop) -> String {
         .map_or_else(String::new, |rule| format!(": `{rule}`"));
     let entries = match step.entries.as_slice() {
         [] => String::new(),
-        entries => format!(", by the entry {}", entries.join(" and ")),
+        entries => format!(", matching entry {}", entries.join(" and ")),
     };
     let both = hop.met.iter().any(|rule_match| rule_match.by != step.by);
     let backend = match step.by {
@@ -438,9 +443,10 @@ pub fn describe_rule(step: &Step, hop: &Hop) -> String {
         Backend::Nft if both && !step.table.contains(' ') => " of iptables-nft",
         _ => "",
     };
-    let service = step.service.as_ref().map_or_else(String::new, |service| {
-        format!(", for the service {service}")
-    });
+    let service = step
+        .service
+        .as_ref()
+        .map_or_else(String::new, |service| format!(", for service {service}"));
     format!(
         "{} {}{number}{backend}{rule}{entries}{service}",
         step.table, step.chain
@@ -470,8 +476,8 @@ pub fn describe_rewrite(hop: &Hop) -> Option<String> {
             causes.extend(rules(at));
             causes.join(", and by ")
         }
-        Rewrite::Conntrack => "as the connection is remembered".to_owned(),
-        Rewrite::Unknown => "by what is not known".to_owned(),
+        Rewrite::Conntrack => "by its conntrack entry".to_owned(),
+        Rewrite::Unknown => "by an unknown cause".to_owned(),
     })
 }
 
@@ -491,13 +497,13 @@ fn describe_reason(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "IP_RPFILTER" => "reverse path filtering (rp_filter)",
         "IP_INNOROUTES" => "no route",
-        "IP_INADDRERRORS" => "an address that is not for this machine to receive",
+        "IP_INADDRERRORS" => "the destination is not a local address",
         "NETFILTER_DROP" => "netfilter",
-        "NO_SOCKET" => "nobody listens",
-        "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "the neighbour does not answer",
-        "IP_OUTNOROUTES" => "no route out",
-        "PKT_TOO_BIG" => "too large",
-        "OTHERHOST" => "for another host",
+        "NO_SOCKET" => "no listening socket",
+        "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "no reply from the neighbour",
+        "IP_OUTNOROUTES" => "no outgoing route",
+        "PKT_TOO_BIG" => "packet too large",
+        "OTHERHOST" => "addressed to another host",
         _ => return None,
     })
 }
@@ -507,7 +513,7 @@ fn describe_counter(counter: &str) -> &'static str {
     match counter {
         "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",
         "IpExtInNoRoutes" => "no route",
-        "IpInAddrErrors" => "an address that is not for this machine to receive",
-        _ => "a header it refuses",
+        "IpInAddrErrors" => "the destination is not a local address",
+        _ => "invalid header",
     }
 }

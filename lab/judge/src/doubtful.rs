@@ -31,7 +31,7 @@ pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> 
     let retransmission_message = || {
         let check = retransmission_checks(expected, judgement).find(|check| !check.holds)?;
         Some(format!(
-            "{}: expected {}, seen {}, and svclab waited {} for a processor meanwhile",
+            "{}: expected {}, observed {}, while svclab waited {} for a processor",
             check.on,
             check.expected,
             check.observed,
@@ -81,8 +81,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
         let waited = Duration::from_millis(seen.late_ms);
         (moved.saturating_sub(waited) <= within).then(|| {
             format!(
-                "traffic moved {} after the step {}, and programs waited {} for a processor \
-                 meanwhile",
+                "traffic moved {} after step {}, while programs waited {} for a processor",
                 render_duration(moved),
                 outcome.name,
                 render_duration(waited)
@@ -145,8 +144,8 @@ mod tests {
         assert_eq!(
             find(&expected, &judgement, &evidence(late, took)).as_deref(),
             Some(
-                "node-1: expected TcpRetransSegs grows by 2, seen by 5, and svclab waited 400 ms \
-                 for a processor meanwhile"
+                "node-1: expected TcpRetransSegs grows by 2, observed by 5, while svclab waited \
+                 400 ms for a processor"
             )
         );
         // No delay, or no retransmission.
@@ -200,8 +199,8 @@ mod tests {
         assert_eq!(
             shift_message(1000).as_deref(),
             Some(
-                "traffic moved 3.00 s after the step leave, and programs waited 1.00 s for a \
-                 processor meanwhile"
+                "traffic moved 3.00 s after step leave, while programs waited 1.00 s for a \
+                 processor"
             )
         );
         assert_eq!(shift_message(900), None);

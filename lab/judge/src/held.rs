@@ -54,7 +54,7 @@ pub fn check_set(expected: &SetExpectation, held: &KernelState) -> Check {
             render(&expected.kind, &expected_members)
         ),
         observed: observed.as_ref().map_or_else(
-            || "there is no such set".to_owned(),
+            || "no such set".to_owned(),
             |(kind, members)| render(kind, members),
         ),
         holds: observed == Some((expected.kind.clone(), expected_members)),
@@ -132,7 +132,7 @@ pub fn check_link(expected: &LinkExpectation, held: &KernelState) -> Check {
         on: expected.on.to_string(),
         expected: render(&wanted_flags, &expected_addresses),
         observed: observed.as_ref().map_or_else(
-            || "there is no such interface".to_owned(),
+            || "no such interface".to_owned(),
             |(flags, addresses)| render(flags, addresses),
         ),
         holds: observed == Some((wanted_flags, expected_addresses)),
@@ -213,10 +213,7 @@ mod tests {
             @"A is hash:ip,port {10.0.0.2,tcp:80} | hash:ip,port {10.0.0.1,tcp:80 10.0.0.2,tcp:80}"
         );
         assert!(!set_check("A", "hash:ip", &both).holds);
-        assert_eq!(
-            set_check("C", "hash:ip", &[]).observed,
-            "there is no such set"
-        );
+        assert_eq!(set_check("C", "hash:ip", &[]).observed, "no such set");
     }
 
     #[test]
@@ -266,6 +263,6 @@ mod tests {
         );
         assert!(!check("n/kube-ipvs0", &["NOARP", "BROADCAST"], &[]).holds);
         let missing = check("n/eth0", &[], &[]);
-        assert_eq!(missing.observed, "there is no such interface");
+        assert_eq!(missing.observed, "no such interface");
     }
 }

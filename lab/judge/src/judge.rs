@@ -170,7 +170,7 @@ impl<'a> Judge<'a> {
                         servers().map(|server| server.name.as_str()).collect();
                     let short_names = names.iter().filter_map(|name| name.rsplit('/').next());
                     let help = did_you_mean(pod, names.iter().copied().chain(short_names));
-                    let message = format!("nobody who serves anything is called `{pod}`");
+                    let message = format!("no server is named `{pod}`");
                     add_problem(&place![name, "endpoints"], NameError { message, help });
                 }
             }
@@ -187,10 +187,9 @@ impl<'a> Judge<'a> {
                 .iter()
                 .any(|group| counter.counter.starts_with(group))
             {
-                let message = format!("`{}` is no counter of the kernel's", counter.counter);
+                let message = format!("`{}` is not a kernel counter", counter.counter);
                 let help = Some(
-                    "counters are named as `nstat -az` prints them: TcpExtIPReversePathFilter"
-                        .to_owned(),
+                    "use a name from `nstat -az`, such as TcpExtIPReversePathFilter".to_owned(),
                 );
                 add_problem(
                     &place!["counters", index, "counter"],
@@ -458,7 +457,7 @@ impl<'a> Judge<'a> {
         let missed_text = if complete {
             String::new()
         } else {
-            format!(", and {missed} packets were not kept")
+            format!(", but {missed} packets were not captured")
         };
         let mut checks = vec![Check {
             on: wire.on.to_string(),
@@ -477,13 +476,13 @@ impl<'a> Judge<'a> {
             checks.push(Check {
                 on: wire.on.to_string(),
                 expected: format!(
-                    "{wire}, again after {}, as far as {} go",
+                    "{wire}, retransmitted after {}, within {}",
                     resent::render_intervals(expected),
                     resent::render_intervals(&[patience])
                 ),
                 observed: match shown {
-                    None => "no such packet".to_owned(),
-                    Some(pauses) if pauses.is_empty() => format!("not again{missed_text}"),
+                    None => "no matching packet".to_owned(),
+                    Some(pauses) if pauses.is_empty() => format!("not retransmitted{missed_text}"),
                     Some(pauses) => {
                         format!("after {}{missed_text}", resent::render_intervals(pauses))
                     }
@@ -570,14 +569,14 @@ impl<'a> Judge<'a> {
                 Check {
                     on: chain.on.clone(),
                     expected: format!(
-                        "{} {} holds these {} rules",
+                        "{} {} has the {} expected rules",
                         chain.table,
                         chain.chain,
                         chain.is.len()
                     ),
                     observed: match &rules {
-                        None => "there is no such chain".to_owned(),
-                        Some(seen) if is_expected(seen) => "these".to_owned(),
+                        None => "no such chain".to_owned(),
+                        Some(seen) if is_expected(seen) => "the expected rules".to_owned(),
                         Some(seen) => first_difference(&chain.is, seen),
                     },
                     holds: rules.is_some_and(|seen| is_expected(&seen)),
@@ -604,14 +603,14 @@ impl<'a> Judge<'a> {
                 Check {
                     on: rule.on.clone(),
                     expected: format!(
-                        "{} packets meet {} {} `{}`",
+                        "{} packets match {} {} `{}`",
                         rule.hits, rule.table, rule.chain, rule.rule
                     ),
                     observed: hits.map_or_else(
-                        || "there is no such rule".to_owned(),
+                        || "no such rule".to_owned(),
                         |hits| match missed {
                             0 => hits.to_string(),
-                            _ => format!("{hits}, and {missed} steps were not kept"),
+                            _ => format!("{hits}, but {missed} trace events were not recorded"),
                         },
                     ),
                     holds: complete
@@ -651,10 +650,10 @@ fn first_difference(expected: &[String], observed: &[String]) -> String {
     let rule = |rules: &[String]| {
         rules
             .get(index)
-            .map_or_else(|| "no rule".to_owned(), |rule| format!("`{rule}`"))
+            .map_or_else(|| "absent".to_owned(), |rule| format!("`{rule}`"))
     };
     format!(
-        "{} rules; rule {} is {}, not {}",
+        "{} rules; rule {} is {}, expected {}",
         observed.len(),
         index + 1,
         rule(observed),

@@ -64,7 +64,7 @@ impl StepOutcome {
             })
             .collect();
         if shifts.is_empty() {
-            "every probe goes as before".to_owned()
+            "no traffic moved".to_owned()
         } else {
             shifts.join(", ")
         }

@@ -33,9 +33,7 @@ fn explain_manual_sysctls_are_named() {
 #[test]
 fn explain_uncounted_drop_has_unknown_end() {
     let explanation = by_hand::uncounted(&start_lab(CONNECTS));
-    assert!(
-        explanation.contains("came to node-2 by flannel.1, and what became of it is not known")
-    );
+    assert!(explanation.contains("reached node-2 through flannel.1, and its end was not recorded"));
     insta::assert_snapshot!(explanation);
 }
 

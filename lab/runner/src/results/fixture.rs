@@ -181,8 +181,8 @@ fn failed_everywhere() -> CaseResult {
         )],
         rules: vec![check(
             "node-1",
-            "1.. packets meet nat KUBE-POSTROUTING `-j MASQUERADE`",
-            "there is no such rule",
+            "1.. packets match nat KUBE-POSTROUTING `-j MASQUERADE`",
+            "no such rule",
             false,
         )],
         held: vec![check(
