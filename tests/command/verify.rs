@@ -105,10 +105,10 @@ fn verify_program_without_end_is_refused() {
     let (directory, path) = lab(fake::lab());
     let program = directory.path().join("kube-proxy");
     for (script, wanted) in [
-        ("sleep 1000", "--version did not end within 10 s"),
+        ("sleep 1000", "--version did not exit within 10 s"),
         (
             "yes Kubernetes",
-            "--version does not say that it is a kube-proxy",
+            "--version does not print a kube-proxy version",
         ),
     ] {
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
@@ -339,7 +339,7 @@ fn verify_steps_without_conntrack_exits_3() {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     for part in [
-        "ERROR lab/policy=Cluster (new) from the step oneComes on: ",
+        "ERROR lab/policy=Cluster (new) from step oneComes on: ",
         "conntrack for the deletion of conntrack entries by kube-proxy in node-1",
         "`apt-get install conntrack`",
     ] {

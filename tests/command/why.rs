@@ -27,13 +27,13 @@ const SURPLUS_RULE: &str = "`! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN`"
 const SET_CLUSTER_CIDR: &str = "start kube-proxy with --cluster-cidr=";
 const MASQUERADE_ALL: &str = "start kube-proxy with --masquerade-all";
 const DISABLE_RP_FILTER: &str = "set net.ipv4.conf.all.rp_filter = 0 on node-1, node-2";
-const DISABLE_SOURCE_CHECK: &str = "let the underlay pass packets whose source";
-const SET_POLICY_CLUSTER: &str = "set externalTrafficPolicy: Cluster in the service ";
-const SOURCE_OF_BALANCER: &str = "let the load balancer clb forward from its own address";
-const REMOVE_BACKEND: &str = "take node-1 out of the load balancer clb";
-const MASQUERADE_NETWORK: &str = "out of ip-masq-agent's nonMasqueradeCIDRs";
-const ADD_BACKEND: &str = "make node-2 a backend of the load balancer clb, too";
-const UNDO_BY_HAND: &str = "undo what was done on node-1 by hand";
+const DISABLE_SOURCE_CHECK: &str = "let the underlay forward packets whose source";
+const SET_POLICY_CLUSTER: &str = "set externalTrafficPolicy: Cluster in service ";
+const SOURCE_OF_BALANCER: &str = "let load balancer clb forward from its own address";
+const REMOVE_BACKEND: &str = "remove node-1 from the backends of load balancer clb";
+const MASQUERADE_NETWORK: &str = "from nonMasqueradeCIDRs of ip-masq-agent";
+const ADD_BACKEND: &str = "add node-2 to the backends of load balancer clb";
+const UNDO_BY_HAND: &str = "undo the manual changes on node-1";
 
 const CAUSES: &[Cause] = &[
     // S2-30, S2-35: the surplus rule is one half of the cause; the other is a strict reverse path
@@ -81,14 +81,14 @@ const CAUSES: &[Cause] = &[
         lab: "local-ingress",
         when: &["policy=Local"],
         probes: &["apart", "nodeWithout"],
-        required: &["set externalTrafficPolicy: Cluster in the service ns1/nginx"],
+        required: &["set externalTrafficPolicy: Cluster in service ns1/nginx"],
         allowed: &[SET_CLUSTER_CIDR],
     },
     Cause {
         lab: "local-ingress",
         when: &["policy=Local"],
         probes: &["podToExternal", "nodeToExternal"],
-        required: &["set externalTrafficPolicy: Cluster in the service ns1/svc1"],
+        required: &["set externalTrafficPolicy: Cluster in service ns1/svc1"],
         allowed: &[SET_CLUSTER_CIDR],
     },
     // S0, S1: the loop, which the policy causes. A source address of the balancer, or another
@@ -122,7 +122,7 @@ const CAUSES: &[Cause] = &[
         lab: "clb-hairpin",
         when: &["balancer=unchecked"],
         probes: &["call", "outside"],
-        required: &["let the load balancer clb check its backends' health"],
+        required: &["let load balancer clb check the health of its backends"],
         allowed: &[
             SET_POLICY_CLUSTER,
             REMOVE_BACKEND,
@@ -134,7 +134,7 @@ const CAUSES: &[Cause] = &[
         lab: "clb-hairpin",
         when: &["balancer=blocked"],
         probes: &["call"],
-        required: &["let all pass the security group of the load balancer clb"],
+        required: &["remove the security group of load balancer clb"],
         allowed: &[SOURCE_OF_BALANCER, SET_POLICY_CLUSTER],
     },
     Cause {

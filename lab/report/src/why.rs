@@ -435,7 +435,7 @@ mod tests {
             worse: worse.iter().map(|name| named(name)).collect(),
         };
         let refused = ChangeResult::Refused {
-            why: named("it has this value already"),
+            why: named("the change has no effect"),
         };
         let results = [ran(2, &[]), ran(4, &["other", "third"]), refused];
         let tried = all_changes()

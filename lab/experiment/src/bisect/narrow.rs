@@ -78,8 +78,8 @@ struct TrialResults<'k> {
 
 /// Finds the decisive ones of `all` differences from the results of trials.
 ///
-/// A trial without differences is [`Like::Good`], and one with all of them is [`Like::Bad`]: these
-/// two need no trial.
+/// A trial without differences is [`TrialClass::Good`], and one with all of them is
+/// [`TrialClass::Bad`]: these two need no trial.
 ///
 /// # Errors
 ///
@@ -204,7 +204,7 @@ mod tests {
                         assert_eq!(like(&broken), TrialClass::Bad);
                     }
                     let like = like(&chosen);
-                    assert_eq!(cache.insert(chosen, like), None, "asked again");
+                    assert_eq!(cache.insert(chosen, like), None, "repeated trial");
                 }
             }
         }

@@ -17,7 +17,7 @@ use svclab_ruleset::iptables::IptablesRules;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OverlayError {
     /// The case has no such node.
-    #[error("{case} has no node `{node}`; it has {there}")]
+    #[error("{case} has no node `{node}`; available: {there}")]
     NoNode {
         /// Case name: `LAB/CASE`.
         case: String,
@@ -28,7 +28,8 @@ pub enum OverlayError {
     },
     /// The dump contains no usable data.
     #[error(
-        "{name} holds nothing of a node; collect it with scripts/collect-node, or give what iptables-save prints, and with it in a directory what ipset save prints"
+        "{name} contains no data of a node; collect the node with `scripts/collect-node`, or pass \
+         the output of `iptables-save`, in one directory with the output of `ipset save`"
     )]
     Empty {
         /// Dump name.
@@ -36,7 +37,8 @@ pub enum OverlayError {
     },
     /// A rule refers to a set that neither the dump nor the case has.
     #[error(
-        "{name}: `{rule}` names the set {set}, which neither the dump nor {case} has on {node}; put what `ipset save` prints beside the rules, as ipset-save in one directory"
+        "{name}: `{rule}` refers to set {set}, which exists neither in the dump nor in {case} on \
+         {node}; save the output of `ipset save` as `ipset-save` in the directory of the rules"
     )]
     UnknownSet {
         /// Dump name.
@@ -52,7 +54,8 @@ pub enum OverlayError {
     },
     /// A rule jumps to a chain that does not exist.
     #[error(
-        "{name}: `{rule}` leads to the chain {chain} of {table}, which is not there; declare it with `:{chain} - [0:0]`"
+        "{name}: `{rule}` jumps to chain {chain}, which table {table} does not have; declare the \
+         chain with `:{chain} - [0:0]`"
     )]
     UnknownChain {
         /// Dump name.
@@ -71,7 +74,7 @@ pub enum OverlayError {
 ///
 /// # Errors
 ///
-/// See [`OverError`].
+/// See [`OverlayError`].
 pub fn overlay_dump(
     plan: &Plan,
     node: &str,

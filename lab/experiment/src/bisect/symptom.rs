@@ -64,10 +64,10 @@ pub struct Symptom {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Indistinguishable {
     /// No outcome is more frequent in bad.
-    #[error("good and bad behave alike")]
+    #[error("good and bad behave the same")]
     Same,
-    /// They differ only by chance, or too little to be separated by [`MOST`] connections.
-    #[error("good and bad cannot be told apart by {0} connections")]
+    /// They differ only by chance, or too little to be separated by `MAX_CONNECTIONS` connections.
+    #[error("cannot distinguish good from bad with {0} connections")]
     TooSimilar(u32),
 }
 
@@ -93,7 +93,7 @@ impl Symptom {
     ///
     /// # Errors
     ///
-    /// Returns [`Alike`] if no level separates good from bad.
+    /// Returns [`Indistinguishable`] if no level separates good from bad.
     pub fn from_tallies(
         probe: &str,
         good: &Tally,
@@ -231,7 +231,7 @@ fn planned_trials(differences: usize) -> f64 {
 
 /// Returns the smallest number of connections, and the minimum number of those with the symptom
 /// that makes a trial bad. With these numbers, the probability of confusing the sides is at most
-/// `mistaken`. Returns `None` if [`MOST`] connections are too few.
+/// `mistaken`. Returns `None` if [`MAX_CONNECTIONS`] connections are too few.
 fn separating_sample(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
     if good >= bad {
         return None;

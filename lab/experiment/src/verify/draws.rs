@@ -28,7 +28,7 @@ pub enum DrawUnit {
 }
 
 impl DrawUnit {
-    /// Number of draws from which on [`LIKELY`] decides.
+    /// Number of draws from which on [`SAME_P_VALUE`] decides.
     const fn min_draws(self) -> u64 {
         match self {
             Self::Connection => 256,

@@ -44,7 +44,7 @@ fn collect_matches(probe: &str, journeys: &[Journey]) -> BTreeSet<String> {
             let Some(rule) = &step.rule else { continue };
             let mut text = format!("{}: {} {}: {rule}", hop.namespace, step.table, step.chain);
             if !step.entries.is_empty() {
-                let _ = write!(text, " (by {})", step.entries.join(", "));
+                let _ = write!(text, " (matching {})", step.entries.join(", "));
             }
             matches.insert(text);
         }

@@ -21,7 +21,7 @@ pub struct ShareGroup {
     pub by_client: bool,
 }
 
-/// Draws of all flows with the same [`Spread`]. Each flow has the same number of draws on both
+/// Draws of all flows with the same [`ShareGroup`]. Each flow has the same number of draws on both
 /// sides, so that the test stays valid if the shares of flows differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SharePool {

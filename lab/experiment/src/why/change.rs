@@ -199,13 +199,13 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The change has no effect.
-    #[error("it is so already")]
+    #[error("the change has no effect")]
     NoEffect,
     /// The plan or namespace lacks the object to change.
-    #[error("{0} has no such thing")]
+    #[error("{0} does not contain the object to change")]
     Missing(String),
     /// The rules of a namespace cannot be parsed.
-    #[error("what {0} holds cannot be read")]
+    #[error("cannot parse the rules of {0}")]
     Unreadable(String),
 }
 
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn covering_networks_smallest_of_each_family_is_listed() {
         let covered = |all: &[&str]| {
-            let all = all.iter().map(|text| text.parse().expect("a network"));
+            let all = all.iter().map(|text| text.parse().expect("valid network"));
             covering_networks(all)
         };
         let result = covered(&["10.244.1.0/24", "10.244.2.0/24"]);

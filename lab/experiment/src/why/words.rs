@@ -41,25 +41,25 @@ impl fmt::Display for ProposedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy { service, field } => {
-                write!(f, "set {field}: Cluster in the service {service}")
+                write!(f, "set {field}: Cluster in service {service}")
             }
             Self::ClusterCidr { networks } => {
                 write!(f, "start kube-proxy with --cluster-cidr={networks}")
             }
             Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
             Self::ForeignSources => f.write_str(
-                "let the underlay pass packets whose source is not an address of the node that \
-                 sends them",
+                "let the underlay forward packets whose source is not an address of the sending \
+                 node",
             ),
             Self::ByHand { node } => write!(
                 f,
-                "undo what was done on {node} by hand (restart kube-proxy, which writes its \
-                 rules again)"
+                "undo the manual changes on {node} (restart kube-proxy, which regenerates its \
+                 rules)"
             ),
             Self::Restart { node } => {
                 write!(
                     f,
-                    "restart kube-proxy on {node}, which writes its rules again"
+                    "restart kube-proxy on {node}, which regenerates its rules"
                 )
             }
             Self::OwnSource { .. }
@@ -98,13 +98,10 @@ impl fmt::Display for ProposedChange {
                 namespace,
                 set,
                 entry,
-            } => write!(
-                f,
-                "delete the entry {entry} of the set {set} on {namespace}"
-            ),
+            } => write!(f, "delete entry {entry} of set {set} on {namespace}"),
             Self::Masqueraded { network } => write!(
                 f,
-                "take {network} out of ip-masq-agent's nonMasqueradeCIDRs"
+                "remove {network} from nonMasqueradeCIDRs of ip-masq-agent"
             ),
             Self::Route { namespace, route } => {
                 write!(f, "delete the route {} on {namespace}", render_route(route))
@@ -131,33 +128,30 @@ fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>)
         ProposedChange::OwnSource { balancer } => {
             write!(
                 f,
-                "let the load balancer {balancer} forward from its own address"
+                "let load balancer {balancer} forward from its own address"
             )
         }
         ProposedChange::SkipOwnSource { balancer } => write!(
             f,
-            "let the load balancer {balancer} leave out the backend that a packet came from"
+            "stop load balancer {balancer} from forwarding a packet to the backend that sent it"
         ),
         ProposedChange::HealthCheck { balancer } => {
             write!(
                 f,
-                "let the load balancer {balancer} check its backends' health"
+                "let load balancer {balancer} check the health of its backends"
             )
         }
         ProposedChange::SecurityGroup { balancer } => {
-            write!(
-                f,
-                "let all pass the security group of the load balancer {balancer}"
-            )
+            write!(f, "remove the security group of load balancer {balancer}")
         }
         ProposedChange::AnotherBackend { balancer, node } => {
-            write!(
-                f,
-                "make {node} a backend of the load balancer {balancer}, too"
-            )
+            write!(f, "add {node} to the backends of load balancer {balancer}")
         }
         ProposedChange::Backend { balancer, node } => {
-            write!(f, "take {node} out of the load balancer {balancer}")
+            write!(
+                f,
+                "remove {node} from the backends of load balancer {balancer}"
+            )
         }
         _ => Ok(()),
     }

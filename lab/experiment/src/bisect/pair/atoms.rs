@@ -12,7 +12,7 @@ use super::difference::{Difference, Kind};
 #[derive(Debug, Clone, Default)]
 pub struct DifferenceGraph {
     nodes: Vec<DifferenceNode>,
-    /// Union-find parents: the index of an atom that depends on this one, or its own index for the
+    /// Union-find parents: the index of a node that depends on this one, or its own index for the
     /// first of a group.
     parents: Vec<usize>,
 }

@@ -29,7 +29,7 @@ impl MergedIptables {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Rules::of`].
+    /// Returns the errors of [`Rules::new`].
     pub fn new(
         good: &Namespace,
         bad: &Namespace,

@@ -45,7 +45,8 @@ use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 pub enum PairError {
     /// Only one plan has a node, pod or host.
     #[error(
-        "{namespace} is in {side} only; bisect compares labs of the same nodes, pods and hosts"
+        "{namespace} exists only in {side}; bisect requires labs with the same nodes, pods and \
+         hosts"
     )]
     Namespaces {
         /// Namespace that only one plan has.
@@ -55,12 +56,14 @@ pub enum PairError {
     },
     /// A real kube-proxy runs on this node and writes its rules itself.
     #[error(
-        "a real kube-proxy runs on {0}; what it writes is its own, and bisect tries rules that are known: take `binary` out of the lab, or compare two kube-proxies with `svclab verify`"
+        "a real kube-proxy runs on {0} and generates its own rules, but bisect requires known \
+         rules; remove `binary` from the lab, or compare two kube-proxies with `svclab verify`"
     )]
     RealProxy(String),
     /// A script uses a command whose effect is not modelled.
     #[error(
-        "in {namespace}, the rules of the table {table} are written by a command other than -A, -I, -D, -F, -N, -X or -P; write them with those"
+        "the rules of table {table} in {namespace} contain an unsupported command; use only -A, \
+         -I, -D, -F, -N, -X and -P"
     )]
     UnsupportedCommand {
         /// Namespace name.
@@ -69,7 +72,7 @@ pub enum PairError {
         table: String,
     },
     /// A rule cannot be parsed.
-    #[error("in {namespace}, `{rule}` cannot be read: {why}")]
+    #[error("cannot parse rule `{rule}` in {namespace}: {why}")]
     Rule {
         /// Namespace name.
         namespace: String,
@@ -79,7 +82,7 @@ pub enum PairError {
         why: String,
     },
     /// The sets cannot be parsed.
-    #[error("in {namespace}, the sets cannot be read: {why}")]
+    #[error("cannot parse the sets in {namespace}: {why}")]
     Sets {
         /// Namespace name.
         namespace: String,
@@ -98,7 +101,7 @@ pub struct Pair {
     health: Merged<Vec<HealthCheck>>,
     typed: Merged<NodeCommand>,
     nodes: Vec<DifferenceNode>,
-    /// For each atom, the index of its difference.
+    /// For each node, the index of its difference.
     groups: Vec<usize>,
     differences: usize,
 }
@@ -192,14 +195,14 @@ impl Pair {
             &good_health,
             &bad_health,
             |checks| {
-                let text = format!("{} health checks of balancers", checks.len());
+                let text = format!("{} health checks of load balancers", checks.len());
                 (text, OwnerKey::Unknown)
             },
         );
         let identity = |typed: &NodeCommand| format!("{typed:?}");
         let typed = merge::merge_ordered(&good.typed, &bad.typed, identity, identity, graph.next());
         graph.add(
-            &global_scope(Kind::Typed, "typed by hand"),
+            &global_scope(Kind::Typed, "manual commands"),
             &typed,
             &good.typed,
             &bad.typed,

@@ -156,7 +156,7 @@ impl TrialLab {
             Err(error) => return Err(error),
         };
         let Some((_, session)) = &mut self.running else {
-            return Ok(TrialResult::Refused("no lab stands".to_owned()));
+            return Ok(TrialResult::Refused("no lab is running".to_owned()));
         };
         let mut probing = pin!(session.probe());
         if let Some(after) = notice.as_ref().map(|doubt| doubt.after) {

@@ -36,9 +36,9 @@ pub struct LabPool {
 pub struct RunningTrial(AbortOnDropHandle<Result<TrialResult, KernelError>>);
 
 impl LabPool {
-    /// Creates a pool of at most `most` labs.
-    pub fn new(agent: &Agent, most: usize) -> Self {
-        let max_labs = most.max(1);
+    /// Creates a pool of at most `max_labs` labs.
+    pub fn new(agent: &Agent, max_labs: usize) -> Self {
+        let max_labs = max_labs.max(1);
         Self {
             agent: agent.clone(),
             max_labs,
@@ -90,13 +90,13 @@ impl RunningTrial {
     ///
     /// # Errors
     ///
-    /// See [`Bench::tried`].
+    /// See [`TrialLab::run`].
     pub async fn finish(self) -> Result<TrialResult, BisectError> {
         match self.0.await {
             Ok(tried) => Ok(tried?),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Ok(TrialResult::Refused("it was given up".to_owned())),
+                Err(_) => Ok(TrialResult::Refused("the trial was cancelled".to_owned())),
             },
         }
     }

@@ -12,9 +12,7 @@ pub enum BisectError {
     #[error(transparent)]
     Pair(#[from] PairError),
     /// The plans have no differences.
-    #[error(
-        "{good} and {bad} mean the same: nothing differs between them that could break anything"
-    )]
+    #[error("{good} and {bad} have no differences")]
     NoDifferences {
         /// Name of the good side.
         good: String,
@@ -22,9 +20,7 @@ pub enum BisectError {
         bad: String,
     },
     /// The results of both sides cannot be separated.
-    #[error(
-        "{reason}: {good} and {bad} have {differences}, and in good what was tried came to this: {outcomes}"
-    )]
+    #[error("{reason}: {good} and {bad} have {differences}; outcomes in good: {outcomes}")]
     Indistinguishable {
         /// Whether they are equal or differ too little.
         reason: Indistinguishable,
@@ -38,7 +34,7 @@ pub enum BisectError {
         outcomes: String,
     },
     /// The sides have no common probe, or not the requested one.
-    #[error("{good} and {bad} have no probe in common{}", requested_hint(wanted.as_ref(), there))]
+    #[error("{good} and {bad} have no common probe{}", requested_hint(wanted.as_ref(), there))]
     NoProbe {
         /// Name of the good side.
         good: String,
@@ -50,7 +46,7 @@ pub enum BisectError {
         there: Vec<String>,
     },
     /// The good or the bad side cannot be built.
-    #[error("{name} cannot be built: {why}")]
+    #[error("cannot build {name}: {why}")]
     End {
         /// Name of the side.
         name: String,
@@ -59,7 +55,8 @@ pub enum BisectError {
     },
     /// The verification failed repeatedly.
     #[error(
-        "no answer holds: what {probe} comes to changes from one trial to the next in a way that chance does not explain, as on a machine that is too busy"
+        "no stable result: the outcomes of {probe} differ between trials more than chance \
+         explains, as on a busy machine"
     )]
     Unstable {
         /// Probe name.
@@ -73,9 +70,9 @@ pub enum BisectError {
 fn requested_hint(wanted: Option<&String>, there: &[String]) -> String {
     match wanted {
         Some(wanted) if !there.is_empty() => {
-            format!(" called `{wanted}`, but {}", there.join(", "))
+            format!(" named `{wanted}`; available: {}", there.join(", "))
         }
-        Some(wanted) => format!(", and none called `{wanted}`"),
+        Some(wanted) => format!("; requested: `{wanted}`"),
         None => String::new(),
     }
 }
@@ -86,19 +83,24 @@ impl BisectError {
     pub fn help(&self) -> Option<String> {
         match self {
             Self::Indistinguishable { .. } => Some(
-                "add a probe to the lab that shows what is wrong, or make sure that good is good and bad is bad"
+                "add a probe to the lab that shows the failure, or check that `--good` passes and \
+                 `--bad` fails"
                     .to_owned(),
             ),
             Self::NoDifferences { .. } => Some(
-                "compare other cases or files; `svclab diff` says in what two dumps differ".to_owned(),
-            ),
-            Self::NoProbe { .. } => Some(
-                "name cases that try the same thing, or with --probe one that both have; probes of steps do not count"
+                "compare other cases or files; `svclab diff` prints the differences of two \
+                 dumps"
                     .to_owned(),
             ),
-            Self::Unstable { .. } => Some("run it again when the machine is quiet".to_owned()),
+            Self::NoProbe { .. } => Some(
+                "select cases with the same probes, or a common probe with `--probe`; probes of \
+                 steps are ignored"
+                    .to_owned(),
+            ),
+            Self::Unstable { .. } => Some("repeat the bisection on an idle machine".to_owned()),
             Self::End { .. } => Some(
-                "run it by itself, as good and bad have to stand before what is between them can"
+                "run this side alone to find the error; bisect requires that good and bad can be \
+                 built"
                     .to_owned(),
             ),
             Self::Pair(_) | Self::Kernel(_) => None,
@@ -147,7 +149,7 @@ mod tests {
         ];
         let texts = errors.iter().map(|error| {
             let remedy = error.help();
-            let remedy = remedy.map(|remedy| format!("\n  what to do: {remedy}"));
+            let remedy = remedy.map(|remedy| format!("\n  help: {remedy}"));
             format!("{error}{}", remedy.unwrap_or_default())
         });
         insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n"));

@@ -20,7 +20,7 @@ const MAX_REPETITIONS: u32 = 3;
 /// Factor between the maximum waits of two repetitions.
 const WAIT_FACTOR: u32 = 4;
 
-/// Finds the decisive differences, in up to `labs` labs at once: see [`super::side_by_side`].
+/// Finds the decisive differences, in up to `labs` labs at once: see [`super::parallel_labs`].
 ///
 /// Reports each finished trial to the callback, with the total number of differences.
 ///

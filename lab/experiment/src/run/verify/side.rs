@@ -71,10 +71,13 @@ pub enum VersionError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The program does not end.
-    #[error("{} --version did not end within {} s", .0.display(), VERSION_LIMIT.as_secs())]
+    #[error("{} --version did not exit within {} s", .0.display(), VERSION_LIMIT.as_secs())]
     TimedOut(PathBuf),
     /// The output does not contain a kube-proxy version.
-    #[error("{} --version does not say that it is a kube-proxy v1.9 or newer, but: {said}", .path.display())]
+    #[error(
+        "{} --version does not print a kube-proxy version of v1.9 or newer, but: {said}",
+        .path.display()
+    )]
     NotKubeProxy {
         /// Path of the program.
         path: PathBuf,
@@ -91,12 +94,12 @@ const VERSION_BYTES: &str = "4096";
 ///
 /// # Errors
 ///
-/// See [`SaysNothing`].
+/// See [`VersionError`].
 pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionError> {
     let path = binary::find(path)?;
     let agent = host.with_programs([path.clone()]).start().await?;
     let plan = Plan {
-        case: "the version of a kube-proxy".to_owned(),
+        case: "kube-proxy version".to_owned(),
         namespaces: vec![Namespace {
             name: "node".to_owned(),
             ..Namespace::default()

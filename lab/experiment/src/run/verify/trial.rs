@@ -177,7 +177,7 @@ async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
             match find_pool(&shorter, pools).await {
                 Ok(pool) => {
                     let message = &mut step_error.error.message;
-                    message.insert_str(0, &format!("from the step {} on: ", first.name));
+                    message.insert_str(0, &format!("from step {} on: ", first.name));
                     (
                         compare_on(&shorter, &pool, threshold).await,
                         Some(step_error),

@@ -49,16 +49,19 @@ pub async fn find_fixes(
     options: &RunOptions,
     on_progress: impl Fn(Progress),
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
-    let prepared: Vec<Prepared> = cases.iter().map(|asked| asked.prepared.clone()).collect();
+    let prepared: Vec<Prepared> = cases
+        .iter()
+        .map(|request| request.prepared.clone())
+        .collect();
     let pools = Pools::new(options, &prepared);
     let copies = Copies::new(options.jobs);
-    let (tell, pools, copies) = (&on_progress, &pools, &copies);
+    let (report, pools, copies) = (&on_progress, &pools, &copies);
     let all = stream::iter(&cases).map(|request| async move {
         let case = request.prepared.case.id.clone();
-        tell(Progress::Begun(case.clone()));
+        report(Progress::Begun(case.clone()));
         let result = Box::pin(caught(examine_case(request, pools, copies))).await;
         copies.stop(&case);
-        tell(Progress::Ended(case.clone()));
+        report(Progress::Ended(case.clone()));
         result.and_then(|one| one).map_err(|error| (case, error))
     });
     all.buffered(MAX_PARALLEL_CASES).collect().await

@@ -331,7 +331,7 @@ impl<'a> Search<'a> {
             }
         }
         let not_run = || ChangeResult::Refused {
-            why: "nothing was run".to_owned(),
+            why: "no probe ran".to_owned(),
         };
         Ok((worst_result.unwrap_or_else(not_run), runs))
     }
