@@ -210,7 +210,7 @@ const REPLIES: &[AgentReply] = &[
                 send_frame(&[front, &text, rest]);
             }
         },
-        message: "it answered what was not asked: ProgramFinished",
+        message: "unexpected answer: ProgramFinished",
     },
     AgentReply {
         name: "steps of its work without end",
@@ -221,7 +221,7 @@ const REPLIES: &[AgentReply] = &[
                 send_frame(&[r#"{"say":"step","lab":0,"step":""#, &step, r#""}"#]);
             }
         },
-        message: "it ended with status 0",
+        message: "exited with status 0",
     },
 ];
 

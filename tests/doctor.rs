@@ -36,7 +36,11 @@ fn doctor_this_machine_exit_code_matches_report() {
     let found = document.diagnosis.surroundings.expect("an agent");
     assert!(!found.kernel.is_empty());
     // Every machine that runs these tests has these features.
-    for feature in ["network namespaces", "cables and captures", "iptables-nft"] {
+    for feature in [
+        "network namespaces",
+        "veth pairs and captures",
+        "iptables-nft",
+    ] {
         let mut findings = document.diagnosis.findings.iter();
         let finding = findings.find(|finding| finding.feature == feature);
         let state = finding.map(|finding| finding.host.state);

@@ -153,7 +153,7 @@ fn leftover_chain_with_loop_is_refused_by_kernel() {
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
     let printed = checked_stderr(&output, directory.path(), 2) + &stdout(&output);
     for words in [
-        "refuses this line on node `node-1`",
+        "rejects this line on node `node-1`",
         "-A KUBE-LOAD-BALANCER -j KUBE-LOAD-BALANCER\"",
         // EMLINK: nf_tables found a loop. Every later line fails with the same error.
         "RULE_APPEND failed (Too many links): rule in chain KUBE-LOAD-BALANCER",

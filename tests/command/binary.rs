@@ -118,7 +118,7 @@ fn program_with_header(size: u64, kind: u8) -> Vec<u8> {
 fn binary_truncated_elf_is_refused() {
     let (code, text) = run_with_binary(&program_with_header(36_831_232, 1), 0o755, "");
     assert_eq!(code, Some(2), "{text}");
-    let wanted = "bin/proxy is not whole: it has 120 bytes of 36831232";
+    let wanted = "bin/proxy is truncated: it has 120 of 36831232 bytes";
     assert!(text.contains(wanted), "{text}");
 }
 
@@ -129,7 +129,7 @@ fn binary_without_its_loader_is_refused() {
     for program in [program, b"#! /nowhere/ld.so.2 -x\n".to_vec()] {
         let (code, text) = run_with_binary(&program, 0o755, "");
         assert_eq!(code, Some(2), "{text}");
-        let wanted = "cannot be started: it needs /nowhere/ld.so.2, which is not there";
+        let wanted = ": it needs /nowhere/ld.so.2, which does not exist";
         assert!(text.contains(wanted), "{text}");
     }
 }

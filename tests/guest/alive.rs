@@ -166,7 +166,7 @@ fn guest_killed_is_reported_as_lost() {
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.cause, "QEMU was ended by signal 9");
+        assert_eq!(lost.cause, "QEMU was killed by signal 9");
         assert!(agent.is_lost());
         held.wait_for_end_async().await;
     });
@@ -187,7 +187,7 @@ fn guest_silent_is_killed_after_deadline() {
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.cause, "it has not said anything for 10 s");
+        assert_eq!(lost.cause, "no message for 10 s");
         // QEMU is killed although it is stopped.
         drop((session, agent));
         held.wait_for_end_async().await;

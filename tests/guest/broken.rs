@@ -44,7 +44,7 @@ fn guest_kernel_panic_at_boot_is_quoted() {
     let message = boot_error(Path::new("/bin/false"), Deadlines::default().boot);
     let first = message.lines().next().expect("it says something");
     assert!(
-        first.contains("did not come up: the guest's kernel panicked: Attempted to kill init!"),
+        first.contains("did not boot: the guest's kernel panicked: Attempted to kill init!"),
         "{message}"
     );
 }

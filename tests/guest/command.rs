@@ -108,11 +108,11 @@ pub fn normalized(ended: &CommandResult, cache: &Path) -> String {
         .replace(&cache.display().to_string(), "CACHE")
         .replace(SVCLAB, "SVCLAB");
     // The text of a kernel console varies.
-    if let Some((before, rest)) = text.split_once("it said: ") {
+    if let Some((before, rest)) = text.split_once("  output: ") {
         let after = rest.find("help: ").map_or("", |at| {
             rest[..at].rfind('\n').map_or("", |end| &rest[end..])
         });
-        text = format!("{before}it said: WORDS{after}");
+        text = format!("{before}  output: WORDS{after}");
     }
     let lines: Vec<&str> = text
         .lines()

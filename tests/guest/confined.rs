@@ -222,7 +222,7 @@ fn cache_of_other_user_is_refused_before_qemu_starts() {
         0o700,
         "belongs to the user 54321, not to the user 0",
     );
-    assert_refused(0, 0o777, "may be written by others");
+    assert_refused(0, 0o777, "is writable by other users");
     assert!(!started.exists(), "QEMU was started");
 }
 
@@ -270,7 +270,7 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
         let (code, said) = run_as(caller, cache.directory(), &bin, &["doctor"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("This machine can run every lab."), "{said}");
-        let refused = "QEMU runs as an unprivileged user, but this machine does not allow: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
+        let refused = "QEMU runs as an unprivileged user, but this machine does not allow: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a separate root directory\n";
         assert!(said.contains(refused), "{said}");
     }
 }
@@ -304,7 +304,8 @@ fn qemu_root_without_setuid_is_refused() {
         .expect("setpriv(1) runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{stdout}");
-    let refused = "QEMU is not started, because it cannot become a user without privileges: permission denied";
+    let refused =
+        "cannot start QEMU: cannot change to a user without privileges: permission denied";
     assert!(stdout.contains(refused), "{stdout}");
     assert!(
         stdout.contains("CAP_SETUID, CAP_SETGID and CAP_KILL"),

@@ -131,7 +131,7 @@ pub fn host_with_ipvs_runs_labs_with_ipvs() {
     let (code, words) = report.refused;
     assert_eq!(code, Some(3), "{words}");
     assert!(
-        words.contains("takes the machine's own root, and svclab runs without root"),
+        words.contains("needs root of the machine itself, but svclab runs without root"),
         "{words}"
     );
     let ipvs = report.doctor.expect("a diagnosis");

@@ -126,7 +126,7 @@ pub fn neighbours(json: &str) -> Result<Vec<String>, String> {
 pub fn nftables(json: &str) -> Result<Vec<String>, String> {
     let document: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let Some(objects) = document.get("nftables").and_then(Value::as_array) else {
-        return Err("it is no rule set".to_owned());
+        return Err("`nft` does not print a rule set".to_owned());
     };
     Ok(objects
         .iter()
@@ -295,7 +295,7 @@ fn without_keys(object: &Map<String, Value>, dropped: &[&str]) -> Map<String, Va
 mod tests {
     use super::*;
 
-    /// Asserts that `of` returns equal values for the first two texts, and another value for the
+    /// Asserts that `parse` returns equal values for the first two texts, and another value for the
     /// third.
     fn assert_same_and_other<T: PartialEq + std::fmt::Debug>(
         parse: impl Fn(&str) -> T,

@@ -228,7 +228,7 @@ impl Certificate {
 }
 
 fn unreadable_line(why: &str) -> String {
-    format!("(it cannot be read: {why})")
+    format!("(unreadable: {why})")
 }
 
 /// Returns the difference of two lists; `None` if they are equal. The order counts, because rules

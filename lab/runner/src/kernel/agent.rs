@@ -95,7 +95,7 @@ impl Drop for AgentLink {
 }
 
 impl Agent {
-    /// Connects to an agent. `obituary` completes after the agent has ended, with a description of
+    /// Connects to an agent. `exit_info` completes after the agent has ended, with a description of
     /// the end and the standard error of the agent. `kill` ends the agent.
     pub(super) async fn new(
         events: impl AsyncRead + Unpin + Send + 'static,
@@ -132,25 +132,22 @@ impl Agent {
             }
             other => {
                 let cause = match other {
-                    None => Some(format!(
-                        "it was not ready after {} s",
-                        options.max_start.as_secs()
-                    )),
-                    Some(Err(error)) => Some(format!("it spoke nonsense: {error}")),
+                    None => Some(format!("not ready after {} s", options.max_start.as_secs())),
+                    Some(Err(error)) => Some(format!("invalid message: {error}")),
                     Some(Ok(Some(_))) => {
-                        Some("it began with something else than being ready".to_owned())
+                        Some("its first message does not report that it is ready".to_owned())
                     }
                     Some(Ok(None)) => None,
                 };
-                let mut obituary = pin!(exit_info);
+                let mut exit_info = pin!(exit_info);
                 let mut exit = None;
                 if cause.is_none() {
-                    exit = tokio::time::timeout(MAX_EXIT, &mut obituary).await.ok();
+                    exit = tokio::time::timeout(MAX_EXIT, &mut exit_info).await.ok();
                 }
                 drop(kill);
                 let (exit_cause, stderr) = match exit {
                     Some(exit) => exit,
-                    None => obituary.await,
+                    None => exit_info.await,
                 };
                 let is_out_of_memory = cause.is_none()
                     && memory::is_out_of_memory(oom_kills_before, &exit_cause, &stderr);
@@ -177,7 +174,9 @@ impl Agent {
                 let is_out_of_memory = memory::is_out_of_memory(oom_kills_before, &cause, &stderr);
                 (cause, stderr, is_out_of_memory)
             },
-            options.keepalive.map(|pulse| (process, pulse.max_silence)),
+            options
+                .keepalive
+                .map(|keepalive| (process, keepalive.max_silence)),
             Arc::clone(&kill),
         ));
         let link = AgentLink {
@@ -204,7 +203,7 @@ impl Agent {
         requests: impl AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Self, KernelError> {
         let (kill, _) = oneshot::channel();
-        let exit_info = async { ("it ended".to_owned(), String::new()) };
+        let exit_info = async { ("connection closed".to_owned(), String::new()) };
         Self::new(
             events,
             requests,
@@ -301,8 +300,8 @@ impl AgentLink {
         self.shared().audience.remove_lab(lab);
     }
 
-    /// Returns the loss of the agent after it stopped answering. `otherwise` is the description if
-    /// none was recorded.
+    /// Returns the loss of the agent after it stopped answering. `default_cause` is the
+    /// description if none was recorded.
     pub(super) fn loss(&self, default_cause: &str) -> LostAgent {
         let shared = self.shared();
         shared.lost.clone().unwrap_or_else(|| LostAgent {
@@ -330,7 +329,7 @@ async fn send_keepalives(requests: mpsc::WeakUnboundedSender<Request>, interval:
     loop {
         tokio::time::sleep(interval).await;
         match requests.upgrade() {
-            Some(ask) if ask.send(Request::Ping).is_ok() => {}
+            Some(requests) if requests.send(Request::Ping).is_ok() => {}
             _ => return,
         }
     }
@@ -379,9 +378,9 @@ async fn read_events(
         let event = match silence_limit {
             None => next_event(&mut events).await,
             Some((process, silence)) => {
-                let heard = own_time::within_cpu_time(process, silence, next_event(&mut events));
-                if let Some(heard) = heard.await {
-                    heard
+                let received = own_time::within_cpu_time(process, silence, next_event(&mut events));
+                if let Some(event) = received.await {
+                    event
                 } else {
                     break Some(format!("{} {} s", SILENCE_PREFIXES[0], silence.as_secs()));
                 }
@@ -396,24 +395,24 @@ async fn read_events(
                         shared.last_step = Some(format_beginning(step));
                     }
                     Event::Ready { .. } | Event::StartFailed { .. } => {
-                        break Some("it began anew".to_owned());
+                        break Some("unexpected start message".to_owned());
                     }
                     _ => {}
                 }
                 if let Err(violation) = shared.audience.dispatch(event, size) {
-                    break Some(format!("it {violation}"));
+                    break Some(violation);
                 }
             }
             Ok(None) => break None,
-            Err(error) => break Some(format!("it spoke nonsense: {}", format_beginning(&error))),
+            Err(error) => break Some(format!("invalid message: {}", format_beginning(&error))),
         }
     };
     if violation.is_some() {
         kill_agent(&kill);
     }
     let step = lock().last_step.clone();
-    let (cause, stderr, is_out_of_memory) = if let Some(how) = violation {
-        (how, String::new(), false)
+    let (cause, stderr, is_out_of_memory) = if let Some(cause) = violation {
+        (cause, String::new(), false)
     } else {
         exit_info.await
     };

@@ -14,7 +14,7 @@ pub const NAME: &str = "svclab-agent";
 /// Returns the path of the agent program. `None` if no agent program was found. Searches in this
 /// order:
 ///
-/// - path in [`VARIABLE`]
+/// - path in [`PATH_VARIABLE`]
 /// - directory of the running program, and its parent if it is `deps`, where cargo puts tests
 /// - `PATH`, and the directories of the system
 #[must_use]

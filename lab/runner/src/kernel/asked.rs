@@ -57,17 +57,17 @@ impl ExpectedEvidence {
         let expected_steps: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
         if reported_steps != expected_steps {
             return Err(format!(
-                "it tells of the steps {reported_steps:?}, and {expected_steps:?} were asked for"
+                "it has the steps {reported_steps:?}, but {expected_steps:?} were requested"
             ));
         }
         let mut stages = probes_by_stage(&self.probes, &steps);
         self.check_stage(evidence, stages.next().into_iter().flatten())?;
         for ((step, step_evidence), probes) in steps.iter().zip(&evidence.steps).zip(stages) {
             self.check_stage(&step_evidence.evidence, probes)
-                .map_err(|message| format!("{message} after the step {}", step.name))?;
+                .map_err(|message| format!("{message} after the step `{}`", step.name))?;
             check_count("packets", step_evidence.packets.len(), MAX_PACKETS)?;
             if !step_evidence.evidence.steps.is_empty() {
-                return Err(format!("it tells of steps within the step {}", step.name));
+                return Err(format!("it has steps within the step `{}`", step.name));
             }
         }
         Ok(())
@@ -92,14 +92,14 @@ impl ExpectedEvidence {
                 Some(probe) => check_answer(attempt, probe)?,
                 None => {
                     return Err(format!(
-                        "connection {number} of the probe {name} is told twice or was not asked for"
+                        "connection {number} of the probe `{name}` is a duplicate or not requested"
                     ));
                 }
             }
         }
         if let Some((name, number)) = missing.keys().next() {
             return Err(format!(
-                "connection {number} of the probe {name} is missing"
+                "connection {number} of the probe `{name}` is missing"
             ));
         }
         let watch = &self.watch;
@@ -112,13 +112,13 @@ impl ExpectedEvidence {
         if let Some(name) =
             watched_namespaces.find(|name| is_in_plan(name) && !evidence.held.contains_key(*name))
         {
-            return Err(format!("what {name} holds is missing"));
+            return Err(format!("the kernel state of {name} is missing"));
         }
         let mut rules = BTreeSet::new();
         for saved in &evidence.rules {
             let backend = format!("{:?}", saved.backend);
             if !rules.insert((&saved.namespace, backend, saved.ip)) {
-                return Err(format!("the rules of {} are told twice", saved.namespace));
+                return Err(format!("the rules of {} occur twice", saved.namespace));
             }
         }
         Ok(())
@@ -130,7 +130,9 @@ fn check_count(items: &str, count: usize, max: usize) -> Result<(), String> {
     if count <= max {
         return Ok(());
     }
-    Err(format!("it has {count} {items}, and an agent keeps {max}"))
+    Err(format!(
+        "it has {count} {items}, but an agent keeps at most {max}"
+    ))
 }
 
 /// Checks that an attempt has all data that its verdict requires.
@@ -142,7 +144,7 @@ fn check_answer(attempt: &Attempt, probe: &Probe) -> Result<(), String> {
     };
     if answers && (attempt.endpoint.is_none() || attempt.seen_source.is_none()) {
         return Err(format!(
-            "connection {} of the probe {} does not say who answered",
+            "connection {} of the probe `{}` has no endpoint or no source of its answer",
             attempt.number, attempt.probe
         ));
     }

@@ -119,13 +119,13 @@ impl Dispatcher {
     ///
     /// # Errors
     ///
-    /// When the agent violates the protocol. The message follows "it".
+    /// When the agent violates the protocol. The message describes the violation.
     pub fn dispatch(&mut self, event: Event, size: usize) -> Result<(), String> {
         let Some(lab) = event.lab() else {
             return Ok(());
         };
         if lab >= self.next_number {
-            return Err(format!("spoke of a lab {lab} that it was never given"));
+            return Err(format!("message for the unknown lab {lab}"));
         }
         if let Event::StreamMessage {
             stream,
@@ -145,9 +145,9 @@ impl Dispatcher {
         }
         if is_answer {
             let remaining = listener.expected_answers.checked_sub(1);
-            listener.expected_answers = remaining.ok_or("answered what was not asked")?;
+            listener.expected_answers = remaining.ok_or("unrequested answer")?;
         } else if listener.waiting.health_changes.load(Ordering::Relaxed) >= MAX_HEALTH_CHANGES {
-            tracing::debug!(lab, "left out: {event:?}");
+            tracing::debug!(lab, "dropped: {event:?}");
             return Ok(());
         } else {
             listener
@@ -158,7 +158,7 @@ impl Dispatcher {
         let before = listener.waiting.bytes.fetch_add(size, Ordering::Relaxed);
         if before.saturating_add(size) > MAX_WAITING {
             return Err(format!(
-                "sent more than {} MiB that nobody had taken yet",
+                "more than {} MiB of unread messages",
                 MAX_WAITING >> 20
             ));
         }
@@ -168,13 +168,11 @@ impl Dispatcher {
 
     fn dispatch_message(&self, stream: StreamId, message: FromStream) -> Result<(), String> {
         if stream >= self.next_number {
-            return Err(format!(
-                "spoke of a stream {stream} that it was never given"
-            ));
+            return Err(format!("message for the unknown stream {stream}"));
         }
         match self.streams.get(&stream).map(|to| to.try_send(message)) {
             Some(Err(TrySendError::Full(_))) => {
-                Err("sent more of a stream than it was told was taken".to_owned())
+                Err("more messages of a stream than were acknowledged".to_owned())
             }
             _ => Ok(()),
         }
@@ -206,7 +204,7 @@ mod tests {
             assert_eq!(audience.dispatch(Event::Removed { lab }, 10), Ok(()));
         }
         let error = audience.dispatch(Event::Removed { lab }, 10);
-        assert_eq!(error.unwrap_err(), "answered what was not asked");
+        assert_eq!(error.unwrap_err(), "unrequested answer");
     }
 
     #[test]
@@ -219,15 +217,9 @@ mod tests {
             word: FromStream::Opened,
         };
         let error = audience.dispatch(Event::Changed { lab: lab + 1 }, 10);
-        assert_eq!(
-            error.unwrap_err(),
-            "spoke of a lab 1 that it was never given"
-        );
+        assert_eq!(error.unwrap_err(), "message for the unknown lab 1");
         let refused = audience.dispatch(stream_message(lab, 7), 10);
-        assert_eq!(
-            refused.unwrap_err(),
-            "spoke of a stream 7 that it was never given"
-        );
+        assert_eq!(refused.unwrap_err(), "message for the unknown stream 7");
         // An event of a lab that was removed is no violation.
         audience.remove_lab(lab);
         assert_eq!(audience.dispatch(Event::Changed { lab }, 10), Ok(()));
@@ -254,10 +246,7 @@ mod tests {
         assert!(ear.recv().await.is_some());
         assert_eq!(audience.dispatch(program_finished(), size), Ok(()));
         let error = audience.dispatch(program_finished(), size);
-        assert_eq!(
-            error.unwrap_err(),
-            "sent more than 192 MiB that nobody had taken yet"
-        );
+        assert_eq!(error.unwrap_err(), "more than 192 MiB of unread messages");
     }
 
     #[test]
@@ -276,7 +265,7 @@ mod tests {
         let error = audience.dispatch(stream_message(), 10);
         assert_eq!(
             error.unwrap_err(),
-            "sent more of a stream than it was told was taken"
+            "more messages of a stream than were acknowledged"
         );
     }
 

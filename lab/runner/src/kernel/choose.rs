@@ -156,7 +156,8 @@ impl FromStr for KernelChoice {
             }
             _ => {
                 return Err(
-                    "write auto, host, all, a version such as 6.12, or the path of a kernel's file with a / in it"
+                    "expected `auto`, `host`, `all`, a version such as `6.12`, or the path of a \
+                     kernel file with a `/`"
                         .to_owned(),
                 );
             }
@@ -245,7 +246,7 @@ impl KernelSelector {
         self
     }
 
-    /// Returns the kernels that a plan must run in: one, or any number with [`Choice::All`].
+    /// Returns the kernels that a plan must run in: one, or any number with [`KernelChoice::All`].
     ///
     /// # Errors
     ///
@@ -427,14 +428,14 @@ mod tests {
     #[test]
     fn guest_notice_is_one_line_with_reason() {
         let error = KernelError::Lost(LostAgent {
-            cause: "it ended with status 1".to_owned(),
+            cause: "exited with status 1".to_owned(),
             step: None,
             said: "out of\u{1b}memory".to_owned(),
             is_out_of_memory: false,
         });
         insta::assert_snapshot!(
             guest_notice(&error, &["6.12.117+deb12-cloud-amd64"]),
-            @"no agent starts on this host, so labs run in a guest (Linux 6.12.117+deb12-cloud-amd64): the agent was lost: it ended with status 1; it had begun nothing; it said: out of memory"
+            @"no agent starts on this host, so labs run in a guest (Linux 6.12.117+deb12-cloud-amd64): the agent was lost: exited with status 1; no step started; output: out of memory"
         );
     }
 

@@ -248,7 +248,7 @@ async fn examine_guest(
             let untried = || {
                 Availability::unavailable(
                     CheckStatus::Untried,
-                    "there is no guest".to_owned(),
+                    "no guest is available".to_owned(),
                     None,
                 )
             };
@@ -273,7 +273,7 @@ async fn check_in_guest(
         diagnosis.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
         return Err(GuestError::NoKernel {
             wanted: package.release,
-            reason: "it has not been fetched yet".to_owned(),
+            reason: "not downloaded yet".to_owned(),
         }
         .into());
     }
@@ -329,7 +329,7 @@ fn availability_of_error(error: &KernelError) -> Availability {
 /// that there is no agent.
 fn without_agent(trials: &[Trial], error: &KernelError) -> Vec<Availability> {
     let untried = || {
-        let reason = "there is no agent to try it with".to_owned();
+        let reason = "no agent started".to_owned();
         Availability::unavailable(CheckStatus::Untried, reason, None)
     };
     let mut results: Vec<Availability> = trials.iter().map(|_| untried()).collect();

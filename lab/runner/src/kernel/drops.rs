@@ -177,10 +177,15 @@ mod tests {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
-                .expect("a shell");
+                .expect("the shell starts");
             let process = child.id();
-            let mut stdout = child.stdout.take().expect("a pipe");
-            stdout.read_exact(&mut [0]).expect("it is there");
+            let mut stdout = child
+                .stdout
+                .take()
+                .expect("the output of the shell is a pipe");
+            stdout
+                .read_exact(&mut [0])
+                .expect("the shell prints a line");
             let standing = AgentPrivilege::Contained;
             (Self(child), HostAgent { process, standing })
         }

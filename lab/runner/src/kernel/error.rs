@@ -39,7 +39,7 @@ pub enum KernelError {
     #[error("{0}")]
     NoGuest(Arc<GuestError>),
     /// The kernel of a guest lacks something that the plan needs. Nothing was run.
-    #[error("the guest kernel {release} is not enough: {missing}")]
+    #[error("the guest kernel {release} cannot run the lab: {missing}")]
     GuestMissing {
         /// Release of the guest's kernel.
         release: String,
@@ -47,7 +47,7 @@ pub enum KernelError {
         missing: super::MissingRequirements,
     },
     /// This host cannot run the plan, and no guest is available.
-    #[error("{host}\nand there is no guest to run it in: {guest}")]
+    #[error("{host}\nand no guest is available: {guest}")]
     NoKernel {
         /// Reason why this host cannot run the plan.
         host: Box<KernelError>,
@@ -56,7 +56,8 @@ pub enum KernelError {
     },
     /// The agent uses another version of the protocol.
     #[error(
-        "svclab-agent speaks version {agent_version} of the protocol, not {own_version}: it belongs to another svclab"
+        "svclab-agent uses protocol version {agent_version}, not {own_version}: it is from another \
+         release of svclab"
     )]
     Protocol {
         /// Protocol version of this program.
@@ -110,7 +111,7 @@ impl From<Arc<GuestError>> for KernelError {
 /// Circumstances of the loss of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostAgent {
-    /// Description of the loss: "it ended with signal 9".
+    /// Description of the loss: "killed by signal 9".
     pub cause: String,
     /// Last step that the agent reported before it started the step. `None` if it reported no step.
     pub step: Option<String>,
@@ -120,9 +121,8 @@ pub struct LostAgent {
     pub is_out_of_memory: bool,
 }
 
-/// Beginnings of [`LostAgent::how`] for an agent that was given up.
-pub(super) const SILENCE_PREFIXES: [&str; 2] =
-    ["it has not said anything for", "it did not answer within"];
+/// Beginnings of [`LostAgent::cause`] for an agent that was given up.
+pub(super) const SILENCE_PREFIXES: [&str; 2] = ["no message for", "no answer within"];
 
 impl LostAgent {
     /// Whether the agent was given up because it sent nothing, as an agent that gets no processor
@@ -139,14 +139,14 @@ impl fmt::Display for LostAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the agent was lost: {}", self.cause)?;
         match &self.step {
-            Some(step) => write!(f, "; its last step was to {step}")?,
-            None => f.write_str("; it had begun nothing")?,
+            Some(step) => write!(f, "; last step: {step}")?,
+            None => f.write_str("; no step started")?,
         }
         if self.is_out_of_memory {
-            f.write_str("; there was not enough memory")?;
+            f.write_str("; memory ran out")?;
         }
         if !self.said.is_empty() {
-            write!(f, "\n  it said: {}", self.said.replace('\n', "\n  "))?;
+            write!(f, "\n  output: {}", self.said.replace('\n', "\n  "))?;
         }
         Ok(())
     }

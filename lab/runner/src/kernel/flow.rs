@@ -19,7 +19,7 @@ impl StreamOpener {
         Self { agent, lab }
     }
 
-    /// Opens a stream. [`Flow::hear`] receives its messages.
+    /// Opens a stream. [`StreamHandle::recv`] receives its messages.
     #[must_use]
     pub fn open(&self, opening: StreamRequest) -> StreamHandle {
         let (id, receiver) = self.agent.link.add_stream();
@@ -61,13 +61,13 @@ impl StreamHandle {
     /// When the agent was lost.
     pub async fn recv(&mut self) -> Result<FromStream, KernelError> {
         match self.receiver.recv().await {
-            Some(word) => Ok(word),
+            Some(message) => Ok(message),
             None => Err(KernelError::Lost(self.lost())),
         }
     }
 
     fn lost(&self) -> LostAgent {
-        self.opener.agent.link.loss("it ended")
+        self.opener.agent.link.loss("connection closed")
     }
 }
 

@@ -183,7 +183,7 @@ impl Host {
         let (Some(input), Some(output), Some(errors)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            unreachable!("all three streams were asked for");
+            unreachable!("all three streams are pipes");
         };
         let process = child.id();
         let (kill, killed) = oneshot::channel::<()>();
@@ -241,12 +241,12 @@ fn describe_exit(status: Option<ExitStatus>) -> String {
         Some(status) => match (status.code(), status.signal()) {
             // The process that waits for the agent's own process exits with 128 plus the signal of
             // the agent, as a shell does.
-            (Some(code @ 129..=192), _) => format!("it was ended by signal {}", code - 128),
-            (Some(code), _) => format!("it ended with status {code}"),
-            (None, Some(signal)) => format!("it was ended by signal {signal}"),
-            (None, None) => "it ended".to_owned(),
+            (Some(code @ 129..=192), _) => format!("killed by signal {}", code - 128),
+            (Some(code), _) => format!("exited with status {code}"),
+            (None, Some(signal)) => format!("killed by signal {signal}"),
+            (None, None) => "exited".to_owned(),
         },
-        None => "it ended".to_owned(),
+        None => "exited".to_owned(),
     }
 }
 
@@ -270,6 +270,6 @@ mod tests {
         let KernelError::Lost(lost) = error else {
             panic!("{error:?}");
         };
-        assert_eq!(lost.cause, "it ended with status 3");
+        assert_eq!(lost.cause, "exited with status 3");
     }
 }

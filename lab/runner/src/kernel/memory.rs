@@ -45,13 +45,13 @@ mod tests {
     #[test]
     fn is_out_of_memory_other_end_is_false() {
         let now = oom_kill_count();
-        let (aborted, killed) = ("it was ended by signal 6", "it was ended by signal 9");
+        let (aborted, killed) = ("killed by signal 6", "killed by signal 9");
         let message = "memory allocation of 64 bytes failed";
         assert!(is_out_of_memory(now, aborted, message));
         assert!(!is_out_of_memory(
             now,
             aborted,
-            "svclab agent: it was told nonsense"
+            "svclab agent: invalid request"
         ));
         // Killed for another reason.
         assert!(!is_out_of_memory(Some(u64::MAX), killed, ""));

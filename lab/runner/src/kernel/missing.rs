@@ -108,12 +108,12 @@ impl MissingRequirements {
         };
         [
             ("not loaded", &self.modules),
-            ("not of this kernel", &self.absent),
+            ("kernel module not available", &self.absent),
             ("not installed", &self.programs),
         ]
         .into_iter()
         .filter(|(_, lacks)| !lacks.is_empty())
-        .map(|(words, lacks)| format!("{words}: {}", names(lacks)))
+        .map(|(state, lacks)| format!("{state}: {}", names(lacks)))
         .chain(
             self.privileges
                 .iter()
@@ -138,19 +138,22 @@ impl MissingRequirements {
             let mut remedy = format!("run `{modprobe}` as root");
             if self.modules.iter().any(|lack| lack.name == "br_netfilter") {
                 remedy.push_str(
-                    "; from then on br_netfilter passes what crosses this machine's own bridges through its own rules, too",
+                    "; then br_netfilter also passes the packets on this machine's own bridges \
+                     through this machine's rules",
                 );
             }
             if self.may_be_built_in {
                 remedy.push_str(
-                    "; if this is a container, mount the host's /lib/modules into it, so that svclab sees what is built into the kernel",
+                    "; in a container, mount the host's /lib/modules, which lists the built-in \
+                     modules of the kernel",
                 );
             }
             remedies.push(remedy);
         }
         if !self.absent.is_empty() {
             remedies.push(
-                "install the rest of the kernel's modules if its package is divided (Ubuntu: `apt-get install linux-modules-extra-$(uname -r)`), or boot another kernel"
+                "install the package with further modules of the kernel if there is one (Ubuntu: \
+                 `apt-get install linux-modules-extra-$(uname -r)`), or boot another kernel"
                     .to_owned(),
             );
         }
@@ -162,7 +165,9 @@ impl MissingRequirements {
         let mut packages: Vec<&str> = packages_of_programs.into_iter().flatten().collect();
         packages.dedup();
         for name in without_package.into_iter().filter_map(Result::err) {
-            remedies.push(format!("install `{name}` where programs are: {PATH}"));
+            remedies.push(format!(
+                "install `{name}` in one of these directories: {PATH}"
+            ));
         }
         if !packages.is_empty() {
             remedies.push(format!(
@@ -172,7 +177,8 @@ impl MissingRequirements {
         }
         if self.privileges.is_some() {
             remedies.push(
-                "run svclab as root of the machine itself; a container has that when it is started with --privileged and without user namespaces"
+                "run svclab as root of the machine itself; in a container, this requires \
+                 --privileged and no user namespaces"
                     .to_owned(),
             );
         }
@@ -195,11 +201,11 @@ impl fmt::Display for MissingRequirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (
-                "this kernel would have to load modules, which svclab leaves to you",
+                "kernel modules not loaded (svclab never loads modules)",
                 &self.modules,
             ),
-            ("this kernel has nothing that answers to", &self.absent),
-            ("programs are not installed", &self.programs),
+            ("kernel modules not available", &self.absent),
+            ("programs not installed", &self.programs),
         ];
         let mut text = String::new();
         for (heading, lacks) in parts {
@@ -237,7 +243,7 @@ impl fmt::Display for MissingRequirements {
             }
             write!(
                 text,
-                "IPVS takes the machine's own root, and svclab {name}:\n  for {by}"
+                "IPVS needs root of the machine itself, but svclab {name}:\n  for {by}"
             )?;
         }
         f.write_str(&text)
@@ -314,7 +320,7 @@ mod tests {
     #[test]
     fn missing_plan_without_ipvs_does_not_check_root() {
         let needs = Requirements::from_plan(&Plan::default());
-        let root = || panic!("nobody asked");
+        let root = || panic!("the privileges were checked");
         assert_eq!(
             MissingRequirements::check(&needs, &modules(""), |_| true, root),
             Ok(())

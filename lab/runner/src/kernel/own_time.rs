@@ -11,11 +11,13 @@ use tokio::time::{Instant, timeout};
 /// process and those below it takes longer than most replies.
 const MAX_UNMEASURED: Duration = Duration::from_millis(100);
 
-/// Maximum wait for a process that gets no processor, as a multiple of its patience.
+/// Maximum wait for a process that gets no processor, as a multiple of the maximum wait for a
+/// running process.
 const MAX_PATIENCE_FACTOR: u32 = 10;
 
-/// Returns the output of `doing` if it ends within `patience`, else `None`. Time in which `process`
-/// or a process below it waits for a processor does not count, up to [`MOST`] times the patience.
+/// Returns the output of `work` if it ends within `max_wait`, else `None`. Time in which `process`
+/// or a process below it waits for a processor does not count, up to [`MAX_PATIENCE_FACTOR`] times
+/// `max_wait`.
 pub async fn within_cpu_time<T>(
     process: Option<u32>,
     max_wait: Duration,
@@ -29,23 +31,23 @@ async fn within_measured<T>(
     work: impl Future<Output = T>,
     waited: impl Fn() -> Duration,
 ) -> Option<T> {
-    let mut doing = pin!(work);
+    let mut work = pin!(work);
     let soon = MAX_UNMEASURED.min(max_wait / 10);
-    if let Ok(done) = timeout(soon, &mut doing).await {
+    if let Ok(done) = timeout(soon, &mut work).await {
         return Some(done);
     }
-    let patience = max_wait.saturating_sub(soon);
+    let remaining = max_wait.saturating_sub(soon);
     let (begun, before) = (Instant::now(), waited());
-    let mut left = patience;
+    let mut left = remaining;
     loop {
-        if let Ok(done) = timeout(left, &mut doing).await {
+        if let Ok(done) = timeout(left, &mut work).await {
             return Some(done);
         }
         let passed = begun.elapsed();
         let ran = passed.saturating_sub(waited().saturating_sub(before));
-        left = patience
+        left = remaining
             .saturating_sub(ran)
-            .min((patience * MAX_PATIENCE_FACTOR).saturating_sub(passed));
+            .min((remaining * MAX_PATIENCE_FACTOR).saturating_sub(passed));
         if left.is_zero() {
             return None;
         }
@@ -119,7 +121,7 @@ mod tests {
     fn within_quick_reply_is_not_measured() {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let answer = async { tokio::task::yield_now().await };
-        let waited = || panic!("it is looked at");
+        let waited = || panic!("the process is measured");
         let answered = runtime.block_on(within_measured(PATIENCE, answer, waited));
         assert_eq!(answered, Some(()));
     }

@@ -129,12 +129,12 @@ fn requirements_equal_the_modules_that_kernels_load() {
                         match modules.state(name) {
                             ModuleState::Present => {}
                             ModuleState::Absent => {
-                                panic!("{kernel}: nothing answers to {name} for {by}")
+                                panic!("{kernel}: no module for {name}, required for {by}")
                             }
                             ModuleState::Loadable(lacking) => {
                                 for module in lacking {
                                     let with = closures.get(&module).unwrap_or_else(|| {
-                                        panic!("{kernel} has no {module} for {by}")
+                                        panic!("{kernel}: no module {module}, required for {by}")
                                     });
                                     required.extend(with.iter().cloned());
                                 }

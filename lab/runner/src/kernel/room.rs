@@ -13,7 +13,10 @@ pub const GUEST_NAME: &str = "a guest";
 
 /// Error of a plan that needs more memory than a kernel has for labs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the lab takes some {} MiB of memory, and {} has {} MiB for labs", needed_kib >> 10, kernel, available_kib >> 10)]
+#[error(
+    "the lab needs about {} MiB of memory, but {} has {} MiB for labs",
+    needed_kib >> 10, kernel, available_kib >> 10
+)]
 pub struct NotEnoughMemory {
     /// Kernel without enough memory: "this machine" or "a guest".
     pub kernel: &'static str,
@@ -28,9 +31,9 @@ impl NotEnoughMemory {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         if self.kernel == GUEST_NAME {
-            "give the lab fewer nodes and pods, or run it with --kernel host where the host can"
+            "reduce the nodes and pods of the lab, or run the lab with --kernel host"
         } else {
-            "give this machine more memory, or the lab fewer nodes and pods"
+            "add memory to this machine, or reduce the nodes and pods of the lab"
         }
     }
 }
@@ -45,8 +48,8 @@ pub fn host_memory() -> u64 {
     available_kib.map_or(u64::MAX, |available| available / 4 * 3)
 }
 
-/// Returns the memory that a guest has for labs, in KiB. `more` is the additional memory of the
-/// guest, in MiB.
+/// Returns the memory that a guest has for labs, in KiB. `additional_mib` is the
+/// additional memory of the guest, in MiB.
 pub fn guest_memory(additional_mib: u32) -> u64 {
     u64::from(DEFAULT_MEMORY_MIB + additional_mib) * 1024 - GUEST_OVERHEAD_KIB
 }
@@ -70,8 +73,8 @@ fn cgroup_memory() -> Option<u64> {
             let text = fs::read_to_string(group.join(name)).ok()?;
             text.trim().parse().ok()
         };
-        if let (Some(max), Some(taken)) = (number("memory.max"), number("memory.current")) {
-            let left = max.saturating_sub(taken) / 1024;
+        if let (Some(max), Some(used)) = (number("memory.max"), number("memory.current")) {
+            let left = max.saturating_sub(used) / 1024;
             lowest = Some(lowest.map_or(left, |least: u64| least.min(left)));
         }
         if !group.pop() || !group.starts_with("/sys/fs/cgroup") {
@@ -99,6 +102,6 @@ mod tests {
             needed_kib: 700 << 10,
             available_kib: guest_memory(0),
         };
-        insta::assert_snapshot!(error, @"the lab takes some 700 MiB of memory, and a guest has 144 MiB for labs");
+        insta::assert_snapshot!(error, @"the lab needs about 700 MiB of memory, but a guest has 144 MiB for labs");
     }
 }

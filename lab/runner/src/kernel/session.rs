@@ -174,7 +174,7 @@ impl Session {
             other => return Err(self.unexpected(&other)),
         };
         if let Err(reason) = self.expected_evidence.check(&evidence) {
-            let cause = format_args!("its evidence is not what was asked for: {reason}");
+            let cause = format_args!("its evidence does not match the request: {reason}");
             return Err(self.protocol_violation(&cause));
         }
         match tracing {
@@ -374,7 +374,7 @@ impl Session {
         match self.events.recv().await {
             Some(Event::BackendHealthChanged { turn, .. }) => Ok(turn),
             Some(other) => Err(self.unexpected(&other)),
-            None => Err(KernelError::Lost(self.agent.link.loss("it ended"))),
+            None => Err(KernelError::Lost(self.agent.link.loss("connection closed"))),
         }
     }
 
@@ -400,7 +400,7 @@ impl Session {
         match own_time::within_cpu_time(self.agent.process(), timeout, answer).await {
             Some(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
             Some(Some(event)) => Ok(event),
-            Some(None) => Err(KernelError::Lost(self.agent.link.loss("it ended"))),
+            Some(None) => Err(KernelError::Lost(self.agent.link.loss("connection closed"))),
             None => {
                 self.agent.link.kill();
                 Err(KernelError::Lost(self.agent.link.loss(&format!(
@@ -413,7 +413,7 @@ impl Session {
     }
 
     fn unexpected(&self, event: &Event) -> KernelError {
-        self.protocol_violation(&format_args!("it answered what was not asked: {event:?}"))
+        self.protocol_violation(&format_args!("unexpected answer: {event:?}"))
     }
 
     /// Kills an agent that violates the protocol.
@@ -449,7 +449,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
     }
     match take(&shared_work) {
         Some(doing) => doing(),
-        None => unreachable!("it was done, or has told of its panic"),
+        None => unreachable!("the work returned a result, or its thread panicked"),
     }
 }
 

@@ -283,7 +283,7 @@ fn cases() -> Vec<CaseResult> {
         errored(
             "needs/mode=iptables",
             ErrorKind::Lost,
-            "the agent ended with signal 9",
+            "the agent was killed by signal 9",
             None,
         ),
         errored(
@@ -426,7 +426,8 @@ fn with_flows(name: &str, reached: FlowOutcome) -> CaseResult {
         )
     } else {
         (
-            "what has endpoints, but none on the node, is dropped and not refused, so that who calls it is not told",
+            "packets to a service with endpoints, but none on the node, are dropped and not \
+             rejected",
             "proxier.go",
         )
     };
@@ -453,7 +454,7 @@ fn declared_flows(lab: &str, columns: Option<&str>) -> flows::DeclaredFlows {
         facts: [
             fact("test.every", None),
             fact("test.pod", None),
-            fact("test.sctp", Some("probes do not speak SCTP")),
+            fact("test.sctp", Some("probes do not support SCTP")),
         ]
         .into_iter()
         .collect(),
@@ -493,7 +494,7 @@ pub fn flow_tables() -> Vec<FlowTable> {
         errored(
             "table/mode=ipvs,version=v1.36",
             ErrorKind::Lost,
-            "gone",
+            "the agent exited",
             None,
         ),
     ];

@@ -289,13 +289,13 @@ mod tests {
     #[test]
     fn facts_failed_flow_confirms_none() {
         let tables = fixture::flow_tables();
-        let facts = tables[0].facts.as_ref().expect("the lab names facts");
+        let facts = tables[0].facts.as_ref().expect("the lab declares facts");
         assert_eq!(
             (facts.all, &facts.covered[..]),
             (3, &["test.every".to_owned()][..])
         );
         assert_eq!(facts.open, ["test.pod"]);
-        assert_eq!(facts.not_covered["test.sctp"], "probes do not speak SCTP");
+        assert_eq!(facts.not_covered["test.sctp"], "probes do not support SCTP");
     }
 
     #[test]

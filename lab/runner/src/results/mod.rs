@@ -84,7 +84,10 @@ impl fmt::Display for Warning {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -235,7 +238,7 @@ impl RunError {
     pub fn no_kernel() -> Self {
         Self {
             trouble: ErrorKind::Bug,
-            message: "no kernel was chosen, and none is missing".to_owned(),
+            message: "no kernel was selected, although no requirement is missing".to_owned(),
             remedy: Some(bug::REMEDY.to_owned()),
         }
     }
@@ -287,7 +290,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Input => "the lab is wrong",
+            Self::Input => "the lab is invalid",
             Self::Machine => "this machine cannot run it",
             Self::Lost => "the agent was lost",
             Self::Bug => "a bug in svclab",
@@ -465,9 +468,9 @@ mod tests {
         assert_eq!(
             results.exit_code(),
             exit_code::BUG,
-            "its summary says it passed"
+            "the summary counts a passed case"
         );
         results.summary = Summary::from_cases(&results.cases);
-        assert_eq!(results.exit_code(), exit_code::BUG, "nothing says why");
+        assert_eq!(results.exit_code(), exit_code::BUG, "the case has no error");
     }
 }

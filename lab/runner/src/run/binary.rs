@@ -27,16 +27,16 @@ pub enum BinaryError {
         source: io::Error,
     },
     /// The path is a directory or another non-regular file.
-    #[error("{} is no file", .0.display())]
+    #[error("{} is not a file", .0.display())]
     NotAFile(PathBuf),
     /// No user may execute the file.
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
     /// The file is neither an ELF program nor a script.
-    #[error("{} is no program", .0.display())]
+    #[error("{} is not a program", .0.display())]
     NotAProgram(PathBuf),
     /// The file is shorter than its headers require.
-    #[error("{} is not whole: it has {found} bytes of {wanted}", .path.display())]
+    #[error("{} is truncated: it has {found} of {wanted} bytes", .path.display())]
     Truncated {
         /// Path as the user or the lab gave it.
         path: PathBuf,
@@ -46,7 +46,11 @@ pub enum BinaryError {
         wanted: u64,
     },
     /// The dynamic loader or interpreter of the file does not exist.
-    #[error("{} cannot be started: it needs {}, which is not there", .path.display(), .loader.display())]
+    #[error(
+        "cannot start {}: it needs {}, which does not exist",
+        .path.display(),
+        .loader.display()
+    )]
     NoLoader {
         /// Path as the user or the lab gave it.
         path: PathBuf,
@@ -54,7 +58,11 @@ pub enum BinaryError {
         loader: PathBuf,
     },
     /// The program is built for another processor.
-    #[error("{} is a program for another processor than this machine's, {}", .0.display(), HOST_MACHINE.1)]
+    #[error(
+        "{} is built for another processor than the {} of this machine",
+        .0.display(),
+        HOST_MACHINE.1
+    )]
     ForeignMachine(PathBuf),
 }
 
@@ -64,16 +72,16 @@ impl BinaryError {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } | Self::NotAFile(_) => {
-                "give the path of a kube-proxy, seen from the lab's file or, on the command line, \
-                 from here"
+                "give the path of a kube-proxy, relative to the lab file or, on the command line, \
+                 to the current directory"
             }
-            Self::Truncated { .. } => "copy or build it again",
+            Self::Truncated { .. } => "copy or build the program again",
             Self::NoLoader { .. } => {
-                "install that, or give a kube-proxy that is linked statically (CGO_ENABLED=0)"
+                "install the missing file, or use a statically linked kube-proxy (CGO_ENABLED=0)"
             }
-            Self::NotExecutable(_) => "`chmod +x` it",
+            Self::NotExecutable(_) => "run `chmod +x` on the file",
             Self::NotAProgram(_) => "give the path of a kube-proxy",
-            Self::ForeignMachine(_) => "build or fetch kube-proxy for this machine",
+            Self::ForeignMachine(_) => "build or download kube-proxy for this processor",
         }
     }
 }

@@ -15,14 +15,14 @@ use svclab_scenario::lab::LabSpec;
 use super::prepare::PrepareOptions;
 
 /// Reason for omitting a line that was parsed but that no kernel accepts.
-const REASON_REJECTED: &str = "no kernel takes it";
+const REASON_REJECTED: &str = "no kernel accepts this line";
 
 /// Reason for omitting a line that cannot be parsed.
-const REASON_UNPARSED: &str = "what it means is not known";
+const REASON_UNPARSED: &str = "svclab cannot parse this line";
 
 /// Effect of omitting a line that cannot be parsed.
 const EFFECT_OF_UNPARSED: &str =
-    "packets fare as if what stood there, or was lost there, did not exist";
+    "packets are handled as if the line, or the lost text, did not exist";
 
 /// Dump that a user passes for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -89,7 +89,7 @@ pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
             let (file, line) = diagnostic_location(&read, diagnostic);
             let file_line = (line > 0).then_some(At { file, line });
             let because = match (line, diagnostic.is_error()) {
-                (0, _) => "it is left alone",
+                (0, _) => "the file is ignored",
                 (_, true) => REASON_UNPARSED,
                 (_, false) => REASON_REJECTED,
             };
@@ -171,7 +171,8 @@ pub(super) fn read_dumps<'d>(
                 let problem = Problem::in_lab(path_in_lab, error.to_string());
                 problems.push(if is_outside {
                     problem.with_help(
-                        "put the dump beside the lab, or permit it with --allow-outside".to_owned(),
+                        "put the dump in the directory of the lab, or add --allow-outside"
+                            .to_owned(),
                     )
                 } else {
                     problem
@@ -197,7 +198,7 @@ pub(super) fn read_dumps<'d>(
                 diagnostic.message.clone()
             };
             let help =
-                "collect the node again, or say `lenient: true` beside `dump` to leave it out";
+                "collect the node again, or set `lenient: true` next to `dump` to omit the line";
             problems.push(Problem::in_lab(path_in_lab.clone(), message).with_help(help.to_owned()));
         }
     }

@@ -66,7 +66,7 @@ pub type RunInput = Result<Prepared, Box<CaseResult>>;
 ///
 /// Agents start on demand. A lost agent is replaced for later cases.
 ///
-/// If `enough` ends first, unfinished cases are cancelled and no lab keeps running. The results
+/// If `cancelled` ends first, unfinished cases are cancelled and no lab keeps running. The results
 /// then contain the finished cases only.
 pub async fn execute(
     cases: Vec<RunInput>,
@@ -230,7 +230,8 @@ async fn find_pools(
 /// Error of a case that no kernel can run.
 type PlacementError = RunError;
 
-/// Splits an ended case into its result, its evidence if `see` is set, and its running lab.
+/// Splits an ended case into its result, its evidence if `with_evidence` is set, and its running
+/// lab.
 fn split_ended(
     (prepared, result, lab): (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>),
     with_evidence: bool,
@@ -459,7 +460,7 @@ fn evidence_document(
         .collect();
     let steps = steps
         .into_iter()
-        .map(|((name, told), book)| (name, told, *book));
+        .map(|((name, journeys), book)| (name, journeys, *book));
     let CaseJourneys {
         head,
         connections,
@@ -506,11 +507,11 @@ fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     let problem = Problem::in_lab(
         place!["spec", "nodes", &node.name, "leftovers", field, index],
         format!(
-            "{} refuses this line on node `{}`",
+            "{} rejects this line on node `{}`",
             rejected.program, node.name
         ),
     )
-    .with_help(format!("it said: {}", rejected.said));
+    .with_help(format!("it printed: {}", rejected.said));
     let diagnostics = problems_to_diagnostics(&prepared.case, &[problem]);
     let message = prepared
         .sources
@@ -582,7 +583,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
                 let is_missing = source.kind() == std::io::ErrorKind::NotFound;
                 is_missing.then(|| {
                     format!(
-                        "install {} beside svclab, or name it by the variable {}",
+                        "install {} in the directory of svclab, or set {} to its path",
                         agent_program::NAME,
                         agent_program::PATH_VARIABLE
                     )
@@ -603,7 +604,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
             (ErrorKind::Machine, missing.remedy())
         }
         KernelError::HostMissing(missing) => {
-            let guest = "or leave out --kernel host, and it runs in a guest kernel";
+            let guest = "or omit --kernel host to run the lab in a guest kernel";
             let remedies = missing.remedy().into_iter().chain([guest.to_owned()]);
             let remedy = remedies.collect::<Vec<_>>().join("\n");
             (ErrorKind::Machine, Some(remedy))
@@ -618,11 +619,13 @@ pub fn to_run_error(error: &KernelError) -> RunError {
             let remedy = (!remedies.is_empty()).then(|| remedies.join("\nor "));
             (ErrorKind::Machine, remedy)
         }
-        KernelError::NotEnoughMemory(error) => (ErrorKind::Machine, Some(error.remedy().to_owned())),
+        KernelError::NotEnoughMemory(error) => {
+            (ErrorKind::Machine, Some(error.remedy().to_owned()))
+        }
         KernelError::Protocol { .. } => (
             ErrorKind::Machine,
             Some(format!(
-                "install svclab and {} of one release",
+                "install svclab and {} of the same release",
                 agent_program::NAME
             )),
         ),
@@ -635,14 +638,17 @@ pub fn to_run_error(error: &KernelError) -> RunError {
         KernelError::Lost(lost) if lost.is_silent() => (
             ErrorKind::Lost,
             Some(
-                "run it again, with `--jobs 1` if the machine is busy; if it happens again, report \
-                 it with the lab file"
+                "run the command again, with `--jobs 1` if the machine is busy; if the error \
+                 repeats, report it with the lab file"
                     .to_owned(),
             ),
         ),
         KernelError::Lost(_) => (
             ErrorKind::Lost,
-            Some("run it again; if it happens again, report it with the lab file".to_owned()),
+            Some(
+                "run the command again; if the error repeats, report it with the lab file"
+                    .to_owned(),
+            ),
         ),
     };
     RunError {

@@ -34,7 +34,7 @@ pub struct ExplainedCase {
 }
 
 /// Runs cases in parallel, each with all of its namespaces watched. Returns the results in the
-/// order of `cases`. An error contains the ID of its case. `None` if `enough` ends first.
+/// order of `cases`. An error contains the ID of its case. `None` if `cancelled` ends first.
 pub async fn explain(
     cases: Vec<Prepared>,
     options: &RunOptions,

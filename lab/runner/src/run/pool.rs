@@ -17,7 +17,8 @@ use svclab_model::plan::Plan;
 /// Unit of the memory permits, in KiB.
 const PERMIT_KIB: u64 = 1024;
 
-/// Converts memory in KiB to [`UNIT`]s, rounded up and limited to what a semaphore can hold.
+/// Converts memory in KiB to units of [`PERMIT_KIB`], rounded up and limited to what a
+/// semaphore can hold.
 fn memory_units(memory: u64) -> u32 {
     let max_units = u32::MAX >> 3;
     u32::try_from(memory.div_ceil(PERMIT_KIB)).map_or(max_units, |units| units.min(max_units))
@@ -52,7 +53,8 @@ struct State {
 struct KernelLimits {
     /// Memory for labs, in KiB.
     memory: u64,
-    /// Permits for this memory, in [`UNIT`]s. `None` for guests, whose agents do not share memory.
+    /// Permits for this memory, one for each [`PERMIT_KIB`]. `None` for guests, whose agents do not
+    /// share memory.
     memory_permits: Option<Arc<Semaphore>>,
     /// Permits for agents; `None` if their number is unlimited.
     agent_permits: Option<Arc<Semaphore>>,
@@ -138,7 +140,7 @@ fn lab_file(prepared: &Prepared) -> String {
     format!("{file} {}", prepared.case.lab)
 }
 
-/// Returns the number of agents for a lab file with `cases` of `all` cases: at least 1, and
+/// Returns the number of agents for a lab file with `cases` of `all_cases` cases: at least 1, and
 /// at most 1 for each case. More agents slow guests down: each QEMU translates the same
 /// code, which takes seconds.
 fn agents_per_lab(agents: usize, cases: usize, all_cases: usize) -> usize {
@@ -170,9 +172,9 @@ pub struct Pool {
     slots: Vec<Mutex<Slot>>,
     lab_permits: Arc<Semaphore>,
     limits: Arc<KernelLimits>,
-    /// Permits for lab memory, in [`UNIT`]s; a case holds its part while it runs. Agents in guests
-    /// do not share memory and a case does not choose its agent. A pool of guests therefore has
-    /// only the memory of 1 guest.
+    /// Permits for lab memory, one for each [`PERMIT_KIB`]; a case holds its part while it runs.
+    /// Agents in guests do not share memory and a case does not choose its agent. A pool of guests
+    /// therefore has only the memory of 1 guest.
     memory_permits: Arc<Semaphore>,
     /// Permits for as many agents as there are slots, acquired when a case first needs an agent.
     agent_permits: OnceCell<Option<OwnedSemaphorePermit>>,

@@ -145,7 +145,9 @@ pub fn prepare(
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
-            "a lab with a node's dump has no steps: what a component would change of it is not known".to_owned(),
+            "a lab with a dump of a node cannot have steps: the changes of components to the dump \
+             are not known"
+                .to_owned(),
         );
         return Err(to_diagnostics(vec![problem]));
     }
@@ -252,10 +254,10 @@ fn with_programs<'s>(
                 .get(node)
                 .and_then(|node| node.kube_proxy.as_ref()),
         };
-        let Some(said) = proxy_spec else {
+        let Some(proxy_spec) = proxy_spec else {
             continue;
         };
-        let path = match (override_path, &said.binary) {
+        let path = match (override_path, &proxy_spec.binary) {
             (Some(wanted), _) => wanted.to_owned(),
             (None, Some(binary_path)) => directory.join(binary_path),
             (None, None) => continue,
@@ -412,7 +414,8 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
                 Some(span) if diagnostic.primary.is_some() => {
                     diagnostic.with_related(span, format!("after the step `{}`", step.name))
                 }
-                _ => diagnostic.with_help(format!("it is so after the step `{}`", step.name)),
+                _ => diagnostic
+                    .with_help(format!("the problem exists after the step `{}`", step.name)),
             }
         })
         .collect()

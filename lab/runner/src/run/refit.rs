@@ -43,7 +43,7 @@ pub async fn without_rejected(
             }
         }
     }
-    let message = format!("more than {MAX_REJECTIONS} things of the dumps were refused");
+    let message = format!("the kernel rejects more than {MAX_REJECTIONS} items of the dumps");
     Some(Err(omissions_error(&fitting.omitted, &message)))
 }
 
@@ -143,7 +143,7 @@ impl Refit {
         if self.omitted.iter().any(|entry| is_strict(&entry)) {
             return Err(omissions_error(
                 &self.omitted,
-                "the kernel does not take all of the dumps",
+                "the kernel rejects parts of the dumps",
             ));
         }
         for account in &mut self.prepared.accounts {
@@ -205,7 +205,8 @@ fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) 
         trouble: ErrorKind::Input,
         message: text,
         remedy: Some(
-            "replay it with --lenient, or say `lenient: true` beside `dump` in the lab, to leave that out; or name another kernel with --kernel"
+            "to omit these items, replay with --lenient or set `lenient: true` next to `dump` in \
+             the lab; or select another kernel with --kernel"
                 .to_owned(),
         ),
     }

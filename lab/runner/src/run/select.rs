@@ -13,11 +13,12 @@ use svclab_scenario::Scenario;
 /// Default directory in which labs are found by name.
 pub const DEFAULT_LAB_DIRECTORY: &str = "topologies";
 
-/// Environment variable that overrides [`TOPOLOGIES`].
+/// Environment variable that overrides [`DEFAULT_LAB_DIRECTORY`].
 pub const LAB_DIRECTORY_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
 
-/// Returns the name that selects a lab again in a new command. `named` is the lab's name and `file`
-/// its path. The result is `named` if the default directory contains the lab, else `file`.
+/// Returns the name that selects a lab again in a new command. `cli_name` is the lab's name and
+/// `file` its path. The result is `cli_name` if the default directory contains the lab, else
+/// `file`.
 #[must_use]
 pub fn rerun_name(cli_name: &str, file: &str) -> String {
     let is_default = std::env::var_os(LAB_DIRECTORY_VARIABLE)
@@ -55,7 +56,7 @@ pub enum SelectError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The lab is invalid.
-    #[error("the lab {} cannot be run: {}", one_line(&.0.named), .0.error.message)]
+    #[error("cannot run the lab {}: {}", one_line(&.0.named), .0.error.message)]
     InvalidLab(Box<InvalidLab>),
     /// No file has the name of the lab.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
@@ -119,7 +120,7 @@ pub fn select_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab
 /// Lab that can run, or lab that cannot.
 pub type LabResult = Result<SelectedLab, Box<InvalidLab>>;
 
-/// Reads labs like [`choose`], but an invalid lab does not prevent others from running.
+/// Reads labs like [`select_labs`], but an invalid lab does not prevent others from running.
 ///
 /// # Errors
 ///
@@ -188,7 +189,7 @@ fn require_labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
 /// # Errors
 ///
 /// When the file does not exist or is a directory. Every problem of an existing file becomes part
-/// of the returned [`WrongLab`].
+/// of the returned [`InvalidLab`].
 fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
     let cli_name = match file.strip_prefix(directory) {
         Ok(inside) => inside.with_extension("").display().to_string(),
@@ -303,13 +304,13 @@ fn find_lab(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), S
         .map(|extension| format!("{lab}.{extension}"))
         .into_iter()
         .find(|file| Path::new(file).is_file())
-        .map(|file| format!("for the file here write `{file}`"));
+        .map(|file| format!("for the file in this directory, write `{file}`"));
     Err(SelectError::NoLab {
         name: lab.to_owned(),
         directory: directory.display().to_string(),
         help: here
             .or_else(|| did_you_mean(lab, labs.iter().map(String::as_str)))
-            .or_else(|| (!labs.is_empty()).then(|| format!("there are {}", labs.join(", ")))),
+            .or_else(|| (!labs.is_empty()).then(|| format!("the labs are {}", labs.join(", ")))),
     })
 }
 
@@ -333,7 +334,7 @@ fn matching_cases(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>,
     for pair in pairs.split(',') {
         let (axis, value) = pair.split_once('=').ok_or_else(|| {
             no_case(Some(
-                "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
+                "the name of a case is a list of axis values: `axis=value,axis=value`".to_owned(),
             ))
         })?;
         let defined = &scenario.lab.spec.axes;
@@ -358,7 +359,7 @@ fn matching_cases(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>,
             ));
         }
         if wanted_values.iter().any(|(known, _)| *known == axis) {
-            return Err(no_case(Some(format!("it names the axis `{axis}` twice"))));
+            return Err(no_case(Some(format!("the axis `{axis}` occurs twice"))));
         }
         wanted_values.push((axis, value));
     }
@@ -391,7 +392,7 @@ mod tests {
 
     fn select_names(names: &[&str]) -> Vec<(String, usize)> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let labs = select_labs(&names, &topologies()).expect("the labs are there");
+        let labs = select_labs(&names, &topologies()).expect("the labs can be read");
         labs.into_iter()
             .map(|lab| (lab.named, lab.cases.len()))
             .collect()
@@ -436,27 +437,29 @@ mod tests {
 
     #[test]
     fn select_empty_directory_returns_error() {
-        let empty = tempfile::tempdir().expect("a directory");
+        let empty = tempfile::tempdir().expect("the directory is created");
         let name = empty.path().display().to_string();
-        let error = select_labs(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
+        let error = select_labs(std::slice::from_ref(&name), &topologies())
+            .expect_err("the directory has no labs");
         let message = error.to_string().replace(&name, "DIRECTORY");
         insta::assert_snapshot!(message, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
     }
 
     #[test]
     fn select_directory_unreadable_labs_are_invalid() {
-        let folder = tempfile::tempdir().expect("a directory");
+        let folder = tempfile::tempdir().expect("the directory is created");
         let path_of = |name: &str| folder.path().join(name);
         let good = topologies().join("clb-hairpin.yaml");
-        std::fs::copy(good, path_of("clb-hairpin.yaml")).expect("a lab");
-        std::os::unix::fs::symlink("none", path_of("dangling.yaml")).expect("a link");
-        std::os::unix::fs::symlink("loop.yml", path_of("loop.yml")).expect("a link");
-        nix::unistd::mkfifo(&path_of("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        std::fs::create_dir(path_of("directory.yaml")).expect("a directory");
-        std::fs::write(path_of("notes.txt"), "none").expect("a file");
+        std::fs::copy(good, path_of("clb-hairpin.yaml")).expect("the lab is copied");
+        std::os::unix::fs::symlink("none", path_of("dangling.yaml")).expect("the link is created");
+        std::os::unix::fs::symlink("loop.yml", path_of("loop.yml")).expect("the link is created");
+        nix::unistd::mkfifo(&path_of("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU)
+            .expect("the pipe is created");
+        std::fs::create_dir(path_of("directory.yaml")).expect("the directory is created");
+        std::fs::write(path_of("notes.txt"), "none").expect("the file is written");
         let name = folder.path().display().to_string();
-        let selected =
-            select_labs_each(std::slice::from_ref(&name), &topologies()).expect("the labs");
+        let selected = select_labs_each(std::slice::from_ref(&name), &topologies())
+            .expect("the directory can be read");
         let lines = selected.iter().map(|lab| match lab {
             Ok(lab) => format!("read: {}", lab.scenario.name()),
             Err(wrong) => wrong.error.message.replace(&name, "DIRECTORY"),
@@ -474,7 +477,7 @@ mod tests {
     #[test]
     fn conformance_labs_cover_every_cited_test_flow() {
         let names = ["conformance".to_owned()];
-        let labs = select_labs(&names, &topologies()).expect("the labs are there");
+        let labs = select_labs(&names, &topologies()).expect("the labs can be read");
         let facts = || {
             let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
             specs.flat_map(|spec| spec.facts.values())

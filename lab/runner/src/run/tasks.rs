@@ -51,7 +51,7 @@ fn to_run_error(error: JoinError) -> RunError {
         Ok(payload) => RunError::panicked(payload.as_ref()),
         Err(cancelled) => RunError {
             trouble: ErrorKind::Bug,
-            message: format!("a task of svclab's did not come to its end: {cancelled}"),
+            message: format!("a task of svclab did not finish: {cancelled}"),
             remedy: Some(bug::REMEDY.to_owned()),
         },
     }
@@ -90,7 +90,7 @@ mod tests {
         let numbers: Vec<usize> = ended.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
         assert_eq!(ended[3].1, Ok(30));
-        let error = ended[2].1.as_ref().expect_err("it panics");
+        let error = ended[2].1.as_ref().expect_err("the task panics");
         assert_eq!(error.trouble, ErrorKind::Bug);
         assert!(error.message.contains("the third"), "{error:?}");
     }
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn catch_panic_panicking_work_returns_error() {
         let error: Result<(), RunError> = caught(async { panic!("midway") }).await;
-        let error = error.expect_err("it panics");
+        let error = error.expect_err("the task panics");
         assert_eq!(error.message, "svclab panicked: midway");
         assert_eq!(caught(async { 7 }).await, Ok(7));
     }

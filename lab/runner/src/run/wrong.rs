@@ -93,7 +93,7 @@ pub(super) fn catch_panic_sync<T>(work: impl FnOnce() -> T) -> Result<T, RunErro
 }
 
 /// Returns a summary with one line for each error. Each line except the first ends with its
-/// location; [`place`] returns that of the first.
+/// location; [`first_error_location`] returns that of the first.
 pub(super) fn summarize(sources: &Sources, diagnostics: &[Diagnostic]) -> RunError {
     let errors = || diagnostics.iter().filter(|each| each.is_error());
     let lines = errors().enumerate().map(|(number, error)| {

@@ -57,7 +57,7 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
             // what its key states. Another snapshot is created. If that one cannot be resumed
             // either, its error is returned.
             Err(error) => tracing::warn!(
-                "the snapshot {} is discarded: {error}",
+                "discarding the snapshot {}: {error}",
                 kept.directory.display()
             ),
         }
@@ -167,7 +167,7 @@ impl BuildInputs {
         let (accel, kept) = match result {
             Ok(kept) => (Accel::Kvm, kept),
             Err(error) if error.is_loss() => {
-                tracing::info!("KVM does not work here: {error}");
+                tracing::info!("KVM does not work on this machine: {error}");
                 let kept = self.boot(guest, Accel::Tcg, guest.deadlines.boot).await?;
                 (Accel::Tcg, kept)
             }
@@ -192,7 +192,7 @@ impl BuildInputs {
     ) -> Result<Entry<SnapshotInfo>, GuestError> {
         let cache = &guest.cache;
         let key = self.key(guest, accel);
-        tracing::info!("booting {} by {}", guest.release(), accel.name());
+        tracing::info!("booting {} with {}", guest.release(), accel.name());
         let new_entry = cache.new_entry_directory(SNAPSHOTS, &key)?;
         let (files, _) = userland::collect_files(&guest.program, &guest.programs())?;
         let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE_FILE))
@@ -204,10 +204,11 @@ impl BuildInputs {
             .map_err(cache.error_of("read a guest's kernel"))?;
         // The files may belong to another user than QEMU's.
         let sealed = |contents: Vec<u8>| {
-            snapshot::create_sealed(&contents).map_err(cache.error_of("find memory beside"))
+            snapshot::create_sealed(&contents).map_err(cache.error_of("create a memory file"))
         };
         let (kernel, initramfs) = (sealed(kernel)?, sealed(archive)?);
-        let nameless = || snapshot::create_unnamed().map_err(cache.error_of("find memory beside"));
+        let nameless =
+            || snapshot::create_unnamed().map_err(cache.error_of("create a memory file"));
         let (memory, state) = (nameless()?, nameless()?);
         let path = snapshot::path_of(&memory);
         let start = StartMode::Boot {
@@ -226,7 +227,7 @@ impl BuildInputs {
         running.control().await?.save(state.as_fd()).await?;
         running.end().await;
         snapshot::write_snapshot(memory, state, new_entry.path())
-            .map_err(cache.error_of("keep a snapshot"))?;
+            .map_err(cache.error_of("store a snapshot"))?;
         let about = SnapshotInfo {
             release: guest.release().to_owned(),
             kernel: guest.kernel.key().to_owned(),
@@ -260,10 +261,10 @@ async fn wait_until_ready(
         }
         // The guest has ended, or its messages are invalid.
         Ok(other) => {
-            let operation = "begin the conversation".to_owned();
+            let operation = "connect to the agent".to_owned();
             let reply = match other {
-                Some(Ok(_)) => "something that no agent says".to_owned(),
-                _ => "nothing".to_owned(),
+                Some(Ok(_)) => "unexpected message".to_owned(),
+                _ => "no valid message".to_owned(),
             };
             let error = GuestError::QmpFailed {
                 command: operation,
@@ -321,10 +322,10 @@ fn clock_request(guest: &Guest) -> Result<Request, GuestError> {
     let mut seed = [0; 32];
     fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut seed))
-        .map_err(guest.cache.error_of("find random numbers beside"))?;
+        .map_err(guest.cache.error_of("read random numbers"))?;
     #[expect(
         clippy::disallowed_methods,
-        reason = "the time of day is what the guest is told"
+        reason = "the clock of the guest is set to the time of day"
     )]
     let now = SystemTime::now();
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -431,7 +432,7 @@ fn userland_digest(guest: &Guest) -> Result<String, GuestError> {
     let mut archive = Vec::new();
     files
         .write(&mut archive)
-        .map_err(guest.cache.error_of("put together a file system for"))?;
+        .map_err(guest.cache.error_of("build the file system of a guest"))?;
     let note = UserlandNote {
         programs,
         sources: sources

@@ -57,7 +57,7 @@ impl<T> Entry<T> {
 
 /// Lock of an entry. Released when dropped, or by the kernel when this process ends.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the lock is held by its being open")] File);
+pub struct Lock(#[expect(dead_code, reason = "the open file holds the lock")] File);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest<T> {
@@ -115,7 +115,7 @@ impl Cache {
                 .recursive(true)
                 .mode(0o755)
                 .create(cache.directory.join(part))
-                .map_err(cache.error_of("make a directory"))?;
+                .map_err(cache.error_of("create a directory"))?;
             cache.check_owner(part)?;
         }
         Ok(cache)
@@ -131,7 +131,7 @@ impl Cache {
             let metadata = fs::symlink_metadata(&directory);
             (directory, metadata)
         };
-        let metadata = metadata.map_err(self.error_of("look at a directory"))?;
+        let metadata = metadata.map_err(self.error_of("read the metadata of a directory"))?;
         let user = nix::unistd::geteuid().as_raw();
         let problem = if !metadata.is_dir() {
             CacheProblem::NoDirectory
@@ -169,12 +169,12 @@ impl Cache {
         &self.directory
     }
 
-    /// Converts an error of the operating system to an error of this cache. `doing` is the
-    /// operation, as text that follows "cannot".
+    /// Converts an error of the operating system to an error of this cache. `operation` is
+    /// the operation, as text that follows "cannot".
     pub fn error_of(&self, operation: &str) -> impl FnOnce(io::Error) -> GuestError + use<> {
-        let (doing, directory) = (operation.to_owned(), self.directory.clone());
+        let (operation, directory) = (operation.to_owned(), self.directory.clone());
         move |source| GuestError::Cache {
-            operation: doing,
+            operation,
             directory,
             source,
         }
@@ -234,7 +234,7 @@ impl Cache {
             if verified.get(name) != Some(&identity)
                 && digest::file_digest(&file).ok().as_ref() != Some(digest)
             {
-                tracing::warn!("{} is damaged; it is made anew", file.display());
+                tracing::warn!("{} is damaged and will be replaced", file.display());
                 return None;
             }
             current.insert(name.clone(), identity);
@@ -276,7 +276,7 @@ impl Cache {
         tempfile::Builder::new()
             .prefix(prefix)
             .tempdir_in(parent)
-            .map_err(self.error_of("make a directory"))
+            .map_err(self.error_of("create a directory"))
     }
 
     /// Makes an entry of all files directly in a directory, and replaces an existing entry. The
@@ -292,7 +292,7 @@ impl Cache {
         new_directory: tempfile::TempDir,
         about: T,
     ) -> Result<Entry<T>, GuestError> {
-        let operation = format!("keep {kind}/{key}");
+        let operation = format!("store {kind}/{key}");
         let mut files = BTreeMap::new();
         let mut bytes = 0;
         let mut list = || -> io::Result<()> {
@@ -351,7 +351,7 @@ impl Cache {
                 return Ok(lock);
             }
             if !std::mem::replace(&mut is_reported, true) {
-                tracing::info!("another svclab is making {kind}/{key}; waiting for it");
+                tracing::info!("another svclab creates {kind}/{key}; waiting for it");
             }
             tokio::time::sleep(LOCK_INTERVAL).await;
         }
@@ -370,11 +370,11 @@ impl Cache {
             .write(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)
-            .map_err(self.error_of("make a lock"))?;
+            .map_err(self.error_of("create a lock file"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Lock(file))),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(self.error_of("take a lock")(error)),
+            Err(fs::TryLockError::Error(error)) => Err(self.error_of("lock a file")(error)),
         }
     }
 
@@ -393,7 +393,7 @@ impl Cache {
         let path = self.directory.join("notes").join(name);
         fs::create_dir_all(self.directory.join("notes"))
             .and_then(|()| self.write_atomically(&path, note))
-            .map_err(self.error_of("keep a note"))
+            .map_err(self.error_of("store a note"))
     }
 
     /// Writes a file by writing a temporary file and renaming it.
@@ -439,17 +439,17 @@ mod tests {
         let locks = cache.directory.join("locks");
         for mode in [0o775, 0o757, 0o1777] {
             fs::set_permissions(&locks, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(render(open()).contains("may be written by others"));
+            assert!(render(open()).contains("is writable by other users"));
         }
         insta::assert_snapshot!(render(open()), @r"
-        the cache DIR/cache/locks may be written by others: its mode is 777
-        run `chmod -R go-w DIR/cache/locks`, or set SVCLAB_CACHE to a directory of your own
+        the cache DIR/cache/locks is writable by other users: its mode is 777
+        run `chmod -R go-w DIR/cache/locks`, or set SVCLAB_CACHE to a directory that you own
         ");
         fs::remove_dir(&locks).unwrap();
         symlink("making", &locks).unwrap();
         insta::assert_snapshot!(render(open()), @r"
-        the cache DIR/cache/locks is no directory
-        remove DIR/cache/locks, or set SVCLAB_CACHE to a directory of your own
+        the cache DIR/cache/locks is not a directory
+        remove DIR/cache/locks, or set SVCLAB_CACHE to a directory that you own
         ");
         fs::remove_file(&locks).unwrap();
         let linked = directory.path().join("linked");
@@ -459,7 +459,7 @@ mod tests {
             chown(&cache.directory, Some(1000), Some(1000)).unwrap();
             insta::assert_snapshot!(render(open()), @r"
             the cache DIR/cache belongs to the user 1000, not to the user 0 who runs svclab
-            run svclab as that user, set SVCLAB_CACHE to a directory of your own, or, if you trust what is in it, make it yours with `chown -R 0 DIR/cache`
+            run svclab as that user, set SVCLAB_CACHE to a directory that you own, or, if you trust its contents, run `chown -R 0 DIR/cache`
             ");
         }
     }

@@ -26,7 +26,7 @@ pub enum GuestError {
         version: String,
     },
     /// The program with the name of QEMU does not print a version of QEMU.
-    #[error("{} does not say which QEMU it is; it says: {said}", program.display())]
+    #[error("{} does not print a version of QEMU; it prints: {said}", program.display())]
     UnknownQemu {
         /// Path of the program.
         program: PathBuf,
@@ -42,7 +42,7 @@ pub enum GuestError {
         source: io::Error,
     },
     /// QEMU cannot be started as a process without privileges.
-    #[error("QEMU is not started, because it cannot {step}: {source}")]
+    #[error("cannot start QEMU: cannot {step}: {source}")]
     Confinement {
         /// Operation that failed, as text that follows "cannot".
         step: &'static str,
@@ -50,7 +50,7 @@ pub enum GuestError {
         source: io::Error,
     },
     /// No package of the kernel is available.
-    #[error("there is no guest kernel {wanted}: {reason}")]
+    #[error("no guest kernel {wanted} is available: {reason}")]
     NoKernel {
         /// Requested kernel.
         wanted: String,
@@ -58,7 +58,7 @@ pub enum GuestError {
         reason: String,
     },
     /// The user's file is not a kernel that can boot.
-    #[error("{} cannot be booted: {reason}", file.display())]
+    #[error("cannot boot {}: {reason}", file.display())]
     InvalidImage {
         /// Path of the file.
         file: PathBuf,
@@ -69,10 +69,10 @@ pub enum GuestError {
     #[error(transparent)]
     Modules(#[from] TreeError),
     /// The programs of a guest cannot be collected.
-    #[error("cannot put together the guest's programs: {0}")]
+    #[error("cannot collect the programs of the guest: {0}")]
     Userland(#[from] UserlandError),
     /// An operation in the directory of the cache failed.
-    #[error("cannot {operation} in the cache {}: {source}", directory.display())]
+    #[error("cannot {operation} (cache {}): {source}", directory.display())]
     Cache {
         /// Operation, as text that follows "cannot".
         operation: String,
@@ -91,7 +91,7 @@ pub enum GuestError {
     },
     /// No directory for the cache is configured.
     #[error(
-        "there is no place for guest kernels: neither $SVCLAB_CACHE, $XDG_CACHE_HOME nor $HOME is set"
+        "no directory for guest kernels: neither $SVCLAB_CACHE, $XDG_CACHE_HOME nor $HOME is set"
     )]
     NoCache,
     /// The guest was not ready in time.
@@ -106,7 +106,7 @@ pub enum GuestError {
     },
     /// The guest ended before it was ready.
     #[error(
-        "the guest kernel {kernel} did not come up: {cause}{}",
+        "the guest kernel {kernel} did not boot: {cause}{}",
         console_text(said)
     )]
     Ended {
@@ -118,9 +118,9 @@ pub enum GuestError {
         said: String,
     },
     /// QEMU did not execute a command.
-    #[error("QEMU refused to {command}: {said}")]
+    #[error("QEMU failed to {command}: {said}")]
     QmpFailed {
-        /// Command, as text that follows "refused to".
+        /// Command, as text that follows "failed to".
         command: String,
         /// Reply of QEMU.
         said: String,
@@ -131,7 +131,7 @@ pub enum GuestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CacheProblem {
     /// The path is not a directory.
-    #[error("is no directory")]
+    #[error("is not a directory")]
     NoDirectory,
     /// The directory belongs to another user.
     #[error("belongs to the user {owner}, not to the user {user} who runs svclab")]
@@ -142,7 +142,7 @@ pub enum CacheProblem {
         user: u32,
     },
     /// Other users can write the directory, which has this mode.
-    #[error("may be written by others: its mode is {0:03o}")]
+    #[error("is writable by other users: its mode is {0:03o}")]
     Writable(u32),
 }
 
@@ -150,7 +150,7 @@ fn console_text(output: &str) -> String {
     if output.is_empty() {
         String::new()
     } else {
-        format!("\n  it said: {}", output.replace('\n', "\n  "))
+        format!("\n  output: {}", output.replace('\n', "\n  "))
     }
 }
 
@@ -169,11 +169,12 @@ impl GuestError {
     pub fn remedy(&self) -> Option<String> {
         if let Self::CacheUnsafe { directory, wrong } = self {
             let directory = directory.display();
-            let alternative = "set SVCLAB_CACHE to a directory of your own";
+            let alternative = "set SVCLAB_CACHE to a directory that you own";
             return Some(match wrong {
                 CacheProblem::NoDirectory => format!("remove {directory}, or {alternative}"),
                 CacheProblem::OtherOwner { user, .. } => format!(
-                    "run svclab as that user, {alternative}, or, if you trust what is in it, make it yours with `chown -R {user} {directory}`"
+                    "run svclab as that user, {alternative}, or, if you trust its contents, run \
+                     `chown -R {user} {directory}`"
                 ),
                 CacheProblem::Writable(_) => {
                     format!("run `chmod -R go-w {directory}`, or {alternative}")
@@ -182,29 +183,34 @@ impl GuestError {
         }
         let text = match self {
             Self::NoQemu | Self::UnknownQemu { .. } => {
-                "run `apt-get install --no-install-recommends qemu-system-x86`, or your distribution's equivalent, as root"
+                "run `apt-get install --no-install-recommends qemu-system-x86`, or your \
+                 distribution's equivalent, as root"
             }
             Self::Spawn { .. } => {
-                "see that this user may run it; `apt-get install --reinstall qemu-system-x86`, or your distribution's equivalent, as root, puts it right"
+                "allow this user to run it, or run `apt-get install --reinstall qemu-system-x86`, \
+                 or your distribution's equivalent, as root"
             }
             Self::Confinement { source, .. } => shortage::remedy(source).unwrap_or(
-                "run svclab as an ordinary user, or as root with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL",
+                "run svclab as an ordinary user, or as root with the capabilities CAP_SETUID, \
+                 CAP_SETGID and CAP_KILL",
             ),
             Self::OldQemu { .. } => "install a newer QEMU, or run on this host with --kernel host",
             Self::NoKernel { .. } => {
-                "run `apt-get update` as root with the network at hand and `svclab kernel fetch` again, or name a kernel of your own: --kernel PATH/vmlinuz --modules DIR"
+                "run `apt-get update` as root with network access and then `svclab kernel fetch`, \
+                 or use your own kernel: --kernel PATH/vmlinuz --modules DIR"
             }
             Self::Cache { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "make room (a guest kernel and its snapshot take 300 MB), or set SVCLAB_CACHE to a directory that has it"
+                "free disk space (a guest kernel and its snapshot need 300 MB), or set \
+                 SVCLAB_CACHE to a directory with enough space"
             }
-            Self::Cache { .. } | Self::NoCache => {
-                "set SVCLAB_CACHE to a directory that can be written"
-            }
+            Self::Cache { .. } | Self::NoCache => "set SVCLAB_CACHE to a writable directory",
             Self::InvalidImage { .. } | Self::Modules(_) => {
-                "name a kernel and the modules of the same build: --kernel PATH/vmlinuz --modules DIR"
+                "give a kernel and the modules of the same build: --kernel PATH/vmlinuz \
+                 --modules DIR"
             }
             Self::NotReady { .. } | Self::Ended { .. } => {
-                "run it again; if it happens again, try another kernel (`svclab kernel list`)"
+                "run the command again; if the error repeats, try another kernel \
+                 (`svclab kernel list`)"
             }
             _ => return None,
         };

@@ -62,7 +62,7 @@ pub fn create_files(
     let bytes = fs::read(kernel).map_err(unreadable)?;
     let release = release(&bytes).ok_or_else(|| GuestError::InvalidImage {
         file: kernel.to_owned(),
-        reason: "it is no Linux kernel for this processor".to_owned(),
+        reason: "not a Linux kernel for this processor".to_owned(),
     })?;
     let loaded = tree::wanted(modules)?;
     let mut files = Files::default();
@@ -83,7 +83,7 @@ pub fn create_files(
             let list = fs::read(modules.join(BUILT_IN_FILE)).unwrap_or_default();
             fs::write(directory.join(BUILT_IN_FILE), list)
         });
-    result.map_err(cache.error_of("keep a kernel"))?;
+    result.map_err(cache.error_of("store a kernel"))?;
     let names = loaded.into_iter().map(|module| module.name).collect();
     Ok((release, names))
 }

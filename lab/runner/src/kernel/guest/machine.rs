@@ -34,7 +34,7 @@ pub struct Running {
 
 impl Running {
     /// Starts QEMU. `memory` is the memory with its size in MiB. QEMU inherits the descriptors in
-    /// `handed`.
+    /// `inherited`.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Running {
     }
 
     /// Returns the error of a machine that does not work: the description of its end, or
-    /// `otherwise` if it has not ended. Ends the machine.
+    /// `default_error` if it has not ended. Ends the machine.
     pub async fn loss_error(&mut self, kernel: &str, default_error: GuestError) -> GuestError {
         let exit = tokio::time::timeout(MAX_EXIT, self.process.wait()).await;
         let Ok(status) = exit else {
@@ -190,15 +190,15 @@ fn combined_output(console: &OutputTail, errors: &OutputTail) -> String {
 }
 
 fn describe_exit(status: Option<WaitStatus>, output: &str) -> String {
-    if let Some(death) = describe_end(output) {
-        return death;
+    if let Some(cause) = describe_end(output) {
+        return cause;
     }
     match status {
         Some(WaitStatus::Exited(_, 0)) => "the guest powered off".to_owned(),
-        Some(WaitStatus::Exited(_, code)) => format!("QEMU ended with status {code}"),
+        Some(WaitStatus::Exited(_, code)) => format!("QEMU exited with status {code}"),
         Some(WaitStatus::Signaled(_, signal, _)) => {
-            format!("QEMU was ended by signal {}", signal as i32)
+            format!("QEMU was killed by signal {}", signal as i32)
         }
-        _ => "QEMU ended".to_owned(),
+        _ => "QEMU exited".to_owned(),
     }
 }

@@ -181,7 +181,7 @@ impl Guest {
         self.additional_memory
     }
 
-    /// Sets the memory in MiB, in place of [`MEMORY`]. Files may use half of it.
+    /// Sets the memory in MiB, in place of [`DEFAULT_MEMORY_MIB`]. Files may use half of it.
     #[must_use]
     pub fn with_memory(mut self, mebibytes: u32) -> Self {
         self.memory = mebibytes;

@@ -26,10 +26,10 @@ pub struct Modinfo {
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// The file cannot be read or decompressed.
-    #[error("cannot read it: {0}")]
+    #[error("cannot read the module: {0}")]
     Io(#[from] io::Error),
     /// The file is not a 64-bit ELF object.
-    #[error("it is no kernel module: {0}")]
+    #[error("not a kernel module: {0}")]
     Elf(#[from] object::Error),
 }
 
@@ -156,7 +156,7 @@ mod tests {
         std::fs::write(&file, zst).unwrap();
         assert_eq!(read(&file).unwrap(), b"the module");
         let file = directory.path().join("a.ko.xz");
-        std::fs::write(&file, b"no xz at all").unwrap();
+        std::fs::write(&file, b"not xz").unwrap();
         assert!(read(&file).is_err());
     }
 

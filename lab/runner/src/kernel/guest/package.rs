@@ -52,15 +52,15 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let Some(flavour) = flavour(&system) else {
         return Err(none(
-            "svclab knows the kernel packages of Debian and Ubuntu only",
+            "svclab supports the kernel packages of Debian and Ubuntu only",
         ));
     };
     let listed = match run("apt-cache", &["pkgnames", "linux-image-"], Path::new("/")).await {
         Ok(listed) => listed,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(none("this machine has no apt to get one with"));
+            return Err(none("this machine has no apt"));
         }
-        Err(error) => return Err(none(&format!("apt-cache does not start: {error}"))),
+        Err(error) => return Err(none(&format!("cannot start apt-cache: {error}"))),
     };
     let mut found: Vec<Package> = Vec::new();
     for release in releases(&lossy_text(&listed.stdout), flavour) {
@@ -74,7 +74,7 @@ pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
     }
     if found.is_empty() {
         return Err(none(
-            "apt knows no package of a kernel for guests; its lists may be empty",
+            "apt lists no kernel package for guests; its package lists may be empty",
         ));
     }
     Ok(found)
@@ -222,7 +222,7 @@ fn check(program: &str, output: io::Result<Output>) -> Result<(), String> {
                 .lines()
                 .find(|line| line.starts_with("E: "))
                 .unwrap_or_else(|| stderr.trim());
-            Err(format!("{program} said: {message}"))
+            Err(format!("{program} failed: {message}"))
         }
         Err(error) => Err(format!("cannot start {program}: {error}")),
     }

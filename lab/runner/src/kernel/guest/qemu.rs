@@ -80,7 +80,7 @@ pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
 ///
 /// # Errors
 ///
-/// When QEMU does not start, is older than [`OLDEST`], or does not print a version.
+/// When QEMU does not start, is older than [`MIN_VERSION`], or does not print a version.
 pub async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError> {
     // Options take effect in their order: a QEMU without seccomp rejects the first option and does
     // not reach the second (QEMU v7.2.0, `softmmu/vl.c`).
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(version_numbers("10.0.2"), (10, 0));
         assert!(version_numbers("6.2.0") < MIN_VERSION);
         assert_eq!(super::parse_version("qemu: unknown option\n"), None);
-        assert_eq!(super::parse_version("a version of nothing"), None);
+        assert_eq!(super::parse_version("no version"), None);
     }
 
     #[test]

@@ -32,8 +32,12 @@ impl<'a> Qmp<'a> {
             stream: BufReader::new(stream),
         };
         // QEMU begins with a greeting that needs no reply.
-        qmp.execute("take control", "qmp_capabilities", json!({}))
-            .await?;
+        qmp.execute(
+            "negotiate the capabilities of QMP",
+            "qmp_capabilities",
+            json!({}),
+        )
+        .await?;
         Ok(qmp)
     }
 
@@ -44,8 +48,8 @@ impl<'a> Qmp<'a> {
     ///
     /// When QEMU fails to do so.
     pub async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
-        let doing = "keep the guest";
-        self.migrate(doing, "migrate", to).await
+        let operation = "save the guest";
+        self.migrate(operation, "migrate", to).await
     }
 
     /// Resumes a waiting machine from the state that a descriptor contains.
@@ -54,8 +58,8 @@ impl<'a> Qmp<'a> {
     ///
     /// When QEMU fails to do so: the state is damaged or that of another machine.
     pub async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
-        let doing = "go on from the snapshot";
-        self.migrate(doing, "migrate-incoming", from).await
+        let operation = "resume the snapshot";
+        self.migrate(operation, "migrate-incoming", from).await
     }
 
     async fn migrate(
@@ -128,7 +132,7 @@ impl<'a> Qmp<'a> {
         let stream = self.stream.get_ref();
         let fds: Vec<RawFd> = fd.iter().map(AsRawFd::as_raw_fd).collect();
         let control_messages = [ControlMessage::ScmRights(&fds)];
-        let beside = if fds.is_empty() {
+        let ancillary = if fds.is_empty() {
             &[][..]
         } else {
             &control_messages
@@ -140,7 +144,7 @@ impl<'a> Qmp<'a> {
                 Ok(sendmsg::<()>(
                     stream.as_raw_fd(),
                     &slices,
-                    beside,
+                    ancillary,
                     flags,
                     None,
                 )?)
@@ -157,13 +161,13 @@ impl<'a> Qmp<'a> {
     async fn recv(&mut self, operation: &str) -> Result<Value, GuestError> {
         let mut line = String::new();
         match tokio::time::timeout(MAX_REPLY_TIME, self.stream.read_line(&mut line)).await {
-            Ok(Ok(0)) => Err(qmp_error(operation, "nothing: it is gone")),
+            Ok(Ok(0)) => Err(qmp_error(operation, "no reply: QEMU ended")),
             Ok(Ok(_)) => serde_json::from_str(&line)
                 .map_err(|error| qmp_error(operation, &error.to_string())),
             Ok(Err(error)) => Err(qmp_error(operation, &error.to_string())),
             Err(_) => Err(qmp_error(
                 operation,
-                &format!("nothing within {} s", MAX_REPLY_TIME.as_secs()),
+                &format!("no reply within {} s", MAX_REPLY_TIME.as_secs()),
             )),
         }
     }
@@ -225,17 +229,17 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "QEMU refused to keep the guest: no such capability"
+            "QEMU failed to save the guest: no such capability"
         );
         let dying = [hello, done, done, done];
         let error = save_with_replies(Box::leak(Box::new(dying)))
             .await
             .unwrap_err();
         assert!(
-            error.to_string().ends_with("nothing: it is gone"),
+            error.to_string().ends_with("no reply: QEMU ended"),
             "{error}"
         );
-        let invalid = ["who is there?"];
+        let invalid = ["not JSON"];
         assert!(
             save_with_replies(Box::leak(Box::new(invalid)))
                 .await

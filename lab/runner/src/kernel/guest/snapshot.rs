@@ -46,7 +46,7 @@ pub fn create_unnamed() -> io::Result<OwnedFd> {
 }
 
 /// Returns the path by which another program that inherits a descriptor opens its file again. Every
-/// user may open a file of [`nameless`] in this way.
+/// user may open a file of [`create_unnamed`] in this way.
 #[must_use]
 pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()

@@ -118,7 +118,7 @@ pub async fn every_series(cache: &Cache) -> Result<Vec<KernelRequest>, GuestErro
     match package::available("of any version").await {
         Ok(packages) => releases.extend(packages.into_iter().map(|package| package.release)),
         Err(error) if releases.is_empty() => return Err(error),
-        Err(error) => tracing::warn!("only kept kernels are used: {error}"),
+        Err(error) => tracing::warn!("using only the kernels in the cache: {error}"),
     }
     let mut seen_series = HashSet::new();
     Ok(releases
@@ -145,7 +145,7 @@ pub async fn find(wanted: &KernelRequest) -> Result<Package, GuestError> {
         .find(|package| matches(wanted, &package.release))
         .ok_or_else(|| GuestError::NoKernel {
             wanted: wanted.to_string(),
-            reason: format!("apt has {}", list.join(", ")),
+            reason: format!("apt offers {}", list.join(", ")),
         })
 }
 
@@ -194,7 +194,7 @@ pub async fn fetch(
     let Some(modules) = image::find_modules(None, &kernel, key) else {
         return Err(GuestError::NoKernel {
             wanted: key.to_owned(),
-            reason: format!("the package {} holds no modules", package.name),
+            reason: format!("the package {} contains no modules", package.name),
         });
     };
     let (release, modules) = image::create_files(cache, &kernel, &modules, new_entry.path())?;
@@ -223,9 +223,9 @@ async fn provide_user_kernel(
     };
     let bytes = std::fs::read(kernel).map_err(|error| invalid_image(error.to_string()))?;
     let release = image::release(&bytes)
-        .ok_or_else(|| invalid_image("it is no Linux kernel for this processor".to_owned()))?;
+        .ok_or_else(|| invalid_image("not a Linux kernel for this processor".to_owned()))?;
     let found = image::find_modules(modules, kernel, &release)
-        .ok_or_else(|| invalid_image(format!("the modules of {release} are not to be found")))?;
+        .ok_or_else(|| invalid_image(format!("cannot find the modules of {release}")))?;
     let mut files = Vec::new();
     list_files(&found, &mut files).map_err(|error| invalid_image(error.to_string()))?;
     files.sort();

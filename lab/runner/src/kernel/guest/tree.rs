@@ -90,7 +90,7 @@ pub enum TreeError {
         source: io::Error,
     },
     /// The directory contains no module that labs need.
-    #[error("there is no module for labs in {}", .0.display())]
+    #[error("no module that labs need is in {}", .0.display())]
     NoModules(PathBuf),
     /// The file of a module is damaged.
     #[error("{}: {source}", file.display())]

@@ -57,13 +57,16 @@ pub enum UserlandError {
         source: io::Error,
     },
     /// A program or library is not a valid ELF file.
-    #[error("{} is no program: {source}", file.display())]
+    #[error("{} is not a program: {source}", file.display())]
     Elf {
         file: PathBuf,
         source: object::Error,
     },
     /// A library was not found.
-    #[error("{} needs the library {library}, which is not in any of the usual directories", file.display())]
+    #[error(
+        "{} needs the library {library}, which is in none of the usual directories",
+        file.display()
+    )]
     NoLibrary {
         /// Path of the file that needs the library.
         file: PathBuf,

@@ -58,7 +58,7 @@ impl Trial {
     pub fn judge(&self, evidence: &Evidence) -> Result<(), String> {
         if evidence.attempts.len() != self.plan.probes.len() {
             return Err(format!(
-                "{} of {} probes were tried",
+                "{} of {} probes ran",
                 evidence.attempts.len(),
                 self.plan.probes.len()
             ));
@@ -67,7 +67,7 @@ impl Trial {
             if attempt.verdict != self.verdict {
                 let error = attempt.error.as_ref();
                 return Err(format!(
-                    "a connection came to {} where {} was due{}",
+                    "a connection has the verdict {} instead of {}{}",
                     attempt.verdict,
                     self.verdict,
                     error.map_or_else(String::new, |error| format!(" ({error})"))
@@ -83,7 +83,7 @@ impl Trial {
             .iter()
             .find(|name| !has_packets(name))
         {
-            return Err(format!("none of the packets of {name} were seen"));
+            return Err(format!("no packet of {name} was captured"));
         }
         match (self.dropped, &evidence.drops) {
             (None, _) => Ok(()),
@@ -93,7 +93,9 @@ impl Trial {
             {
                 Ok(())
             }
-            (Some(reason), _) => Err(format!("no packet was told to be dropped by {reason}")),
+            (Some(reason), _) => Err(format!(
+                "the kernel reported no drop with the reason {reason}"
+            )),
         }
     }
 }
@@ -119,7 +121,7 @@ pub fn all() -> Vec<Trial> {
                 ..Plan::default()
             },
         ),
-        connects("cables and captures", with_capture(veth_pair("cable"))),
+        connects("veth pairs and captures", with_capture(veth_pair("veth"))),
         connects("bridges", bridge("bridge")),
         connects("vxlan tunnels", tunnel()),
         connects("iptables-nft", iptables_service(Backend::Nft)),
@@ -441,22 +443,25 @@ mod tests {
             ..Evidence::default()
         };
         let message = trial.judge(&evidence).unwrap_err();
-        assert_eq!(message, "none of the packets of two were seen");
+        assert_eq!(message, "no packet of two was captured");
         evidence.attempts[0].verdict = Verdict::Timeout;
         let message = trial.judge(&evidence).unwrap_err();
         assert_eq!(
             message,
-            "a connection came to timeout where connected was due"
+            "a connection has the verdict timeout instead of connected"
         );
         let drop_check = all().into_iter().find(|trial| trial.dropped.is_some());
-        let drop_check = drop_check.expect("a trial of drops");
+        let drop_check = drop_check.expect("one check traces drops");
         evidence.attempts[0].verdict = Verdict::Refused;
         let message = drop_check.judge(&evidence).unwrap_err();
-        assert_eq!(message, "no packet was told to be dropped by NO_SOCKET");
-        evidence.drops = DropEvidence::Uncertain("it does not tell".to_owned());
-        assert_eq!(drop_check.judge(&evidence).unwrap_err(), "it does not tell");
+        assert_eq!(
+            message,
+            "the kernel reported no drop with the reason NO_SOCKET"
+        );
+        evidence.drops = DropEvidence::Uncertain("not traced".to_owned());
+        assert_eq!(drop_check.judge(&evidence).unwrap_err(), "not traced");
         evidence.attempts.clear();
         let message = trial.judge(&evidence).unwrap_err();
-        assert_eq!(message, "0 of 1 probes were tried");
+        assert_eq!(message, "0 of 1 probes ran");
     }
 }

@@ -134,11 +134,15 @@ fn run_program(program: &str, arguments: &[&str]) -> Result<String, String> {
         .output()
         .map_err(|error| match error.kind() {
             ErrorKind::NotFound => format!("{program} is not installed"),
-            _ => format!("{program} cannot be started: {error}"),
+            _ => format!("cannot start {program}: {error}"),
         })?;
     if !finished.status.success() {
         let stderr = String::from_utf8_lossy(&finished.stderr);
-        let first = stderr.lines().next().unwrap_or("it failed").trim();
+        let first = stderr
+            .lines()
+            .next()
+            .unwrap_or("failed without a message")
+            .trim();
         return Err(format!("{program}: {first}"));
     }
     Ok(String::from_utf8_lossy(&finished.stdout).into_owned())

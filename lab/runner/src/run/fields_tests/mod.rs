@@ -25,19 +25,19 @@ const LAB: &str = include_str!("lab.yaml");
 type Entries = BTreeMap<String, Value>;
 
 fn yaml(text: &str) -> Value {
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("YAML");
-    documents.pop().expect("a document")
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("the text is YAML");
+    documents.pop().expect("the text has a document")
 }
 
 fn base() -> Vec<Value> {
-    serde_saphyr::from_multiple(BASE).expect("YAML")
+    serde_saphyr::from_multiple(BASE).expect("the text is YAML")
 }
 
 /// Returns the entries of a kind of object: its own, and those that it shares with other kinds.
 fn entries(kind: &str) -> Entries {
     let table = yaml(OBJECTS);
     let entries_of = |name: &str, before: &str| -> Vec<(String, Value)> {
-        let map = table[name].as_object().expect("entries");
+        let map = table[name].as_object().expect("the entries are a map");
         let entries = map.iter();
         entries
             .map(|(path, entry)| (format!("{before}{path}"), entry.clone()))
@@ -67,7 +67,10 @@ fn document_of(kind: &str) -> usize {
 fn position(documents: &[Value], kind: &str, name: &str) -> usize {
     let is_wanted =
         |document: &Value| document["kind"] == kind && document["metadata"]["name"] == name;
-    documents.iter().position(is_wanted).expect("an object")
+    documents
+        .iter()
+        .position(is_wanted)
+        .expect("the base has the object")
 }
 
 /// Applies a JSON merge patch (RFC 7396).
@@ -79,7 +82,7 @@ fn merge(into: &mut Value, patch: &Value) {
     if !into.is_object() {
         *into = Value::Object(Map::new());
     }
-    let map = into.as_object_mut().expect("a map");
+    let map = into.as_object_mut().expect("the value is a map");
     for (key, value) in patch {
         if value.is_null() {
             map.shift_remove(key);
@@ -92,7 +95,7 @@ fn merge(into: &mut Value, patch: &Value) {
 /// Sets the field at a path, in the first element of lists. Null removes the field. Missing lists
 /// are created where `like` has a list.
 fn set(value_at_path: &mut Value, path: &[&str], value: &Value, like: &Value) {
-    let (key, rest) = path.split_first().expect("a path");
+    let (key, rest) = path.split_first().expect("the path is not empty");
     if value_at_path.is_null() {
         *value_at_path = if like.is_array() {
             Value::Array(Vec::new())
@@ -109,7 +112,7 @@ fn set(value_at_path: &mut Value, path: &[&str], value: &Value, like: &Value) {
         set(&mut items[element], path, value, &like[0]);
         return;
     }
-    let map = value_at_path.as_object_mut().expect("a map");
+    let map = value_at_path.as_object_mut().expect("the value is a map");
     if !rest.is_empty() {
         let inside = map.entry((*key).to_owned()).or_insert(Value::Null);
         set(inside, rest, value, &like[*key]);
@@ -143,7 +146,7 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
     let mut errors = Vec::new();
     if let Some(reason) = entry.as_str() {
         if !reason.starts_with("inert ") {
-            errors.push("says not what is done, or why nothing".to_owned());
+            errors.push("has neither an effect nor a reason for none".to_owned());
         }
         let before = look(&field.documents, false);
         for value in generated {
@@ -158,7 +161,7 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
         merge(&mut field.documents[0], &json!({"spec": patch}));
     }
     for (name, patch) in entry["and"].as_object().into_iter().flatten() {
-        let (kind, name) = name.split_once('/').expect("KIND/NAME");
+        let (kind, name) = name.split_once('/').expect("the key is KIND/NAME");
         let index = position(&field.documents, kind, name);
         merge(&mut field.documents[index], patch);
     }
@@ -170,17 +173,17 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
     if let [first, second] = values("obeyed").as_slice() {
         let [first, second] = [first, second].map(|value| field.output(value));
         if !first.errors.is_empty() {
-            errors.push(format!("is refused: {:?}", first.errors));
+            errors.push(format!("is rejected: {:?}", first.errors));
         }
         if first == second {
-            errors.push("is not obeyed: nothing changes".to_owned());
+            errors.push("has no effect".to_owned());
         }
     }
     if let [first, second] = values("inert").as_slice() {
         let [first, second] = [first, second].map(|value| field.output(value));
         for seen in [&first, &second] {
             if !seen.errors.is_empty() {
-                errors.push(format!("is refused: {:?}", seen.errors));
+                errors.push(format!("is rejected: {:?}", seen.errors));
             }
         }
         if first.plans != second.plans {
@@ -193,7 +196,7 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
     let absent = field.output(&Value::Null);
     for value in values("refused") {
         if field.output(&value).errors.is_empty() {
-            errors.push(format!("is not refused: {value}"));
+            errors.push(format!("is not rejected: {value}"));
         }
     }
     for value in values("warned") {
@@ -208,12 +211,15 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
             .iter()
             .any(|warning| !without.warnings.contains(warning))
         {
-            errors.push(format!("is not warned of: {value}: {:?}", with.warnings));
+            errors.push(format!(
+                "causes no further warning: {value}: {:?}",
+                with.warnings
+            ));
         }
     }
     let known = ["obeyed", "inert", "refused", "warned"];
     if known.iter().all(|key| values(key).is_empty()) {
-        errors.push("says not what is done, or why nothing".to_owned());
+        errors.push("has neither an effect nor a reason for none".to_owned());
     }
     errors
 }
@@ -274,7 +280,7 @@ fn errors_of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
         errors.extend(
             errors_of_field
                 .iter()
-                .map(|wrong| format!("{kind} {name} {wrong}")),
+                .map(|error| format!("{kind} {name} {error}")),
         );
     }
     errors
@@ -311,7 +317,7 @@ fn unlisted(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<Str
     let without_entry = fields
         .iter()
         .filter(|field| !entries.keys().any(|entry| covers(entry, field)) && !below(field))
-        .map(|field| format!("{kind}: it is not listed what is done with {field}"));
+        .map(|field| format!("{kind}: no effect of {field} is listed"));
     without_field.chain(without_entry).collect()
 }
 
@@ -354,8 +360,10 @@ fn other_object_fields_have_listed_effects() {
 
 /// Returns the fields of each type of the lab document, as listed in its schema.
 fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
-    let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("a schema");
-    let definitions = schema["$defs"].as_object().expect("definitions");
+    let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("the schema is JSON");
+    let definitions = schema["$defs"]
+        .as_object()
+        .expect("the schema has definitions");
     let all_definitions = definitions
         .iter()
         .map(|(name, schema)| (name.as_str(), schema));
@@ -377,11 +385,11 @@ fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn lab_document_fields_have_listed_effects() {
     let table = yaml(LAB);
-    let table = table.as_object().expect("types");
+    let table = table.as_object().expect("the table is a map");
     let of_table: BTreeMap<String, BTreeSet<String>> = table
         .iter()
         .map(|(name, of)| {
-            let fields = of["fields"].as_object().expect("fields");
+            let fields = of["fields"].as_object().expect("the type has fields");
             (name.clone(), fields.keys().cloned().collect())
         })
         .collect();
@@ -392,11 +400,11 @@ fn lab_document_fields_have_listed_effects() {
         if let Some(patch) = of.get("lab") {
             merge(&mut documents[0], &json!({"spec": patch}));
         }
-        let place = of["at"].as_str().expect("a place");
-        for (key, entry) in of["fields"].as_object().expect("fields") {
+        let place = of["at"].as_str().expect("the type has a path");
+        for (key, entry) in of["fields"].as_object().expect("the type has fields") {
             let entry = match entry {
                 Value::String(text) => {
-                    let name = text.strip_prefix("of ").expect("of a type");
+                    let name = text.strip_prefix("of ").expect("the text is `of TYPE`");
                     assert!(table.contains_key(name), "{name}");
                     continue;
                 }
@@ -411,8 +419,12 @@ fn lab_document_fields_have_listed_effects() {
                 like: Value::Null,
                 is_real: false,
             };
-            let wrong = entry_errors(field, &entry, &[]);
-            errors.extend(wrong.iter().map(|wrong| format!("{name} {key} {wrong}")));
+            let errors_of_field = entry_errors(field, &entry, &[]);
+            errors.extend(
+                errors_of_field
+                    .iter()
+                    .map(|error| format!("{name} {key} {error}")),
+            );
         }
     }
     assert!(errors.is_empty(), "{}", errors.join("\n"));

@@ -16,7 +16,7 @@ pub fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
 
 /// Returns an object with a value in every field, or another value in every field.
 pub fn example<T: DeserializeOwned + Serialize>(is_other: bool) -> Value {
-    serde_json::to_value(read::<T>(is_other).0).expect("what was read can be written")
+    serde_json::to_value(read::<T>(is_other).0).expect("the object is serializable")
 }
 
 fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
@@ -26,7 +26,10 @@ fn read<T: DeserializeOwned>(is_other: bool) -> (T, BTreeSet<String>) {
         read: &fields,
         is_other,
     });
-    (read.expect("every field can be read"), fields.into_inner())
+    (
+        read.expect("every field is deserializable"),
+        fields.into_inner(),
+    )
 }
 
 /// Deserializer that supplies every requested value and records the fields of structs.

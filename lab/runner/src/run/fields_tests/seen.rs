@@ -33,7 +33,7 @@ const PROGRAM: &str = "/bin/sh";
 pub fn look(documents: &[Value], is_real: bool) -> LabOutput {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
-    let sources = Sources::from(source.expect("a text"));
+    let sources = Sources::from(source.expect("the documents are text"));
     let mut seen = LabOutput::default();
     let (scenario, warnings) = match Scenario::load(&sources) {
         Ok(loaded) => loaded,
@@ -79,13 +79,13 @@ impl LabOutput {
     fn add_case(&mut self, prepared: &Prepared) {
         let later = prepared.steps.iter().map(|step| &step.plan);
         for plan in std::iter::once(&prepared.plan).chain(later) {
-            let data = serde_json::to_string(plan).expect("a plan is plain data");
+            let data = serde_json::to_string(plan).expect("the plan is serializable");
             let _ = writeln!(self.plans, "{}\n{data}", print(plan));
         }
         for account in &prepared.accounts {
             let _ = writeln!(self.plans, "{account:?}");
         }
-        let judge = prepared.judge().expect("it was prepared");
+        let judge = prepared.judge().expect("the case was prepared");
         let judgement = judge.judge(&evidence(&prepared.plan));
         let outcomes = flows::flow_results(prepared, &judgement);
         let declared = flows::declared_flows(std::slice::from_ref(prepared));

@@ -35,12 +35,12 @@ pub const LISTENER: u8 = 4;
 
 /// Steps that may fail, as text that follows "cannot".
 pub const STEPS: [&str; 6] = [
-    "set its limits",
-    "become a user without privileges",
-    "make its namespaces",
-    "make its root directory",
-    "give up its capabilities",
-    "close what it inherits",
+    "set resource limits",
+    "change to a user without privileges",
+    "create namespaces",
+    "create a root directory",
+    "drop capabilities",
+    "close inherited descriptors",
 ];
 const STEP_LIMITS: i32 = 0;
 const STEP_USER: i32 = 1;

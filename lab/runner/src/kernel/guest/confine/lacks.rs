@@ -54,7 +54,7 @@ impl Layer {
             Self::IpcNamespace => "an IPC namespace",
             Self::UtsNamespace => "a UTS namespace",
             Self::CgroupNamespace => "a cgroup namespace",
-            Self::RootDirectory => "a root directory of its own",
+            Self::RootDirectory => "a separate root directory",
             Self::Landlock => "Landlock rules",
             Self::Filter => "a system call filter",
         }
@@ -135,7 +135,7 @@ mod tests {
             disallowed.add(layer as i32);
         }
         disallowed.add(99);
-        insta::assert_snapshot!(disallowed, @"a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own, Landlock rules, a system call filter");
+        insta::assert_snapshot!(disallowed, @"a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a separate root directory, Landlock rules, a system call filter");
     }
 
     #[test]

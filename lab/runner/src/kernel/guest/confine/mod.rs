@@ -180,7 +180,7 @@ fn prepare(
     let unprivileged_user = outside_user().filter(|_| is_root);
     if unprivileged_user.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has_capability) {
         return Err(GuestError::Confinement {
-            step: "become a user without privileges",
+            step: "change to a user without privileges",
             source: io::ErrorKind::PermissionDenied.into(),
         });
     }
