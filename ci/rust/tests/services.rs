@@ -20,13 +20,15 @@ async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
     let lab = Lab::from_yaml(LAB)?.case("policy=Cluster")?.watched();
     let ran = lab.run().await?;
     let case = "node-port/policy=Cluster";
-    let evidence = ran.evidence(case).expect("the case came to a verdict");
+    let evidence = ran.evidence(case).expect("the case has evidence");
     assert!(!evidence.attempts.is_empty());
     for attempt in &evidence.attempts {
         let why = ran.explanation(case).unwrap_or_default();
         assert_eq!(attempt.verdict, Verdict::Connected, "{why}");
         assert_eq!(attempt.endpoint.as_deref(), Some("pod/default/web"));
-        let source = attempt.seen_source.expect("who answered saw a source");
+        let source = attempt
+            .seen_source
+            .expect("the endpoint recorded the source");
         assert_eq!(source.ip().to_string(), "192.168.1.11", "{why}");
     }
     // The evidence contains every packet, and the rules that it matched.
@@ -42,8 +44,8 @@ async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
 
 #[tokio::test]
 async fn lab_with_unknown_field_returns_error() {
-    let wrong = LAB.replace("connections: 4}", "conections: 4}");
-    let error = Lab::from_yaml(wrong).expect_err("a field that there is not");
+    let invalid = LAB.replace("connections: 4}", "conections: 4}");
+    let error = Lab::from_yaml(invalid).expect_err("the lab has an unknown field");
     let message = error.to_string();
     assert!(message.contains("did you mean `connections`"), "{message}");
 }

@@ -133,7 +133,7 @@ fn up_kube_proxy_not_executable_is_refused_like_run() {
         .run(&["run", &case, "--kernel=host", "--kube-proxy", &program]);
     let output_text = labs.told(&ran);
     assert!(
-        output_text.starts_with("ERROR lab/policy=Local  the lab is wrong"),
+        output_text.starts_with("ERROR lab/policy=Local  the lab is invalid"),
         "{output_text}"
     );
     assert!(
