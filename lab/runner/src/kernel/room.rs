@@ -31,7 +31,7 @@ impl NotEnoughMemory {
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         if self.kernel == GUEST_NAME {
-            "reduce the nodes and pods of the lab, or run the lab with --kernel host"
+            "reduce the nodes and pods of the lab, or use --kernel host if the host can run it"
         } else {
             "add memory to this machine, or reduce the nodes and pods of the lab"
         }
