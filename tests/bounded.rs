@@ -196,7 +196,7 @@ const REPLIES: &[AgentReply] = &[
                 "]}",
             );
         },
-        message: "of a kind that has at most 8388608",
+        message: "exceeds the limit of 8388608 bytes for its kind",
     },
     AgentReply {
         name: "eight answers of 50 MiB",

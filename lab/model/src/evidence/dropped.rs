@@ -7,7 +7,7 @@ use super::bytes;
 /// Packet that the kernel reported as dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DroppedPacket {
-    /// Nanoseconds since the epoch, as in [`super::Packet`].
+    /// Nanoseconds since the epoch, on the same clock as packet times.
     pub time: u64,
     /// Namespace that dropped the packet.
     pub namespace: String,

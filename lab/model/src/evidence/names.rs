@@ -15,7 +15,7 @@ thread_local! {
     static REMAINING_ENTRIES: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Runs a deserialization whose maps may have at most `entries` entries in total.
+/// Runs a deserialization whose maps may have at most `max_entries` entries in total.
 #[cfg(any(test, feature = "framing"))]
 pub fn with_max_entries<T>(max_entries: usize, deserialize: impl FnOnce() -> T) -> T {
     REMAINING_ENTRIES.set(Some(max_entries));
@@ -104,7 +104,7 @@ mod tests {
         let whole = with_max_entries(5, read).unwrap();
         assert_eq!(whole.flat["a"], 1);
         assert_eq!(whole.nested["b"]["d"], 3);
-        // Without `within`, the number of entries is unlimited.
+        // Without `with_max_entries`, the number of entries is unlimited.
         assert!(read().is_ok());
     }
 }

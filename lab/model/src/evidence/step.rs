@@ -11,7 +11,7 @@ pub struct StepEvidence {
     /// Step name from the lab.
     pub name: String,
     /// Time at which the agent handed the change to kube-proxies and other components, in
-    /// nanoseconds since the epoch, as in [`super::Packet`].
+    /// nanoseconds since the epoch, on the same clock as packet times.
     pub changed: u64,
     /// Time at which the change was complete: all rules were written and stale conntrack entries
     /// deleted.

@@ -162,7 +162,7 @@ impl Delta {
 }
 
 impl TablesChange {
-    /// Returns the ruleset text after this change to the tables in `there`.
+    /// Returns the ruleset text after this change to the tables in `tables_text`.
     #[must_use]
     pub fn apply_to(&self, tables_text: &str) -> String {
         let remaining =

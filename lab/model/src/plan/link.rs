@@ -98,7 +98,7 @@ impl fmt::Display for Mac {
 
 /// Error for a text that is not six hexadecimal bytes between colons.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not a link-layer address: six hexadecimal bytes between colons")]
+#[error("`{0}` is not a link-layer address: expected 6 hexadecimal bytes separated by colons")]
 pub struct ParseMacError(String);
 
 impl FromStr for Mac {

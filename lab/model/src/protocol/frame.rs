@@ -18,7 +18,7 @@ pub const MAX_EVENT: usize = 128 << 20;
 const MAX_REPORT: usize = 8 << 20;
 
 /// Maximum size of a stream event, in bytes. The event holds one chunk of at most
-/// [`super::stream::CHUNK`] bytes and its metadata. A byte written as a JSON number is up to 4
+/// [`super::stream::MAX_CHUNK`] bytes and its metadata. A byte written as a JSON number is up to 4
 /// characters long.
 const MAX_STREAM_EVENT: usize = 1 << 20;
 
@@ -65,7 +65,7 @@ impl Event {
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The frame exceeds the maximum size of its kind.
-    #[error("an event of {size} bytes, of a kind that has at most {max_size}")]
+    #[error("event of {size} bytes exceeds the limit of {max_size} bytes for its kind")]
     TooLarge {
         /// Size of the frame, in bytes.
         size: usize,
@@ -181,7 +181,7 @@ mod tests {
         let error = read_event(&step(MAX_OTHER_EVENT - overhead + 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "an event of 65537 bytes, of a kind that has at most 65536"
+            "event of 65537 bytes exceeds the limit of 65536 bytes for its kind"
         );
         // A second tag cannot change the kind that the size check uses.
         let duplicate_tag = br#"{"say":"probed","lab":0,"say":"removed"}"#;

@@ -60,7 +60,7 @@ pub enum Request {
         delta: Box<Delta>,
     },
     /// Resets the connection state of a running lab: conntrack entries, affinity and rule counters.
-    /// Answered by [`Event::Forgotten`] or [`Event::Failed`].
+    /// Answered by [`Event::ConnectionsReset`] or [`Event::Failed`].
     ResetConnections {
         /// Lab number.
         lab: LabId,
@@ -118,7 +118,8 @@ pub enum Request {
         /// Arguments of the program, without its name.
         arguments: Vec<String>,
     },
-    /// Queries the status of a started program. Answered by [`Event::Looked`] or [`Event::Failed`].
+    /// Queries the status of a started program. Answered by [`Event::ProgramStatus`] or
+    /// [`Event::Failed`].
     ProgramStatus {
         /// Lab number.
         lab: LabId,
@@ -126,7 +127,7 @@ pub enum Request {
         name: String,
     },
     /// Runs a program in a namespace of a running lab and waits until it ends. Answered by
-    /// [`Event::Ran`] or [`Event::Failed`].
+    /// [`Event::ProgramFinished`] or [`Event::Failed`].
     Run {
         /// Lab number.
         lab: LabId,
@@ -139,8 +140,8 @@ pub enum Request {
         /// Standard input of the program.
         input: String,
     },
-    /// Opens a stream of a running lab. Answered by [`Event::Heard`] messages, up to
-    /// [`FromStream::Ended`] or [`FromStream::Failed`].
+    /// Opens a stream of a running lab. Answered by [`Event::StreamMessage`] messages, up
+    /// to [`FromStream::Ended`] or [`FromStream::Failed`].
     OpenStream {
         /// Lab number.
         lab: LabId,
@@ -165,7 +166,7 @@ pub enum Request {
         /// Stream number.
         stream: StreamId,
     },
-    /// Removes a lab. Answered by [`Event::Gone`].
+    /// Removes a lab. Answered by [`Event::Removed`].
     Remove {
         /// Lab number.
         lab: LabId,
@@ -213,7 +214,7 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "say")]
 pub enum Event {
-    /// First message of an agent that is ready, and its answer to [`Request::Greet`].
+    /// First message of an agent that is ready, and its answer to [`Request::SetClock`].
     Ready {
         /// Protocol version of the agent, see [`VERSION`].
         protocol: u32,
@@ -280,7 +281,7 @@ pub enum Event {
         /// Lab number.
         lab: LabId,
     },
-    /// Status of a started program, see [`Request::Look`].
+    /// Status of a started program, see [`Request::ProgramStatus`].
     ProgramStatus {
         /// Lab number.
         lab: LabId,
@@ -423,14 +424,14 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates the failure for a host that is too busy for a verdict on `about`.
+    /// Creates the failure for a host that is too busy for a verdict on `subject`.
     #[must_use]
     pub fn too_busy(subject: &str, cause: impl std::fmt::Display) -> Self {
         Self {
             fault: FailureKind::TooBusy,
             message: format!("this machine is too busy for a verdict on {subject}: {cause}"),
             remedy: Some(
-                "run fewer cases at once (`--jobs 1`), or end other programs that keep the \
+                "run fewer cases in parallel (`--jobs 1`), or end other programs that keep the \
                  processors busy"
                     .to_owned(),
             ),
@@ -461,13 +462,13 @@ pub struct RejectedInput {
     pub said: String,
 }
 
-/// Value of [`Rejected::program`] for sysctls, which the agent writes itself.
+/// Value of [`RejectedInput::program`] for sysctls, which the agent writes itself.
 pub const SYSCTL: &str = "sysctl";
-/// Value of [`Rejected::program`] for routes, which the agent adds itself.
+/// Value of [`RejectedInput::program`] for routes, which the agent adds itself.
 pub const IP_ROUTE: &str = "ip route";
-/// Value of [`Rejected::program`] for routing rules, which the agent adds itself.
+/// Value of [`RejectedInput::program`] for routing rules, which the agent adds itself.
 pub const IP_RULE: &str = "ip rule";
-/// Value of [`Rejected::program`] for addresses, which the agent adds itself.
+/// Value of [`RejectedInput::program`] for addresses, which the agent adds itself.
 pub const IP_ADDR: &str = "ip addr";
-/// Value of [`Rejected::program`] for virtual servers, which the agent adds itself.
+/// Value of [`RejectedInput::program`] for virtual servers, which the agent adds itself.
 pub const IPVSADM: &str = "ipvsadm";

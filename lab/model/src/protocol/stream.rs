@@ -1,9 +1,9 @@
 //! Defines the messages of a stream between a running lab and an attached client. A stream carries
 //! the input and output of a running program, or the packets of a live capture.
 //!
-//! Each direction has flow control. At most [`WINDOW`] messages of each of [`FromStream::Output`],
-//! [`FromStream::Packets`] and [`ToStream::Input`] are unacknowledged. [`ToStream::Took`] and
-//! [`FromStream::Fed`] are the acknowledgements.
+//! Each direction has flow control. At most [`MAX_UNACKNOWLEDGED`] messages of each of
+//! [`FromStream::Output`], [`FromStream::Packets`] and [`ToStream::Input`] are unacknowledged.
+//! [`ToStream::Ack`] and [`FromStream::InputAck`] are the acknowledgements.
 
 use serde::{Deserialize, Serialize};
 
@@ -93,9 +93,9 @@ pub enum OutputStream {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "tell")]
 pub enum ToStream {
-    /// Standard input for the program. Acknowledged by [`FromStream::Fed`].
+    /// Standard input for the program. Acknowledged by [`FromStream::InputAck`].
     Input {
-        /// Input bytes, at most [`CHUNK`].
+        /// Input bytes, at most [`MAX_CHUNK`].
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
@@ -103,7 +103,7 @@ pub enum ToStream {
     EndOfInput,
     /// Acknowledges one message of output or packets.
     Ack {
-        /// Acknowledged stream. Packets count as [`Written::Stdout`].
+        /// Acknowledged stream. Packets count as [`OutputStream::Stdout`].
         of: OutputStream,
     },
     /// The client no longer reads this output stream.
@@ -129,17 +129,17 @@ pub enum ToStream {
 pub enum FromStream {
     /// The stream is open: the program or the capture is running.
     Opened,
-    /// Output of the program. Acknowledged by [`ToStream::Took`].
+    /// Output of the program. Acknowledged by [`ToStream::Ack`].
     Output {
         /// Stream that the program wrote to.
         of: OutputStream,
-        /// Output bytes, at most [`CHUNK`].
+        /// Output bytes, at most [`MAX_CHUNK`].
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
     /// Acknowledges one message of input, which the program has read or no longer reads.
     InputAck,
-    /// Captured packets, approximately in chronological order. Acknowledged by [`ToStream::Took`].
+    /// Captured packets, approximately in chronological order. Acknowledged by [`ToStream::Ack`].
     Packets {
         /// Packets since the previous message.
         packets: Vec<Packet>,
