@@ -53,7 +53,7 @@ pub(super) fn status_object(refusal: &ApiError) -> Value {
 ///
 /// # Errors
 ///
-/// Returns [`Refusal::NoObject`] if the requested object does not exist.
+/// Returns [`ApiError::ObjectNotFound`] if the requested object does not exist.
 pub fn answer(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let document = |code, body| ApiResponse::Document { code, body };
     Ok(match request {

@@ -1,9 +1,9 @@
 //! Implements a Kubernetes API server for kube-proxy: list and watch of the resources that
 //! kube-proxy reads, in JSON.
 //!
-//! The crate does no I/O. [`Store`] holds objects and their latest changes, [`ask()`] parses a
-//! request, and [`answer()`] answers it. A [`Watch`] returns the events since the last call. The
-//! agent owns the sockets.
+//! The crate does no I/O. [`Store`] holds objects and their latest changes, [`parse_request()`]
+//! parses a request, and [`answer()`] answers it. A [`Watch`] returns the events since the
+//! last call. The agent owns the sockets.
 //!
 //! The requests differ between versions of kube-proxy. Versions up to v1.34 list, then watch from
 //! the resource version of the list. Later versions only watch, with `sendInitialEvents`.

@@ -136,7 +136,7 @@ impl ApiError {
 ///
 /// # Errors
 ///
-/// Returns a [`Refusal`] if the path or method is not served, or if the query is invalid.
+/// Returns an [`ApiError`] if the path or method is not served, or if the query is invalid.
 pub fn parse_request(method: &str, target: &str) -> Result<ApiRequest, ApiError> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let not_found = || ApiError::NotFound(path.to_owned());
@@ -350,7 +350,7 @@ mod tests {
                 "GET",
                 "/api/v1/services?labelSelector=a+b",
                 400,
-                "`a b` is no term of a label selector",
+                "`a b` is not a valid label selector term",
             ),
         ] {
             let refusal = parse_request(method, target).unwrap_err();

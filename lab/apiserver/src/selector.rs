@@ -8,10 +8,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SelectorError {
     /// The term is not a valid term of a label selector.
-    #[error("`{0}` is no term of a label selector")]
+    #[error("`{0}` is not a valid label selector term")]
     InvalidLabelTerm(String),
     /// The term is not a valid term of a field selector.
-    #[error("`{0}` is no term of a field selector: write field=value or field!=value")]
+    #[error("`{0}` is not a valid field selector term: write field=value or field!=value")]
     InvalidFieldTerm(String),
 }
 
@@ -43,7 +43,7 @@ impl LabelSelector {
     ///
     /// # Errors
     ///
-    /// Returns [`SelectorError::Label`] if a term is invalid.
+    /// Returns [`SelectorError::InvalidLabelTerm`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         split_terms(text)
             .map(parse_label_term)
@@ -73,7 +73,7 @@ impl FieldSelector {
     ///
     /// # Errors
     ///
-    /// Returns [`SelectorError::Field`] if a term is invalid.
+    /// Returns [`SelectorError::InvalidFieldTerm`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let term = |text: &str| {
             let (path, negated, value) = split_equation(text)
@@ -214,13 +214,16 @@ mod tests {
     fn selector_invalid_term_returns_error() {
         for wrong in ["a in b", "in (a)", "a on (b)", "!", "a b", "=b"] {
             let message = LabelSelector::parse(wrong).unwrap_err().to_string();
-            assert_eq!(message, format!("`{wrong}` is no term of a label selector"));
+            assert_eq!(
+                message,
+                format!("`{wrong}` is not a valid label selector term")
+            );
         }
         assert_eq!(
             FieldSelector::parse("metadata.name")
                 .unwrap_err()
                 .to_string(),
-            "`metadata.name` is no term of a field selector: write field=value or field!=value"
+            "`metadata.name` is not a valid field selector term: write field=value or field!=value"
         );
     }
 }

@@ -59,14 +59,15 @@ pub enum ObjectChange {
 pub enum StoreError {
     /// The kind is not one of the served kinds.
     #[error(
-        "objects of the kind `{0}` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can"
+        "cannot serve objects of kind `{0}`, only Node, Service, EndpointSlice, Endpoints and \
+         ServiceCIDR"
     )]
     Kind(String),
     /// The object has no name.
-    #[error("a {0} without a name cannot be served")]
+    #[error("cannot serve a {0} without a name")]
     MissingName(Resource),
     /// Two objects have the same name.
-    #[error("the {resource} {name} is there twice")]
+    #[error("duplicate {resource} {name}")]
     DuplicateName {
         /// Resource of the objects.
         resource: Resource,
@@ -437,15 +438,16 @@ mod tests {
         for (objects, message) in [
             (
                 vec![json!({"kind": "Pod", "metadata": {"name": "a"}})],
-                "objects of the kind `Pod` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can",
+                "cannot serve objects of kind `Pod`, only Node, Service, EndpointSlice, Endpoints \
+                 and ServiceCIDR",
             ),
             (
                 vec![json!({"kind": "Node"})],
-                "a Node without a name cannot be served",
+                "cannot serve a Node without a name",
             ),
             (
                 vec![node("a", "10.0.0.1"), node("a", "10.0.0.2")],
-                "the Node a is there twice",
+                "duplicate Node a",
             ),
         ] {
             let error = store.replace(objects).unwrap_err();

@@ -176,7 +176,7 @@ mod tests {
         let target = format!("/api/v1/services?{label}&watch=true&{query}");
         match answer(store, parse_request("GET", &target).unwrap()).unwrap() {
             ApiResponse::Stream { watch, .. } => watch,
-            ApiResponse::Document { .. } => panic!("{target} is no watch"),
+            ApiResponse::Document { .. } => panic!("{target} is not a watch"),
         }
     }
 
