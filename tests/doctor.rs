@@ -86,7 +86,10 @@ fn doctor_no_user_namespaces_suggests_remedy() {
     assert_eq!(document.diagnosis.surroundings, None);
     let (first, others) = document.diagnosis.findings.split_first().expect("findings");
     assert_eq!(first.host.state, CheckStatus::Fails);
-    assert!(first.host.reason.contains("no user namespace"), "{first:?}");
+    assert!(
+        first.host.reason.contains("cannot create a user namespace"),
+        "{first:?}"
+    );
     assert!(first.host.remedy.is_some(), "{first:?}");
     assert!(!others.is_empty());
     let mut remaining = others.iter();

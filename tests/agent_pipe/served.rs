@@ -152,8 +152,8 @@ fn agent_invalid_serve_or_start_returns_failure() {
     assert_eq!(failure.fault, FailureKind::Input);
     assert_eq!(
         failure.message,
-        "the API server of the lab: objects of the kind `Pod` cannot be served: Node, Service, \
-         EndpointSlice, Endpoints and ServiceCIDR can"
+        "cannot update the API server of the lab: cannot serve objects of kind `Pod`, only Node, \
+         Service, EndpointSlice, Endpoints and ServiceCIDR"
     );
     serve(&mut agent, API_ADDRESS, Vec::new()).expect("nothing can be served");
     // The same port is free on another address.
@@ -167,13 +167,13 @@ fn agent_invalid_serve_or_start_returns_failure() {
 
     start(&mut agent, "short", "echo out; echo err >&2; exit 3").expect("it starts");
     let ended = wait_for_status(&mut agent, "short", |running| running.ended.is_some());
-    assert_eq!(ended.ended.as_deref(), Some("it ended with status 3"));
+    assert_eq!(ended.ended.as_deref(), Some("exited with status 3"));
     let mut lines: Vec<&str> = ended.said.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["err", "out"]);
     let failure = start(&mut agent, "short", "true").expect_err("the name is taken");
-    assert_eq!(failure.message, "short was started already");
+    assert_eq!(failure.message, "short is already started");
     start(&mut agent, "killed", "kill -9 $$").expect("it starts");
     let ended = wait_for_status(&mut agent, "killed", |running| running.ended.is_some());
-    assert_eq!(ended.ended.as_deref(), Some("it was ended by signal 9"));
+    assert_eq!(ended.ended.as_deref(), Some("was killed by signal 9"));
 }

@@ -217,7 +217,7 @@ fn backend_unresolved_agent_stopped_returns_failure() {
     assert_eq!(failure.fault, FailureKind::TooBusy);
     assert_eq!(
         failure.message,
-        "this machine is too busy for a verdict on the probes: a balancer was late when the \
-         kernel gave up a backend"
+        "this machine is too busy for a verdict on the probes: a load balancer was delayed while \
+         the kernel ended its connection to a backend"
     );
 }

@@ -152,7 +152,7 @@ fn kube_proxy_failed_restore_is_an_error() {
         let text = stdout(&output) + &stderr(&output);
         assert_eq!(output.status.code(), Some(status), "{command}: {text}");
         assert!(
-            text.contains("it wrote no rules within 3 s"),
+            text.contains(" wrote no rules within 3 s"),
             "{command}: {text}"
         );
         assert!(text.contains(log), "{command}: {text}");

@@ -37,9 +37,9 @@ fn by_hand_failing_command_is_reported() {
 fn by_hand_failed_command_prints_stdout() {
     let (code, told) = run_by_hand("\"sh -c 'echo the reason; exit 1'\"");
     assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("; it said: the reason"), "{told}");
+    assert!(told.contains("failed on node-1: the reason"), "{told}");
     let (_, told) = run_by_hand("\"sh -c 'echo the reason; echo an error >&2; exit 1'\"");
-    assert!(told.contains("it said: an error\n"), "{told}");
+    assert!(told.contains("failed on node-1: an error\n"), "{told}");
     assert!(told.contains("on standard output: the reason"), "{told}");
 }
 

@@ -221,7 +221,7 @@ fn guest_out_of_memory_is_reported() {
             panic!("{error:?}")
         };
         assert_eq!(lost.cause, "the guest ran out of memory");
-        assert_eq!(lost.step.as_deref(), Some("make its namespaces"));
+        assert_eq!(lost.step.as_deref(), Some("create its namespaces"));
     });
 }
 

@@ -258,7 +258,7 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
             assert_eq!(notes, 1, "{said}");
             let note = "so labs run in a guest (Linux 6.12.";
             assert!(said.contains(note), "{said}");
-            let reason = "this machine gives svclab no user namespace: Operation not permitted";
+            let reason = "svclab cannot create a user namespace: Operation not permitted";
             assert!(said.contains(reason), "{said}");
             assert!(said.contains(" on Linux 6.12."), "{said}");
         }
@@ -283,7 +283,7 @@ fn run_without_guest_and_host_agent_names_both_reasons() {
     let words = ["run", QUICK];
     let (code, said) = run_as(Caller::Container, cache.directory(), path.path(), &words);
     assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("no user namespace"), "{said}");
+    assert!(said.contains("cannot create a user namespace"), "{said}");
     assert!(
         said.contains("qemu-system-x86_64, which is not installed"),
         "{said}"

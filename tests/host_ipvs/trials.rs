@@ -70,7 +70,7 @@ pub fn contained_agent_escape_attempts_are_refused() {
 pub fn agent_for_ipvs_escape_attempts_are_refused() {
     let output = run_attempts("machine");
     if !is_root() {
-        assert!(output.contains("takes the machine's own root"), "{output}");
+        assert!(output.contains("requires root of the host"), "{output}");
         return;
     }
     let attempts: Attempts = serde_json::from_str(&output).expect(&output);

@@ -196,12 +196,12 @@ fn session_stop_unknown_server_returns_error() {
         let error = session.stop("pod/default/web").await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pod/default/web is to be stopped, which the lab does not serve"
+            "cannot stop pod/default/web: the lab has no such server or program"
         );
         let error = session.run("node-1", "ip", &[], "").await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ip is to run in node-1, which the plan has not got"
+            "cannot run ip in node-1: the plan has no such namespace"
         );
         // The lab still works.
         session.probe().await.expect("evidence");

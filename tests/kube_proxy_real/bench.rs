@@ -208,7 +208,7 @@ impl ProxyNode {
             lines[lines.len().saturating_sub(20)..].join("\n")
         };
         if let Some(ended) = &running.ended {
-            return Ok(Some(format!("kube-proxy: {ended}:\n{}", log_end())));
+            return Ok(Some(format!("kube-proxy {ended}:\n{}", log_end())));
         }
         if begun.elapsed() > MAX_MARKER_WAIT {
             let seconds = MAX_MARKER_WAIT.as_secs();

@@ -431,7 +431,7 @@ fn check_failed_restore_is_error() -> Result<(), Failed> {
         let names = if run == 0 { &names[..] } else { &names[..1] };
         let verification = compare_cases(&broken, None, names, &[], |_| {})?;
         let is_error = |failed: &svclab_experiment::verify::Failed| {
-            failed.error.message.contains("it cannot write its rules")
+            failed.error.message.contains(" cannot write its rules")
                 && failed
                     .error
                     .message

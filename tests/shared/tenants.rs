@@ -139,7 +139,7 @@ pub async fn find_escapes(
     }
     let running = other_session.look("other").await?;
     if let Some(ended) = running.ended {
-        complaints.push(format!("the program of another lab: {ended}"));
+        complaints.push(format!("the program of another lab {ended}"));
     }
     other_session.end().await?;
     Ok(complaints)

@@ -36,7 +36,7 @@ fn assert_drops_uncertain(drops: &DropEvidence) {
         panic!("{drops:?}");
     };
     insta::allow_duplicates! {
-    insta::assert_snapshot!(reason, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
+    insta::assert_snapshot!(reason, @"the kernel does not let svclab trace dropped packets: Operation not permitted; run svclab as root of the host, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
     }
 }
 

@@ -21,14 +21,16 @@ const NFACCT_NAME: u16 = 1;
 pub fn create(ns: &NetNs, namespace: &str, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let Some(attribute) = name_attribute(name) else {
-            return Err(failure::bug(format!("{name} is too long a name")));
+            return Err(failure::bug(format!(
+                "the name of nfacct object {name} is too long"
+            )));
         };
         let created = ns.enter(|| nfnetlink::request(NFNL_MSG_ACCT_NEW, NLM_F_CREATE, &attribute));
         created.and_then(|made| made).map_err(|error| {
             failure::host(
                 format!(
-                    "cannot make the nfacct object {name} in {namespace}: {error}; \
-                     `accounting: false` in kubeProxy does without"
+                    "cannot create nfacct object {name} in {namespace}: {error}; \
+                     set `accounting: false` in kubeProxy to run without nfacct objects"
                 ),
                 &error,
             )

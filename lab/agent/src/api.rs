@@ -105,7 +105,7 @@ impl Api {
     /// When the marker cannot be served, which no marker causes.
     #[expect(
         clippy::disallowed_methods,
-        reason = "kube-proxy compares it with the time of day at its own start"
+        reason = "kube-proxy compares the timestamp with the time of day at its start"
     )]
     pub fn put_marker(&self) -> Result<(), Failure> {
         let number = self.shared.store.borrow().version();
@@ -140,7 +140,7 @@ impl Api {
         let mut store = self.shared.store.borrow_mut();
         change(&mut store).map_err(|error| Failure {
             fault: FailureKind::Input,
-            message: format!("the API server of the lab: {error}"),
+            message: format!("cannot update the API server of the lab: {error}"),
             remedy: None,
             rejected: None,
         })?;

@@ -44,8 +44,8 @@ pub fn split_for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>>
     }
 }
 
-/// Inserts a commit wherever a table exceeds [`LIMIT`], into the input of a restore program that
-/// runs without flushing.
+/// Inserts a commit wherever a table exceeds [`MAX_BATCH_BYTES`], into the input of a restore
+/// program that runs without flushing.
 fn split_commits(input: &str) -> Cow<'_, str> {
     if input.lines().map(netlink_bytes).sum::<usize>() <= MAX_BATCH_BYTES {
         return Cow::Borrowed(input);

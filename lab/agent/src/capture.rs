@@ -63,7 +63,7 @@ impl CaptureBuffer {
         self.packets.retain(|packet| packet.time <= time);
     }
 
-    /// Returns the same as [`Basket::take`], but keeps the packets.
+    /// Returns the same as [`CaptureBuffer::take`], but keeps the packets.
     pub fn snapshot(&self) -> (Vec<Packet>, u64) {
         let mut packets = self.packets.clone();
         packets.sort_by_key(|packet| packet.time);
@@ -164,7 +164,7 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
         .and_then(poll::register)
         .map_err(|error| {
             failure::host(
-                format!("cannot watch the packets of {namespace}: {error}"),
+                format!("cannot capture packets in {namespace}: {error}"),
                 &error,
             )
         })

@@ -19,8 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl NamespaceNetlink {
     /// Waits until the namespace's veth pairs carry packets or, with `bridged`, its bridges do. A
-    /// bridge starts to carry packets after its ports. `all` are all namespaces of the lab; a veth
-    /// interface whose peer is down is skipped.
+    /// bridge starts to carry packets after its ports. `namespaces` are all namespaces of the lab;
+    /// a veth interface whose peer is down is skipped.
     ///
     /// An interface that came up before its peer drops outgoing packets until the kernel's link
     /// watch has run. A busy machine delays the link watch. A first SYN would be lost and
@@ -30,7 +30,7 @@ impl NamespaceNetlink {
     ///
     /// # Errors
     ///
-    /// When an interface does not carry packets within [`CARRIES_WITHIN`], or the kernel rejects
+    /// When an interface does not carry packets within [`CARRIER_TIMEOUT`], or the kernel rejects
     /// the query.
     pub async fn wait_for_carrier(
         &self,
@@ -47,11 +47,15 @@ impl NamespaceNetlink {
             let index = self.index(plan, &link.name)?;
             let begun = Instant::now();
             while !self.is_up(index).await.map_err(|error| {
-                step_failure(&plan.name, &format!("look at {}", link.name), &error)
+                step_failure(
+                    &plan.name,
+                    &format!("query interface {}", link.name),
+                    &error,
+                )
             })? {
                 if begun.elapsed() > CARRIER_TIMEOUT {
                     return Err(failure::bug(format!(
-                        "{} in {} was brought up and carries nothing",
+                        "{} in {} is set up, but its operational state is not up",
                         link.name, plan.name
                     )));
                 }

@@ -38,17 +38,20 @@ impl Lab {
             }
         }
         for stopped in &delta.stop {
-            step(format!("end {}", stopped.name));
+            step(format!("stop {}", stopped.name));
             let index = self
                 .servers
                 .iter()
                 .position(|(server, _)| server == stopped);
             let Some(at) = index else {
-                return Err(failure::bug(format!("{} is not served", stopped.name)));
+                return Err(failure::bug(format!(
+                    "cannot stop {}: the lab has no such server",
+                    stopped.name
+                )));
             };
             self.servers.remove(at).1.shutdown().await;
         }
-        step("change what it holds".to_owned());
+        step("apply changes to its namespaces".to_owned());
         let links = delta.namespaces.iter().flat_map(|change| &change.links);
         let comes_up = links.into_iter().any(|link| link.up == Some(true));
         for change in delta.namespaces {
@@ -92,7 +95,7 @@ impl Lab {
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
-        step("forget its connections".to_owned());
+        step("reset its connection state".to_owned());
         for (name, ns) in &self.namespaces {
             conntrack::forget(ns, name)?;
         }
@@ -143,7 +146,11 @@ impl Lab {
             .into_iter()
             .find(|(_, (namespace, _))| namespace.name == name)
             .map(|(at, (_, wire))| (at, wire))
-            .ok_or_else(|| failure::bug(format!("there is no {name} to change")))
+            .ok_or_else(|| {
+                failure::bug(format!(
+                    "cannot change {name}: the lab has no such namespace"
+                ))
+            })
     }
 
     async fn apply_namespace_delta(&mut self, change: NamespaceDelta) -> Result<(), Failure> {

@@ -91,8 +91,8 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// When reading or waiting fails. Returns `Ok(Err(TooMuch))` when the program prints more than
-    /// `most` bytes.
+    /// When reading or waiting fails. Returns `Ok(Err(TooMuchOutputError))` when the program prints
+    /// more than `max_bytes` bytes.
     pub async fn wait_with_output(
         mut self,
         max_bytes: u64,

@@ -8,7 +8,7 @@ use std::thread;
 use tokio::sync::oneshot;
 
 /// Sockets that are being closed in the background.
-#[must_use = "they are closed when it is over"]
+#[must_use = "`wait` returns when the sockets are closed"]
 pub struct ClosingSockets(Vec<oneshot::Receiver<()>>);
 
 impl ClosingSockets {

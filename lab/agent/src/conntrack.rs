@@ -27,7 +27,7 @@ pub fn forget(ns: &NetNs, name: &str) -> Result<(), Failure> {
     let result = ns.enter(|| nfnetlink::request(CTNETLINK_DELETE, 0, &[]));
     result.and_then(|asked| asked).map_err(|error| {
         failure::host(
-            format!("cannot forget the connections of {name}: {error}"),
+            format!("cannot delete the conntrack entries of {name}: {error}"),
             &error,
         )
     })
@@ -66,7 +66,7 @@ pub fn delete_stale(
     };
     delete().map_err(|error| {
         failure::host(
-            format!("cannot forget stale flows of {name}: {error}"),
+            format!("cannot delete stale conntrack entries of {name}: {error}"),
             &error,
         )
     })

@@ -66,10 +66,11 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
     set_parent_death_signal();
     // Programs of other users read the files that are created here.
     umask(Mode::from_bits_truncate(0o022));
-    close_inherited().map_err(|error| step_io_failure("close what it inherited", &error))?;
+    close_inherited()
+        .map_err(|error| step_io_failure("close inherited file descriptors", &error))?;
     // The kernel would write a core dump into the caller's current directory.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
-        .map_err(|errno| step_failure("do without core dumps", errno))?;
+        .map_err(|errno| step_failure("disable core dumps", errno))?;
     let outside = outside_user().filter(|_| geteuid().is_root());
     if privilege == AgentPrivilege::Host {
         let not_of_machine = || rights::NOT_ROOT_OF_HOST.to_owned();
@@ -84,7 +85,7 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
     // around it.
     let inside = match outside {
         Some(user) if rights::is_administrator() => {
-            setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+            setgroups(&[]).map_err(|errno| step_failure("drop supplementary groups", errno))?;
             user..user + USER_COUNT
         }
         Some(user) => {
@@ -110,7 +111,7 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
     become_root()?;
     leave_session_keyring();
     rights::limit_bounding_set()
-        .map_err(|errno| step_failure("give up what programs could gain", errno))?;
+        .map_err(|errno| step_failure("limit the capability bounding set", errno))?;
     set_no_new_privs()?;
     // The first user is the agent's own.
     let users = 1..u32::try_from(inside.len()).unwrap_or(1);
@@ -130,20 +131,20 @@ pub fn prepare_guest() -> io::Result<()> {
 }
 
 fn cannot_prepare_tenants(errno: Errno) -> Failure {
-    step_failure("make a place for programs of labs", errno)
+    step_failure("prepare the environment for lab programs", errno)
 }
 
 /// Moves root of the host into the same namespaces except a user namespace, and changes to `user`
 /// with a few capabilities.
 fn contain_without_user_namespace(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
-    setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+    setgroups(&[]).map_err(|errno| step_failure("drop supplementary groups", errno))?;
     unshare(CloneFlags::CLONE_NEWPID)
         .map_err(|errno| step_failure("unshare a PID namespace", errno))?;
     fork_into_child(None)?;
     set_parent_death_signal();
     create_namespaces(programs)?;
     rootfs::make_sysctls_read_only()
-        .map_err(|errno| step_failure("seal the machine's settings", errno))?;
+        .map_err(|errno| step_failure("make the host's sysctls read-only", errno))?;
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|errno| step_failure("unshare a network namespace", errno))?;
     leave_session_keyring();
@@ -156,7 +157,7 @@ fn contain_without_user_namespace(user: u32, programs: &[PathBuf]) -> Result<(),
     let filter = Filter::for_agent(&users);
     filter
         .install()
-        .map_err(|errno| step_failure("filter system calls", errno))
+        .map_err(|errno| step_failure("install the system call filter", errno))
 }
 
 /// Creates the mount, IPC, UTS and cgroup namespaces, and a root directory that contains
@@ -169,12 +170,12 @@ fn create_namespaces(programs: &[PathBuf]) -> Result<(), Failure> {
             | CloneFlags::CLONE_NEWCGROUP,
     )
     .map_err(|errno| step_failure("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
-    sethostname("svclab").map_err(|errno| step_failure("name the agent's host", errno))?;
+    sethostname("svclab").map_err(|errno| step_failure("set the agent's host name", errno))?;
     rootfs::build(programs).map_err(|(step, errno)| step_failure(&step, errno))
 }
 
 fn set_no_new_privs() -> Result<(), Failure> {
-    prctl::set_no_new_privs().map_err(|errno| step_failure("give up gaining privileges", errno))
+    prctl::set_no_new_privs().map_err(|errno| step_failure("set no_new_privs", errno))
 }
 
 /// Closes every descriptor except the protocol's streams and standard error. The process that
@@ -240,7 +241,7 @@ fn is_mapped(map: &str, users: &Range<u32>) -> bool {
 /// For root without `CAP_SYS_ADMIN`: continues in a child in a new user namespace, in which an
 /// unprivileged user of the host is root.
 fn enter_outer_user_namespace(outside: u32) -> Result<(), Failure> {
-    setgroups(&[]).map_err(|errno| step_failure("give up supplementary groups", errno))?;
+    setgroups(&[]).map_err(|errno| step_failure("drop supplementary groups", errno))?;
     let mapping = fork_into_child(Some(outside..outside + USER_COUNT))?;
     set_parent_death_signal();
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
@@ -254,7 +255,7 @@ fn enter_outer_user_namespace(outside: u32) -> Result<(), Failure> {
 fn become_root() -> Result<(), Failure> {
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))
         .and_then(|()| setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))
-        .map_err(|errno| step_failure("become the mapped user", errno))?;
+        .map_err(|errno| step_failure("change to the mapped user", errno))?;
     // The kernel clears both attributes when the user changes.
     let _ = prctl::set_dumpable(true);
     set_parent_death_signal();
@@ -322,7 +323,7 @@ fn fork_into_child(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failu
 fn fork_single() -> Result<ForkResult, Failure> {
     // SAFETY: the agent has only one thread until the namespaces exist. Therefore the child
     // inherits no lock of another thread.
-    unsafe { fork() }.map_err(|errno| step_failure("start the agent's own process", errno))
+    unsafe { fork() }.map_err(|errno| step_failure("fork the agent process", errno))
 }
 
 /// Waits for a child and exits with its status, or with 128 plus its signal.
@@ -358,12 +359,12 @@ fn to_errno(error: &io::Error) -> Errno {
 fn step_failure(step: &str, errno: Errno) -> Failure {
     Failure {
         fault: FailureKind::Machine,
-        message: format!("the agent could not {step}: {}", errno.desc()),
+        message: format!("the agent cannot {step}: {}", errno.desc()),
         remedy: Some(
             shortage::remedy(&errno.into())
                 .unwrap_or(
-                    "svclab needs namespaces: run it as root, or in a container started with \
-                     --privileged",
+                    "run svclab as root, or in a container started with --privileged: svclab needs \
+                     namespaces",
                 )
                 .to_owned(),
         ),
@@ -371,12 +372,14 @@ fn step_failure(step: &str, errno: Errno) -> Failure {
     }
 }
 
-/// Returns the error for a missing root user of the host. `what` follows "svclab" in the message.
+/// Returns the error for a missing root user of the host. `reason` follows "svclab" in the message.
 fn host_root_required(reason: &str) -> Failure {
     Failure {
         fault: FailureKind::Machine,
-        message: format!("an agent for IPVS takes the machine's own root, and svclab {reason}"),
-        remedy: Some("run svclab as root of the machine itself, or in a guest kernel".to_owned()),
+        message: format!("the agent for IPVS requires root of the host, but svclab {reason}"),
+        remedy: Some(
+            "run svclab as root of the host, or use a guest kernel (`--kernel auto`)".to_owned(),
+        ),
         rejected: None,
     }
 }
@@ -397,7 +400,8 @@ fn no_user_namespace(errno: Errno) -> Failure {
     } else if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
         "run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root"
     } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        "run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` as root, or run svclab as root"
+        "run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` as root, or run svclab as \
+         root"
     } else if read("/proc/sys/user/max_user_namespaces") == "0" {
         "run `sysctl -w user.max_user_namespaces=10000` as root"
     } else {
@@ -405,10 +409,7 @@ fn no_user_namespace(errno: Errno) -> Failure {
     };
     Failure {
         fault: FailureKind::Machine,
-        message: format!(
-            "this machine gives svclab no user namespace: {}",
-            errno.desc()
-        ),
+        message: format!("svclab cannot create a user namespace: {}", errno.desc()),
         remedy: Some(remedy.to_owned()),
         rejected: None,
     }

@@ -119,7 +119,10 @@ async fn supervise(
     let ((), (), status) =
         tokio::join!(read_output(stdout, &life), read_output(stderr, &life), end);
     group.release();
-    let outcome = status.map_or_else(|error| format!("it was lost: {error}"), describe_exit);
+    let outcome = status.map_or_else(
+        |error| format!("exited, but its status cannot be read: {error}"),
+        describe_exit,
+    );
     life.borrow_mut().ended = Some(outcome);
 }
 
@@ -172,8 +175,8 @@ async fn read_output(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<Prog
 
 fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with status {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
-        (None, None) => "it ended".to_owned(),
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "exited".to_owned(),
     }
 }

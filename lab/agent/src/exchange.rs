@@ -28,11 +28,11 @@ pub struct ExchangeResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnreliableReason {
     /// No answer arrived, and packets were still queued.
-    #[error("packets waited for a processor for more than a minute")]
+    #[error("packets were queued for a processor for more than 1 minute")]
     Queued,
     /// The probe sent several SYNs, some of them too late, and the answer may belong to any of
     /// them.
-    #[error("an answer was so slow that it may be to a SYN of after the probe's patience")]
+    #[error("the answer may belong to a SYN sent after the probe's time limit")]
     Late,
 }
 

@@ -94,7 +94,7 @@ pub async fn run(
         tokio::select! {
             status = work => Some(status),
             () = handle_messages => None,
-            () = forward_inputs => unreachable!("feeding never ends by itself"),
+            () = forward_inputs => unreachable!("forwarding the input never ends by itself"),
         }
     };
     let Some(status) = status else {
@@ -112,7 +112,7 @@ pub async fn run(
             end: end_from_status(status),
         }),
         Err(error) => Err(failed(failure::host(
-            format!("{} was lost: {error}", request.program),
+            format!("cannot wait for {}: {error}", request.program),
             &error,
         ))),
     }
@@ -207,10 +207,10 @@ fn program_not_found(program: &str) -> FromStream {
         absent: true,
         failure: Failure {
             fault: FailureKind::Input,
-            message: format!("there is no program {program} in the lab"),
+            message: format!("the lab has no program {program}"),
             remedy: Some(
-                "a lab has this machine's programs under /usr, /bin and /sbin, in a guest those that \
-                 `svclab up --help` names; `svclab up --program PATH` gives it others"
+                "use a program of this machine under /usr, /bin or /sbin, in a guest one of those \
+                 that `svclab up --help` lists, or add a program with `svclab up --program PATH`"
                     .to_owned(),
             ),
             rejected: None,

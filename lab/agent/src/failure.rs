@@ -7,16 +7,13 @@ use svclab_model::protocol::{Failure, FailureKind, RejectedInput};
 
 /// Returns the failure to enter a namespace.
 pub fn cannot_enter(name: &str, error: &io::Error) -> Failure {
-    host(
-        format!("cannot enter the namespace of {name}: {error}"),
-        error,
-    )
+    host(format!("cannot enter namespace {name}: {error}"), error)
 }
 
 /// Returns the failure to create the environment in which a lab's programs run.
 pub fn cannot_prepare_programs(error: &io::Error) -> Failure {
     host(
-        format!("cannot make a place for the lab's programs: {error}"),
+        format!("cannot prepare the environment for the lab's programs: {error}"),
         error,
     )
 }

@@ -112,7 +112,7 @@ mod tests {
             ARCHITECTURE_OFFSET => ARCHITECTURE,
             other => {
                 let index = ARGUMENT_OFFSETS.iter().position(|offset| *offset == other);
-                arguments[index.expect("an argument")]
+                arguments[index.expect("a known argument offset")]
             }
         };
         let (mut index, mut loaded) = (0, 0);
@@ -128,7 +128,7 @@ mod tests {
                 EQUAL => loaded == line.k,
                 AT_LEAST => loaded >= line.k,
                 ANY_OF => loaded & line.k != 0,
-                other => panic!("operation {other}"),
+                other => panic!("unknown operation {other}"),
             };
             index += usize::from(if holds { line.jt } else { line.jf });
         }
@@ -255,7 +255,7 @@ mod tests {
                 let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
                 assert!(at + usize::from(farthest) + 1 < filter.0.len() || line.code == RETURN);
             }
-            assert_eq!(filter.0.last().expect("a line").k, ALLOW);
+            assert_eq!(filter.0.last().expect("a filter has instructions").k, ALLOW);
         }
     }
 }

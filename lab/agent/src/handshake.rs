@@ -18,7 +18,7 @@ use super::netns::NetNs;
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum response time of an answer that certainly belongs to the last SYN: SYNs are at least
-/// [`FIRST_PAUSE`] apart.
+/// [`FIRST_INTERVAL`] apart.
 const MAX_PROMPT_RESPONSE: Duration = Duration::from_millis(500);
 
 /// Sysctl: the number of retransmissions of a SYN before the interval doubles (since Linux 6.5).
@@ -36,7 +36,7 @@ pub enum Answered {
     Unknown,
 }
 
-/// Returns when the SYN was sent whose answer or refusal the socket received. `late` is how long
+/// Returns when the SYN was sent whose answer or refusal the socket received. `delay` is how long
 /// this process was kept from running since the first SYN.
 ///
 /// # Errors
@@ -69,8 +69,8 @@ pub fn answered_syn(
     ))
 }
 
-/// Returns when the SYN was sent that was answered after `took`, given that the last SYN was sent
-/// at `last`.
+/// Returns when the SYN was sent that was answered after `response_time`, given that the last
+/// SYN was sent at `last`.
 fn classify(last: Duration, response_time: Duration, max_wait: Duration) -> Answered {
     if last < max_wait {
         Answered::InTime

@@ -28,7 +28,7 @@ const MAX_RESPONSE_BYTES: u64 = 256;
 const TIMEOUT_FACTOR: u32 = 5;
 
 /// Checks every backend once, applies the results, and continues the checks in `tasks`. Calls
-/// `turned` for every later change of a result, after the change is applied.
+/// `on_change` for every later change of a result, after the change is applied.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub async fn begin(
     for check in checks {
         let ns = namespaces.get(&check.namespace).ok_or_else(|| {
             failure::bug(format!(
-                "a health check asks from {}, which the plan has not got",
+                "cannot run a health check in {}: the plan has no such namespace",
                 check.namespace
             ))
         })?;

@@ -62,7 +62,9 @@ const MAX_CLEARED_BYTES: u64 = 256 << 20;
 /// When a step fails. The error names the step and is printed on the guest's console.
 pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     if getpid().as_raw() != 1 {
-        return Err(io::Error::other("only a guest's first process can be init"));
+        return Err(io::Error::other(
+            "only the first process of a guest can run with --init",
+        ));
     }
     for (kind, path) in MOUNTS {
         run_step(&format!("mount {path}"), || {
@@ -73,13 +75,13 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
         })?;
     }
     for path in WRITABLE {
-        run_step(&format!("make {path}"), || {
+        run_step(&format!("create {path}"), || {
             fs::create_dir_all(path)?;
             // The programs of labs do not run as root.
             fs::set_permissions(path, fs::Permissions::from_mode(0o1777))
         })?;
     }
-    run_step("name the guest", || Ok(sethostname("svclab")?))?;
+    run_step("set the guest's host name", || Ok(sethostname("svclab")?))?;
     run_step("raise the limit on open files", || {
         Ok(setrlimit(
             Resource::RLIMIT_NOFILE,
@@ -87,12 +89,12 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
             MAX_OPEN_FILES,
         )?)
     })?;
-    run_step("let packets wait for the processor", || {
+    run_step("set net.core.netdev_max_backlog", || {
         fs::write("/proc/sys/net/core/netdev_max_backlog", MAX_BACKLOG)
     })?;
-    run_step("read the list of modules", load_modules)?;
+    run_step("list the kernel modules", load_modules)?;
     run_step(
-        "make a place for programs of labs",
+        "prepare the environment for lab programs",
         super::contain::prepare_guest,
     )?;
     run_step("clear the free memory", clear_free_memory)?;
@@ -158,7 +160,7 @@ fn load_modules() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the device of the port with the name [`PORT`].
+/// Returns the device of the port with the name [`PORT_NAME`].
 fn find_port() -> io::Result<PathBuf> {
     for entry in fs::read_dir("/sys/class/virtio-ports")? {
         let entry = entry?;

@@ -128,7 +128,7 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
             .await
             .map_err(|errno| {
                 failure::bug(format!(
-                    "cannot take away the virtual server {} in {name}: {}",
+                    "cannot remove virtual server {} in {name}: {}",
                     server.takes,
                     errno.desc()
                 ))
@@ -167,9 +167,9 @@ pub async fn set_weights(
         result = request(&mut handle, SET_DEST, attributes)
             .await
             .map_err(|errno| {
-                cannot_add(
+                change_failure(
                     name,
-                    &format!("another weight of {} behind {}", server.to, server.takes),
+                    &format!("set the weight of {} in {}", server.to, server.takes),
                     errno,
                 )
             });
@@ -211,14 +211,14 @@ async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<
     ];
     request(handle, SET_CONFIG, attributes)
         .await
-        .map_err(|errno| cannot_add(&plan.name, "the times that IPVS waits", errno))
+        .map_err(|errno| change_failure(&plan.name, "set the IPVS timeouts", errno))
 }
 
 async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
     for server in &plan.ipvs {
-        let description = || format!("the virtual server {}", server.takes);
-        let rejected = |what: &str, errno| {
-            let failure = cannot_add(&plan.name, what, errno);
+        let description = || format!("virtual server {}", server.takes);
+        let rejected = |object: &str, errno| {
+            let failure = change_failure(&plan.name, &format!("add {object}"), errno);
             failure::of(failure, &plan.name, IPVSADM, server.takes.to_string())
         };
         request(
@@ -236,7 +236,10 @@ async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(
             request(handle, NEW_DEST, attributes)
                 .await
                 .map_err(|errno| {
-                    rejected(&format!("{} behind {}", real.to, description()), errno)
+                    rejected(
+                        &format!("real server {} to {}", real.to, description()),
+                        errno,
+                    )
                 })?;
         }
     }
@@ -386,25 +389,25 @@ fn padded(address: IpAddr) -> Vec<u8> {
     bytes
 }
 
-fn cannot_add(name: &str, object: &str, errno: Errno) -> Failure {
+fn change_failure(name: &str, action: &str, errno: Errno) -> Failure {
     let (why, remedy) = match errno {
         Errno::ENOPROTOOPT => (
             "this kernel has no IPVS".to_owned(),
-            Some("run `modprobe ip_vs` as root, or let svclab use a guest kernel: --kernel auto"),
+            Some("run `modprobe ip_vs` as root, or use a guest kernel (`--kernel auto`)"),
         ),
         Errno::ENOENT => (
-            "this kernel lacks its scheduler".to_owned(),
+            "this kernel does not have the scheduler".to_owned(),
             Some("run `modprobe ip_vs_rr ip_vs_wrr ip_vs_sh` as root"),
         ),
         Errno::EPERM => (
-            "IPVS wants a privilege that a user namespace does not give".to_owned(),
-            Some("let svclab use a guest kernel: --kernel auto"),
+            "IPVS requires privileges in the initial user namespace".to_owned(),
+            Some("use a guest kernel (`--kernel auto`)"),
         ),
         other => (other.desc().to_owned(), None),
     };
     Failure {
         fault: FailureKind::Machine,
-        message: format!("cannot add {object} in {name}: {why}"),
+        message: format!("cannot {action} in {name}: {why}"),
         remedy: remedy.map(str::to_owned),
         rejected: None,
     }

@@ -39,18 +39,14 @@ pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> 
     let (mut handle, driver) = connect(ns, name)?;
     let servers = read_until_stable(&mut handle).await;
     driver.abort();
-    servers.ok_or_else(|| {
-        failure::bug(format!(
-            "the kernel's list of virtual servers in {name} cannot be read"
-        ))
-    })
+    servers.ok_or_else(|| failure::bug(format!("cannot read the virtual servers in {name}")))
 }
 
 /// Maximum number of dumps before the list counts as unstable.
 const MAX_READS: usize = 20;
 
 /// Repeats the dump until two consecutive dumps without duplicates are equal. Returns `None` after
-/// [`READS`] dumps, or when a dump fails.
+/// [`MAX_READS`] dumps, or when a dump fails.
 ///
 /// The kernel sends the list in parts, and its position counts the servers of all namespaces (Linux
 /// v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`, `ip_vs_genl_dump_services`). When servers of another

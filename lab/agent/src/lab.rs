@@ -50,15 +50,15 @@ pub struct Lab {
 
 fn create_namespace(tenant: &Tenant, ports: &Rc<Ports>, name: &str) -> Result<NetNs, Failure> {
     NetNs::new(tenant, ports).map_err(|error| {
-        let message = format!("cannot make a network namespace for {name}: {error}");
+        let message = format!("cannot create the network namespace {name}: {error}");
         failure::host(message, &error)
     })
 }
 
 impl Lab {
-    /// Builds a plan. `step` receives a description of each build step. `turned` is called when the
-    /// health of a backend changes. With `standing`, the lab will be changed later, and the restore
-    /// programs stay running for more rules.
+    /// Builds a plan. `step` receives a description of each build step. `on_health_change` is
+    /// called when the health of a backend changes. With `stays_running`, the lab will be changed
+    /// later, and the restore programs stay running for more rules.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Lab {
         let timestamps = TimestampGuard::enable();
         let tenant = Tenant::new().map_err(|error| failure::cannot_prepare_programs(&error))?;
         let ports = Rc::default();
-        step("make its namespaces".to_owned());
+        step("create its namespaces".to_owned());
         let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
         let mut started_loads = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
@@ -88,7 +88,7 @@ impl Lab {
             started_loads.push(loads);
             built.push((ns, wire));
         }
-        step("make its interfaces".to_owned());
+        step("create its interfaces".to_owned());
         wire::make_links(&built, &plan.namespaces).await?;
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             sysctl::write(
@@ -154,11 +154,11 @@ impl Lab {
             _timestamps: timestamps,
         };
         if !lab.plan.proxies.is_empty() {
-            step("wait for its kube-proxies' rules".to_owned());
+            step("wait for the rules of its kube-proxies".to_owned());
             real_proxy::start(&mut lab).await?;
         }
         if !lab.plan.typed.is_empty() {
-            step("type what is typed by hand".to_owned());
+            step("run its `byHand` commands".to_owned());
             typed::all(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
@@ -174,7 +174,7 @@ impl Lab {
         if self.plan.health.is_empty() {
             return Ok(());
         }
-        step("ask its balancers' backends how they are".to_owned());
+        step("check the backends of its load balancers".to_owned());
         health::begin(
             &self.plan.health,
             &self.namespaces,
@@ -199,7 +199,7 @@ impl Lab {
         let steps = std::mem::take(&mut self.plan.steps);
         if self.steps_made {
             return Err(failure::bug(
-                "the steps of the lab have been made, and it is not what it was".to_owned(),
+                "cannot repeat the probes: the steps have changed the lab".to_owned(),
             ));
         }
         self.steps_made = !steps.is_empty();
@@ -248,7 +248,7 @@ impl Lab {
         self.servers = remaining;
         if stopped.is_empty() {
             return Err(failure::bug(format!(
-                "{server} is to be stopped, which the lab does not serve"
+                "cannot stop {server}: the lab has no such server or program"
             )));
         }
         for (_, mut tasks) in stopped {
@@ -298,9 +298,7 @@ impl Lab {
     ) -> Result<u64, Failure> {
         let api = self.apis.get(&(namespace.to_owned(), address));
         let api = api.ok_or_else(|| {
-            failure::bug(format!(
-                "no Kubernetes API is served on {address} in {namespace}"
-            ))
+            failure::bug(format!("no API server listens on {address} in {namespace}"))
         })?;
         api.upsert(objects)
     }
@@ -345,7 +343,7 @@ impl Lab {
         path: &str,
     ) -> Result<(), Failure> {
         if self.background_programs.contains_key(name) {
-            return Err(failure::bug(format!("{name} was started already")));
+            return Err(failure::bug(format!("{name} is already started")));
         }
         let ns = self.namespace_for(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -410,14 +408,16 @@ impl Lab {
     fn namespace_for(&self, namespace: &str, user: &str) -> Result<&NetNs, Failure> {
         self.namespaces.get(namespace).ok_or_else(|| {
             failure::bug(format!(
-                "{user} is to run in {namespace}, which the plan has not got"
+                "cannot run {user} in {namespace}: the plan has no such namespace"
             ))
         })
     }
 
     pub(super) fn recorded_namespace(&self, name: &str) -> Result<&NetNs, Failure> {
-        self.namespaces
-            .get(name)
-            .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
+        self.namespaces.get(name).ok_or_else(|| {
+            failure::bug(format!(
+                "cannot record {name}: the plan has no such namespace"
+            ))
+        })
     }
 }

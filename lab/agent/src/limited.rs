@@ -26,8 +26,8 @@ pub enum ExceededLimit {
 }
 
 /// Runs a command within its limits and waits for its exit. Processes that the command leaves
-/// running count for later commands too. `others` is the number of processes of the lab that do not
-/// count. An exit status other than 0 is not an error.
+/// running count for later commands too. `uncounted` is the number of processes of the lab that do
+/// not count. An exit status other than 0 is not an error.
 ///
 /// Returns the exceeded limit in the inner result. In that case, all programs of the lab were
 /// killed.

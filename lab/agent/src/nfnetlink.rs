@@ -88,7 +88,7 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// Sends a request in the namespace of the calling thread, and waits for the response. `what`
+/// Sends a request in the namespace of the calling thread, and waits for the response. `command`
 /// contains the netfilter subsystem in the upper byte and the command. Attributes are in netlink
 /// encoding.
 ///
@@ -160,7 +160,7 @@ pub fn request_batch(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()
     send_and_wait(socket, &batch, requests.len())
 }
 
-/// Requests a dump in the namespace of the calling thread, and passes each message to `each`.
+/// Requests a dump in the namespace of the calling thread, and passes each message to `on_message`.
 ///
 /// # Errors
 ///

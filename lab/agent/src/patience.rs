@@ -25,8 +25,8 @@ pub enum NoAnswer {
     Queued,
 }
 
-/// Returns the result of `doing` within a time limit. `doing` is polled first, so that a result in
-/// time counts even if this process runs late.
+/// Returns the result of `future` within a time limit. `future` is polled first, so that a result
+/// in time counts even if this process runs late.
 ///
 /// # Errors
 ///

@@ -38,7 +38,7 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
         .address
         .as_ref()
         .and_then(socket_address)
-        .ok_or_else(|| io::Error::other("a datagram without a sender"))?;
+        .ok_or_else(|| io::Error::other("received a datagram without a source address"))?;
     let destination = message.cmsgs()?.find_map(|control| match control {
         ControlMessageOwned::Ipv4PacketInfo(info) => {
             Some(IpAddr::V4(u32::from_be(info.ipi_addr.s_addr).into()))
@@ -48,7 +48,8 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
         }
         _ => None,
     });
-    let asked = destination.ok_or_else(|| io::Error::other("a datagram without a destination"))?;
+    let asked = destination
+        .ok_or_else(|| io::Error::other("received a datagram without a destination address"))?;
     Ok((peer, asked))
 }
 

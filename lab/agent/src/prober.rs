@@ -73,7 +73,7 @@ pub async fn run(
             break;
         };
         let (index, attempt) = finished
-            .map_err(|error| failure::bug(format!("a probe did not come to its end: {error}")))?;
+            .map_err(|error| failure::bug(format!("the task of a probe failed: {error}")))?;
         let attempt = attempt?;
         running
             .pending
@@ -91,7 +91,7 @@ pub async fn run(
     }
     if let Some(index) = remaining.iter().position(|left| *left > 0) {
         return Err(failure::bug(format!(
-            "the probe {} waits for one that never ends",
+            "probe {} waits for a probe that never ends",
             probes[index].name
         )));
     }
@@ -183,7 +183,7 @@ pub fn to_attempt(
     outcome: ExchangeResult,
 ) -> Result<Attempt, Failure> {
     match outcome.unreliable {
-        Some(reason) => Err(Failure::too_busy(&format!("the probe {probe}"), reason)),
+        Some(reason) => Err(Failure::too_busy(&format!("probe {probe}"), reason)),
         None => Ok(told(probe, number, elapsed, outcome)),
     }
 }

@@ -148,7 +148,7 @@ pub fn printed_too_much(name: &str, program: &str) -> Failure {
             "{program} printed more than {} MiB in {name}",
             MAX_OUTPUT_BYTES >> 20
         ),
-        remedy: Some("have it print less".to_owned()),
+        remedy: Some("reduce the output of the program".to_owned()),
         rejected: None,
     }
 }
@@ -158,8 +158,8 @@ pub fn printed_too_much(name: &str, program: &str) -> Failure {
 ///
 /// # Errors
 ///
-/// When a signal killed the program, or it does not read its input. Returns `Ok(Err(TooMuch))` when
-/// the program prints more than `most` bytes.
+/// When a signal killed the program, or it does not read its input. Returns
+/// `Ok(Err(TooMuchOutputError))` when the program prints more than `max_bytes` bytes.
 pub async fn finish(
     mut child: Child,
     name: &str,
@@ -179,10 +179,10 @@ pub async fn finish(
     if let Some(signal) = output.status.signal() {
         return Err(Failure {
             fault: FailureKind::Machine,
-            message: format!("{program} was ended by signal {signal} in {name}"),
+            message: format!("{program} was killed by signal {signal} in {name}"),
             remedy: Some(
-                "run it again; if it happens again, the machine's log says what ends programs, \
-                 often a lack of memory"
+                "retry; if the error persists, check the system log for the cause, often a lack of \
+                 memory"
                     .to_owned(),
             ),
             rejected: None,
@@ -227,9 +227,9 @@ pub fn refused(name: &str, program: &str, message: &str, input: &str, before: us
         },
         message: match &first {
             Some((_, line)) => {
-                format!("{program} refused a line in {name}:\n    {line}\n  it said: {message}")
+                format!("{program} rejected a line in {name}:\n    {line}\n  message: {message}")
             }
-            None => format!("{program} refused its input in {name}; it said: {message}"),
+            None => format!("{program} rejected its input in {name}: {message}"),
         },
         remedy: None,
         rejected: Some(Box::new({
@@ -288,7 +288,7 @@ fn rejected_lines(message: &str, input: &str, before: usize) -> Vec<(usize, Stri
 fn cannot_start(program: &str, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::NotFound {
         let remedy = package(program).map_or_else(
-            || format!("install it where programs are: {PATH}"),
+            || format!("install {program} in one of these directories: {PATH}"),
             |package| {
                 format!(
                     "run `apt-get install {package}`, or your distribution's equivalent, as root"

@@ -77,13 +77,19 @@ impl Running {
     }
 
     /// Returns the time in which this process ran, since a fixed moment in the past.
-    #[expect(clippy::unused_self, reason = "the clock stands still without one")]
+    #[expect(
+        clippy::unused_self,
+        reason = "the clock runs only while a `Running` exists"
+    )]
     pub fn ran(&self) -> Duration {
         CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).0)
     }
 
     /// Returns the time in which this process was due to run but did not, since the same moment.
-    #[expect(clippy::unused_self, reason = "the clock stands still without one")]
+    #[expect(
+        clippy::unused_self,
+        reason = "the clock runs only while a `Running` exists"
+    )]
     pub fn late(&self) -> Duration {
         CLOCK.with_borrow(|pulse| pulse.times_at(Instant::now()).1)
     }

@@ -262,7 +262,7 @@ mod tests {
         let expected = input.lines().filter(|line| line.starts_with([':', '-']));
         assert!(lines.eq(expected));
         assert!(parts.iter().all(|part| part.table == Some("*nat")));
-        let [first, second] = parts[0].halves().expect("it has many lines");
+        let [first, second] = parts[0].halves().expect("the part has many lines");
         assert_eq!([first.lines, second.lines].concat(), parts[0].lines);
     }
 

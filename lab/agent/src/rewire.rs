@@ -26,7 +26,7 @@ impl NamespaceNetlink {
             let index = self.index(plan, &change.name)?;
             for address in &change.addresses.remove {
                 self.remove_address(index, address).await.map_err(|error| {
-                    let step = format!("take the address {address} from {}", change.name);
+                    let step = format!("remove address {address} from {}", change.name);
                     step_failure(&plan.name, &step, &error)
                 })?;
             }
@@ -34,7 +34,7 @@ impl NamespaceNetlink {
                 let handle = self.handle.address();
                 let added = handle.add(index, address.ip(), address.prefix());
                 added.execute().await.map_err(|error| {
-                    let step = format!("give {} the address {address}", change.name);
+                    let step = format!("add address {address} to {}", change.name);
                     step_failure(&plan.name, &step, &error)
                 })?;
             }
@@ -50,7 +50,11 @@ impl NamespaceNetlink {
                 };
                 let result = self.handle.link().set(link.build()).execute().await;
                 result.map_err(|error| {
-                    step_failure(&plan.name, &format!("change {}", change.name), &error)
+                    step_failure(
+                        &plan.name,
+                        &format!("change interface {}", change.name),
+                        &error,
+                    )
                 })?;
             }
         }
@@ -65,7 +69,7 @@ impl NamespaceNetlink {
     pub async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
         let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
         let result = self.handle.link().set(link.build()).execute().await;
-        result.map_err(|error| step_failure(&plan.name, &format!("take down {name}"), &error))
+        result.map_err(|error| step_failure(&plan.name, &format!("set {name} down"), &error))
     }
 
     async fn remove_address(
@@ -100,14 +104,15 @@ impl NamespaceNetlink {
     ) -> Result<(), Failure> {
         for route in &change.routes.remove {
             let index = self.output_interface(plan, route)?;
-            let message = route_message(route, index)
-                .map_err(|error| failure::bug(format!("the route to {}: {error}", route.to)))?;
+            let message = route_message(route, index).map_err(|error| {
+                failure::bug(format!("cannot encode the route to {}: {error}", route.to))
+            })?;
             match self.handle.route().del(message).execute().await {
                 Ok(()) => {}
                 // The kernel removed the route together with an address or its interface.
                 Err(error) if errno(&error) == nix::errno::Errno::ESRCH as i32 => {}
                 Err(error) => {
-                    let step = format!("take away the route to {}", route.to);
+                    let step = format!("remove the route to {}", route.to);
                     return Err(step_failure(&plan.name, &step, &error));
                 }
             }
@@ -125,7 +130,7 @@ impl NamespaceNetlink {
                 // The kernel removed the neighbour together with its interface.
                 Err(error) if errno(&error) == nix::errno::Errno::ENOENT as i32 => {}
                 Err(error) => {
-                    let step = format!("take away the neighbour {}", neighbour.address);
+                    let step = format!("remove the neighbour {}", neighbour.address);
                     return Err(step_failure(&plan.name, &step, &error));
                 }
             }
@@ -140,7 +145,7 @@ impl NamespaceNetlink {
                 .flags(NeighbourFlags::Own);
             let deletion = self.handle.neighbours().del(message.message_mut().clone());
             deletion.execute().await.map_err(|error| {
-                let step = format!("take away the forwarding entry {}", entry.mac);
+                let step = format!("remove the forwarding entry {}", entry.mac);
                 step_failure(&plan.name, &step, &error)
             })?;
         }

@@ -59,7 +59,7 @@ const AGENT_CAPABILITIES: [Capability; 8] = [
 ];
 
 /// Reason for root of another user namespace, to follow "svclab" in an error.
-pub const NOT_ROOT_OF_HOST: &str = "is root of a user namespace only, not of the machine";
+pub const NOT_ROOT_OF_HOST: &str = "is root of a user namespace only, not of the host";
 
 /// Inode number of the initial user namespace (Linux v6.12, `include/linux/proc_ns.h`,
 /// `PROC_USER_INIT_INO`).
@@ -84,7 +84,7 @@ pub fn check_host_root() -> Result<(), String> {
     let mut needed = AGENT_CAPABILITIES.iter().chain([&SETPCAP]);
     if needed.any(|wanted| effective_capabilities & (1 << wanted) == 0) {
         return Err(
-            "is root without its capabilities, as in a container without --privileged".to_owned(),
+            "is root without all capabilities, as in a container without --privileged".to_owned(),
         );
     }
     Ok(())
@@ -133,26 +133,26 @@ fn parse_effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Changes this process from root to an unprivileged user that holds [`KEPT`] and cannot gain other
-/// capabilities.
+/// Changes this process from root to an unprivileged user that holds [`AGENT_CAPABILITIES`] and
+/// cannot gain other capabilities.
 ///
 /// # Errors
 ///
 /// When a step fails. The error contains the step.
 pub fn drop_privileges(user: u32) -> Result<(), (&'static str, Errno)> {
     let with_step = |step: &'static str| move |errno: Errno| (step, errno);
-    limit_bounding_set().map_err(with_step("give up what programs could gain"))?;
-    prctl::set_keepcaps(true).map_err(with_step("keep capabilities"))?;
+    limit_bounding_set().map_err(with_step("limit the capability bounding set"))?;
+    prctl::set_keepcaps(true).map_err(with_step("set the keep-capabilities flag"))?;
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     setresgid(gid, gid, gid)
         .and_then(|()| setresuid(uid, uid, uid))
-        .map_err(with_step("become an unprivileged user"))?;
-    prctl::set_keepcaps(false).map_err(with_step("keep capabilities no longer"))?;
+        .map_err(with_step("change to an unprivileged user"))?;
+    prctl::set_keepcaps(false).map_err(with_step("clear the keep-capabilities flag"))?;
     set_capabilities(mask(&AGENT_CAPABILITIES), mask(&PROGRAM_CAPABILITIES))
-        .map_err(with_step("give up capabilities"))?;
-    raise_ambient().map_err(with_step("hand on capabilities"))?;
+        .map_err(with_step("drop capabilities"))?;
+    raise_ambient().map_err(with_step("raise ambient capabilities"))?;
     // Otherwise, the files in `/proc/self` are inaccessible after the change of user.
-    prctl::set_dumpable(true).map_err(with_step("look at itself"))
+    prctl::set_dumpable(true).map_err(with_step("set the dumpable flag"))
 }
 
 /// Limits the bounding set to the capabilities of programs. The current capabilities of this

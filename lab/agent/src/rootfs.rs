@@ -74,8 +74,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         .find(|path| path.is_dir())
         .ok_or_else(|| {
             (
-                "find a directory to build the agent's root in (/tmp, /run, /mnt or /var)"
-                    .to_owned(),
+                "find a directory for the agent's root (/tmp, /run, /mnt or /var)".to_owned(),
                 Errno::ENOENT,
             )
         })?;
@@ -95,19 +94,21 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     )
     .map_err(with_step("mount a tmpfs for the agent's root"))?;
     for shown in VISIBLE_PATHS.iter().map(Path::new) {
-        expose(base, shown, shown, true)
-            .map_err(with_step(&format!("show {} to the agent", shown.display())))?;
+        expose(base, shown, shown, true).map_err(with_step(&format!(
+            "make {} visible to the agent",
+            shown.display()
+        )))?;
     }
     for device in DEVICES.iter().map(Path::new) {
         expose(base, device, device, false).map_err(with_step(&format!(
-            "show {} to the agent",
+            "make {} visible to the agent",
             device.display()
         )))?;
     }
     for directory in ["proc", "run", "tmp", "old"] {
         fs::create_dir_all(base.join(directory))
             .map_err(|error| to_errno(&error))
-            .map_err(with_step("make the agent's directories"))?;
+            .map_err(with_step("create the agent's directories"))?;
     }
     for writable in WRITABLE {
         mount(
@@ -122,7 +123,7 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     for (program, file) in &programs {
         let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         expose(base, program, &source, true).map_err(with_step(&format!(
-            "show {} to the agent",
+            "make {} visible to the agent",
             program.display()
         )))?;
     }
@@ -144,14 +145,16 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         None::<&str>,
     )
-    .map_err(with_step("mount a /proc of the agent's own"))?;
-    pivot_root(base, &base.join("old")).map_err(with_step("move into the agent's root"))?;
+    .map_err(with_step("mount /proc for the agent"))?;
+    pivot_root(base, &base.join("old")).map_err(with_step("pivot to the agent's root"))?;
     chdir("/").map_err(with_step("enter the agent's root"))?;
-    umount2("/old", MntFlags::MNT_DETACH).map_err(with_step("let go of the host's file system"))?;
+    umount2("/old", MntFlags::MNT_DETACH).map_err(with_step("unmount the host's file system"))?;
     fs::remove_dir("/old")
         .map_err(|error| to_errno(&error))
-        .map_err(with_step("let go of the host's file system"))?;
-    make_read_only(Path::new("/")).map_err(with_step("seal the agent's root"))
+        .map_err(with_step(
+            "remove the mount point of the host's file system",
+        ))?;
+    make_read_only(Path::new("/")).map_err(with_step("make the agent's root read-only"))
 }
 
 /// Makes `/proc/sys` read-only except `/proc/sys/net`, whose sysctls belong to the network
@@ -199,7 +202,8 @@ fn write_etc(base: &Path) -> io::Result<()> {
 }
 
 /// Makes one path of the host visible under the new root. `source` is the path to mount. A symbolic
-/// link is copied; other files are bind-mounted, read-only if `sealed`. Missing paths are skipped.
+/// link is copied; other files are bind-mounted, read-only if `read_only`. Missing paths are
+/// skipped.
 fn expose(base: &Path, path: &Path, source: &Path, read_only: bool) -> nix::Result<()> {
     // A `/proc/self/fd` link refers to an open file and must be followed.
     let metadata = if source == path {

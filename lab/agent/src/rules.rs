@@ -74,8 +74,8 @@ fn start_single_input(ns: &NetNs, namespace: &str, program: &str) -> Result<Chil
     program::start(ns, namespace, program, arguments, program::PATH)
 }
 
-/// Starts a program for each non-empty input of the namespace, or defers the start of all if
-/// `enough` programs wait already. With `standing`, the programs will stay running for more input.
+/// Starts a program for each non-empty input of the namespace, or defers the start of all with
+/// `defers_start`. With `stays_running`, the programs will stay running for more input.
 ///
 /// # Errors
 ///

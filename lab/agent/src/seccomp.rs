@@ -182,7 +182,7 @@ impl Filter {
         }
     }
 
-    /// Returns `how` for a call.
+    /// Returns `result` for a call.
     pub fn return_for(&mut self, call: c_long, result: u32) {
         self.jump(EQUAL, number(call), 0, 1);
         self.push(RETURN, result);
@@ -236,7 +236,7 @@ pub const RETURN: u16 = opcode(libc::BPF_RET | libc::BPF_K);
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "an operation's parts are numbers of 16 bits"
+    reason = "operation codes have 16 bits"
 )]
 const fn opcode(parts: u32) -> u16 {
     parts as u16

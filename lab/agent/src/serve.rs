@@ -99,11 +99,11 @@ fn too_large(lab: LabId, size: usize, max_size: usize) -> Event {
         failure: Failure {
             fault: FailureKind::Input,
             message: format!(
-                "what the lab has to report is {} MiB, and at most {} MiB are taken",
+                "the event of the lab has {} MiB, more than the limit of {} MiB",
                 size >> 20,
                 max_size >> 20
             ),
-            remedy: Some("have fewer connections, or watch fewer interfaces".to_owned()),
+            remedy: Some("use fewer connections, or record fewer namespaces".to_owned()),
             rejected: None,
         },
     }
@@ -145,7 +145,7 @@ fn forward_stream_request(
         (Request::StreamMessage { word, .. }, Some(kept)) => kept.streams.send(stream, word),
         (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
         (Request::OpenStream { .. }, None) => {
-            send(failed(failure::bug(format!("there is no lab {lab}"))));
+            send(failed(failure::bug(format!("lab {lab} does not exist"))));
         }
         // The client was already notified that the stream has ended.
         _ => {}
@@ -180,7 +180,7 @@ fn forward_request(
             event_sender.clone(),
         ));
     } else if matches!(request, Request::Build { .. }) {
-        let failure = failure::bug(format!("there is a lab {lab} already"));
+        let failure = failure::bug(format!("lab {lab} already exists"));
         let _ = event_sender.send(Event::Failed { lab, failure });
         return;
     }
@@ -188,7 +188,7 @@ fn forward_request(
         .get(&lab)
         .is_some_and(|kept| kept.requests.send(request).is_ok());
     if !is_sent {
-        let failure = failure::bug(format!("there is no lab {lab}"));
+        let failure = failure::bug(format!("lab {lab} does not exist"));
         let _ = event_sender.send(Event::Failed { lab, failure });
     }
 }
@@ -248,7 +248,7 @@ async fn run_lab(
             (_, None) => {
                 send(Event::Failed {
                     lab: id,
-                    failure: failure::bug(format!("lab {id} does not stand")),
+                    failure: failure::bug(format!("lab {id} is not running")),
                 });
             }
         }
@@ -337,7 +337,9 @@ async fn handle_request(
         | Request::CloseStream { .. }
         | Request::SetClock { .. }
         | Request::Ping => {
-            return Err(failure::bug(format!("lab {id} was asked to {request:?}")));
+            return Err(failure::bug(format!(
+                "lab {id} received an unexpected request: {request:?}"
+            )));
         }
     })
 }

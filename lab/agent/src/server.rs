@@ -37,7 +37,7 @@ pub fn open_for_plan(
         plan.namespace(&server_plan.namespace),
     ) else {
         return Err(failure::bug(format!(
-            "{} listens in {}, which the plan has not got",
+            "cannot start {} in {}: the plan has no such namespace",
             server_plan.name, server_plan.namespace
         )));
     };
@@ -92,7 +92,7 @@ fn open_sockets(
             }
             (Protocol::Udp | Protocol::Ping, _) => {
                 return Err(failure::bug(format!(
-                    "the plan has a {} server that nobody can be",
+                    "the plan has a {} server of a kind that does not exist",
                     server.protocol
                 )));
             }
@@ -222,7 +222,9 @@ fn cannot_open(server: &Server, address: SocketAddr, error: &io::Error) -> Failu
             fault: FailureKind::Input,
             message,
             remedy: Some(
-                "two pods that share a network namespace cannot serve the same port".to_owned(),
+                "use different ports: pods that share a network namespace cannot serve the same \
+                 port"
+                    .to_owned(),
             ),
             rejected: None,
         };

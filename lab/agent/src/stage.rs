@@ -33,7 +33,7 @@ impl Lab {
         next: Option<&[Probe]>,
         step: &impl Fn(String),
     ) -> Result<(Evidence, Vec<OpenConnection>), Failure> {
-        step("watch its packets".to_owned());
+        step("start its packet captures".to_owned());
         let watch = &self.plan.watch;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
@@ -68,7 +68,7 @@ impl Lab {
         if self.late_timers() > late_timers {
             return Err(Failure::too_busy(
                 "the probes",
-                "a balancer was late when the kernel gave up a backend",
+                "a load balancer was delayed while the kernel ended its connection to a backend",
             ));
         }
         let unresolved = if watch.packets.is_empty() {
@@ -113,7 +113,7 @@ impl Lab {
         self.namespaces.values().map(NetNs::late_timers).sum()
     }
 
-    /// Captures the packets of the namespaces for which `of` returns `true`.
+    /// Captures the packets of the namespaces for which `is_selected` returns `true`.
     ///
     /// # Errors
     ///
@@ -134,7 +134,10 @@ impl Lab {
     }
 
     /// Returns some of the namespaces, each with its interfaces by index.
-    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type is the argument of `Trace::start`"
+    )]
     fn trace_targets(
         &self,
         is_selected: impl Fn(&Namespace) -> bool,
@@ -221,8 +224,11 @@ fn check_not_overloaded(attempts: &[Attempt], before: u64, after: u64) -> Result
     match after.saturating_sub(before) {
         0 => Ok(()),
         dropped => Err(Failure::too_busy(
-            &format!("the probe {}", attempt.probe),
-            format!("the kernel dropped {dropped} packets because too many waited for a processor"),
+            &format!("probe {}", attempt.probe),
+            format!(
+                "the kernel dropped {dropped} packets because the backlog queue of a processor \
+                 was full"
+            ),
         )),
     }
 }
@@ -249,8 +255,8 @@ mod tests {
             let failure = check_not_overloaded(&attempts, 3, 5).unwrap_err();
             assert_eq!(
                 failure.message,
-                "this machine is too busy for a verdict on the probe call: the kernel dropped 2 \
-                 packets because too many waited for a processor"
+                "this machine is too busy for a verdict on probe call: the kernel dropped 2 \
+                 packets because the backlog queue of a processor was full"
             );
         }
     }
@@ -266,21 +272,21 @@ mod tests {
         let queued = new_attempt(Verdict::Timeout, Some(UnreliableReason::Queued)).unwrap_err();
         assert_eq!(
             queued.message,
-            "this machine is too busy for a verdict on the probe call: packets waited for a \
-             processor for more than a minute"
+            "this machine is too busy for a verdict on probe call: packets were queued for a \
+             processor for more than 1 minute"
         );
         assert_eq!(
             queued.remedy.as_deref(),
             Some(
-                "run fewer cases at once (`--jobs 1`), or end other programs that keep the \
+                "run fewer cases in parallel (`--jobs 1`), or end other programs that keep the \
                  processors busy"
             )
         );
         let late = new_attempt(Verdict::Timeout, Some(UnreliableReason::Late)).unwrap_err();
         assert_eq!(
             late.message,
-            "this machine is too busy for a verdict on the probe call: an answer was so slow \
-             that it may be to a SYN of after the probe's patience"
+            "this machine is too busy for a verdict on probe call: the answer may belong to a SYN \
+             sent after the probe's time limit"
         );
     }
 }

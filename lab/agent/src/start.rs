@@ -22,7 +22,7 @@ pub fn source_namespace<'n>(
 ) -> Result<&'n NetNs, Failure> {
     namespaces.get(&probe.from).ok_or_else(|| {
         failure::bug(format!(
-            "the probe {} starts in {}, which the plan has not got",
+            "cannot start probe {} in {}: the plan has no such namespace",
             probe.name, probe.from
         ))
     })
@@ -59,7 +59,7 @@ pub fn inside<T>(
 /// Returns the failure of a probe that cannot start.
 fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
     let message = format!(
-        "cannot begin the probe {} from {}: {error}",
+        "cannot start probe {} from {}: {error}",
         probe.name, probe.from
     );
     if ports::is_exhausted(error) || error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
@@ -69,14 +69,23 @@ fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
             remedy: Some(match probe.bind {
                 // A case has fewer connections than a namespace has ports.
                 _ if ports::is_exhausted(error) => {
-                    format!("{} has no port left to start from", probe.from)
+                    format!(
+                        "use fewer connections: {} has no free source port",
+                        probe.from
+                    )
                 }
-                Some(address) => format!("{address} is not an address of {}", probe.from),
-                None if probe.to.address.is_ipv6() => format!(
-                    "{} has no IPv6 address; give it one, or call an IPv4 address",
+                Some(address) => format!(
+                    "use a source address of {}: {address} is not one",
                     probe.from
                 ),
-                None => format!("{} has no port left to start from", probe.from),
+                None if probe.to.address.is_ipv6() => format!(
+                    "add an IPv6 address to {}, which has none, or use an IPv4 target",
+                    probe.from
+                ),
+                None => format!(
+                    "use fewer connections: {} has no free source port",
+                    probe.from
+                ),
             }),
             rejected: None,
         };
@@ -114,8 +123,11 @@ mod tests {
         };
         assert_eq!(
             remedy("::1"),
-            "node-1 has no IPv6 address; give it one, or call an IPv4 address"
+            "add an IPv6 address to node-1, which has none, or use an IPv4 target"
         );
-        assert_eq!(remedy("10.0.0.1"), "node-1 has no port left to start from");
+        assert_eq!(
+            remedy("10.0.0.1"),
+            "use fewer connections: node-1 has no free source port"
+        );
     }
 }

@@ -30,7 +30,7 @@ impl Lab {
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(StepEvidence, Vec<OpenConnection>), Failure> {
         let name = &planned_step.name;
-        step(format!("make the step {name}"));
+        step(format!("apply the step {name}"));
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         let captures = match &planned_step.told {
             Some(_) => self.start_captures(&buffer, |_| true)?,
@@ -87,7 +87,7 @@ impl Lab {
         probes: &[Probe],
         step: &impl Fn(String),
     ) -> Result<Vec<Attempt>, Failure> {
-        step("wait for its kube-proxies' rules".to_owned());
+        step("wait for the rules of its kube-proxies".to_owned());
         let mut scouts = ConvergenceProbes::new(probes, &self.namespaces);
         let updates_applied = real_proxy::wait_until_applied(self, update, before);
         tokio::pin!(updates_applied);

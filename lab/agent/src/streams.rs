@@ -42,13 +42,11 @@ impl Streams {
         *self.attach_points.borrow_mut() = places;
     }
 
-    /// Opens a stream, which sends its messages with `say`.
+    /// Opens a stream, which sends its messages with `send`.
     pub fn open(self: &Rc<Self>, id: StreamId, request: StreamRequest, send: SendToClient) {
         let (message_sender, message_receiver) = mpsc::unbounded_channel();
         if self.message_senders.borrow().contains_key(&id) {
-            send(failed(failure::bug(format!(
-                "there is a stream {id} already"
-            ))));
+            send(failed(failure::bug(format!("stream {id} already exists"))));
             return;
         }
         self.message_senders.borrow_mut().insert(id, message_sender);
@@ -94,7 +92,11 @@ impl Streams {
             .borrow()
             .get(namespace)
             .cloned()
-            .ok_or_else(|| failure::bug(format!("no {namespace} stands here to attach to")))
+            .ok_or_else(|| {
+                failure::bug(format!(
+                    "cannot attach to {namespace}: no such namespace in a running lab"
+                ))
+            })
     }
 
     /// Sends a message to a stream. A message to a closed stream is dropped.

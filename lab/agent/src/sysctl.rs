@@ -45,8 +45,14 @@ fn render(setting: &Sysctl) -> String {
 }
 
 fn write_one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
-    let path = sysctl_path(&setting.key)
-        .ok_or_else(|| cannot_set(name, setting, "it is not under `net.`", FailureKind::Input))?;
+    let path = sysctl_path(&setting.key).ok_or_else(|| {
+        cannot_set(
+            name,
+            setting,
+            "the sysctl is not under `net.`",
+            FailureKind::Input,
+        )
+    })?;
     let Err(error) = fs::write(path, &setting.value) else {
         return Ok(());
     };
@@ -54,7 +60,7 @@ fn write_one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
         if setting.optional {
             return Ok(());
         }
-        let why = "this kernel has no such setting";
+        let why = "this kernel has no such sysctl";
         return Err(cannot_set(name, setting, why, FailureKind::Machine));
     }
     if shortage::remedy(&error).is_some() {

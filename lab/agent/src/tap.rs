@@ -48,7 +48,7 @@ impl LiveCapture {
         })
     }
 
-    /// Reads the available packets, up to about [`BATCH`] bytes.
+    /// Reads the available packets, up to about [`MAX_BATCH_BYTES`] bytes.
     fn read_available(
         &self,
         buffer: &mut [u8],

@@ -117,7 +117,7 @@ pub async fn wait_for_handshake(
     }
 }
 
-/// Sends a request and reads the answer. After [`GO_ON`], the connection stays open.
+/// Sends a request and reads the answer. After [`REQUEST_KEEP_OPEN`], the connection stays open.
 pub async fn exchange(stream: &mut TcpStream, request: u8, max_wait: Duration) -> ExchangeResult {
     let local = stream.local_addr().ok();
     let mut line = Vec::new();

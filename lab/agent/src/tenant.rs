@@ -83,7 +83,8 @@ impl Tenant {
     ///
     /// When the kernel rejects the room, or the agent was not prepared.
     pub fn new() -> std::io::Result<Self> {
-        let unprepared = || std::io::Error::other("nothing is prepared to run programs in");
+        let unprepared =
+            || std::io::Error::other("the agent has not prepared an environment for programs");
         RESOURCES.with(|resources| {
             let resources = resources.get().ok_or_else(unprepared)?;
             let (room, user) = match &resources.shared {

@@ -39,14 +39,14 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         }
         let printed = last_part(&finished.stdout);
         let message = match (stderr, printed.as_str()) {
-            ("", "") => "nothing".to_owned(),
+            ("", "") => "no output".to_owned(),
             ("", one) | (one, "") => one.to_owned(),
-            (said, printed) => format!("{said}\non standard output: {printed}"),
+            (stderr, printed) => format!("{stderr}\non standard output: {printed}"),
         };
         return Err(Failure {
             fault: FailureKind::Input,
-            message: format!("`{command}` failed on {namespace}; it said: {message}"),
-            remedy: Some("see what `byHand` says of that node".to_owned()),
+            message: format!("`{command}` failed on {namespace}: {message}"),
+            remedy: Some("check the `byHand` commands of that node".to_owned()),
             rejected: None,
         });
     }

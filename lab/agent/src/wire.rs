@@ -79,7 +79,7 @@ impl NamespaceNetlink {
     pub(super) fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
         self.indexes.get(dev).copied().ok_or_else(|| {
             failure::bug(format!(
-                "the plan names an interface {dev} that {} has not got",
+                "the plan uses interface {dev}, which {} does not have",
                 plan.name
             ))
         })
@@ -119,7 +119,7 @@ impl NamespaceNetlink {
                     .map_err(|error| {
                         step_failure(
                             &plan.name,
-                            &format!("make {} a port of {bridge}", link.name),
+                            &format!("attach {} to bridge {bridge}", link.name),
                             &error,
                         )
                     })?;
@@ -133,7 +133,7 @@ impl NamespaceNetlink {
                         .map_err(|error| {
                             step_failure(
                                 &plan.name,
-                                &format!("turn hairpin on for {}", link.name),
+                                &format!("enable hairpin mode on {}", link.name),
                                 &error,
                             )
                         })?;
@@ -146,7 +146,7 @@ impl NamespaceNetlink {
                     .execute()
                     .await
                     .map_err(|error| {
-                        let step = format!("give {} the address {address}", link.name);
+                        let step = format!("add address {address} to {}", link.name);
                         let failure = step_failure(&plan.name, &step, &error);
                         let line = format!("{address} dev {}", link.name);
                         failure::of(failure, &plan.name, IP_ADDR, line)
@@ -159,7 +159,7 @@ impl NamespaceNetlink {
                 .address()
                 .add(LOOPBACK, address.ip(), address.prefix());
             added.execute().await.map_err(|error| {
-                let step = format!("give lo the address {address}");
+                let step = format!("add address {address} to lo");
                 let failure = step_failure(&plan.name, &step, &error);
                 failure::of(failure, &plan.name, IP_ADDR, format!("{address} dev lo"))
             })?;
@@ -233,7 +233,7 @@ impl NamespaceNetlink {
                 .execute()
                 .await
                 .map_err(|error| {
-                    let step = format!("add the route to {} by {}", route.to, route.dev);
+                    let step = format!("add the route to {} through {}", route.to, route.dev);
                     let failure = step_failure(&plan.name, &step, &error);
                     failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
                 })?;
@@ -252,7 +252,7 @@ impl NamespaceNetlink {
             let index = self.index(plan, dev)?;
             let result = self.remove_kernel_route(*to, index).await;
             result.map_err(|error| {
-                let step = format!("take away the route to {to} by {dev}");
+                let step = format!("remove the route to {to} through {dev}");
                 step_failure(&plan.name, &step, &error)
             })?;
         }
@@ -494,7 +494,7 @@ pub async fn make_links(
                 LinkKind::Veth { namespace, peer } => {
                     let one_end = || {
                         failure::bug(format!(
-                            "the plan has one end only of the cable {} in {}",
+                            "the plan has only one end of the veth pair {} in {}",
                             link.name, plan.name
                         ))
                     };
@@ -577,11 +577,7 @@ fn describe(error: &rtnetlink::Error) -> String {
 }
 
 fn cannot_create_link(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
-    let mut failure = step_failure(
-        namespace,
-        &format!("make the interface {}", link.name),
-        error,
-    );
+    let mut failure = step_failure(namespace, &format!("create interface {}", link.name), error);
     // The kernel returns this error for a link kind whose module is missing.
     if errno(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
         let module = match link.kind {

@@ -238,7 +238,7 @@ mod tests {
                     "IPv6",
                     availability(
                         CheckStatus::Fails,
-                        "ip6tables-nft-restore refused its input:\nline 3: RULE_APPEND failed",
+                        "ip6tables-nft-restore rejected its input in one:\nline 3: RULE_APPEND failed",
                     ),
                     untried(),
                 ),

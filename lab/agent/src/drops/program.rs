@@ -176,7 +176,7 @@ impl Assembler {
         self.load(to, STACK, POINTER);
     }
 
-    /// Emits a jump on whether register `of` is 0. Returns the position of the jump.
+    /// Emits a jump on whether `register` is 0. Returns the position of the jump.
     fn jump(&mut self, code: u8, register: u8) -> usize {
         self.emit(code, register, 0, 0, 0);
         self.0.len() - 1

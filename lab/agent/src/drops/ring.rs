@@ -44,19 +44,19 @@ impl SharedMemory {
             return Err(io::Error::last_os_error());
         }
         let begin = NonNull::new(begin.cast());
-        let begin = begin.ok_or_else(|| io::Error::other("memory at no address"))?;
+        let begin = begin.ok_or_else(|| io::Error::other("mmap returned the address 0"))?;
         Ok(Self { begin, length })
     }
 
     /// Returns a number in the memory, which the kernel may change.
     #[expect(
         clippy::cast_ptr_alignment,
-        reason = "it begins with a page, and the place is asked about"
+        reason = "the mapping starts at a page boundary, and the offset is checked"
     )]
     fn u64_at(&self, offset: usize) -> &AtomicU64 {
         assert!(
             offset + 8 <= self.length && offset.is_multiple_of(8),
-            "outside of what is shared"
+            "offset unaligned or outside the shared memory"
         );
         // SAFETY: the number is inside the mapping, aligned, and lives as long as `self`.
         unsafe { &*self.begin.as_ptr().add(offset).cast::<AtomicU64>() }
@@ -66,7 +66,7 @@ impl SharedMemory {
     fn u32_at(&self, offset: usize) -> &AtomicU32 {
         assert!(
             offset + 4 <= self.length && offset.is_multiple_of(4),
-            "outside of what is shared"
+            "offset unaligned or outside the shared memory"
         );
         // SAFETY: as above.
         unsafe { &*self.begin.as_ptr().add(offset).cast::<AtomicU32>() }
@@ -75,7 +75,10 @@ impl SharedMemory {
     /// Copies bytes of the memory. The kernel must not change them before the read position
     /// advances.
     fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        assert!(offset + length <= self.length, "outside of what is shared");
+        assert!(
+            offset + length <= self.length,
+            "range outside the shared memory"
+        );
         // SAFETY: the bytes are inside the mapping and do not change.
         unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(offset), length) }.to_vec()
     }

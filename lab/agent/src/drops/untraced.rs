@@ -13,19 +13,19 @@ pub const TYPES_FILE: &str = "/sys/kernel/btf/vmlinux";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The kernel rejects a map, the program or its attachment.
-    #[error("the kernel does not let svclab trace what it drops: {}", .0.desc())]
+    #[error("the kernel does not let svclab trace dropped packets: {}", .0.desc())]
     Refused(Errno),
     /// The type information is missing or cannot be read.
-    #[error("this kernel's description of its types, {TYPES_FILE}, cannot be read: {}", .0.desc())]
+    #[error("cannot read the kernel's type information {TYPES_FILE}: {}", .0.desc())]
     NoTypes(Errno),
     /// The type information has another format or lacks a member.
-    #[error("this kernel's description of its types, {TYPES_FILE}, is not as svclab knows it")]
+    #[error("the kernel's type information {TYPES_FILE} has an unknown format")]
     UnknownFormat,
     /// The kernel has no drop reasons.
-    #[error("this kernel gives no reasons for what it drops")]
+    #[error("this kernel does not report drop reasons")]
     NoReasons,
     /// A namespace that the agent reports does not exist or does not belong to the agent.
-    #[error("the namespaces of the lab were not found in its agent: {}", .0.desc())]
+    #[error("cannot find the namespaces of the lab in its agent: {}", .0.desc())]
     NamespaceNotFound(Errno),
 }
 
@@ -48,15 +48,16 @@ impl TraceError {
         }
         match self {
             Self::Refused(Errno::EPERM) => {
-                "run svclab as root of the machine itself, or with two capabilities (`setcap \
+                "run svclab as root of the host, or with two capabilities (`setcap \
                  cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)"
             }
             Self::NoTypes(_) | Self::UnknownFormat => {
-                "run in a guest (`--kernel 6.12`), or boot a kernel that was built with \
+                "run in a guest (`--kernel 6.12`), or boot a kernel built with \
                  CONFIG_DEBUG_INFO_BTF"
             }
             Self::NoReasons => {
-                "run in a guest (`--kernel 6.12`), or boot Linux 5.17 or newer, the first that does"
+                "run in a guest (`--kernel 6.12`), or boot Linux 5.17 or later, which reports drop \
+                 reasons"
             }
             Self::Refused(_) | Self::NamespaceNotFound(_) => "run in a guest (`--kernel 6.12`)",
         }

@@ -137,7 +137,7 @@ impl Metrics {
     }
 
     /// Whether the last IPv4 sync succeeded, as far as this kube-proxy counts failures.
-    /// `complaints` is the number of failed syncs in its log.
+    /// `failed_syncs` is the number of failed syncs in its log.
     pub fn last_sync_succeeded(&self, failed_syncs: u64) -> bool {
         let succeeded = match (
             self.latest_time(LAST_QUEUED),
@@ -199,7 +199,7 @@ impl Metrics {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a count is a whole number, and a conversion of others saturates"
+    reason = "counts are whole numbers, and the conversion of other values saturates"
 )]
 fn to_count(value: f64) -> u64 {
     value as u64

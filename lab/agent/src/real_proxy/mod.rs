@@ -156,7 +156,7 @@ pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure
     for proxy in &lab.plan.proxies {
         let running = lab.look(&program_name(proxy))?;
         if let Some(how) = &running.ended {
-            let remedy = "build the lab anew: what it would write, nobody writes any more";
+            let remedy = "rebuild the lab: no program updates the rules of this node any more";
             return Err(proxy_failure(
                 lab,
                 proxy,
@@ -180,7 +180,7 @@ fn exited(lab: &Lab, proxy: &RealProxy, end: &str, output: &str) -> Failure {
     let remedy = remedy(
         lab,
         proxy,
-        "give the path of a kube-proxy, and flags that it knows",
+        "give the path of a kube-proxy and flags that it supports",
     );
     proxy_failure(lab, proxy, end, output, remedy)
 }
@@ -195,13 +195,13 @@ fn proxy_failure(
     remedy: String,
 ) -> Failure {
     let refused_text = match refused_requests(lab, proxy) {
-        Some(refused) => format!("; its API server refused\n{refused}"),
+        Some(refused) => format!("; its API server refused:\n{refused}"),
         None => "; ".to_owned(),
     };
     Failure {
         fault: FailureKind::Input,
         message: format!(
-            "the kube-proxy of {} ({}): {problem}{refused_text}it said last:\n{}",
+            "the kube-proxy of {} ({}) {problem}{refused_text}last output:\n{}",
             proxy.namespace,
             proxy.program,
             log::last(output)
@@ -219,7 +219,7 @@ fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
     }
     let served: Vec<&str> = served_resources().collect();
     format!(
-        "have it do without that, or give a kube-proxy that does: labs serve {}, and take events",
+        "use flags or a kube-proxy without these requests: labs serve {}, and accept events",
         served.join(", ")
     )
 }
@@ -241,8 +241,8 @@ fn refused_requests(lab: &Lab, proxy: &RealProxy) -> Option<String> {
     }
     match omitted {
         0 => {}
-        1 => lines.push("  and 1 request more\n".to_owned()),
-        more => lines.push(format!("  and {more} requests more\n")),
+        1 => lines.push("  and 1 more request\n".to_owned()),
+        more => lines.push(format!("  and {more} more requests\n")),
     }
     (!lines.is_empty()).then(|| lines.concat())
 }
@@ -277,7 +277,7 @@ fn link_programs(backend: Backend) -> Result<String, Failure> {
     result.map_err(|error| {
         failure::host(
             format!(
-                "cannot give iptables its usual names in {}: {error}",
+                "cannot create links to the iptables programs in {}: {error}",
                 directory.display()
             ),
             &error,

@@ -51,7 +51,7 @@ pub struct ProxyWait<'l> {
 }
 
 impl<'l> ProxyWait<'l> {
-    /// Starts to wait for `proxy`. Times count from `begun`.
+    /// Starts to wait for `proxy`. Times count from `started`.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl<'l> ProxyWait<'l> {
         self.api().is_some_and(Api::is_marked)
     }
 
-    /// Waits until the metrics satisfy `is_so` and returns them.
+    /// Waits until the metrics satisfy `is_satisfied` and returns them.
     ///
     /// # Errors
     ///
@@ -218,9 +218,9 @@ impl<'l> ProxyWait<'l> {
             return Ok(Some(metrics));
         }
         if self.started.elapsed() > time_limit {
-            let problem = format!("it wrote no rules within {} s", time_limit.as_secs());
-            let otherwise = "see what it waits for; it must be a kube-proxy that serves its metrics \
-                          on 127.0.0.1:10249";
+            let problem = format!("wrote no rules within {} s", time_limit.as_secs());
+            let otherwise = "find in its output what it waits for; the program must be a \
+                          kube-proxy that serves its metrics on 127.0.0.1:10249";
             let remedy = remedy(self.lab, self.proxy, otherwise);
             return Err(proxy_failure(
                 self.lab,
@@ -239,8 +239,9 @@ impl<'l> ProxyWait<'l> {
             .lab
             .look(&program_name(self.proxy))
             .map(|running| running.said);
-        let problem = format!("it cannot write its rules: {reason}");
-        let otherwise = "see why in its log; the rules of this node are not those of its objects";
+        let problem = format!("cannot write its rules: {reason}");
+        let otherwise =
+            "find the cause in its log; the rules of this node do not match its objects";
         let remedy = remedy(self.lab, self.proxy, otherwise);
         proxy_failure(
             self.lab,

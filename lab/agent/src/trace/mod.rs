@@ -108,16 +108,16 @@ impl Trace {
                 });
             };
             let traced_namespace = TracedNamespace::start(ns, plan, interfaces, add_socket)
-                .map_err(|error| trace_failure("trace the packets", &plan.name, &error))?;
+                .map_err(|error| trace_failure("trace packets", &plan.name, &error))?;
             traced.push(traced_namespace);
         }
         let Some(first) = traced.first() else {
             return Ok(None);
         };
         let reader = Reader::start(sockets)
-            .map_err(|error| trace_failure("trace the packets", &first.name, &error))?;
+            .map_err(|error| trace_failure("trace packets", &first.name, &error))?;
         let drops = start_drop_trace(&traced)
-            .map_err(|error| trace_failure("trace the drops", &first.name, &error))?;
+            .map_err(|error| trace_failure("trace dropped packets", &first.name, &error))?;
         Ok(Some(Self {
             reader: Some(reader),
             paused_sockets: Vec::new(),
@@ -144,7 +144,7 @@ impl Trace {
         self.read_connections(evidence)
     }
 
-    /// Reads all events until now and pauses reading until [`Trace::go_on`].
+    /// Reads all events until now and pauses reading until [`Trace::resume`].
     ///
     /// # Errors
     ///
@@ -200,27 +200,28 @@ impl Trace {
 
     /// Stops the reader and decodes the events since the previous call. Returns the sockets.
     fn stop_and_decode(&mut self) -> Result<Vec<Socket>, Failure> {
-        let received = self.reader.take().map(Reader::end);
-        let heard = received.unwrap_or_else(|| Err(io::Error::other("nobody hears it")));
-        let heard = heard.map_err(|error| self.to_failure(&error))?;
+        let result = self.reader.take().map(Reader::end);
+        let result =
+            result.unwrap_or_else(|| Err(io::Error::other("the trace reader is not running")));
+        let received = result.map_err(|error| self.to_failure(&error))?;
         let gathered = &mut self.recorded;
         match &self.drops {
             Ok(tracer) => gathered.drops.add(tracer.drops()),
             Err(why) => gathered.drops = DropEvidence::Uncertain(why.clone()),
         }
-        for (index, (ear, socket)) in self.sockets.iter().zip(&heard.sockets).enumerate() {
+        for (index, (ear, socket)) in self.sockets.iter().zip(&received.sockets).enumerate() {
             let traced = &self.namespaces[ear.namespace_index];
             if !matches!(ear.decoder, TraceDecoder::DeletedEntries) {
                 let lost = socket::lost_messages(&traced.ns, socket).map_err(|error| {
-                    trace_failure("count what was not heard of packets", &traced.name, &error)
+                    trace_failure("count lost trace messages", &traced.name, &error)
                 })?;
                 gathered.lost.insert(index, lost);
-                gathered.missed += heard.left_out[index];
+                gathered.missed += received.left_out[index];
             }
         }
         let mut lines: Vec<RuleLocator<'_>> =
             self.namespaces.iter().map(RuleLocator::new).collect();
-        for (socket, bytes) in heard.all() {
+        for (socket, bytes) in received.all() {
             let TraceSocket {
                 namespace_index: place,
                 decoder,
@@ -245,17 +246,17 @@ impl Trace {
                 }
             }
         }
-        Ok(heard.sockets)
+        Ok(received.sockets)
     }
 
     /// Reads the current conntrack entries and IPVS connections.
     fn read_connections(&self, evidence: &mut Evidence) -> Result<(), Failure> {
         for TracedNamespace { ns, name, .. } in &self.namespaces {
             let entries = connections::all(ns, name)
-                .map_err(|error| trace_failure("read the connections", name, &error))?;
+                .map_err(|error| trace_failure("read the conntrack entries", name, &error))?;
             evidence.connections.extend(entries);
             let connections = balanced::all(ns, name)
-                .map_err(|error| trace_failure("read what IPVS remembers", name, &error))?;
+                .map_err(|error| trace_failure("read the IPVS connections", name, &error))?;
             evidence.balanced.extend(connections);
         }
         Ok(())
@@ -266,7 +267,7 @@ impl Trace {
             .namespaces
             .first()
             .map_or("", |first| first.name.as_str());
-        trace_failure("trace the packets", first, error)
+        trace_failure("trace packets", first, error)
     }
 }
 
@@ -414,5 +415,5 @@ impl From<End> for At {
 }
 
 fn trace_failure(action: &str, name: &str, error: &io::Error) -> Failure {
-    failure::host(format!("cannot {action} of {name}: {error}"), error)
+    failure::host(format!("cannot {action} in {name}: {error}"), error)
 }

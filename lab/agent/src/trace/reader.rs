@@ -66,8 +66,8 @@ impl Reader {
         drop(self.stop.take());
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
-            Some(Ok(heard)) => Ok(heard),
-            _ => Err(io::Error::other("the thread that hears it panicked")),
+            Some(Ok(received)) => Ok(received),
+            _ => Err(io::Error::other("the trace reader thread panicked")),
         }
     }
 }

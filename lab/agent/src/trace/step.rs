@@ -13,7 +13,7 @@ pub struct Step {
     /// Backend that reported the event.
     pub backend: Backend,
     /// Packet ID. This and the following fields have the meaning of those in
-    /// [`svclab_model::evidence::Met`].
+    /// [`svclab_model::evidence::TraceEvent`].
     pub trace_id: u32,
     pub packet: Option<Vec<u8>>,
     pub ip: u8,
