@@ -375,8 +375,8 @@ pub struct ProgramOutput {
 /// Status of a program started with [`Request::Start`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// Description of the program's end, such as `it ended with status 1`. `None` while the program
-    /// runs.
+    /// Description of the program's end, to follow its name: `exited with status 1`. `None` while
+    /// the program runs.
     pub ended: Option<String>,
     /// Most recent standard output and standard error of the program.
     pub said: String,
