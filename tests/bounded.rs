@@ -72,8 +72,8 @@ const REPLIES: &[AgentReply] = &[
             evidence.packets = (0..30_000).map(packet).collect();
             let met = |_| TraceEvent {
                 namespace: "node-1".to_owned(),
-                by: Backend::Nft,
-                pass: 1,
+                backend: Backend::Nft,
+                trace_id: 1,
                 packet: None,
                 ip: 4,
                 input: None,

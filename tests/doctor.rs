@@ -43,15 +43,15 @@ fn doctor_this_machine_exit_code_matches_report() {
     ] {
         let mut findings = document.diagnosis.findings.iter();
         let finding = findings.find(|finding| finding.feature == feature);
-        let state = finding.map(|finding| finding.host.state);
+        let state = finding.map(|finding| finding.host.status);
         assert_eq!(state, Some(CheckStatus::Works), "{finding:?}");
     }
     let mut findings = document.diagnosis.findings.iter();
     let drops = findings.find(|finding| !finding.needed).expect("drops");
     if can_trace_drops() {
-        assert_eq!(drops.host.state, CheckStatus::Works, "{drops:?}");
+        assert_eq!(drops.host.status, CheckStatus::Works, "{drops:?}");
     } else {
-        assert_eq!(drops.host.state, CheckStatus::Lacking, "{drops:?}");
+        assert_eq!(drops.host.status, CheckStatus::Lacking, "{drops:?}");
         assert!(drops.host.remedy.is_some(), "{drops:?}");
     }
     // The command downloads nothing.
@@ -63,7 +63,7 @@ fn doctor_this_machine_exit_code_matches_report() {
         "{guest:?}"
     );
     let mut findings = document.diagnosis.findings.iter();
-    assert!(findings.all(|finding| finding.guest.state == CheckStatus::Untried));
+    assert!(findings.all(|finding| finding.guest.status == CheckStatus::Untried));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn doctor_no_user_namespaces_suggests_remedy() {
     assert!(!document.ok);
     assert_eq!(document.diagnosis.surroundings, None);
     let (first, others) = document.diagnosis.findings.split_first().expect("findings");
-    assert_eq!(first.host.state, CheckStatus::Fails);
+    assert_eq!(first.host.status, CheckStatus::Fails);
     assert!(
         first.host.reason.contains("cannot create a user namespace"),
         "{first:?}"
@@ -93,7 +93,7 @@ fn doctor_no_user_namespaces_suggests_remedy() {
     assert!(first.host.remedy.is_some(), "{first:?}");
     assert!(!others.is_empty());
     let mut remaining = others.iter();
-    assert!(remaining.all(|finding| finding.host.state == CheckStatus::Untried));
+    assert!(remaining.all(|finding| finding.host.status == CheckStatus::Untried));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn doctor_no_drop_capabilities_suggests_remedy() {
     let document = parse_report(&output);
     let mut findings = document.diagnosis.findings.iter();
     let drops = findings.find(|finding| !finding.needed).expect("drops");
-    assert_eq!(drops.host.state, CheckStatus::Lacking, "{drops:?}");
+    assert_eq!(drops.host.status, CheckStatus::Lacking, "{drops:?}");
     assert!(
         drops.host.reason.contains("does not let svclab trace"),
         "{drops:?}"

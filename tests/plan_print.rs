@@ -44,30 +44,30 @@ fn plan() -> Plan {
     let rule = |priority, v6, then| RoutingRule {
         priority,
         v6,
-        not: false,
+        inverted: false,
         from: None,
         to: None,
         mark: None,
-        incoming: None,
-        outgoing: None,
-        suppress: None,
-        then,
+        input_interface: None,
+        output_interface: None,
+        suppress_prefix_length: None,
+        action: then,
     };
-    router.policy = vec![
+    router.routing_rules = vec![
         RoutingRule {
             mark: Some((0x4000, 0x4000)),
             from: Some(to("10.0.1.0/24")),
             ..rule(100, false, RoutingAction::Table(100))
         },
         RoutingRule {
-            not: true,
+            inverted: true,
             to: Some(to("10.0.9.0/24")),
-            incoming: Some(dev),
-            suppress: Some(0),
+            input_interface: Some(dev),
+            suppress_prefix_length: Some(0),
             ..rule(101, false, RoutingAction::Table(1000))
         },
         RoutingRule {
-            outgoing: Some("eth7".to_owned()),
+            output_interface: Some("eth7".to_owned()),
             ..rule(102, false, RoutingAction::Prohibit)
         },
         rule(103, true, RoutingAction::Table(100)),

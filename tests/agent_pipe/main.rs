@@ -117,15 +117,18 @@ fn agent_small_plan_returns_complete_evidence() {
         assert_eq!(verdicts("closed"), [Verdict::Refused]);
         for attempt in attempts_of_probe(&evidence, "service") {
             assert_eq!(attempt.endpoint.as_deref(), Some("pod/default/web"));
-            assert_eq!(attempt.seen_source, attempt.local);
+            assert_eq!(attempt.seen_source, attempt.local_address);
             assert!(
                 attempt
-                    .local
+                    .local_address
                     .is_some_and(|local| local.ip().to_string() == "10.0.1.2")
             );
         }
         let blocked = attempts_of_probe(&evidence, "blocked")[0];
-        assert!(blocked.took >= Duration::from_millis(300), "{blocked:?}");
+        assert!(
+            blocked.duration >= Duration::from_millis(300),
+            "{blocked:?}"
+        );
 
         // The client may retransmit a SYN on a busy machine.
         let (before, after) = ("10.96.0.1:80", "10.0.2.2:8080");
@@ -175,7 +178,7 @@ fn agent_invalid_request_keeps_other_labs() {
     for user in test_users() {
         let mut agent = Conversation::start_ready(user);
         let fault_of = |event: Event| match event {
-            Event::Failed { lab, failure } => (lab, failure.fault),
+            Event::Failed { lab, failure } => (lab, failure.kind),
             other => panic!("{other:?}"),
         };
         for request in [Request::Probe { lab: 1 }, Request::Remove { lab: 1 }] {
@@ -245,7 +248,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
             let Event::Failed { lab: 1, failure } = run(namespace, program) else {
                 panic!("it has run {program} in {namespace}");
             };
-            assert_eq!(failure.fault, fault, "{failure}");
+            assert_eq!(failure.kind, fault, "{failure}");
         }
 
         let stop = Request::Stop { lab: 1, server };

@@ -149,7 +149,7 @@ fn agent_invalid_serve_or_start_returns_failure() {
     agent.build(1, small_plan());
     let pod = json!({"kind": "Pod", "metadata": {"name": "a"}});
     let failure = serve(&mut agent, API_ADDRESS, vec![pod]).expect_err("nobody asks for pods");
-    assert_eq!(failure.fault, FailureKind::Input);
+    assert_eq!(failure.kind, FailureKind::Input);
     assert_eq!(
         failure.message,
         "cannot update the API server of the lab: cannot serve objects of kind `Pod`, only Node, \

@@ -134,7 +134,7 @@ fn agent_stopped_repeatedly_gives_same_verdicts() {
     for (probe, expected) in expected {
         assert_eq!(verdicts(&evidence, probe), expected, "{probe}");
     }
-    assert!(evidence.late_ms >= 1000, "{}", evidence.late_ms);
+    assert!(evidence.delay_ms >= 1000, "{}", evidence.delay_ms);
 }
 
 /// Runs a probe whose second SYN, sent after 1 s, passes the filter. The agent is stopped until the
@@ -214,7 +214,7 @@ fn backend_unresolved_agent_stopped_returns_failure() {
     let Event::Failed { lab: 1, failure } = agent.answer() else {
         panic!("it has a verdict");
     };
-    assert_eq!(failure.fault, FailureKind::TooBusy);
+    assert_eq!(failure.kind, FailureKind::TooBusy);
     assert_eq!(
         failure.message,
         "this machine is too busy for a verdict on the probes: a load balancer was delayed while \

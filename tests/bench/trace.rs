@@ -130,7 +130,7 @@ async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
     let mut session = agent.build(plan.clone()).await.expect("a lab");
     let evidence = session.probe().await.expect("evidence");
     let took = begun.elapsed();
-    assert_eq!(evidence.packets_left_out + evidence.met_left_out, 0);
+    assert_eq!(evidence.packets_left_out + evidence.trace_missed, 0);
     drop(session);
     // The agent answers requests in order: once the empty lab is built, the previous lab is
     // removed.

@@ -78,7 +78,7 @@ fn check_culprit(culprit: Culprit, seed: u64) {
         context()
     );
     // Of two culprits that act only together, removing either fixes the symptom.
-    let cures = difference_texts(&found.cures);
+    let cures = difference_texts(&found.fixes);
     assert_eq!(cures.len(), 1, "{}", context());
     assert!(planted.culprits.contains(&cures[0]), "{}", context());
     if culprit.size() == 1 {
@@ -90,7 +90,7 @@ fn check_culprit(culprit: Culprit, seed: u64) {
             context()
         );
     }
-    assert!(found.wrong_in_million <= 1000, "{}", context());
+    assert!(found.error_per_million <= 1000, "{}", context());
 }
 
 /// Defines one test for each kind of culprit, so that the kinds run in parallel.

@@ -260,8 +260,8 @@ fn kube_proxy_without_rules_reports_refused_requests() {
     let plan = plan_first_case(&path, &program);
     let build_error = |within: Duration| {
         let mut plan = plan.clone();
-        for proxy in &mut plan.proxies {
-            proxy.within = within;
+        for proxy in &mut plan.kube_proxies {
+            proxy.sync_timeout = within;
         }
         guests::block_on(async {
             let host = Host::with_agent(guests::AGENT.into()).with_programs([program.clone()]);
@@ -279,7 +279,7 @@ fn kube_proxy_without_rules_reports_refused_requests() {
         within *= 2;
     };
     let error = to_run_error(&error);
-    assert_eq!(error.trouble, ErrorKind::Input);
+    assert_eq!(error.kind, ErrorKind::Input);
     let remedy = error.remedy.unwrap_or_default();
     let text = format!("{}\nhelp: {remedy}", error.message);
     let text = text.replace(&directory.path().display().to_string(), "LABS");

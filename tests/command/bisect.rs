@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::replay::{CALL, collect_node, write_objects};
-use super::standing::Labs;
-use super::standing_labs::Runtime;
+use super::running::Labs;
+use super::running_labs::Runtime;
 use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout, svclab};
 
 const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";

@@ -11,7 +11,7 @@ use svclab_dump::NodeDump;
 use svclab_dump::folder::DumpFiles;
 use svclab_ruleset::tool::Format;
 
-use crate::standing::Labs;
+use crate::running::Labs;
 use crate::support::{LAB, project, stderr};
 
 const SCRIPT: &str = include_str!("../../scripts/collect-node");

@@ -73,11 +73,11 @@ fn assert_bug_after_pass(results: &Results, events: &[Event], message: &str) {
         ("lab", "lab/policy=Local")
     );
     assert!(
-        !wrong.kernel.is_empty() && wrong.place.is_some(),
+        !wrong.kernel.is_empty() && wrong.location.is_some(),
         "{wrong:#?}"
     );
     let error = wrong.error.as_ref().expect("an error");
-    assert_eq!(error.trouble, ErrorKind::Bug, "{error:?}");
+    assert_eq!(error.kind, ErrorKind::Bug, "{error:?}");
     assert!(error.message.contains(message), "{error:?}");
     let remedy = error.remedy.as_deref().unwrap_or_default();
     assert!(remedy.contains("report it"), "{remedy}");
@@ -120,9 +120,9 @@ async fn agent_panic_is_an_error_other_case_passes() {
             namespace: "node-1".to_owned(),
             backend: (Ipv4Addr::LOCALHOST, 9).into(),
             bind: None,
-            question: HealthRequest::Connect,
-            every: Duration::MAX,
-            guards: Vec::new(),
+            request: HealthRequest::Connect,
+            interval: Duration::MAX,
+            real_servers: Vec::new(),
         });
     };
     let (results, events) = run_with_changed_plan(spoil).await;
@@ -153,7 +153,7 @@ async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
             panic!("{both:?}");
         };
         assert_eq!(case, "lab/policy=Local");
-        assert_eq!(error.trouble, ErrorKind::Bug, "{error:?}");
+        assert_eq!(error.kind, ErrorKind::Bug, "{error:?}");
         let remedy = error.remedy.as_deref().unwrap_or_default();
         assert!(remedy.contains("report it"), "{remedy}");
     }
@@ -226,9 +226,9 @@ fn run_invalid_lab_is_in_json_results() {
     assert_matches_schema(&document, include_str!("../schema/results.v1.json"));
     let results: Results = serde_json::from_value(document).expect("results");
     let brief = results.cases.iter().map(|case| {
-        let place = case.place.as_ref().map(ToString::to_string);
+        let place = case.location.as_ref().map(ToString::to_string);
         let error = case.error.as_ref();
-        let message = error.map(|error| (error.trouble, error.message.as_str()));
+        let message = error.map(|error| (error.kind, error.message.as_str()));
         (case.case.as_str(), case.result, place, message)
     });
     insta::assert_debug_snapshot!(brief.collect::<Vec<_>>());

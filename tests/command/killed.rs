@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use serial_test::file_serial;
+use svclab_runner::kernel::certifier;
 use svclab_runner::kernel::guest::{Cache, SNAPSHOTS};
-use svclab_runner::kernel::witness;
 
 use super::caches::{assert_clean, new_cache};
 use super::full::ordinary_or_full;
@@ -120,7 +120,7 @@ impl Runs {
                 }
             }
         }
-        (witness::look().digest(), files)
+        (certifier::look().digest(), files)
     }
 
     /// Runs the cases to their end with the default wait, and asserts that all pass.

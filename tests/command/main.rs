@@ -42,12 +42,12 @@ mod replay;
 #[path = "../shared/rights.rs"]
 mod rights;
 mod rules;
+mod running;
+#[path = "../shared/running_labs.rs"]
+mod running_labs;
 #[path = "../shared/settled.rs"]
 mod settled;
 mod short;
-mod standing;
-#[path = "../shared/standing.rs"]
-mod standing_labs;
 mod support;
 mod typed;
 mod untouched;

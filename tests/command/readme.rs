@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use super::running_labs::Runtime;
 use super::settled::normalized;
-use super::standing_labs::Runtime;
 use super::support::{project, run, stderr, stdout, svclab, svclab_without_drops};
 
 /// A fenced code block of README.md.

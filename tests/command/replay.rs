@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use crate::full::ordinary_or_full;
-use crate::standing::Labs;
-use crate::standing_labs::Runtime;
+use crate::running::Labs;
+use crate::running_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
 
 /// Collects a node of a running lab with `scripts/collect-node`.

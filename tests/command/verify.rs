@@ -216,8 +216,8 @@ fn verify_udp_flow_moved_after_step_is_reported() {
     verification.against.moving = None;
     verification.new.moving = None;
     for changed in &mut verification.changed {
-        assert!(changed.chance_in_billion < 1_000, "{changed:?}");
-        changed.chance_in_billion = 0;
+        assert!(changed.error_per_billion < 1_000, "{changed:?}");
+        changed.error_per_billion = 0;
         changed.flow.kernel = "X".to_owned();
         for times in changed.against.iter_mut().chain(&mut changed.new) {
             assert!(times.connections > 1, "{times:?}");
@@ -253,7 +253,7 @@ fn verify_ipvs_steps_compares_flows_before_them() {
     let [failed] = found.failed.as_slice() else {
         panic!("{:#?}", found.failed);
     };
-    assert_eq!(failed.error.trouble, ErrorKind::Input);
+    assert_eq!(failed.error.kind, ErrorKind::Input);
     let message = "step `oneComes` changes virtual servers of IPVS in node-1";
     assert!(failed.error.message.starts_with(message), "{failed:?}");
 }
@@ -389,7 +389,7 @@ fn verify_without_an_agent_is_no_success() {
         panic!("{verification:#?}");
     };
     assert_eq!(failed.error, second.error);
-    let code = failed.error.trouble.exit_code();
+    let code = failed.error.kind.exit_code();
     assert_ne!(code, exit_code::SUCCESS);
     assert_eq!(verification.exit_code(), code, "{failed:?}");
 }
@@ -406,7 +406,7 @@ fn verify_case_that_panics_is_a_bug() {
     let [failed] = verification.failed.as_slice() else {
         panic!("{verification:#?}");
     };
-    assert_eq!(failed.error.trouble, ErrorKind::Bug);
+    assert_eq!(failed.error.kind, ErrorKind::Bug);
     assert_eq!(verification.exit_code(), exit_code::BUG);
 }
 

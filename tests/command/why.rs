@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::full::ordinary_or_full;
+use super::running::Labs;
 use super::settled::normalized;
-use super::standing::Labs;
 use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout};
 
 /// The node-to-service probe of the second write-up, with its stale rule.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use svclab_runner::run::Prepared;
 
-use super::accounts_of::account;
+use super::accounting::account;
 use super::cases::cases;
 use super::guests::{block_on, guest};
 

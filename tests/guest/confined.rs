@@ -17,7 +17,7 @@ use super::SVCLAB;
 use super::caches::new_cache;
 use super::command::{QEMU, installed, program_directory};
 use super::container::restrict;
-use super::seen::QemuState;
+use super::qemu_state::QemuState;
 use super::support::QUICK;
 
 /// User ID without an account, for an ordinary user and the owner of files.

@@ -1,9 +1,9 @@
 //! Tests guests, which are real kernels in QEMU, and all known failures of starting one. The tests
 //! fail if QEMU or a kernel package is not available.
 
+#[path = "../shared/accounting.rs"]
+mod accounting;
 mod accounts;
-#[path = "../shared/accounts.rs"]
-mod accounts_of;
 mod agree;
 mod alive;
 mod bisect;
@@ -26,14 +26,14 @@ mod kept;
 mod lacking;
 mod outcome;
 mod processes;
+mod qemu_state;
 mod replay;
 mod room;
-mod seen;
+mod running;
+#[path = "../shared/running_labs.rs"]
+mod running_labs;
 #[path = "../shared/settled.rs"]
 mod settled;
-mod standing;
-#[path = "../shared/standing.rs"]
-mod standing_labs;
 mod support;
 mod trace;
 #[path = "../shared/traced.rs"]

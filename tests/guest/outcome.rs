@@ -213,14 +213,14 @@ impl RunContext {
 
     /// Describes an attempt. Omits its number if chance decides between the attempts of a probe.
     fn describe_attempt(&self, attempt: &Attempt) -> String {
-        let number = (!self.random).then_some(attempt.number);
+        let number = (!self.random).then_some(attempt.index);
         format!(
             "exchange {} {number:?}: {} endpoint {:?} seen {:?} from {:?} error {:?}",
             attempt.probe,
             attempt.verdict,
             attempt.endpoint,
             attempt.seen_source.map(|source| source.ip()),
-            attempt.local.map(|local| local.ip()),
+            attempt.local_address.map(|local| local.ip()),
             attempt.error,
         )
     }

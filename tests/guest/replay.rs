@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::SVCLAB;
 use super::guests::{block_on, guest, shared_cache};
-use super::standing_labs::Runtime;
+use super::running_labs::Runtime;
 
 /// Programs of collect-node that a guest has only on request.
 const PROGRAMS: [&str; 9] = [

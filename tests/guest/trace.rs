@@ -44,7 +44,11 @@ fn drops_every_guest_kernel_reports_all() {
 
 /// Checks the drops of that plan, as the kernel reports them.
 fn check_drops(evidence: &Evidence, backend: Backend) {
-    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched {
+        missed: lost,
+        dropped,
+    } = &evidence.drops
+    else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
@@ -63,7 +67,7 @@ fn check_drops(evidence: &Evidence, backend: Backend) {
             let came = received.expect("it is captured, too").time;
             assert!(came.abs_diff(each.time) < SECOND, "{came} {each:?}");
             // Newer kernels report `nf_tables` drops in `nft_do_chain`, where the drop is decided.
-            let function = each.place.as_deref();
+            let function = each.function.as_deref();
             let nft = backend == Backend::Nft && function == Some("nft_do_chain");
             assert!(nft || function == Some("nf_hook_slow"), "{each:?}");
         }

@@ -31,11 +31,11 @@ pub const SYSCTL: &str = "/proc/sys/vm/swappiness";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
     /// Result by attempt: `done`, or the name of the errno.
-    pub came_to: BTreeMap<String, String>,
+    pub results: BTreeMap<String, String>,
     /// Fields of `/proc/self/status` of the attempting process.
-    pub own: BTreeMap<String, String>,
+    pub status: BTreeMap<String, String>,
     /// These fields of a program that this process starts.
-    pub child: BTreeMap<String, String>,
+    pub child_status: BTreeMap<String, String>,
 }
 
 /// Enters the environment of an agent, runs the attempts, and prints the results. `outside` is the
@@ -190,9 +190,9 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         .output();
     let started = started.expect("a program starts");
     Attempts {
-        came_to: results,
-        own: status(),
-        child: serde_json::from_slice(&started.stdout).expect("what it may"),
+        results,
+        status: status(),
+        child_status: serde_json::from_slice(&started.stdout).expect("what it may"),
     }
 }
 

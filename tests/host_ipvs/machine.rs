@@ -65,9 +65,9 @@ pub struct GuestReport {
     /// Modules that the kernel requested for that run, and for the mount of an unknown file system.
     pub asked: [String; 2],
     /// Escape attempts that succeeded in programs of such an agent's labs.
-    pub reached: Vec<String>,
+    pub escapes: Vec<String>,
     /// The sysctl of the attempts, before and after.
-    pub setting: [String; 2],
+    pub sysctl: [String; 2],
 }
 
 /// Runs the whole life of the guest.
@@ -138,13 +138,13 @@ pub fn run_as_init() -> ! {
             .find(|found| found.feature == "IPVS")
             .map(|found| found.host),
         attempts: serde_json::from_slice(&attempted.stdout).ok(),
-        reached: find_escapes(),
+        escapes: find_escapes(),
         unloaded: (
             unloaded.status.code(),
             String::from_utf8_lossy(&unloaded.stdout).into_owned(),
         ),
         asked,
-        setting: [before, read_sysctl()],
+        sysctl: [before, read_sysctl()],
     };
     println!(
         "{}",
@@ -180,7 +180,7 @@ fn drop_status(case: &str) -> String {
     let document: Option<Value> = serde_json::from_slice(&text).ok();
     let drops = document.map(|document| document["evidence"]["drops"].clone());
     match drops.map(serde_json::from_value) {
-        Some(Ok(DropEvidence::Watched { lost: 0, dropped })) if !dropped.is_empty() => {
+        Some(Ok(DropEvidence::Watched { missed: 0, dropped })) if !dropped.is_empty() => {
             "seen".to_owned()
         }
         other => format!("{other:?}"),

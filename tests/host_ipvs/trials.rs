@@ -64,7 +64,7 @@ pub fn contained_agent_escape_attempts_are_refused() {
     let output = run_attempts("contained");
     let attempts: Attempts = serde_json::from_str(&output).expect(&output);
     assert_refused(&attempts);
-    assert_eq!(attempts.own["NoNewPrivs"], "1");
+    assert_eq!(attempts.status["NoNewPrivs"], "1");
 }
 
 pub fn agent_for_ipvs_escape_attempts_are_refused() {
@@ -80,37 +80,37 @@ pub fn agent_for_ipvs_escape_attempts_are_refused() {
 
 fn assert_refused(attempts: &Attempts) {
     for attempt in ALWAYS_REFUSED {
-        let came_to = attempts.came_to[attempt].as_str();
+        let came_to = attempts.results[attempt].as_str();
         // A kernel without module support returns ENOSYS.
         let refusals = ["EPERM", "EACCES", "EROFS", "ENOSYS"];
         assert!(refusals.contains(&came_to), "{attempt}: {came_to}");
     }
-    assert_eq!(attempts.came_to["end a process outside"], "ESRCH");
+    assert_eq!(attempts.results["end a process outside"], "ESRCH");
     // Actions that labs need.
-    assert_eq!(attempts.came_to["make a network namespace"], "done");
-    assert_eq!(attempts.came_to["write a setting of that"], "done");
+    assert_eq!(attempts.results["make a network namespace"], "done");
+    assert_eq!(attempts.results["write a setting of that"], "done");
 }
 
 /// Asserts that the agent keeps only the documented capabilities of root, and its programs only the
 /// three for networks.
 fn assert_minimal_privileges(attempts: &Attempts) {
     for attempt in FILTERED {
-        assert_eq!(attempts.came_to[attempt], "EPERM", "{attempt}");
+        assert_eq!(attempts.results[attempt], "EPERM", "{attempt}");
     }
-    assert_eq!(attempts.came_to["become root"], "EPERM");
+    assert_eq!(attempts.results["become root"], "EPERM");
     let bits = |numbers: &[u32]| {
         let mask: u64 = numbers.iter().map(|number| 1 << number).sum();
         format!("{mask:016x}")
     };
     // CAP_KILL, _SETGID, _SETUID, _NET_BIND_SERVICE, _NET_ADMIN, _NET_RAW, _SYS_CHROOT, _SYS_ADMIN.
     let kept = bits(&[5, 6, 7, 10, 12, 13, 18, 21]);
-    assert_eq!(attempts.own["CapEff"], kept);
-    assert_eq!(attempts.own["CapPrm"], kept);
+    assert_eq!(attempts.status["CapEff"], kept);
+    assert_eq!(attempts.status["CapPrm"], kept);
     let programs = bits(&[10, 12, 13]);
     for set in ["CapEff", "CapPrm", "CapBnd", "CapAmb"] {
-        assert_eq!(attempts.child[set], programs, "{set}");
+        assert_eq!(attempts.child_status[set], programs, "{set}");
     }
-    for status in [&attempts.own, &attempts.child] {
+    for status in [&attempts.status, &attempts.child_status] {
         assert_eq!(status["NoNewPrivs"], "1");
         // SECCOMP_MODE_FILTER.
         assert_eq!(status["Seccomp"], "2");
@@ -135,16 +135,16 @@ pub fn host_with_ipvs_runs_labs_with_ipvs() {
         "{words}"
     );
     let ipvs = report.doctor.expect("a diagnosis");
-    assert_eq!(ipvs.state, CheckStatus::Works, "{ipvs:?}");
+    assert_eq!(ipvs.status, CheckStatus::Works, "{ipvs:?}");
     let attempts = report.attempts.expect("attempts");
     assert_refused(&attempts);
     assert_minimal_privileges(&attempts);
-    assert_eq!(report.reached, [""; 0]);
+    assert_eq!(report.escapes, [""; 0]);
     let (code, words) = report.unloaded;
     assert_eq!(code, Some(3), "{words}");
     assert!(words.contains("modprobe"), "{words}");
     assert_eq!(report.asked, ["", "fs-svclab-none\n"]);
-    assert_eq!(report.setting[0], report.setting[1]);
+    assert_eq!(report.sysctl[0], report.sysctl[1]);
 }
 
 /// Boots a guest with this program as its first process, and returns its report.

@@ -134,7 +134,7 @@ async fn wait_for_health(
         assert_eq!(turn.namespace, "fabric");
         let backend = turn.backend.to_string();
         let known = health.get_mut(backend.as_str());
-        *known.expect("it is behind the balancer") = turn.well;
+        *known.expect("it is behind the balancer") = turn.healthy;
     }
 }
 
@@ -279,7 +279,7 @@ fn balancer_layer_7_silent_backend_retries_next() {
         let waited = evidence
             .attempts
             .iter()
-            .filter(|attempt| attempt.took >= Duration::from_secs(1));
+            .filter(|attempt| attempt.duration >= Duration::from_secs(1));
         assert!(waited.count() >= 4, "{:#?}", evidence.attempts);
     });
 }

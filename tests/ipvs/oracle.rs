@@ -16,7 +16,7 @@ fn real_server(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
     RealServer {
         to: to.parse().expect("an address and a port"),
         weight,
-        forwarding,
+        method: forwarding,
     }
 }
 
@@ -29,7 +29,7 @@ fn server_by_address(
 ) -> VirtualServer {
     let at: SocketAddr = address.parse().expect("an address and a port");
     VirtualServer {
-        takes: VirtualServerKey::Address {
+        key: VirtualServerKey::Address {
             protocol,
             address: at.ip(),
             port: at.port(),
@@ -43,7 +43,7 @@ fn server_by_address(
 
 fn server_by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> VirtualServer {
     VirtualServer {
-        takes: VirtualServerKey::FwMark { mark, v6 },
+        key: VirtualServerKey::FwMark { mark, is_v6: v6 },
         scheduler: scheduler.to_owned(),
         persistence: None,
         flags: SchedulerFlags::default(),

@@ -47,7 +47,7 @@ fn plan() -> Plan {
         for (served, by) in VIRTUAL_SERVERS {
             router.links[0].addresses.push(socket(served).ip().into());
             router.ipvs.push(VirtualServer {
-                takes: VirtualServerKey::Address {
+                key: VirtualServerKey::Address {
                     protocol: Transport::Tcp,
                     address: socket(served).ip(),
                     port: socket(served).port(),
@@ -58,7 +58,7 @@ fn plan() -> Plan {
                 servers: vec![RealServer {
                     to: socket(by),
                     weight: 1,
-                    forwarding: Forwarding::Masquerade,
+                    method: Forwarding::Masquerade,
                 }],
             });
         }
@@ -81,15 +81,23 @@ fn ipvs_traced_namespace_records_chosen_real_servers() {
             .filter_map(|attempt| attempt.seen_source)
             .collect();
         assert_eq!(sources.len(), 4, "{:#?}", evidence.attempts);
-        let clients: BTreeSet<SocketAddr> =
-            evidence.balanced.iter().map(|each| each.client).collect();
+        let clients: BTreeSet<SocketAddr> = evidence
+            .ipvs_connections
+            .iter()
+            .map(|each| each.client)
+            .collect();
         assert_eq!(clients, sources);
-        assert_eq!(evidence.balanced.len(), 4, "{:#?}", evidence.balanced);
-        for each in &evidence.balanced {
+        assert_eq!(
+            evidence.ipvs_connections.len(),
+            4,
+            "{:#?}",
+            evidence.ipvs_connections
+        );
+        for each in &evidence.ipvs_connections {
             assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
             let (server, real) = VIRTUAL_SERVERS[usize::from(each.client.is_ipv6())];
             assert_eq!(each.server, socket(server));
-            assert_eq!(each.real, socket(real));
+            assert_eq!(each.real_server, socket(real));
         }
     });
 }

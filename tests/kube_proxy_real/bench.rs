@@ -187,7 +187,7 @@ impl ProxyNode {
         // evidence. The last action of a sync unbinds unneeded addresses, such as that of the
         // previous marker.
         let evidence = self.session.probe().await?;
-        let links = evidence.held.values().flat_map(|held| &held.links);
+        let links = evidence.kernel_state.values().flat_map(|held| &held.links);
         let bound: BTreeSet<String> = links
             .flat_map(|link| &link.addresses)
             .map(|address| address.ip().to_string())

@@ -45,11 +45,11 @@ mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
 #[expect(dead_code, reason = "only the objects are needed here")]
 mod recordings;
-mod sizes;
-mod standing;
-#[path = "../shared/standing.rs"]
+mod running;
+#[path = "../shared/running_labs.rs"]
 #[expect(dead_code, reason = "labs are brought up with a kube-proxy here")]
-mod standing_labs;
+mod running_labs;
+mod sizes;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(labs::trials());
-    trials.extend(standing::trials());
+    trials.extend(running::trials());
     trials.extend(verify::trials());
     trials.extend(sizes::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -402,7 +402,7 @@ fn check_fault_is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     let case = format!("local-ingress/{}", fault.case);
     let verification = compare_cases(program, None, &[case], &[], |found| {
         for pair in &mut found.pairs {
-            pair.new.plan.typed.push(NodeCommand {
+            pair.new.plan.commands.push(NodeCommand {
                 namespace: fault.node.to_owned(),
                 command: fault.command.iter().map(|&word| word.to_owned()).collect(),
                 input: String::new(),
@@ -492,7 +492,7 @@ fn check_step_difference_is_found() -> Result<(), Failed> {
     let stays = |times: &[OutcomeCount]| {
         let answered = times.iter().filter_map(|times| {
             let outcome = &times.outcome;
-            (outcome.at_first.is_none()).then_some(outcome.endpoint.as_deref()?)
+            (outcome.initial_endpoint.is_none()).then_some(outcome.endpoint.as_deref()?)
         });
         answered.map(str::to_owned).collect::<BTreeSet<String>>()
     };

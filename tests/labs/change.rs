@@ -205,7 +205,7 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
         let key = (saved.namespace.clone(), saved.ip);
         (key, parse_chains(&saved.text))
     });
-    let held = &evidence.held;
+    let held = &evidence.kernel_state;
     let state = State {
         rules: rules.collect(),
         sets: held

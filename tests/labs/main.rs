@@ -9,7 +9,7 @@ mod forget;
 #[path = "../shared/full.rs"]
 mod full;
 mod guests;
-mod patience;
+mod max_wait;
 mod repeat;
 mod settings;
 mod settled;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         .into_iter()
         .chain(change::trials(&cases))
         .chain(forget::trials(&cases))
-        .chain(patience::trials())
+        .chain(max_wait::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(settled::trials())

@@ -51,7 +51,7 @@ fn check_same_verdicts(settled: &Prepared, waiting: &Prepared) -> Result<(), Fai
         }
     }
     for attempt in attempts(&early).filter(|attempt| attempt.settled) {
-        if attempt.verdict != Verdict::Timeout || attempt.took >= LONG_WAIT {
+        if attempt.verdict != Verdict::Timeout || attempt.duration >= LONG_WAIT {
             return Err(Failed::from(format!("{attempt:?}")));
         }
     }

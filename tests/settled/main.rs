@@ -146,7 +146,7 @@ impl Lab {
         let late = self.run(false, MAX_WAIT);
         assert_eq!(distinct_verdicts(&late), wanted, "{late:#?}");
         let is_retransmission_success = |candidate: &&Attempt| {
-            candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+            candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
         };
         assert_eq!(late.iter().find(is_retransmission_success), None);
         assert!(!late.iter().any(|attempt| attempt.settled));
@@ -250,7 +250,7 @@ fn dropped_before_confirmation_is_not_settled(backend: Backend) {
     };
     let attempts = lab.assert_not_settled();
     let is_retransmission_success = |candidate: &Attempt| {
-        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
     };
     assert!(
         attempts.iter().any(is_retransmission_success),
@@ -299,7 +299,7 @@ fn dropped_at_random_is_not_settled(backend: Backend) {
     };
     let attempts = lab.assert_not_settled();
     let saved = |candidate: &Attempt| {
-        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
     };
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }
@@ -315,7 +315,7 @@ fn dropped_after_random_chain_is_not_settled(backend: Backend) {
     };
     let attempts = lab.assert_not_settled();
     let saved = |candidate: &Attempt| {
-        candidate.verdict == Verdict::Connected && candidate.took > RETRANSMISSION_TIME
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
     };
     assert!(attempts.iter().any(saved), "{attempts:#?}");
 }

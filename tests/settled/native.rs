@@ -111,7 +111,7 @@ fn separate_table(filter: &str) -> String {
 
 fn has_retransmission_success(attempts: &[Attempt]) -> bool {
     let is_success = |attempt: &Attempt| {
-        attempt.verdict == Verdict::Connected && attempt.took > RETRANSMISSION_TIME
+        attempt.verdict == Verdict::Connected && attempt.duration > RETRANSMISSION_TIME
     };
     attempts.iter().any(is_success)
 }

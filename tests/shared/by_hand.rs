@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::running_labs::Runtime;
 use super::settled::normalized;
-use super::standing_labs::Runtime;
 
 /// A case that connects, through a tunnel and across two nodes.
 pub const CONNECTS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";

@@ -177,7 +177,11 @@ fn client_port(packet: &[u8]) -> Option<u16> {
 
 /// Compares the recorded drops with the expected ones and with the counters.
 pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
-    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched {
+        missed: lost,
+        dropped,
+    } = &evidence.drops
+    else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
@@ -196,7 +200,7 @@ pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
             assert_eq!(location, (way.namespace, Some(way.interface)), "{each:?}");
             assert_eq!(each.reason, way.reason, "{each:?}");
             // A function name, without any address of kernel memory.
-            let function = each.place.as_deref().expect("a function");
+            let function = each.function.as_deref().expect("a function");
             let is_name = |each: char| each.is_ascii_alphanumeric() || each == '_';
             assert!(
                 function.chars().all(is_name) && !function.starts_with("0x"),

@@ -53,7 +53,7 @@ pub fn ideal_evidence(prepared: &Prepared) -> Evidence {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
             changed: 1_000_000,
-            applied: 2_000_000,
+            applied_at: 2_000_000,
             evidence: Box::new(stage_evidence(prepared, probes)),
             ..StepEvidence::default()
         });
@@ -73,7 +73,9 @@ fn stage_evidence<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Prob
         evidence.counters.insert(name.clone(), BTreeMap::new());
     }
     for name in watch.sets.iter().chain(&watch.ipvs).chain(&watch.links) {
-        evidence.held.insert(name.clone(), KernelState::default());
+        evidence
+            .kernel_state
+            .insert(name.clone(), KernelState::default());
     }
     evidence
 }
@@ -113,12 +115,12 @@ fn expected_attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
             .unwrap_or_else(|| "pod/default/nobody".to_owned());
         Attempt {
             probe: probe.name.clone(),
-            number,
+            index: number,
             verdict,
             endpoint: answers.then_some(pod),
             seen_source: answers.then_some(source),
-            local: Some(source),
-            took: Duration::from_millis(1),
+            local_address: Some(source),
+            duration: Duration::from_millis(1),
             settled: false,
             error: None,
         }
@@ -148,8 +150,10 @@ fn spoil_steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
         }
         (2, Some(step)) => step.name.push('x'),
         (3, Some(_)) => steps.reverse(),
-        (4, Some(step)) => (step.changed, step.applied) = (choices.number(), choices.number()),
-        (5, Some(step)) => step.scouts.clone_from(&step.evidence.attempts),
+        (4, Some(step)) => (step.changed, step.applied_at) = (choices.number(), choices.number()),
+        (5, Some(step)) => step
+            .convergence_attempts
+            .clone_from(&step.evidence.attempts),
         _ => steps.push(StepEvidence::default()),
     }
 }
@@ -162,24 +166,24 @@ fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
             let again = attempt.clone();
             evidence.attempts.push(again);
         }
-        (2, Some(attempt)) => attempt.number = u32::try_from(choices.below(9)).unwrap_or(0),
+        (2, Some(attempt)) => attempt.index = u32::try_from(choices.below(9)).unwrap_or(0),
         (3, Some(attempt)) => ["", "call", "x"][choices.below(3)].clone_into(&mut attempt.probe),
         (4, Some(attempt)) => attempt.verdict = Verdict::ALL[choices.below(7)],
         (5, Some(attempt)) => attempt.endpoint = None,
         (6, Some(attempt)) => attempt.endpoint = Some("pod/default/web".to_owned()),
         (7, Some(attempt)) => attempt.seen_source = None,
         (8, Some(attempt)) => {
-            attempt.took = Duration::from_nanos(choices.number());
+            attempt.duration = Duration::from_nanos(choices.number());
             attempt.settled = true;
         }
         (9, Some(_)) => evidence.attempts.clear(),
         (10, Some(_)) => evidence.attempts.reverse(),
         (11, _) => evidence.counters.clear(),
-        (12, _) => evidence.held.clear(),
+        (12, _) => evidence.kernel_state.clear(),
         (13, _) => {
             evidence.packets_left_out = choices.number();
-            evidence.met_left_out = choices.number();
-            evidence.refused_left_out = choices.number();
+            evidence.trace_missed = choices.number();
+            evidence.refused_missed = choices.number();
         }
         (14, _) => {
             for counters in evidence.counters.values_mut() {
@@ -221,7 +225,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
                 .iter()
                 .filter(|attempt| attempt.probe == *name)
         };
-        let numbers: BTreeSet<u32> = attempts().map(|attempt| attempt.number).collect();
+        let numbers: BTreeSet<u32> = attempts().map(|attempt| attempt.index).collect();
         if !numbers.iter().copied().eq(0..planned.connections)
             || attempts().count() != numbers.len()
         {
@@ -285,7 +289,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     }
     let holds =
         !(expected.sets.is_empty() && expected.ipvs.is_empty() && expected.links.is_empty());
-    if holds && stages.iter().any(|stage| stage.held.is_empty()) {
+    if holds && stages.iter().any(|stage| stage.kernel_state.is_empty()) {
         return Some("what is held is missing".to_owned());
     }
     None
@@ -364,7 +368,7 @@ fn answer(request: Request, evidence: &Evidence, manner: AgentBehavior) -> Vec<E
     let failed = |lab: LabId| Event::Failed {
         lab,
         failure: Failure {
-            fault: FailureKind::Machine,
+            kind: FailureKind::Machine,
             message: "it does not work".to_owned(),
             remedy: None,
             rejected: None,
@@ -385,10 +389,10 @@ fn answer(request: Request, evidence: &Evidence, manner: AgentBehavior) -> Vec<E
         (Request::Probe { lab }, _) => vec![
             Event::BackendHealthChanged {
                 lab,
-                turn: BackendHealthChange {
+                change: BackendHealthChange {
                     namespace: "clb".to_owned(),
                     backend: ([10, 0, 0, 1], 80).into(),
-                    well: false,
+                    healthy: false,
                 },
             },
             Event::Probed {

@@ -65,7 +65,7 @@ fn lab(typed: Vec<NodeCommand>) -> Plan {
             name: NODE.to_owned(),
             ..Namespace::default()
         }],
-        typed,
+        commands: typed,
         ..Plan::default()
     }
 }
@@ -77,7 +77,7 @@ fn node_command(program: &str, word: &str, time: Duration) -> NodeCommand {
         command: vec![program.to_owned(), word.to_owned()],
         input: String::new(),
         limits: CommandLimits {
-            time,
+            max_time: time,
             ..CommandLimits::default()
         },
     }
@@ -103,7 +103,7 @@ pub async fn find_escapes(
         .await?;
 
     // As `byHand`, which fails if the program fails.
-    let tries = node_command(&program, RUN_ATTEMPTS, CommandLimits::default().time);
+    let tries = node_command(&program, RUN_ATTEMPTS, CommandLimits::default().max_time);
     let mut session = match agent.build(lab(vec![tries])).await {
         Ok(session) => session,
         Err(KernelError::Failed(failure)) => {

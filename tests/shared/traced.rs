@@ -144,9 +144,11 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
     let mut steps = Vec::new();
     for met in evidence.met.iter().filter(|met| met.namespace == "router") {
         if let Some(packet) = &met.packet {
-            packets.insert(met.pass, packet.clone());
+            packets.insert(met.trace_id, packet.clone());
         }
-        let packet = packets.get(&met.pass).expect("a packet is told at first");
+        let packet = packets
+            .get(&met.trace_id)
+            .expect("a packet is told at first");
         let header = if ip == 6 { 40 } else { 20 };
         let (protocol, flags) = if ip == 6 {
             (packet[6], packet.get(header + 13))
@@ -174,7 +176,7 @@ pub fn check_counters(evidence: &Evidence, backend: Backend) {
             let rule = (met.ip, met.table.as_str(), met.chain.as_str(), line);
             *steps.entry(rule).or_default() += 1;
         }
-        assert_eq!(met.by, backend, "{met:?}");
+        assert_eq!(met.backend, backend, "{met:?}");
     }
     let mut rules = 0;
     for SavedRules { ip, text, .. } in &evidence.rules {
@@ -200,7 +202,7 @@ pub fn check_counters(evidence: &Evidence, backend: Backend) {
     }
     assert_eq!(rules, 16, "{:#?}", evidence.rules);
     assert_eq!(steps, BTreeMap::new());
-    assert_eq!(evidence.met_left_out, 0);
+    assert_eq!(evidence.trace_missed, 0);
 }
 
 /// Returns the packet counter of a rule, its chain, and its line in the chain.

@@ -170,7 +170,11 @@ fn drops_of_other_namespaces_are_not_recorded() {
     let Some(evidence) = evidence_while(|_| flood_other_namespace()) else {
         return;
     };
-    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched {
+        missed: lost,
+        dropped,
+    } = &evidence.drops
+    else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
@@ -189,7 +193,11 @@ fn drops_beyond_buffer_are_counted() {
     let Some(evidence) = evidence_while(flood_router) else {
         return;
     };
-    let DropEvidence::Watched { lost, dropped } = &evidence.drops else {
+    let DropEvidence::Watched {
+        missed: lost,
+        dropped,
+    } = &evidence.drops
+    else {
         panic!("{:?}", evidence.drops);
     };
     let recorded = dropped.iter().filter(|each| each.reason == "IP_CSUM");
@@ -253,7 +261,7 @@ const AS_ORDINARY_USER: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", 
 
 /// Asserts that the drops were traced with both capabilities.
 fn assert_drops_traced(evidence: &Evidence) {
-    let DropEvidence::Watched { lost: 0, dropped } = &evidence.drops else {
+    let DropEvidence::Watched { missed: 0, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     let filtered = dropped.iter().filter(|each| each.reason == "IP_RPFILTER");

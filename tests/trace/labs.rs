@@ -84,6 +84,6 @@ fn journey_packet_waiting_for_neighbor_is_described() {
         brief: false,
     };
     let rendered = strip_str(&telling.journeys(journeys.iter())).to_string();
-    let port = journey.called.expect("a call").source.port();
+    let port = journey.addresses.expect("a call").source.port();
     insta::assert_snapshot!(rendered.replace(&format!(":{port}"), ":PORT"));
 }

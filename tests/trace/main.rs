@@ -1,6 +1,6 @@
 //! Tests the trace evidence of this host's kernel: matched rules, drops and conntrack entries.
 
-#[path = "../shared/accounts.rs"]
+#[path = "../shared/accounting.rs"]
 mod accounts;
 #[path = "../shared/cases.rs"]
 mod cases;
@@ -67,6 +67,6 @@ fn trace_not_requested_records_nothing() {
     plan.watch.trace.clear();
     let evidence = probe(plan);
     assert!(evidence.met.is_empty() && evidence.connections.is_empty());
-    assert_eq!(evidence.met_left_out, 0);
+    assert_eq!(evidence.trace_missed, 0);
     assert_eq!(evidence.drops, DropEvidence::Unwatched);
 }

@@ -139,7 +139,7 @@ impl Api {
     ) -> Result<u64, Failure> {
         let mut store = self.shared.store.borrow_mut();
         change(&mut store).map_err(|error| Failure {
-            fault: FailureKind::Input,
+            kind: FailureKind::Input,
             message: format!("cannot update the API server of the lab: {error}"),
             remedy: None,
             rejected: None,

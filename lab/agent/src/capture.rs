@@ -16,9 +16,9 @@ use nix::sys::time::TimeSpec;
 use tokio::io::unix::AsyncFd;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::clock::PacketClock;
 use super::closing::ClosingSockets;
 use super::netns::NetNs;
+use super::packet_clock::PacketClock;
 use super::{failure, poll};
 use svclab_model::evidence::{Direction, MAX_PACKETS, Packet};
 use svclab_model::protocol::Failure;

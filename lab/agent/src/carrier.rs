@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use netlink_packet_route::link::{LinkAttribute, State};
 
 use super::failure;
-use super::wire::{NamespaceNetlink, step_failure};
+use super::namespace_netlink::{NamespaceNetlink, step_failure};
 use svclab_model::plan::{Link, LinkKind, Namespace};
 use svclab_model::protocol::Failure;
 

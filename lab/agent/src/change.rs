@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
-use super::wire::NamespaceNetlink;
+use super::namespace_netlink::NamespaceNetlink;
 use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
 use svclab_model::plan::delta::{NamespaceDelta, RulesChange, SetsChange};
 use svclab_model::plan::{Delta, Iptables, Namespace};
@@ -109,7 +109,7 @@ impl Lab {
                 continue;
             }
             let ns = &self.namespaces[&namespace.name];
-            for rules in namespace.iptables.iter().chain(&namespace.beside) {
+            for rules in namespace.iptables.iter().chain(&namespace.other_iptables) {
                 for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
                     let tables = rules::table_names(input);
                     let batch: String = tables
@@ -191,7 +191,7 @@ impl Lab {
         plan.accounting.extend(objects);
         for (rules, planned) in [
             (change.iptables, &mut plan.iptables),
-            (change.beside, &mut plan.beside),
+            (change.other_iptables, &mut plan.other_iptables),
         ] {
             let Some(rules) = rules else {
                 continue;
@@ -211,7 +211,7 @@ impl Lab {
             ns,
             &name,
             "ipset".to_owned(),
-            &sets.after,
+            &sets.after_rules,
         )
         .await?;
         if sets != SetsChange::default() {

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::{orphans, poll};
+use super::{poll, reaper};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -43,7 +43,7 @@ impl Child {
         streams: Option<[OwnedFd; 3]>,
     ) -> io::Result<Self> {
         let (mut stdin, mut stdout, mut stderr) = (None, None, None);
-        orphans::reap();
+        reaper::reap();
         let mut child = Self {
             stdin: None,
             stdout: None,
@@ -155,7 +155,7 @@ impl Drop for Child {
             return;
         }
         self.kill();
-        orphans::register(self.process);
+        reaper::register(self.process);
     }
 }
 

@@ -31,7 +31,7 @@ use nix::unistd::{
 };
 
 use super::filter::Filter;
-use super::{rights, rootfs, tenant};
+use super::{capabilities, rootfs, tenant};
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::{Failure, FailureKind};
 
@@ -73,8 +73,8 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
         .map_err(|errno| step_failure("disable core dumps", errno))?;
     let outside = outside_user().filter(|_| geteuid().is_root());
     if privilege == AgentPrivilege::Host {
-        let not_of_machine = || rights::NOT_ROOT_OF_HOST.to_owned();
-        let user = rights::check_host_root()
+        let not_of_machine = || capabilities::NOT_ROOT_OF_HOST.to_owned();
+        let user = capabilities::check_host_root()
             .and(outside.ok_or_else(not_of_machine))
             .map_err(|reason| host_root_required(&reason))?;
         return contain_without_user_namespace(user, programs);
@@ -84,7 +84,7 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
     // `inside` are the users that the last user namespace maps, numbered as in the user namespace
     // around it.
     let inside = match outside {
-        Some(user) if rights::is_administrator() => {
+        Some(user) if capabilities::is_administrator() => {
             setgroups(&[]).map_err(|errno| step_failure("drop supplementary groups", errno))?;
             user..user + USER_COUNT
         }
@@ -110,7 +110,7 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
     }
     become_root()?;
     leave_session_keyring();
-    rights::limit_bounding_set()
+    capabilities::limit_bounding_set()
         .map_err(|errno| step_failure("limit the capability bounding set", errno))?;
     set_no_new_privs()?;
     // The first user is the agent's own.
@@ -125,7 +125,7 @@ pub fn contain(privilege: AgentPrivilege, programs: &[PathBuf]) -> Result<(), Fa
 /// When a step fails.
 pub fn prepare_guest() -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
-    rights::limit_bounding_set()?;
+    capabilities::limit_bounding_set()?;
     let first = OUTSIDE_USERS.start;
     Ok(tenant::prepare(first + 1..first + USER_COUNT, false)?)
 }
@@ -148,7 +148,7 @@ fn contain_without_user_namespace(user: u32, programs: &[PathBuf]) -> Result<(),
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|errno| step_failure("unshare a network namespace", errno))?;
     leave_session_keyring();
-    rights::drop_privileges(user).map_err(|(step, errno)| step_failure(step, errno))?;
+    capabilities::drop_privileges(user).map_err(|(step, errno)| step_failure(step, errno))?;
     // The kernel clears the death signal when the user changes.
     set_parent_death_signal();
     set_no_new_privs()?;
@@ -358,7 +358,7 @@ fn to_errno(error: &io::Error) -> Errno {
 
 fn step_failure(step: &str, errno: Errno) -> Failure {
     Failure {
-        fault: FailureKind::Machine,
+        kind: FailureKind::Machine,
         message: format!("the agent cannot {step}: {}", errno.desc()),
         remedy: Some(
             shortage::remedy(&errno.into())
@@ -375,7 +375,7 @@ fn step_failure(step: &str, errno: Errno) -> Failure {
 /// Returns the error for a missing root user of the host. `reason` follows "svclab" in the message.
 fn host_root_required(reason: &str) -> Failure {
     Failure {
-        fault: FailureKind::Machine,
+        kind: FailureKind::Machine,
         message: format!("the agent for IPVS requires root of the host, but svclab {reason}"),
         remedy: Some(
             "run svclab as root of the host, or use a guest kernel (`--kernel auto`)".to_owned(),
@@ -408,7 +408,7 @@ fn no_user_namespace(errno: Errno) -> Failure {
         "run svclab as root, or in a container started with --privileged"
     };
     Failure {
-        fault: FailureKind::Machine,
+        kind: FailureKind::Machine,
         message: format!("svclab cannot create a user namespace: {}", errno.desc()),
         remedy: Some(remedy.to_owned()),
         rejected: None,

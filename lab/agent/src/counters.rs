@@ -43,7 +43,7 @@ pub fn check(
     match named.find(|name| !counters.contains_key(*name) && !is_printed_only_if_nonzero(name)) {
         None => Ok(()),
         Some(name) => Err(Failure {
-            fault: FailureKind::Machine,
+            kind: FailureKind::Machine,
             message: format!("the kernel has no counter `{name}` in {namespace}"),
             remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
             rejected: None,

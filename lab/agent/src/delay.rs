@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::kernel_file;
-use super::pulse::Running;
+use super::process_clock::Running;
 
 /// File with the time in which at least one program of the host could run but waited for a
 /// processor, in microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`).

@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use nix::errno::Errno;
 
-use super::patience::NoAnswer;
+use super::max_wait::NoAnswer;
 use svclab_model::evidence::Verdict;
 
 /// Result of an exchange, before it becomes an attempt of a probe.

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
+use super::background::ProcessGroup;
 use super::child::Child;
-use super::daemon::ProcessGroup;
 use super::failure;
 use super::launch::LaunchError;
 use super::netns::NetNs;
@@ -204,9 +204,9 @@ fn start(ns: &NetNs, request: &Exec) -> Result<StartedProgram, FromStream> {
 
 fn program_not_found(program: &str) -> FromStream {
     FromStream::Failed {
-        absent: true,
+        program_missing: true,
         failure: Failure {
-            fault: FailureKind::Input,
+            kind: FailureKind::Input,
             message: format!("the lab has no program {program}"),
             remedy: Some(
                 "use a program of this machine under /usr, /bin or /sbin, in a guest one of those \

@@ -21,7 +21,7 @@ pub fn cannot_prepare_programs(error: &io::Error) -> Failure {
 /// Returns a failure of the host: a resource is exhausted or a privilege is missing.
 pub fn host(message: String, error: &io::Error) -> Failure {
     Failure {
-        fault: FailureKind::Machine,
+        kind: FailureKind::Machine,
         message,
         remedy: shortage::remedy(error).map(str::to_owned),
         rejected: None,
@@ -31,7 +31,7 @@ pub fn host(message: String, error: &io::Error) -> Failure {
 /// Returns a failure that can only result from a bug in svclab.
 pub fn bug(message: String) -> Failure {
     Failure {
-        fault: FailureKind::Bug,
+        kind: FailureKind::Bug,
         message,
         remedy: Some("this is a bug in svclab; please report it with the lab file".to_owned()),
         rejected: None,

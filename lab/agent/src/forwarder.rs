@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 
 use super::delay::Delay;
 use super::health::connect;
+use super::max_wait::within;
 use super::netns::NetNs;
-use super::patience::within;
 
 /// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
 /// connection.

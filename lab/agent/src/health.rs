@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
+use super::max_wait::within;
 use super::netns::NetNs;
-use super::patience::within;
-use super::pulse::Running;
+use super::process_clock::Running;
 use super::{failure, ipvs};
 use svclab_model::plan::HealthCheck;
 use svclab_model::plan::health::HealthRequest;
@@ -73,7 +73,7 @@ async fn run_check(
     let mut last_check = running.ran();
     loop {
         let elapsed = running.ran().saturating_sub(last_check);
-        running.wait(check.every.saturating_sub(elapsed)).await;
+        running.wait(check.interval.saturating_sub(elapsed)).await;
         last_check = running.ran();
         let is_healthy = is_healthy(&ns, &check).await;
         // A rejected change is repeated with the next result.
@@ -82,18 +82,24 @@ async fn run_check(
             on_change(BackendHealthChange {
                 namespace: check.namespace.clone(),
                 backend: check.backend,
-                well: was_healthy,
+                healthy: was_healthy,
             });
         }
     }
 }
 
 async fn set_weights(ns: &NetNs, check: &HealthCheck, is_healthy: bool) -> Result<(), Failure> {
-    ipvs::set_weights(ns, &check.namespace, &check.guards, u32::from(is_healthy)).await
+    ipvs::set_weights(
+        ns,
+        &check.namespace,
+        &check.real_servers,
+        u32::from(is_healthy),
+    )
+    .await
 }
 
 async fn is_healthy(ns: &NetNs, check: &HealthCheck) -> bool {
-    let response = within(check.every * TIMEOUT_FACTOR, run_once(ns, check)).await;
+    let response = within(check.interval * TIMEOUT_FACTOR, run_once(ns, check)).await;
     matches!(response, Ok(Ok(true)))
 }
 
@@ -104,7 +110,7 @@ async fn run_once(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
         check.bind.map(|bind| SocketAddr::new(bind, 0)),
     )
     .await?;
-    let HealthRequest::Get { path } = &check.question else {
+    let HealthRequest::Get { path } = &check.request else {
         return Ok(true);
     };
     stream

@@ -123,13 +123,13 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
     let _table = TABLE_LOCK.lock().await;
     let mut result = Ok(());
     for server in servers {
-        let attributes = vec![nested(1, &key_attributes(&server.takes))];
+        let attributes = vec![nested(1, &key_attributes(&server.key))];
         result = request(&mut handle, DEL_SERVICE, attributes)
             .await
             .map_err(|errno| {
                 failure::bug(format!(
                     "cannot remove virtual server {} in {name}: {}",
-                    server.takes,
+                    server.key,
                     errno.desc()
                 ))
             });
@@ -158,10 +158,10 @@ pub async fn set_weights(
         let real = RealServer {
             to: server.to,
             weight,
-            forwarding: Forwarding::Masquerade,
+            method: Forwarding::Masquerade,
         };
         let attributes = vec![
-            nested(1, &key_attributes(&server.takes)),
+            nested(1, &key_attributes(&server.key)),
             nested(2, &destination_attributes(&real)),
         ];
         result = request(&mut handle, SET_DEST, attributes)
@@ -169,7 +169,7 @@ pub async fn set_weights(
             .map_err(|errno| {
                 change_failure(
                     name,
-                    &format!("set the weight of {} in {}", server.to, server.takes),
+                    &format!("set the weight of {} in {}", server.to, server.key),
                     errno,
                 )
             });
@@ -216,10 +216,10 @@ async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<
 
 async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
     for server in &plan.ipvs {
-        let description = || format!("virtual server {}", server.takes);
+        let description = || format!("virtual server {}", server.key);
         let rejected = |object: &str, errno| {
             let failure = change_failure(&plan.name, &format!("add {object}"), errno);
-            failure::of(failure, &plan.name, IPVSADM, server.takes.to_string())
+            failure::of(failure, &plan.name, IPVSADM, server.key.to_string())
         };
         request(
             handle,
@@ -230,7 +230,7 @@ async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(
         .map_err(|errno| rejected(&description(), errno))?;
         for real in &server.servers {
             let attributes = vec![
-                nested(1, &key_attributes(&server.takes)),
+                nested(1, &key_attributes(&server.key)),
                 nested(2, &destination_attributes(real)),
             ];
             request(handle, NEW_DEST, attributes)
@@ -302,7 +302,7 @@ pub(super) fn key_attributes(key: &VirtualServerKey) -> Vec<DefaultNla> {
                 DefaultNla::new(4, port.to_be_bytes().to_vec()),
             ]
         }
-        VirtualServerKey::FwMark { mark, v6 } => {
+        VirtualServerKey::FwMark { mark, is_v6: v6 } => {
             vec![u16_attribute(1, family(*v6)), u32_attribute(5, *mark)]
         }
     }
@@ -323,13 +323,13 @@ fn service_attributes(server: &VirtualServer) -> Vec<DefaultNla> {
     }
     let mut flags_and_mask = flags.to_ne_bytes().to_vec();
     flags_and_mask.extend_from_slice(&u32::MAX.to_ne_bytes());
-    let v6 = match server.takes {
+    let v6 = match server.key {
         VirtualServerKey::Address { address, .. } => address.is_ipv6(),
-        VirtualServerKey::FwMark { v6, .. } => v6,
+        VirtualServerKey::FwMark { is_v6: v6, .. } => v6,
     };
     // Clients are distinguished by their whole address.
     let netmask = if v6 { 128 } else { u32::MAX };
-    let mut attributes = key_attributes(&server.takes);
+    let mut attributes = key_attributes(&server.key);
     attributes.extend([
         DefaultNla::new(6, scheduler),
         DefaultNla::new(7, flags_and_mask),
@@ -340,7 +340,7 @@ fn service_attributes(server: &VirtualServer) -> Vec<DefaultNla> {
 }
 
 fn destination_attributes(real: &RealServer) -> Vec<DefaultNla> {
-    let method = match real.forwarding {
+    let method = match real.method {
         Forwarding::Masquerade => 0,
         Forwarding::Tunnel => 2,
         Forwarding::Route => 3,
@@ -406,7 +406,7 @@ fn change_failure(name: &str, action: &str, errno: Errno) -> Failure {
         other => (other.desc().to_owned(), None),
     };
     Failure {
-        fault: FailureKind::Machine,
+        kind: FailureKind::Machine,
         message: format!("cannot {action} in {name}: {why}"),
         remedy: remedy.map(str::to_owned),
         rejected: None,

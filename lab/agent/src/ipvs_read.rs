@@ -72,18 +72,18 @@ async fn read_until_stable(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualSe
 
 fn has_no_duplicates(servers: &[VirtualServer]) -> bool {
     let mut seen = HashSet::new();
-    servers.iter().all(|server| seen.insert(&server.takes))
+    servers.iter().all(|server| seen.insert(&server.key))
 }
 
 async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
     let mut servers = Vec::new();
     for message in dump(handle, GET_SERVICE, Vec::new()).await? {
         let mut server = parse_service(&Attributes::nested_in(&message, SERVICE)?)?;
-        let filter = vec![nested(SERVICE, &key_attributes(&server.takes))];
+        let filter = vec![nested(SERVICE, &key_attributes(&server.key))];
         for message in dump(handle, GET_DEST, filter).await? {
             server.servers.push(parse_destination(
                 &Attributes::nested_in(&message, DEST)?,
-                &server.takes,
+                &server.key,
             )?);
         }
         servers.push(server);
@@ -119,7 +119,7 @@ async fn dump(
 fn parse_service(attributes: &Attributes) -> Option<VirtualServer> {
     let v6 = i32::from(attributes.get_u16(1)?) == nix::libc::AF_INET6;
     let takes = if let Some(mark) = attributes.get_u32(5) {
-        VirtualServerKey::FwMark { mark, v6 }
+        VirtualServerKey::FwMark { mark, is_v6: v6 }
     } else {
         VirtualServerKey::Address {
             protocol: match i32::from(attributes.get_u16(2)?) {
@@ -138,7 +138,7 @@ fn parse_service(attributes: &Attributes) -> Option<VirtualServer> {
     let flags = attributes.get_u32(7)?;
     let persistent = flags & PERSISTENT != 0;
     Some(VirtualServer {
-        takes,
+        key: takes,
         scheduler: String::from_utf8(scheduler.to_vec()).ok()?,
         persistence: if persistent {
             Some(attributes.get_u32(8)?)
@@ -157,13 +157,13 @@ fn parse_destination(attributes: &Attributes, behind: &VirtualServerKey) -> Opti
     let v6 = match (attributes.get_u16(11), behind) {
         (Some(family), _) => i32::from(family) == nix::libc::AF_INET6,
         (None, VirtualServerKey::Address { address, .. }) => address.is_ipv6(),
-        (None, VirtualServerKey::FwMark { v6, .. }) => *v6,
+        (None, VirtualServerKey::FwMark { is_v6: v6, .. }) => *v6,
     };
     Some(RealServer {
         to: SocketAddr::new(attributes.address(1, v6)?, attributes.port(2)?),
         weight: attributes.get_u32(4)?,
         // The lower bits of the connection flags (`IP_VS_CONN_F_FWD_MASK`).
-        forwarding: match attributes.get_u32(3)? & 7 {
+        method: match attributes.get_u32(3)? & 7 {
             0 => Forwarding::Masquerade,
             2 => Forwarding::Tunnel,
             3 => Forwarding::Route,

@@ -9,15 +9,17 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::daemon::BackgroundProgram;
+use super::background::BackgroundProgram;
 use super::loader::Loaders;
+use super::namespace_netlink::{self, NamespaceNetlink};
 use super::netns::NetNs;
 use super::ports::Ports;
 use super::streams::AttachPoint;
 use super::tenant::Tenant;
 use super::timestamps::TimestampGuard;
-use super::wire::{self, NamespaceNetlink};
-use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
+use super::{
+    accounting, failure, health, ipvs, node_commands, program, real_proxy, rules, server, sysctl,
+};
 use svclab_model::evidence::{Evidence, Refused};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Plan, Server};
@@ -89,7 +91,7 @@ impl Lab {
             built.push((ns, wire));
         }
         step("create its interfaces".to_owned());
-        wire::make_links(&built, &plan.namespaces).await?;
+        namespace_netlink::make_links(&built, &plan.namespaces).await?;
         for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
             sysctl::write(
                 ns,
@@ -153,13 +155,13 @@ impl Lab {
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
-        if !lab.plan.proxies.is_empty() {
+        if !lab.plan.kube_proxies.is_empty() {
             step("wait for the rules of its kube-proxies".to_owned());
             real_proxy::start(&mut lab).await?;
         }
-        if !lab.plan.typed.is_empty() {
+        if !lab.plan.commands.is_empty() {
             step("run its `byHand` commands".to_owned());
-            typed::all(&lab).await?;
+            node_commands::all(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
         Ok(lab)
@@ -218,7 +220,7 @@ impl Lab {
     /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real
     /// kube-proxy. The plan does not contain the objects of a real kube-proxy.
     pub(super) fn real_proxy_mode(&self, namespace: &Namespace) -> Option<Mode> {
-        let mut proxies = self.plan.proxies.iter();
+        let mut proxies = self.plan.kube_proxies.iter();
         let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
         Some(proxy.mode)
     }

@@ -20,10 +20,10 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, pipe2};
 
+use super::capabilities;
 use super::child::Child;
 use super::netns::NetNs;
-use super::rights;
-use super::room::ProgramNamespace;
+use super::program_namespace::ProgramNamespace;
 
 /// Stack size in bytes of a new process before it executes its program.
 const STACK_BYTES: usize = 32 << 10;
@@ -283,7 +283,7 @@ impl ChildTask {
                 // An agent with a user ID other than 0 keeps CAP_KILL as an effective capability.
                 // With it, the call would also kill programs of other users (Linux v6.12,
                 // `security/commoncap.c`, `cap_emulate_setxuid`).
-                rights::keep_program_capabilities()?;
+                capabilities::keep_program_capabilities()?;
                 let all_processes = -1_isize;
                 syscall(
                     libc::SYS_kill,
@@ -321,7 +321,7 @@ impl ChildTask {
                 reset_signals();
                 processes.map_or(Ok(()), limit_processes)?;
                 self.change_user()?;
-                rights::keep_program_capabilities()?;
+                capabilities::keep_program_capabilities()?;
                 syscall(
                     libc::SYS_prctl,
                     [to_argument(libc::PR_SET_NO_NEW_PRIVS), 1, 0, 0, 0],

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures_util::TryStreamExt as _;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
 
-use super::wire::NamespaceNetlink;
+use super::namespace_netlink::NamespaceNetlink;
 
 impl NamespaceNetlink {
     /// Returns the neighbours whose hardware address the kernel is resolving. Packets to them wait

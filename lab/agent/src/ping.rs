@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
 use super::exchange::{Exchange, ExchangeResult, verdict_from_error};
-use super::{icmp_errors, patience};
+use super::{icmp_errors, max_wait};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
@@ -75,7 +75,7 @@ fn request(peer: IpAddr) -> Vec<u8> {
 async fn exchange(socket: UdpSocket, max_wait: Duration) -> ExchangeResult {
     let local = socket.local_addr().ok();
     let mut reply = [0; 2 * REQUEST_BYTES];
-    match patience::within(max_wait, socket.recv(&mut reply)).await {
+    match max_wait::within(max_wait, socket.recv(&mut reply)).await {
         Err(nothing) => ExchangeResult::timed_out(Verdict::Timeout, local, nothing),
         Ok(Err(error)) => {
             ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))

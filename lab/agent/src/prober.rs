@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use super::exchange::ExchangeResult;
 use super::failure;
 use super::netns::NetNs;
+use super::probe_start;
 use super::settle::Settler;
-use super::start;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::Probe;
 use svclab_model::protocol::Failure;
@@ -77,10 +77,10 @@ pub async fn run(
         let attempt = attempt?;
         running
             .pending
-            .retain(|one| one.at != index || one.number != attempt.number);
+            .retain(|one| one.at != index || one.number != attempt.index);
         running
             .recent
-            .retain(|(_, of, number)| *of != index || *number != attempt.number);
+            .retain(|(_, of, number)| *of != index || *number != attempt.index);
         remaining[index] -= 1;
         done.push((index, attempt));
         if remaining[index] == 0 {
@@ -95,7 +95,7 @@ pub async fn run(
             probes[index].name
         )));
     }
-    done.sort_by_key(|(at, attempt)| (*at, attempt.number));
+    done.sort_by_key(|(at, attempt)| (*at, attempt.index));
     Ok(done.into_iter().map(|(_, attempt)| attempt).collect())
 }
 
@@ -143,9 +143,9 @@ impl StartedConnections {
         probe: &Probe,
         namespaces: &HashMap<String, NetNs>,
     ) -> Result<(), Failure> {
-        let ns = start::source_namespace(probe, namespaces)?;
+        let ns = probe_start::source_namespace(probe, namespaces)?;
         let started = Instant::now();
-        let exchange = start::start_exchange(probe, ns)?;
+        let exchange = probe_start::start_exchange(probe, ns)?;
         self.recent.push_back((started, probe_index, number));
         let (settle, settled) = oneshot::channel();
         let local = exchange.local;
@@ -194,12 +194,12 @@ pub fn told(probe: &str, number: u32, elapsed: Duration, outcome: ExchangeResult
     let (endpoint, seen_source) = outcome.answer.unzip();
     Attempt {
         probe: probe.to_owned(),
-        number,
+        index: number,
         verdict: outcome.verdict,
         endpoint,
         seen_source,
-        local: outcome.local,
-        took: elapsed,
+        local_address: outcome.local,
+        duration: elapsed,
         settled: false,
         error: outcome.error.map(|error| error.to_string()),
     }

@@ -143,7 +143,7 @@ pub async fn run(
 /// Returns the failure of a program that exceeded the output limit.
 pub fn printed_too_much(name: &str, program: &str) -> Failure {
     Failure {
-        fault: FailureKind::Input,
+        kind: FailureKind::Input,
         message: format!(
             "{program} printed more than {} MiB in {name}",
             MAX_OUTPUT_BYTES >> 20
@@ -178,7 +178,7 @@ pub async fn finish(
     };
     if let Some(signal) = output.status.signal() {
         return Err(Failure {
-            fault: FailureKind::Machine,
+            kind: FailureKind::Machine,
             message: format!("{program} was killed by signal {signal} in {name}"),
             remedy: Some(
                 "retry; if the error persists, check the system log for the cause, often a lack of \
@@ -220,7 +220,7 @@ pub fn refused(name: &str, program: &str, message: &str, input: &str, before: us
     let first = lines.next();
     let others = lines.map(|(_, line)| line).collect();
     Failure {
-        fault: if lacks_support(message) {
+        kind: if lacks_support(message) {
             FailureKind::Machine
         } else {
             FailureKind::Input
@@ -238,8 +238,8 @@ pub fn refused(name: &str, program: &str, message: &str, input: &str, before: us
                 namespace: name.to_owned(),
                 program: program.to_owned(),
                 line,
-                number,
-                others,
+                line_number: number,
+                related_lines: others,
                 said: message.to_owned(),
             }
         })),
@@ -296,7 +296,7 @@ fn cannot_start(program: &str, error: &io::Error) -> Failure {
             },
         );
         return Failure {
-            fault: FailureKind::Machine,
+            kind: FailureKind::Machine,
             message: format!("{program} is not installed"),
             remedy: Some(remedy),
             rejected: None,

@@ -88,7 +88,7 @@ pub fn begin<'a>(
 ) -> Result<Begun<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.as_str());
-    let iptables_rules = namespace.iptables.iter().chain(&namespace.beside);
+    let iptables_rules = namespace.iptables.iter().chain(&namespace.other_iptables);
     let rules = iptables_rules.flat_map(|rules| {
         let program = |ip| iptables_program(ip, rules.backend, "restore");
         [
@@ -185,10 +185,10 @@ pub async fn change_tables(
     change: &TablesChange,
 ) -> Result<(), Failure> {
     let mut input = String::new();
-    for table in &change.go {
+    for table in &change.remove {
         let _ = writeln!(input, "delete table {table}");
     }
-    for part in batches::split_for_program(NFT, &change.come) {
+    for part in batches::split_for_program(NFT, &change.add) {
         input.push_str(&part);
         run_to_end(
             start_single_input(ns, namespace, NFT)?,

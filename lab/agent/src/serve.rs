@@ -12,13 +12,13 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use super::graveyard::DeferredCleanup;
+use super::deferred_cleanup::DeferredCleanup;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::streams::{SendToClient, Streams, failed};
 use super::tenant::Tenant;
-use super::{failure, greeting, heap, program, surroundings};
+use super::{clock, environment, failure, heap, program};
 use svclab_model::protocol::stream::StreamId;
 use svclab_model::protocol::{
     BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, event_framing,
@@ -56,7 +56,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
             return writing.await.map_err(io::Error::other)?;
         }
     };
-    let surroundings = surroundings::look(&home).await;
+    let surroundings = environment::look(&home).await;
     // A closed channel means that the front end has disconnected. Reading ends then too.
     let ready = Event::Ready {
         protocol: VERSION,
@@ -70,8 +70,8 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         let request: Request = serde_json::from_slice(&request?)?;
         match (&request, request.lab()) {
             (Request::SetClock { now, seed }, _) => {
-                greeting::set_clock(*now)?;
-                greeting::seed(*seed)?;
+                clock::set_clock(*now)?;
+                clock::seed(*seed)?;
                 let _ = events_sender.send(ready.clone());
             }
             (
@@ -97,7 +97,7 @@ fn too_large(lab: LabId, size: usize, max_size: usize) -> Event {
     Event::Failed {
         lab,
         failure: Failure {
-            fault: FailureKind::Input,
+            kind: FailureKind::Input,
             message: format!(
                 "the event of the lab has {} MiB, more than the limit of {} MiB",
                 size >> 20,
@@ -133,16 +133,23 @@ fn forward_stream_request(
             drop(say.send(Event::StreamMessage {
                 lab,
                 stream,
-                word: message,
+                message,
             }));
         })
     };
     let labs = labs.borrow();
     match (request, labs.get(&lab)) {
-        (Request::OpenStream { opening, .. }, Some(kept)) => {
+        (
+            Request::OpenStream {
+                request: opening, ..
+            },
+            Some(kept),
+        ) => {
             kept.streams.open(stream, *opening, send);
         }
-        (Request::StreamMessage { word, .. }, Some(kept)) => kept.streams.send(stream, word),
+        (Request::StreamMessage { message: word, .. }, Some(kept)) => {
+            kept.streams.send(stream, word)
+        }
         (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
         (Request::OpenStream { .. }, None) => {
             send(failed(failure::bug(format!("lab {lab} does not exist"))));
@@ -206,7 +213,12 @@ async fn run_lab(
     let step = |step| send(Event::Step { lab: id, step });
     let on_health_change: Rc<dyn Fn(BackendHealthChange)> = {
         let say = event_sender.clone();
-        Rc::new(move |turn| drop(say.send(Event::BackendHealthChanged { lab: id, turn })))
+        Rc::new(move |turn| {
+            drop(say.send(Event::BackendHealthChanged {
+                lab: id,
+                change: turn,
+            }))
+        })
     };
     let mut running: Option<Lab> = None;
     while let Some(request) = requests.recv().await {

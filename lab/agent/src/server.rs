@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
-use super::{answers, failure, forwarder, http, pktinfo, poll, wire};
+use super::{answers, failure, forwarder, namespace_netlink, pktinfo, poll, service_health};
 use svclab_model::plan::{Plan, Protocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, FailureKind};
 
@@ -45,7 +45,7 @@ pub fn open_for_plan(
     open_sockets(
         ns,
         server_plan,
-        wire::has_address_of(namespace, AddressFamily::Inet6),
+        namespace_netlink::has_address_of(namespace, AddressFamily::Inet6),
         &mut tasks,
     )?;
     Ok(tasks)
@@ -117,7 +117,11 @@ fn listen(
             service,
             local_endpoints,
         } => {
-            tasks.spawn_local(http::serve(listener, service.clone(), *local_endpoints));
+            tasks.spawn_local(service_health::serve(
+                listener,
+                service.clone(),
+                *local_endpoints,
+            ));
         }
         ServerKind::L7Proxy {
             backends,
@@ -219,7 +223,7 @@ fn cannot_open(server: &Server, address: SocketAddr, error: &io::Error) -> Failu
     );
     if error.raw_os_error() == Some(nix::errno::Errno::EADDRINUSE as i32) {
         return Failure {
-            fault: FailureKind::Input,
+            kind: FailureKind::Input,
             message,
             remedy: Some(
                 "use different ports: pods that share a network namespace cannot serve the same \

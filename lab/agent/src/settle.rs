@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::capture::{Capture, CaptureBuffer};
 use super::lab::Lab;
 use super::prober::PendingConnection;
-use super::saved;
+use super::saved_rules;
 use super::trace::Trace;
 use svclab_journey::journey::journeys;
 use svclab_journey::settled::TimeoutProof;
@@ -136,7 +136,7 @@ impl<'a> Settler<'a> {
     async fn read_rules(&mut self, events: &[TraceEvent]) -> Result<(), Failure> {
         let mut tables: BTreeMap<&str, BTreeSet<TableKey>> = BTreeMap::new();
         for met in events {
-            let table = (met.by.name(), met.ip, met.table.clone());
+            let table = (met.backend.name(), met.ip, met.table.clone());
             tables.entry(&met.namespace).or_default().insert(table);
         }
         for (name, tables) in tables {
@@ -148,8 +148,8 @@ impl<'a> Settler<'a> {
                 continue;
             };
             let ns = self.lab.recorded_namespace(name)?;
-            let saved = saved::read_iptables(ns, namespace, events).await?;
-            let native = saved::nft(ns, name, events, &saved).await;
+            let saved = saved_rules::read_iptables(ns, namespace, events).await?;
+            let native = saved_rules::nft(ns, name, events, &saved).await;
             let rules = NamespaceRules {
                 matched_tables: tables,
                 saved,
@@ -163,12 +163,12 @@ impl<'a> Settler<'a> {
     fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
             probe: self.lab.plan.probes[pending.at].name.clone(),
-            number: pending.number,
+            index: pending.number,
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
-            local: Some(pending.local),
-            took: Duration::ZERO,
+            local_address: Some(pending.local),
+            duration: Duration::ZERO,
             settled: false,
             error: None,
         }

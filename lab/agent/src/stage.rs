@@ -8,14 +8,14 @@ use futures_util::future::try_join_all;
 
 use super::capture::{self, Capture, CaptureBuffer};
 use super::delay::Delay;
-use super::dialogue::{self, OpenConnection};
 use super::lab::Lab;
 use super::netns::NetNs;
-use super::rest::{Recorders, UnresolvedNeighbours};
+use super::open_connections::{self, OpenConnection};
+use super::quiesce::{Recorders, UnresolvedNeighbours};
 use super::settle::Settler;
 use super::softnet::BacklogQueues;
 use super::trace::Trace;
-use super::{counters, held, prober, real_proxy, saved, settings};
+use super::{counters, forwarding_sysctls, kernel_state, prober, real_proxy, saved_rules};
 use svclab_model::evidence::{Attempt, Evidence, Packet, Verdict};
 use svclab_model::plan::{Namespace, Probe};
 use svclab_model::protocol::Failure;
@@ -61,8 +61,9 @@ impl Lab {
             .filter(|_| settles)
             .map(|trace| Settler::new(self, &captures, Rc::clone(&buffer), trace));
         let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        attempts.extend(dialogue::exchange_again(open).await?);
-        let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
+        attempts.extend(open_connections::exchange_again(open).await?);
+        let (open, opened) =
+            open_connections::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
         check_not_overloaded(&attempts, queues.dropped, BacklogQueues::read().dropped)?;
         if self.late_timers() > late_timers {
@@ -89,7 +90,7 @@ impl Lab {
         let mut evidence = Evidence {
             attempts,
             unresolved,
-            late_ms: delay.process_ms(),
+            delay_ms: delay.process_ms(),
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = buffer.borrow_mut().take();
@@ -171,20 +172,21 @@ impl Lab {
                 let ns = self.recorded_namespace(&namespace.name)?;
                 let names = wire.names();
                 let names = names.values().map(String::as_str);
-                let settings = settings::read(ns, &namespace.name, names)?;
-                evidence.settings.insert(namespace.name.clone(), settings);
+                let settings = forwarding_sysctls::read(ns, &namespace.name, names)?;
+                evidence.sysctls.insert(namespace.name.clone(), settings);
             }
         }
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             let ns = self.recorded_namespace(&namespace.name)?;
             if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.real_proxy_mode(namespace)).await?
+                kernel_state::read(ns, wire, namespace, watch, self.real_proxy_mode(namespace))
+                    .await?
             {
-                evidence.held.insert(namespace.name.clone(), held);
+                evidence.kernel_state.insert(namespace.name.clone(), held);
             }
         }
         evidence.logs.extend(real_proxy::said(self)?);
-        (evidence.refused, evidence.refused_left_out) = self.refused();
+        (evidence.refused, evidence.refused_missed) = self.refused();
         evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(())
     }
@@ -198,8 +200,8 @@ impl Lab {
                 .filter_map(|name| self.plan.namespace(name))
                 .map(|namespace| async move {
                     let ns = self.recorded_namespace(&namespace.name)?;
-                    let saved = saved::read_iptables(ns, namespace, events).await?;
-                    let native = saved::nft(ns, &namespace.name, events, &saved).await;
+                    let saved = saved_rules::read_iptables(ns, namespace, events).await?;
+                    let native = saved_rules::nft(ns, &namespace.name, events, &saved).await;
                     Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
                 });
         let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();

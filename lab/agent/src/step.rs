@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::capture::{self, CaptureBuffer};
+use super::convergence_probes::ConvergenceProbes;
 use super::delay::Delay;
-use super::dialogue::OpenConnection;
 use super::lab::Lab;
-use super::scout::ConvergenceProbes;
+use super::open_connections::OpenConnection;
 use super::{conntrack, real_proxy};
 use svclab_model::evidence::{Attempt, StepEvidence};
 use svclab_model::plan::{Delta, Probe, Step};
@@ -69,9 +69,9 @@ impl Lab {
         let step_evidence = StepEvidence {
             name: name.clone(),
             changed,
-            applied,
-            scouts,
-            late_ms: delay.host_ms(),
+            applied_at: applied,
+            convergence_attempts: scouts,
+            delay_ms: delay.host_ms(),
             packets,
             evidence: Box::new(evidence),
         };

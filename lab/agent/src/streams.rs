@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
-use super::{exec, failure, tap};
+use super::{exec, failure, live_capture};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{
     FromStream, MAX_UNACKNOWLEDGED, StreamId, StreamRequest, ToStream,
@@ -79,10 +79,10 @@ impl Streams {
                     .into_iter()
                     .map(|request| {
                         let place = self.attach_point(&request.namespace)?;
-                        tap::LiveCapture::open(&place, request)
+                        live_capture::LiveCapture::open(&place, request)
                     })
                     .collect::<Result<Vec<_>, Failure>>();
-                Ok(tap::run(taps.map_err(failed)?, messages, send).await)
+                Ok(live_capture::run(taps.map_err(failed)?, messages, send).await)
             }
         }
     }
@@ -123,7 +123,7 @@ impl Streams {
 /// Returns the message for a failure other than a missing program.
 pub fn failed(failure: Failure) -> FromStream {
     FromStream::Failed {
-        absent: false,
+        program_missing: false,
         failure,
     }
 }

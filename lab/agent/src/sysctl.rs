@@ -29,7 +29,7 @@ pub fn write<'a>(
                 continue;
             };
             match first.as_mut().and_then(|first| first.rejected.as_mut()) {
-                Some(rejected) => rejected.others.push(render(setting)),
+                Some(rejected) => rejected.related_lines.push(render(setting)),
                 None => first = Some(failure::of(failure, name, SYSCTL, render(setting))),
             }
         }
@@ -145,7 +145,7 @@ fn sysctl_path(key: &str) -> Option<PathBuf> {
 
 fn cannot_set(name: &str, setting: &Sysctl, why: &str, fault: FailureKind) -> Failure {
     Failure {
-        fault,
+        kind: fault,
         message: format!(
             "cannot set {} = {} in {name}: {why}",
             setting.key, setting.value

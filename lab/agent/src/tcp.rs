@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 use super::answers;
 use super::exchange::{Exchange, ExchangeResult, UnreliableReason, verdict_from_error};
 use super::handshake::{self, Answered};
+use super::max_wait;
 use super::netns::NetNs;
-use super::patience;
 use super::ports::{self, Ports};
-use super::pulse::Running;
+use super::process_clock::Running;
 use super::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
@@ -86,7 +86,7 @@ pub async fn wait_for_handshake(
 ) -> Result<(), ExchangeResult> {
     let running = Running::begin();
     let late_before = running.late();
-    let writable = patience::within(max_wait, stream.writable()).await;
+    let writable = max_wait::within(max_wait, stream.writable()).await;
     let local = stream.local_addr().ok();
     let result = match stream.take_error() {
         Ok(None) => match writable {
@@ -138,7 +138,7 @@ pub async fn exchange(stream: &mut TcpStream, request: u8, max_wait: Duration) -
             .read_to_end(&mut line)
             .await
     };
-    let result = patience::within(max_wait, exchange).await;
+    let result = max_wait::within(max_wait, exchange).await;
     match (result, answers::accept(&line)) {
         (Ok(Ok(_)), Some(answer)) => ExchangeResult {
             verdict: Verdict::Connected,

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::filter::Filter;
 use super::launch;
-use super::room::ProgramNamespace;
+use super::program_namespace::ProgramNamespace;
 
 thread_local! {
     static RESOURCES: OnceCell<TenantResources> = const { OnceCell::new() };

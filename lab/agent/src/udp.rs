@@ -10,7 +10,7 @@ use tokio::net::UdpSocket;
 use super::answers;
 use super::exchange::{Exchange, ExchangeResult, verdict_from_error};
 use super::icmp_errors;
-use super::patience;
+use super::max_wait;
 use super::ports::{self, Ports};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
@@ -85,7 +85,7 @@ fn next_request() -> String {
 async fn receive_answer(socket: &UdpSocket, max_wait: Duration) -> ExchangeResult {
     let local = socket.local_addr().ok();
     let mut line = [0; 2048];
-    match patience::within(max_wait, socket.recv(&mut line)).await {
+    match max_wait::within(max_wait, socket.recv(&mut line)).await {
         Err(nothing) => ExchangeResult::timed_out(Verdict::Timeout, local, nothing),
         Ok(Err(error)) => {
             ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))

@@ -11,7 +11,7 @@ use svclab_ruleset::tool::{Format, IpFamily};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Location of the difference.
-    pub place: DumpLocation,
+    pub location: DumpLocation,
     /// Content of the difference.
     #[serde(flatten)]
     pub change: DumpChange,
@@ -117,7 +117,7 @@ pub enum DumpChange {
     /// Property or sysctl with different values.
     Value {
         /// Name of the property: `policy`, `maxelem`, `net.ipv4.ip_forward`.
-        what: String,
+        property: String,
         /// Value in the first dump; absent if unset.
         #[serde(skip_serializing_if = "Option::is_none")]
         first: Option<String>,
@@ -223,7 +223,7 @@ impl fmt::Display for DumpChange {
             Self::Item { only, item, .. } => write!(f, "{} {item}", only.sign()),
             Self::Moved { item, .. } => write!(f, "~ {item}"),
             Self::Value {
-                what,
+                property: what,
                 first,
                 second,
             } => {
@@ -242,6 +242,6 @@ impl fmt::Display for DumpChange {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.change)
+        write!(f, "{}: {}", self.location, self.change)
     }
 }

@@ -51,5 +51,5 @@ pub struct ClaimOutcome {
     pub part: Option<String>,
     /// Claimed and observed results where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<String>,
+    pub difference: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::book::AddressBook;
+use super::address_book::AddressBook;
 use svclab_journey::journey::{
     End, Hop, Journey, Kind, PacketPath, Rewrite, Step, SysctlValue, ingress_interface,
 };
@@ -51,7 +51,7 @@ pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
 #[must_use]
 pub fn find_request(journey: &Journey) -> Option<&PacketPath> {
     journey.flights.iter().find(|flight| {
-        flight.outward
+        flight.direction
             && flight
                 .hops
                 .first()
@@ -63,7 +63,7 @@ pub fn find_request(journey: &Journey) -> Option<&PacketPath> {
 #[must_use]
 pub fn answer<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j PacketPath> {
     let end_namespace = &request.hops.last()?.namespace;
-    let mut replies = journey.flights.iter().filter(|flight| !flight.outward);
+    let mut replies = journey.flights.iter().filter(|flight| !flight.direction);
     let is_from_end = |flight: &&PacketPath| {
         flight
             .hops
@@ -75,7 +75,7 @@ pub fn answer<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j Pack
 
 /// Describes an attempt without any packet.
 fn describe_unsent(journey: &Journey) -> String {
-    if journey.called.is_some() {
+    if journey.addresses.is_some() {
         return "no packet of the connection was captured".to_owned();
     }
     let message = format!(
@@ -151,7 +151,7 @@ fn describe_request(request: &PacketPath, journey: &Journey, book: &AddressBook<
             } else {
                 format_address(hop.after.destination, book)
             };
-            let from = if Some(hop.after.source) == journey.called.map(|called| called.source) {
+            let from = if Some(hop.after.source) == journey.addresses.map(|called| called.source) {
                 String::new()
             } else {
                 format!(", from {}", format_address(hop.after.source, book))
@@ -174,7 +174,7 @@ fn describe_reply(
         return format!("{kind} was not captured");
     };
     let is_at_source = hop.namespace == journey.from;
-    let expected = journey.called.map(AddressPair::reversed);
+    let expected = journey.addresses.map(AddressPair::reversed);
     if !is_at_source || !matches!(reply.end, End::Delivered | End::Answered(_)) {
         let description = match reply.end {
             End::Answered(ref by) => {
@@ -286,7 +286,7 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
         }
         End::Dropped {
             reason,
-            place,
+            function: place,
             settings,
         } => {
             let function_text = place
@@ -303,7 +303,7 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
         }
         End::CountedDrop {
             counter,
-            by: count,
+            increase: count,
             lost,
             settings,
         } => {
@@ -327,7 +327,10 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
             )
         }
         End::NotReceived => {
-            let interface = hop.seen.last().map_or("?", |seen| seen.interface.as_str());
+            let interface = hop
+                .crossings
+                .last()
+                .map_or("?", |seen| seen.interface.as_str());
             format!(
                 "{kind} to {} left {namespace} through {interface} and was not received",
                 format_address(hop.after.destination, book)
@@ -437,8 +440,11 @@ pub fn describe_rule(step: &Step, hop: &Hop) -> String {
         [] => String::new(),
         entries => format!(", matching entry {}", entries.join(" and ")),
     };
-    let both = hop.met.iter().any(|rule_match| rule_match.by != step.by);
-    let backend = match step.by {
+    let both = hop
+        .met
+        .iter()
+        .any(|rule_match| rule_match.backend != step.backend);
+    let backend = match step.backend {
         Backend::Legacy if both => " of iptables-legacy",
         Backend::Nft if both && !step.table.contains(' ') => " of iptables-nft",
         _ => "",

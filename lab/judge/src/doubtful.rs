@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::check::Check;
 use super::judge::Judgement;
-use super::moved::render_duration;
+use super::traffic_shift::render_duration;
 use svclab_model::evidence::Evidence;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
@@ -22,12 +22,12 @@ const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
 pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut stages = std::iter::once(evidence).chain(later);
-    let delays = stages.clone().map(|stage| stage.late_ms);
+    let delays = stages.clone().map(|stage| stage.delay_ms);
     let late = delays.fold(0, u64::saturating_add);
     let late = Duration::from_millis(late);
     let mut attempts = stages.by_ref().flat_map(|stage| &stage.attempts);
     let has_retransmissions =
-        !late.is_zero() && attempts.any(|attempt| attempt.took >= MIN_RETRANSMISSION_INTERVAL);
+        !late.is_zero() && attempts.any(|attempt| attempt.duration >= MIN_RETRANSMISSION_INTERVAL);
     let retransmission_message = || {
         let check = retransmission_checks(expected, judgement).find(|check| !check.holds)?;
         Some(format!(
@@ -78,7 +78,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
     steps.find_map(|(outcome, seen)| {
         let within = expected.steps.get(&outcome.name)?.within;
         let moved = outcome.moved().filter(|_| !outcome.holds)?;
-        let waited = Duration::from_millis(seen.late_ms);
+        let waited = Duration::from_millis(seen.delay_ms);
         (moved.saturating_sub(waited) <= within).then(|| {
             format!(
                 "traffic moved {} after step {}, while programs waited {} for a processor",
@@ -93,7 +93,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 #[cfg(test)]
 mod tests {
     use super::super::StepOutcome;
-    use super::super::moved::Moved;
+    use super::super::traffic_shift::Moved;
     use super::*;
     use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
@@ -101,18 +101,18 @@ mod tests {
     fn evidence(late_ms: u64, took: Duration) -> Evidence {
         let attempt = Attempt {
             probe: "call".to_owned(),
-            number: 0,
+            index: 0,
             verdict: Verdict::Timeout,
             endpoint: None,
             seen_source: None,
-            local: None,
-            took,
+            local_address: None,
+            duration: took,
             settled: false,
             error: None,
         };
         Evidence {
             attempts: vec![attempt],
-            late_ms,
+            delay_ms: late_ms,
             ..Evidence::default()
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         };
         let shift = Moved {
             probe: "call".to_owned(),
-            us: 3_000_000,
+            delay_us: 3_000_000,
             to: "pod/default/web".to_owned(),
         };
         let judgement = Judgement {
@@ -184,7 +184,7 @@ mod tests {
             ..Judgement::default()
         };
         let step = StepEvidence {
-            late_ms,
+            delay_ms: late_ms,
             ..StepEvidence::default()
         };
         let evidence = Evidence {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::book::AddressBook;
+use super::address_book::AddressBook;
 use super::check::Check;
 use super::claim::{ClaimOutcome, ClaimVerdict};
-use super::moved::{StepContext, StepOutcome};
 use super::probe::{self, ProbeOutcome};
-use super::{doubtful, held, resent, rule, tables};
+use super::traffic_shift::{StepContext, StepOutcome};
+use super::{doubtful, kernel_state, nft_tables, retransmissions, rule};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_journey::Frame;
 use svclab_model::evidence::{Attempt, Evidence, KernelState};
@@ -264,7 +264,7 @@ impl<'a> Judge<'a> {
                 id: claim.id.clone(),
                 verdict,
                 part: claim.part.clone(),
-                seen,
+                difference: seen,
             }
         };
         self.row.claims.iter().map(check_claim).collect()
@@ -358,7 +358,10 @@ impl<'a> Judge<'a> {
                 .map_or(&[][..], |step| &step.probes);
             let mut outcome = StepOutcome {
                 name: step_evidence.name.clone(),
-                applied_us: step_evidence.applied.saturating_sub(step_evidence.changed) / 1000,
+                applied_us: step_evidence
+                    .applied_at
+                    .saturating_sub(step_evidence.changed)
+                    / 1000,
                 moved: probes
                     .iter()
                     .filter_map(|probe| change.moved(probe))
@@ -406,22 +409,22 @@ impl<'a> Judge<'a> {
         let empty = KernelState::default();
         let state_of = |name: &str| {
             evidence
-                .held
+                .kernel_state
                 .get(&self.address_book.namespace_of(name))
                 .unwrap_or(&empty)
         };
         let sets = expected
             .sets
             .iter()
-            .map(|set| held::check_set(set, state_of(&set.on)));
+            .map(|set| kernel_state::check_set(set, state_of(&set.on)));
         let servers = expected
             .ipvs
             .iter()
-            .map(|server| held::check_virtual_server(server, state_of(&server.on)));
+            .map(|server| kernel_state::check_virtual_server(server, state_of(&server.on)));
         let links = expected
             .links
             .iter()
-            .map(|link| held::check_link(link, state_of(&link.on.of)));
+            .map(|link| kernel_state::check_link(link, state_of(&link.on.of)));
         sets.chain(servers).chain(links).collect()
     }
 
@@ -468,23 +471,27 @@ impl<'a> Judge<'a> {
         }];
         if let Some(expected) = &wire.resent {
             let patience = self.min_wait();
-            let series = resent::intervals(frames.iter().map(|(time, frame)| (*time, frame)));
+            let series =
+                retransmissions::intervals(frames.iter().map(|(time, frame)| (*time, frame)));
             let failed = series
                 .iter()
-                .find(|seen| !resent::matches(expected, seen, patience));
+                .find(|seen| !retransmissions::matches(expected, seen, patience));
             let shown = failed.or(series.first());
             checks.push(Check {
                 on: wire.on.to_string(),
                 expected: format!(
                     "{wire}, retransmitted after {}, within {}",
-                    resent::render_intervals(expected),
-                    resent::render_intervals(&[patience])
+                    retransmissions::render_intervals(expected),
+                    retransmissions::render_intervals(&[patience])
                 ),
                 observed: match shown {
                     None => "no matching packet".to_owned(),
                     Some(pauses) if pauses.is_empty() => format!("not retransmitted{missed_text}"),
                     Some(pauses) => {
-                        format!("after {}{missed_text}", resent::render_intervals(pauses))
+                        format!(
+                            "after {}{missed_text}",
+                            retransmissions::render_intervals(pauses)
+                        )
                     }
                 },
                 holds: complete && failed.is_none() && !series.is_empty(),
@@ -554,14 +561,14 @@ impl<'a> Judge<'a> {
                 let netns = self.address_book.namespace_of(&chain.on);
                 let is_native = is_native_table(&chain.table);
                 let rules = if is_native {
-                    let held = evidence.held.get(&netns);
-                    held.and_then(|held| tables::chain_rules(held, &chain.table, &chain.chain))
+                    let held = evidence.kernel_state.get(&netns);
+                    held.and_then(|held| nft_tables::chain_rules(held, &chain.table, &chain.chain))
                 } else {
                     rule::chain_rules(&evidence.rules, &netns, &chain.table, &chain.chain)
                 };
                 let is_expected = |seen: &[String]| {
                     if is_native {
-                        tables::is_equivalent(seen, &chain.is)
+                        nft_tables::is_equivalent(seen, &chain.is)
                     } else {
                         *seen == *chain.is
                     }
@@ -593,12 +600,12 @@ impl<'a> Judge<'a> {
                 let netns = self.address_book.namespace_of(&rule.on);
                 let is_native = is_native_table(&rule.table);
                 let hits = if is_native {
-                    tables::count_hits(evidence, &netns, rule)
+                    nft_tables::count_hits(evidence, &netns, rule)
                 } else {
                     rule::count_hits(&evidence.rules, &netns, rule)
                 };
                 // An unrecorded trace event might be a match of the rule.
-                let missed = if is_native { evidence.met_left_out } else { 0 };
+                let missed = if is_native { evidence.trace_missed } else { 0 };
                 let complete = missed == 0 || rule.hits.max().is_none();
                 Check {
                     on: rule.on.clone(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::AddressBook;
+use super::address_book::AddressBook;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_scenario::expectation::{ANY, ProbeExpectation, SourcePort};
 
@@ -63,7 +63,7 @@ pub fn summarize(
         if let Some(source) = attempt.seen_source {
             sources.insert(source.ip());
             observed.seen_sources.insert(book.name(source.ip()));
-            if let Some(local) = attempt.local {
+            if let Some(local) = attempt.local_address {
                 observed
                     .source_ports
                     .insert(if local.port() == source.port() {

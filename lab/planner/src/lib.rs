@@ -8,7 +8,7 @@
 pub mod build;
 pub mod cluster;
 pub mod delta;
-pub mod needs;
 pub mod node_rules;
 pub mod print;
 pub mod replay;
+pub mod requirements;

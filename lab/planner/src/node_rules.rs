@@ -58,7 +58,7 @@ pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)>
         };
         files.push((name, strip_counters(&saved.text)));
     }
-    if let Some(held) = evidence.held.get(node) {
+    if let Some(held) = evidence.kernel_state.get(node) {
         if !held.sets.is_empty() {
             files.push(("ipset-save", held.sets.clone()));
         }
@@ -155,7 +155,7 @@ mod tests {
                        [12:720] -A OUTPUT -m comment --comment \"[1] a\" -j KUBE-SERVICES\nCOMMIT\n"
                     .to_owned(),
             }],
-            held: [(
+            kernel_state: [(
                 "node-a".to_owned(),
                 KernelState {
                     links: vec![LinkState {

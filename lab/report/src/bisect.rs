@@ -10,7 +10,7 @@ use svclab_experiment::verify::OutcomeCount;
 #[must_use]
 pub fn render_text(found: &Bisection) -> String {
     let mut text = String::new();
-    let base = found.over.as_ref().map_or_else(String::new, |over| {
+    let base = found.base.as_ref().map_or_else(String::new, |over| {
         format!(", both replacing {} of {}", over.node, over.case)
     });
     let _ = writeln!(text, "good  {}\nbad   {}{base}", found.good, found.bad);
@@ -24,15 +24,15 @@ pub fn render_text(found: &Bisection) -> String {
         render_counts(&symptom.good),
         render_counts(&symptom.bad)
     );
-    if !symptom.others.is_empty() {
+    if !symptom.other_probes.is_empty() {
         let _ = writeln!(
             text,
             "  other probes that differ: {}",
-            symptom.others.join(", ")
+            symptom.other_probes.join(", ")
         );
     }
     text.push('\n');
-    if found.breaks == found.cures {
+    if found.breaks == found.fixes {
         let title = match found.breaks.len() {
             1 => "1 of {n} is the culprit: adding it breaks good, removing it fixes bad",
             _ => "Culprits among {n}: adding them breaks good, removing them fixes bad",
@@ -51,16 +51,16 @@ pub fn render_text(found: &Bisection) -> String {
         );
         push_list(
             &mut text,
-            &format!("Removing {} fixes bad", demonstrative(found.cures.len())),
-            &found.cures,
+            &format!("Removing {} fixes bad", demonstrative(found.fixes.len())),
+            &found.fixes,
         );
     }
-    if !found.said_by.is_empty() {
-        text.push_str(match found.said_by.len() {
+    if !found.declared_by.is_empty() {
+        text.push_str(match found.declared_by.len() {
             1 => "Declared by:\n",
             _ => "Declared in part by each of:\n",
         });
-        for declared in &found.said_by {
+        for declared in &found.declared_by {
             text.push_str(&render_declaration(declared));
         }
         text.push('\n');
@@ -71,7 +71,7 @@ pub fn render_text(found: &Bisection) -> String {
         "{trials} trials in {:.1} s on {}; error probability below {} in a million",
         f64::from(u32::try_from(found.duration_ms).unwrap_or(u32::MAX)) / 1e3,
         found.kernel,
-        found.wrong_in_million.max(1)
+        found.error_per_million.max(1)
     );
     text
 }
@@ -101,19 +101,19 @@ pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
         Purpose::Narrowing => "narrowing",
         Purpose::Verification => "verification",
     };
-    let lab_origin = match trial.reached {
+    let lab_origin = match trial.lab_origin {
         LabOrigin::Built => "built",
         LabOrigin::Changed => "changed",
-        LabOrigin::Not => "refused",
+        LabOrigin::Refused => "refused",
     };
-    let class = match trial.like {
+    let class = match trial.class {
         TrialClass::Good => "good",
         TrialClass::Bad => "bad",
         TrialClass::Neither => "neither",
     };
     let outcomes = match &trial.refused {
         Some(why) => why.clone(),
-        None => render_counts(&trial.seen),
+        None => render_counts(&trial.outcomes),
     };
     let text = format!(
         "{number:>3}  {:>5} of {differences} as in bad  {lab_origin:<7}  {class:<7}  {purpose:<12}  {outcomes}",
@@ -125,7 +125,7 @@ pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
 /// Renders one trial in short form, for progress output.
 #[must_use]
 pub fn render_progress(number: usize, trial: &Trial, differences: usize) -> String {
-    let class = match trial.like {
+    let class = match trial.class {
         TrialClass::Good => "good",
         TrialClass::Bad => "bad",
         TrialClass::Neither => "neither",
@@ -226,9 +226,9 @@ pub(super) mod tests {
         Trial {
             of: purpose,
             as_bad,
-            reached: LabOrigin::Changed,
-            seen,
-            like,
+            lab_origin: LabOrigin::Changed,
+            outcomes: seen,
+            class: like,
             refused: None,
         }
     }
@@ -238,14 +238,14 @@ pub(super) mod tests {
         let entry = Difference {
             namespace: "node-1".to_owned(),
             of: Kind::SetEntry,
-            place: "ipset BLOCKED".to_owned(),
+            location: "ipset BLOCKED".to_owned(),
             good: None,
             bad: Some("10.244.2.10".to_owned()),
             owner: Some(Owner::Component("kube-proxy".to_owned())),
         };
         let rule = Difference {
             of: Kind::Rule,
-            place: "iptables filter FORWARD".to_owned(),
+            location: "iptables filter FORWARD".to_owned(),
             bad: Some("-m set --match-set BLOCKED dst -j DROP".to_owned()),
             owner: None,
             ..entry.clone()
@@ -253,7 +253,7 @@ pub(super) mod tests {
         let good_outcomes = vec![times(Verdict::Connected, 23, Some("pod/default/web"))];
         let broken = vec![times(Verdict::Timeout, 23, None)];
         let refused = Trial {
-            reached: LabOrigin::Not,
+            lab_origin: LabOrigin::Refused,
             refused: Some("iptables-restore: line 3 failed".to_owned()),
             ..trial(Purpose::Narrowing, 2, TrialClass::Neither, Vec::new())
         };
@@ -261,7 +261,7 @@ pub(super) mod tests {
             schema: SCHEMA.to_owned(),
             good: "good/iptables-save".to_owned(),
             bad: "bad/iptables-save".to_owned(),
-            over: Some(BaseCase {
+            base: Some(BaseCase {
                 case: "lab/case".to_owned(),
                 node: "node-1".to_owned(),
             }),
@@ -270,15 +270,15 @@ pub(super) mod tests {
                 probe: "call".to_owned(),
                 from: "pod/default/client".to_owned(),
                 to: "10.96.0.10:80".to_owned(),
-                by: OutcomeDetail::Verdict,
+                detail: OutcomeDetail::Verdict,
                 good: good_outcomes.clone(),
                 bad: broken.clone(),
-                others: vec!["again".to_owned()],
+                other_probes: vec!["again".to_owned()],
             },
             differences: 12,
             breaks: vec![vec![entry.clone()], vec![rule]],
-            cures: vec![vec![entry]],
-            said_by: vec![
+            fixes: vec![vec![entry]],
+            declared_by: vec![
                 DeclaredBy {
                     document: "Lab".to_owned(),
                     fields: vec![DeclaredField {
@@ -310,7 +310,7 @@ pub(super) mod tests {
                 refused,
                 trial(Purpose::Verification, 11, TrialClass::Good, good_outcomes),
             ],
-            wrong_in_million: 640,
+            error_per_million: 640,
             duration_ms: 1234,
         }
     }
@@ -323,8 +323,8 @@ pub(super) mod tests {
     #[test]
     fn render_text_joint_culprits_match_snapshot() {
         let mut document = document();
-        document.cures = document.breaks.clone();
-        document.over = None;
+        document.fixes = document.breaks.clone();
+        document.base = None;
         insta::assert_snapshot!(render_text(&document));
     }
 

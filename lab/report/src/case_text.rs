@@ -4,7 +4,7 @@
 use anstyle::{AnsiColor, Style};
 
 use super::refused;
-use super::words::{render_seconds, shell_quote};
+use super::text_util::{render_seconds, shell_quote};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, render_observed};
 use svclab_runner::results::flows::FlowOutcome;
 use svclab_runner::results::{CaseResult, CaseStatus, RunError};
@@ -43,7 +43,7 @@ impl CaseRenderer<'_> {
             case.case
         )];
         match (&case.error, case.result) {
-            (Some(error), _) => parts.push(error.trouble.description().to_owned()),
+            (Some(error), _) => parts.push(error.kind.description().to_owned()),
             (None, CaseStatus::Pass) if !case.probes.is_empty() => {
                 parts.push(summarize_probes(&case.probes));
             }
@@ -76,7 +76,7 @@ impl CaseRenderer<'_> {
         for step in &case.steps {
             text.step(step, self.verbose);
         }
-        for line in refused::lines(&case.refused, case.refused_left_out) {
+        for line in refused::lines(&case.refused, case.refused_missed) {
             text.heading(refused::LABEL, &[&line]);
         }
         if let Some(error) = &case.error {
@@ -88,7 +88,7 @@ impl CaseRenderer<'_> {
             }
         }
         if case.result != CaseStatus::Pass {
-            if let Some(place) = &case.place {
+            if let Some(place) = &case.location {
                 let label = if case.error.is_some() {
                     "see:"
                 } else {
@@ -132,7 +132,7 @@ impl CaseRenderer<'_> {
         for step in &case.steps {
             text.line(&format!("step {}: {}", step.name, step.describe_shifts()));
         }
-        for line in refused::lines(&case.refused, case.refused_left_out) {
+        for line in refused::lines(&case.refused, case.refused_missed) {
             text.line(&format!("{}: {line}", refused::LABEL));
         }
         text.0
@@ -199,7 +199,7 @@ impl Text {
 
     /// Adds why a result of the flow is expected, and where the lab declares it.
     fn flow(&mut self, flow: &FlowOutcome) {
-        let place = flow.place.as_ref().map(ToString::to_string);
+        let place = flow.location.as_ref().map(ToString::to_string);
         let lines = [
             ("because ", &flow.because),
             ("source  ", &flow.source),
@@ -244,7 +244,7 @@ impl Text {
             .map_or_else(String::new, |part| format!(" ({part})"));
         let verdict = claim.verdict.label();
         self.labelled("claim", &format!("{}{part}: {verdict}", claim.id));
-        if let Some(seen) = &claim.seen {
+        if let Some(seen) = &claim.difference {
             self.indented(4, seen);
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         let case = CaseResult {
             result: CaseStatus::Error,
             error: Some(RunError {
-                trouble: ErrorKind::Input,
+                kind: ErrorKind::Input,
                 message: message.clone(),
                 remedy: Some(message),
             }),

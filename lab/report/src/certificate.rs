@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::words;
+use super::text_util;
 use svclab_runner::certify::{Certificate, Section};
 
 /// Number of digits shown of a digest.
@@ -19,8 +19,8 @@ pub(super) fn render_text(certificate: &Certificate) -> String {
     }
     for (part, change) in &certificate.changes {
         let _ = writeln!(text, "  {part}");
-        list(&mut text, '-', &change.gone);
-        list(&mut text, '+', &change.come);
+        list(&mut text, '-', &change.removed);
+        list(&mut text, '+', &change.added);
     }
     if !certificate.unchanged {
         text.push_str(
@@ -49,7 +49,7 @@ pub(super) fn headline(certificate: &Certificate) -> String {
         .collect();
     format!(
         "certificate: this machine has changed: {}",
-        words::join_and(&parts)
+        text_util::join_and(&parts)
     )
 }
 
@@ -109,7 +109,7 @@ mod tests {
     fn certificate_long_list_is_cut() {
         let mut certificate = fixture::broken_certificate();
         let change = certificate.changes.get_mut(&Section::Links).unwrap();
-        change.come = (0..25).map(|n| format!("link {n}")).collect();
+        change.added = (0..25).map(|n| format!("link {n}")).collect();
         let text = render_text(&certificate);
         assert!(text.contains("link 19\n    + and 5 more\n"), "{text}");
         assert!(!text.contains("link 20"), "{text}");

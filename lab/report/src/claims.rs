@@ -207,7 +207,9 @@ fn claim_status(results: &ClaimResults<'_>, not_checkable: Option<&str>) -> Clai
         (_, false, true) => ClaimStatus::Confirmed { cases: confirmed },
         (_, true, false) => ClaimStatus::Refuted {
             cases: refuted,
-            seen: results.iter().find_map(|(_, outcome)| outcome.seen.clone()),
+            seen: results
+                .iter()
+                .find_map(|(_, outcome)| outcome.difference.clone()),
         },
         (_, false, false) => partly(results),
     }
@@ -226,7 +228,7 @@ fn partly(results: &ClaimResults<'_>) -> ClaimStatus {
         match outcome.verdict {
             ClaimVerdict::Refuted => part.refuted.push(Refutation {
                 case: (*case).to_owned(),
-                seen: outcome.seen.clone(),
+                seen: outcome.difference.clone(),
             }),
             // Unsettled results are handled by the caller.
             ClaimVerdict::Confirmed | ClaimVerdict::Unsettled => {
@@ -251,7 +253,7 @@ mod tests {
             id: id.to_owned(),
             verdict,
             part: some(part),
-            seen: some(seen),
+            difference: some(seen),
         }
     }
 

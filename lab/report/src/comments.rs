@@ -34,7 +34,11 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             continue;
         };
         // The packet as sent or, if it was for a local socket, as received.
-        let after = hop.seen.iter().find(|seen| seen.out).or(hop.seen.last());
+        let after = hop
+            .crossings
+            .iter()
+            .find(|seen| seen.out)
+            .or(hop.crossings.last());
         if let Some(seen) = after {
             let rules: Vec<String> = match &hop.rewritten {
                 Some(svclab_journey::journey::Rewrite::ByRules(indices)) => indices
@@ -70,7 +74,11 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             )
         }),
         End::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
-        End::CountedDrop { counter, by, .. } => Some(format!(
+        End::CountedDrop {
+            counter,
+            increase: by,
+            ..
+        } => Some(format!(
             "lost in {}; kernel counter {counter} +{by}",
             hop.namespace
         )),
@@ -82,7 +90,7 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
         End::Unknown => Some(format!("its end in {} was not recorded", hop.namespace)),
         End::Delivered | End::Answered(_) => None,
     };
-    if let (Some(end), Some(seen)) = (end, hop.seen.last()) {
+    if let (Some(end), Some(seen)) = (end, hop.crossings.last()) {
         comments.push((seen.packet, end));
     }
     comments

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::words::join_and;
+use super::text_util::join_and;
 use svclab_diagnostic::printable::one_line;
 use svclab_dump::{Difference, DumpChange, Owner, Side};
 
@@ -78,12 +78,12 @@ impl Document {
             "{}",
             styles.plus(&format!("+++ {}", sanitize(second)))
         );
-        for place in differences.chunk_by(|a, b| a.place == b.place) {
+        for place in differences.chunk_by(|a, b| a.location == b.location) {
             push_location(&mut text, &styles, place);
         }
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for difference in differences {
-            *counts.entry(difference.place.program()).or_default() += 1;
+            *counts.entry(difference.location.program()).or_default() += 1;
         }
         let counts: Vec<String> = counts
             .iter()
@@ -106,8 +106,8 @@ fn push_location(text: &mut String, styles: &Styles, differences: &[Difference])
         .all(|difference| difference.owner == head.owner);
     let owner = head.owner.as_ref().filter(|_| has_common_owner);
     let title = match owner {
-        Some(owner) => format!("{} ({owner})", head.place),
-        None => head.place.to_string(),
+        Some(owner) => format!("{} ({owner})", head.location),
+        None => head.location.to_string(),
     };
     let _ = writeln!(text, "\n{}", styles.bold(&sanitize(&title)));
     for Difference { change, owner, .. } in differences {
@@ -166,7 +166,7 @@ fn push_change(text: &mut String, styles: &Styles, change: &DumpChange, owner: O
             ))
         }
         DumpChange::Value {
-            what,
+            property: what,
             first,
             second,
         } => {

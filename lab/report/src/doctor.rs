@@ -68,8 +68,8 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
     let _ = writeln!(text, "\n  {:width$}  host  guest", "");
     for finding in &diagnosis.findings {
         let (host, guest) = (
-            state_word(finding.host.state),
-            state_word(finding.guest.state),
+            state_word(finding.host.status),
+            state_word(finding.guest.status),
         );
         let _ = writeln!(text, "  {:width$}  {host:4}  {guest}", finding.feature);
         for (availability, name) in [(&finding.host, "host"), (&finding.guest, "guest")] {
@@ -118,11 +118,11 @@ fn push_guest(text: &mut String, guest: &GuestDiagnosis) {
         let has = qemu.replacen(" in ", ", but this machine has ", 1);
         let _ = writeln!(text, "Guest: none{has}");
     }
-    if !guest.qemu_lacks.is_empty() {
+    if !guest.qemu_unsupported.is_empty() {
         let _ = writeln!(
             text,
             "    QEMU runs as an unprivileged user, but this machine does not allow: {}",
-            guest.qemu_lacks
+            guest.qemu_unsupported
         );
     }
     if !guest.reason.is_empty() {
@@ -170,7 +170,7 @@ mod tests {
 
     fn availability(state: CheckStatus, reason: &str) -> Availability {
         Availability {
-            state,
+            status: state,
             reason: reason.to_owned(),
             remedy: None,
             modules: Vec::new(),

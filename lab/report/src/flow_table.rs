@@ -8,7 +8,7 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::case_text::strip_colours;
 use super::claims::cover;
-use super::words::wrap;
+use super::text_util::wrap;
 use svclab_runner::results::flows::{
     CellOutcome, FactCoverage, FlowCell, FlowObservation, FlowRow, FlowTable, Reason,
 };

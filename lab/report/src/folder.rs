@@ -17,8 +17,8 @@ use super::writer::{Options, Writer};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{Kind, PrintableWriter, printable};
 use svclab_model::evidence::Evidence;
+use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::journeys::ExplainedJourney;
-use svclab_runner::results::seen::CaseEvidence;
 use svclab_runner::results::{CaseResult, Event};
 
 /// Maximum length of a case directory's name in bytes; file systems allow 255.

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use super::case_text::{CaseRenderer, strip_colours};
 use super::writer::{Options, Writer};
-use super::{certificate, markdown, words};
+use super::{certificate, markdown, text_util};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::results::{CaseResult, CaseStatus, Event, FileLine, Results, Summary};
 
@@ -31,7 +31,7 @@ impl<'a, W: Write> Github<'a, W> {
 
     fn log(&mut self, results: &Results) -> io::Result<()> {
         for warning in &results.warnings {
-            let mut properties = location_properties(warning.place.as_ref());
+            let mut properties = location_properties(warning.location.as_ref());
             properties.push(format!("title={}", escape_property(&warning.lab)));
             let text = escape_data(&warning.to_string());
             writeln!(self.out, "::warning {}::{text}", properties.join(","))?;
@@ -41,7 +41,7 @@ impl<'a, W: Write> Github<'a, W> {
             rerun_command: &self.options.rerun_command,
         };
         for (lab, cases) in results.by_lab() {
-            let counts = words::render_counts(Summary::from_cases(cases.iter().copied()));
+            let counts = text_util::render_counts(Summary::from_cases(cases.iter().copied()));
             writeln!(
                 self.out,
                 "::group::{}",
@@ -73,11 +73,11 @@ impl<W: Write> Writer for Github<'_, W> {
         } = event
         {
             self.log(results)?;
-            let summary = words::render_summary(results, *took);
+            let summary = text_util::render_summary(results, *took);
             for line in printable(&summary).lines() {
                 writeln!(self.out, "{}", inert(line))?;
             }
-            if let Some(lost) = words::describe_lost(results) {
+            if let Some(lost) = text_util::describe_lost(results) {
                 let title = escape_property("cases without a result");
                 writeln!(self.out, "::error title={title}::{}", escape_data(&lost))?;
             }
@@ -104,7 +104,7 @@ impl<W: Write> Writer for Github<'_, W> {
 
 /// Renders `::error file=…,line=…,title=…::DIFFERENCES`.
 fn annotation(case: &CaseResult, renderer: CaseRenderer<'_>) -> String {
-    let mut properties = location_properties(case.place.as_ref());
+    let mut properties = location_properties(case.location.as_ref());
     let title = format!("{} {}", case.result.upper_case_name(), case.case);
     properties.push(format!("title={}", escape_property(&title)));
     let text = renderer.plain_details(case);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::case_text::{CaseRenderer, strip_colours};
 use super::writer::{Options, Writer};
-use super::{certificate, flow_table, words};
+use super::{certificate, flow_table, text_util};
 use svclab_runner::results::Event;
 
 /// Writer of text for people.
@@ -47,7 +47,7 @@ impl<W: Write> Writer for Human<'_, W> {
             } => {
                 self.out
                     .write_all(flow_table::render_tables(&results.flows).as_bytes())?;
-                writeln!(self.out, "{}", words::render_summary(results, *took))?;
+                writeln!(self.out, "{}", text_util::render_summary(results, *took))?;
                 if let Some(certificate) = &results.certificate {
                     self.out
                         .write_all(certificate::render_text(certificate).as_bytes())?;

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 
-use super::words::wrap;
+use super::text_util::wrap;
 use svclab_journey::journey::{End, Hop, Journey, Kind, PacketPath};
 use svclab_judge::{AddressBook, answer, conclusion, describe_rewrite, find_request};
 use svclab_model::evidence::{AddressPair, Verdict};
+use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::journeys::CaseHead;
-use svclab_runner::results::seen::CaseEvidence;
 use svclab_runner::results::{CaseResult, CaseStatus};
 
 const HEAD: Style = Style::new().bold();
@@ -141,7 +141,7 @@ impl JourneyRenderer<'_> {
                 .into_iter()
                 .flatten()
                 .any(|path| std::ptr::eq(path, flight))
-                || (flight.repeats.is_none()
+                || (flight.retransmission_of.is_none()
                     && !is_duplicate
                     && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
             if matters || self.verbose {
@@ -160,9 +160,9 @@ impl JourneyRenderer<'_> {
     }
 
     fn push_packet_path(&self, text: &mut String, flight: &PacketPath, journey: &Journey) {
-        let direction = if flight.outward { "out" } else { "back" };
+        let direction = if flight.direction { "out" } else { "back" };
         let again = flight
-            .repeats
+            .retransmission_of
             .map_or_else(String::new, |_| ", retransmission".to_owned());
         let _ = writeln!(
             text,
@@ -271,8 +271,8 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
     );
     for (left_out, evidence_kind) in [
         (head.packets_left_out, "packets"),
-        (head.steps_left_out, "trace events"),
-        (head.drops_left_out, "dropped packets"),
+        (head.trace_events_missed, "trace events"),
+        (head.drops_missed, "dropped packets"),
     ] {
         if left_out > 0 {
             let _ = writeln!(
@@ -326,10 +326,10 @@ fn flush_folded(text: &mut String, folded: &mut Vec<&str>) {
 /// Renders the interfaces through which a packet entered and left: `eth0, cni0 -> veth1`.
 fn render_interfaces(hop: &Hop) -> String {
     let names = |out: bool| {
-        let seen = hop.seen.iter().filter(|seen| seen.out == out);
+        let seen = hop.crossings.iter().filter(|seen| seen.out == out);
         let names: Vec<String> = seen
             .map(|seen| {
-                if seen.wrapped {
+                if seen.encapsulated {
                     format!("{} (encapsulated)", seen.interface)
                 } else {
                     seen.interface.clone()
@@ -360,13 +360,21 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
             format!("answered by {}", words.join(", "))
         }
         End::ByRule => "dropped by this rule".to_owned(),
-        End::Dropped { reason, place, .. } => {
+        End::Dropped {
+            reason,
+            function: place,
+            ..
+        } => {
             let place = place
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));
             format!("dropped by the kernel: {reason}{place}")
         }
-        End::CountedDrop { counter, by, .. } => {
+        End::CountedDrop {
+            counter,
+            increase: by,
+            ..
+        } => {
             format!("lost here; kernel counter {counter} +{by}")
         }
         End::NotReceived => "not received".to_owned(),
@@ -379,7 +387,7 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
 
 /// Removes the port that the kernel chose for this connection.
 fn without_port(journey: &Journey, text: &str) -> String {
-    match journey.called {
+    match journey.addresses {
         Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
         None => text.to_owned(),
     }
@@ -398,14 +406,14 @@ mod tests {
             kernel: "6.12".to_owned(),
             expected: Some(true),
             packets_left_out: 3,
-            steps_left_out: 2,
-            drops_left_out: 1,
+            trace_events_missed: 2,
+            drops_missed: 1,
             drops_unknown: None,
         };
         let unknown = CaseHead {
             packets_left_out: 0,
-            steps_left_out: 0,
-            drops_left_out: 0,
+            trace_events_missed: 0,
+            drops_missed: 0,
             drops_unknown: Some("the kernel cannot trace drops; use another one".to_owned()),
             ..head.clone()
         };

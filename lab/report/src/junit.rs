@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::case_text::CaseRenderer;
 use super::writer::{Options, Writer};
-use super::{certificate, words};
+use super::{certificate, text_util};
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::{CaseResult, CaseStatus, Event, Results};
 
@@ -69,7 +69,7 @@ fn report(results: &Results, took: Duration, renderer: CaseRenderer<'_>) -> Repo
             "the run was interrupted; unfinished cases are missing",
         ));
     }
-    if let Some(lost) = words::describe_lost(results) {
+    if let Some(lost) = text_util::describe_lost(results) {
         suite.add_test_case(incomplete_run(&lost));
     }
     if let Some(certificate) = &results.certificate {
@@ -120,11 +120,11 @@ fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
         test.add_property((name("appliedUs"), step.applied_us.to_string()));
         for moved in &step.moved {
             let name = name(&format!("{}.movedUs", moved.probe));
-            test.add_property((name, moved.us.to_string()));
+            test.add_property((name, moved.delay_us.to_string()));
         }
     }
     // These attributes are not part of the format. Tools use them to link a test to its source.
-    if let Some(place) = &case.place {
+    if let Some(place) = &case.location {
         test.extra.insert("file".into(), place.file.as_str().into());
         test.extra
             .insert("line".into(), place.line.to_string().into());
@@ -145,7 +145,7 @@ fn status(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCaseStatus {
     let mut status = TestCaseStatus::non_success(kind);
     status.set_message(message(case));
     if let Some(error) = &case.error {
-        status.set_type(error.trouble.description());
+        status.set_type(error.kind.description());
     }
     status.set_description(renderer.plain_details(case));
     status

@@ -13,7 +13,6 @@
 //! # }
 //! ```
 
-pub mod about;
 pub mod bisect;
 mod case_text;
 mod certificate;
@@ -37,10 +36,11 @@ pub mod refused;
 pub mod replay;
 pub mod schema;
 mod several;
+mod text_util;
 pub mod verify;
+pub mod version_history;
 mod whole;
 pub mod why;
-mod words;
 mod writer;
 
 #[cfg(test)]
@@ -49,6 +49,6 @@ mod fixture;
 pub use format::Format;
 pub use github::inert;
 pub use several::MultiWriter;
+pub use text_util::shell_quote;
 pub use whole::AtomicFileWriter;
-pub use words::shell_quote;
 pub use writer::{Options, Writer};

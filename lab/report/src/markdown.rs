@@ -1,7 +1,7 @@
 //! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
 use super::case_text::render_observation;
-use super::{certificate, words};
+use super::{certificate, text_util};
 use svclab_runner::results::{CaseResult, CaseStatus, Results, Summary};
 
 /// Maximum number of rows of a page: GitHub rejects step summaries above 1 MiB.
@@ -19,7 +19,7 @@ pub(super) fn render_page(results: &Results, summary: &str) -> String {
             counts.passed,
             counts.failed,
             counts.errors,
-            words::render_seconds(time)
+            text_util::render_seconds(time)
         )
     });
     let mut parts = vec![

@@ -37,7 +37,7 @@ pub struct LabInfo {
     /// Names of the namespaces, in the order of their creation.
     pub namespaces: Vec<String>,
     /// Process ID of the daemon.
-    pub holder: u32,
+    pub daemon_pid: u32,
     /// svclab version of the daemon.
     pub svclab: String,
 }
@@ -49,7 +49,7 @@ pub enum State {
     /// The lab is being built.
     Building,
     /// The lab is running.
-    Standing,
+    Running,
 }
 
 impl LabInfo {

@@ -12,7 +12,7 @@ use svclab_experiment::verify::{self, Verification};
 use svclab_experiment::why;
 use svclab_model::evidence::Verdict;
 use svclab_runner::results::journeys::{self, Journeys};
-use svclab_runner::results::{Results, SCHEMA, seen};
+use svclab_runner::results::{Results, SCHEMA, case_evidence};
 
 /// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
 #[must_use]
@@ -68,7 +68,7 @@ pub fn replayed() -> Schema {
 /// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
-    schema_for::<seen::EvidenceDocument>(seen::SCHEMA)
+    schema_for::<case_evidence::EvidenceDocument>(case_evidence::SCHEMA)
 }
 
 /// Returns the schema of `svclab ps --format json`.

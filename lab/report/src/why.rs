@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use super::words::wrap;
+use super::text_util::wrap;
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{
     ChangeResult, DescribedChange, FailingProbe, Finding, Fix, Origin, ProbeCount, TriedChanges,
@@ -24,18 +24,18 @@ pub fn render_text(findings: &[Finding], verbose: bool, colour: bool) -> String 
 fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
     let mut text = format!("{}, on {}\n", bold(&finding.case, colour), finding.kernel);
     if finding.is_healthy() {
-        if finding.unasked.is_empty() {
+        if finding.unexamined.is_empty() {
             text += "  no failures: all connections succeed\n";
         } else {
             text += "  no failures: all examined connections succeed\n";
-            push_unexamined(&mut text, &finding.unasked);
+            push_unexamined(&mut text, &finding.unexamined);
         }
         return text;
     }
     // Probes with the same fixes are grouped.
     let mut groups: Vec<Vec<&FailingProbe>> = Vec::new();
     for wrong in &finding.wrong {
-        let alike = |group: &&mut Vec<&FailingProbe>| group[0].cures == wrong.cures;
+        let alike = |group: &&mut Vec<&FailingProbe>| group[0].fixes == wrong.fixes;
         match groups.iter_mut().find(alike) {
             Some(group) => group.push(wrong),
             None => groups.push(vec![wrong]),
@@ -54,7 +54,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
                 push_item(&mut text, sentence);
             }
         }
-        push_fixes(&mut text, &group[0].cures, group.len() > 1);
+        push_fixes(&mut text, &group[0].fixes, group.len() > 1);
     }
     let useless: Vec<&TriedChanges> = finding
         .tried
@@ -63,7 +63,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
             !finding
                 .wrong
                 .iter()
-                .any(|wrong| tried.came.is_fix_for(&wrong.probe))
+                .any(|wrong| tried.result.is_fix_for(&wrong.probe))
         })
         .collect();
     if !useless.is_empty() && (verbose || !finding.is_answered()) {
@@ -75,7 +75,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
                 &format!(
                     "{}: {}",
                     join_descriptions(&tried.changes),
-                    describe_result(&tried.came)
+                    describe_result(&tried.result)
                 ),
             );
         }
@@ -93,7 +93,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
         many => format!("{many} changes were"),
     };
     let _ = writeln!(text, "\n{tried} tried");
-    push_unexamined(&mut text, &finding.unasked);
+    push_unexamined(&mut text, &finding.unexamined);
     text
 }
 
@@ -113,7 +113,7 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
     let (configured, generated): (Vec<&Fix>, Vec<&Fix>) = fixes.iter().partition(|cure| {
         cure.changes
             .iter()
-            .all(|described| described.level == Origin::Said)
+            .all(|described| described.origin == Origin::Configured)
     });
     if fixes.is_empty() {
         let _ = writeln!(text, "\n  No tried change fixes {them}.");
@@ -131,7 +131,7 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
         );
         for fix in configured {
             push_item(text, &join_descriptions(&fix.changes));
-            push_necessary(text, &fix.matters);
+            push_necessary(text, &fix.necessary);
         }
     }
     if !generated.is_empty() {
@@ -150,7 +150,7 @@ fn push_fixes(text: &mut String, fixes: &[Fix], several: bool) {
 /// Adds the differences that are needed, as they are without the fix.
 fn push_necessary(text: &mut String, differences: &[Difference]) {
     for difference in differences {
-        let location = format!("{} on {}", difference.place, difference.namespace);
+        let location = format!("{} on {}", difference.location, difference.namespace);
         let sentence = match (&difference.good, &difference.bad) {
             (Some(good), Some(bad)) if good == bad => {
                 format!("in {location}, this is in another position: `{bad}`")
@@ -170,14 +170,14 @@ fn push_necessary(text: &mut String, differences: &[Difference]) {
 fn join_descriptions(changes: &[DescribedChange]) -> String {
     let each: Vec<&str> = changes
         .iter()
-        .map(|described| described.words.as_str())
+        .map(|described| described.description.as_str())
         .collect();
     each.join(", and ")
 }
 
-fn describe_result(came: &ChangeResult) -> String {
-    match came {
-        ChangeResult::Ran { probes, worse } => {
+fn describe_result(result: &ChangeResult) -> String {
+    match result {
+        ChangeResult::Finished { probes, worse } => {
             let counts = probes.iter().map(|fared| {
                 let ProbeCount {
                     probe,
@@ -243,7 +243,7 @@ mod tests {
         let difference = |good: Option<&str>, bad: Option<&str>| Difference {
             namespace: named("node-1"),
             of: Kind::Rule,
-            place: named("iptables nat KUBE-SERVICES"),
+            location: named("iptables nat KUBE-SERVICES"),
             good: good.map(named),
             bad: bad.map(named),
             owner: None,
@@ -262,23 +262,23 @@ mod tests {
 
     fn balancer_changes() -> Vec<ProposedChange> {
         vec![
-            ProposedChange::OwnSource {
+            ProposedChange::UseOwnSource {
                 balancer: named("clb"),
             },
             ProposedChange::SkipOwnSource {
                 balancer: named("clb"),
             },
-            ProposedChange::HealthCheck {
+            ProposedChange::AddHealthCheck {
                 balancer: named("clb"),
             },
-            ProposedChange::SecurityGroup {
+            ProposedChange::RemoveSecurityGroup {
                 balancer: named("clb"),
             },
-            ProposedChange::AnotherBackend {
+            ProposedChange::AddBackend {
                 balancer: named("clb"),
                 node: named("node-2"),
             },
-            ProposedChange::Backend {
+            ProposedChange::RemoveBackend {
                 balancer: named("clb"),
                 node: named("node-1"),
             },
@@ -293,11 +293,11 @@ mod tests {
 
     fn node_changes() -> Vec<ProposedChange> {
         vec![
-            ProposedChange::Policy {
+            ProposedChange::ClusterPolicy {
                 service: named("default/web"),
                 field: PolicyField::ExternalTrafficPolicy,
             },
-            ProposedChange::Policy {
+            ProposedChange::ClusterPolicy {
                 service: named("default/web"),
                 field: PolicyField::InternalTrafficPolicy,
             },
@@ -305,14 +305,14 @@ mod tests {
                 networks: named("10.244.0.0/16"),
             },
             ProposedChange::MasqueradeAll,
-            ProposedChange::ForeignSources,
-            ProposedChange::ByHand {
+            ProposedChange::AllowForeignSources,
+            ProposedChange::UndoManualChanges {
                 node: named("node-1"),
             },
-            ProposedChange::Restart {
+            ProposedChange::RestartProxy {
                 node: named("node-1"),
             },
-            ProposedChange::Sysctl {
+            ProposedChange::SetSysctl {
                 namespaces: vec![named("node-1"), named("node-2")],
                 keys: vec![
                     named("net.ipv4.conf.all.rp_filter"),
@@ -329,49 +329,49 @@ mod tests {
                 number: 4,
                 rule: named("-d 10.244.2.0/24 -j RETURN"),
             },
-            ProposedChange::Entry {
+            ProposedChange::DeleteSetEntry {
                 namespace: named("node-1"),
                 set: named("KUBE-LOAD-BALANCER-LOCAL"),
                 entry: named("192.0.2.1,tcp:80"),
             },
-            ProposedChange::NativeRule {
+            ProposedChange::DeleteNftRule {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
                 chain: named("filter-forward"),
                 number: 2,
                 rule: named("ip daddr 192.0.2.1 drop"),
             },
-            ProposedChange::Masqueraded {
+            ProposedChange::MasqueradeNetwork {
                 network: "10.0.0.0/8".parse().expect("a network"),
             },
-            ProposedChange::Route {
+            ProposedChange::DeleteRoute {
                 namespace: named("node-1"),
                 route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
             },
-            ProposedChange::Route {
+            ProposedChange::DeleteRoute {
                 namespace: named("node-1"),
                 route: Box::new(route(None, RouteKind::Blackhole)),
             },
-            ProposedChange::NewRoute {
+            ProposedChange::AddRoute {
                 namespace: named("node-1"),
                 route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
             },
-            ProposedChange::RoutingRule {
+            ProposedChange::DeleteRoutingRule {
                 namespace: named("node-1"),
                 rule: Box::new(RoutingRule {
                     priority: 100,
                     v6: false,
-                    not: false,
+                    inverted: false,
                     from: Some("10.244.1.0/24".parse().expect("a network")),
                     to: None,
                     mark: None,
-                    incoming: None,
-                    outgoing: None,
-                    suppress: None,
-                    then: RoutingAction::Table(7),
+                    input_interface: None,
+                    output_interface: None,
+                    suppress_prefix_length: None,
+                    action: RoutingAction::Table(7),
                 }),
             },
-            ProposedChange::Element {
+            ProposedChange::DeleteNftElement {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
                 set: named("no-endpoint-services"),
@@ -383,7 +383,7 @@ mod tests {
     fn finding(cures: &[Vec<ProposedChange>], tried: Vec<TriedChanges>) -> Finding {
         let cures = cures.iter().map(|changes| Fix {
             changes: changes.iter().map(DescribedChange::from).collect(),
-            matters: changes.iter().flat_map(differences).collect(),
+            necessary: changes.iter().flat_map(differences).collect(),
         });
         Finding {
             case: named("lab/policy=Local"),
@@ -394,9 +394,9 @@ mod tests {
                 connected: 1,
                 of: 4,
                 told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
-                cures: cures.collect(),
+                fixes: cures.collect(),
             }],
-            unasked: vec![named("other"), named("third")],
+            unexamined: vec![named("other"), named("third")],
             tried,
             runs: 7,
         }
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn render_text_no_fix_lists_tried_changes() {
-        let ran = |connected, worse: &[&str]| ChangeResult::Ran {
+        let ran = |connected, worse: &[&str]| ChangeResult::Finished {
             probes: vec![ProbeCount {
                 probe: named("call"),
                 connected,
@@ -443,13 +443,13 @@ mod tests {
             .zip(results)
             .map(|(change, came)| TriedChanges {
                 changes: vec![DescribedChange::from(&change)],
-                came,
+                result: came,
             });
         let mut tried: Vec<TriedChanges> = tried.collect();
         let pair = all_changes().into_iter().take(2);
         tried.push(TriedChanges {
             changes: pair.map(|change| DescribedChange::from(&change)).collect(),
-            came: ran(3, &[]),
+            result: ran(3, &[]),
         });
         let finding = finding(&[], tried);
         assert!(!finding.is_answered());

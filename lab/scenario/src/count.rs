@@ -8,7 +8,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-use super::within::SpannedError;
+use super::spanned_error::SpannedError;
 
 /// Expected number of occurrences, written in a lab as `4`, `"2..6"` (both ends included) or
 /// `">=1"`.

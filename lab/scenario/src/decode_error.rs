@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde::de::{self, Expected, Unexpected};
 
+use super::spanned_error;
 use super::tree::{Scalar, Tree, Value, shorten};
-use super::within;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
@@ -149,7 +149,7 @@ impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         // The alternate form contains the range of the invalid part; see `SpannedError`.
         let text = format!("{message:#}");
-        let (part, message) = within::split(&text);
+        let (part, message) = spanned_error::split(&text);
         Self::new(DecodeErrorKind::Custom {
             message: message.to_owned(),
             part,

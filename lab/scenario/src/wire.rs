@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 pub use svclab_model::evidence::PacketKind;
 
-use super::within::SpannedError;
+use super::spanned_error::SpannedError;
 
 pub use super::wire_expectation::{InterfaceRef, InterfaceRefError, WireExpectation};
 

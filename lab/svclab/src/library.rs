@@ -16,7 +16,7 @@ use svclab_model::plan::{MaxWait, Watch};
 use svclab_report::journey::render_case_journeys;
 use svclab_report::{Format, Options as ReportOptions};
 use svclab_runner::kernel::{KernelChoice, agent_program};
-use svclab_runner::results::seen::CaseEvidence;
+use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::{CaseResult, Event, Results};
 use svclab_runner::run::{PrepareOptions, RunInput, RunOptions, SelectedLab, execute, prepare};
 use svclab_scenario::Scenario;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::btf::Btf;
 use super::program::Offsets;
-use super::untraced::{TYPES_FILE, TraceError};
+use super::trace_error::{TYPES_FILE, TraceError};
 
 /// Data from a kernel's type information.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ mod btf;
 mod kernel;
 mod program;
 mod ring;
-mod untraced;
+mod trace_error;
 
 use std::collections::HashMap;
 use std::io;
@@ -27,7 +27,7 @@ use program::{
 use ring::{Counter, Ring};
 use svclab_model::evidence::{DropEvidence, DroppedPacket};
 
-pub use untraced::TraceError;
+pub use trace_error::TraceError;
 
 /// Size of the ring in bytes: about 17,000 drops.
 const RING_BYTES: u32 = 4 << 20;
@@ -113,7 +113,7 @@ impl DropTracer {
             .collect();
         dropped.sort_by_key(|each| each.time);
         DropEvidence::Watched {
-            lost: self.lost.get(),
+            missed: self.lost.get(),
             dropped,
         }
     }
@@ -152,7 +152,7 @@ impl DropTracer {
             namespace: namespace.clone(),
             interface: c_text(record.get(INTERFACE..FUNCTION)?),
             reason,
-            place,
+            function: place,
             packet,
         })
     }

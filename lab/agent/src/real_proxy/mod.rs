@@ -3,7 +3,7 @@
 mod log;
 pub(super) mod marker;
 mod metrics;
-mod waits;
+mod proxy_wait;
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use metrics::Metrics;
-use waits::ProxyWait;
+use proxy_wait::ProxyWait;
 
 use super::lab::Lab;
 use super::{failure, program, restore};
@@ -49,7 +49,7 @@ static CONFIG_COUNT: AtomicU64 = AtomicU64::new(0);
 ///
 /// When a kube-proxy cannot be started, exits, or does not write its rules in time.
 pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
-    let proxies = lab.plan.proxies.clone();
+    let proxies = lab.plan.kube_proxies.clone();
     let mut start_times = Vec::new();
     for proxy in &proxies {
         let objects = lab.plan.objects.clone();
@@ -70,7 +70,7 @@ pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
     }
     for (proxy, started) in proxies.iter().zip(start_times) {
         let waits = ProxyWait::new(started, lab, proxy)?;
-        let synced = waits.wait_until_written(|metrics| metrics.has_synced(proxy.hears));
+        let synced = waits.wait_until_written(|metrics| metrics.has_synced(proxy.sync_target));
         let synced_ms = u64::try_from(synced.await?.as_millis()).unwrap_or(u64::MAX);
         lab.synced_ms.insert(proxy.namespace.clone(), synced_ms);
     }
@@ -91,7 +91,7 @@ pub async fn before(lab: &Lab, update: Option<&ApiUpdate>) -> Result<MetricsBefo
     if update.is_none() {
         return Ok(before);
     }
-    for proxy in &lab.plan.proxies {
+    for proxy in &lab.plan.kube_proxies {
         let waits = ProxyWait::new(Instant::now(), lab, proxy)?;
         let metrics = waits.wait_until(Metrics::is_idle).await?;
         before.insert(proxy.namespace.clone(), (metrics, waits.is_marked()));
@@ -107,7 +107,7 @@ pub async fn before(lab: &Lab, update: Option<&ApiUpdate>) -> Result<MetricsBefo
 pub fn update_objects(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
     let names: Vec<String> = lab
         .plan
-        .proxies
+        .kube_proxies
         .iter()
         .map(|proxy| proxy.namespace.clone())
         .collect();
@@ -127,11 +127,11 @@ pub async fn wait_until_applied(
     update: &ApiUpdate,
     before: &MetricsBefore,
 ) -> Result<(), Failure> {
-    for proxy in &lab.plan.proxies {
+    for proxy in &lab.plan.kube_proxies {
         let Some((before, was_marked)) = before.get(&proxy.namespace) else {
             continue;
         };
-        let target = update.hears.get(&proxy.namespace).copied();
+        let target = update.sync_targets.get(&proxy.namespace).copied();
         let mut target = target.unwrap_or_default();
         if *was_marked {
             // The marker is deleted, because the new objects do not contain it.
@@ -153,7 +153,7 @@ pub async fn wait_until_applied(
 /// When a kube-proxy has exited.
 pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
     let mut outputs = Vec::new();
-    for proxy in &lab.plan.proxies {
+    for proxy in &lab.plan.kube_proxies {
         let running = lab.look(&program_name(proxy))?;
         if let Some(how) = &running.ended {
             let remedy = "rebuild the lab: no program updates the rules of this node any more";
@@ -199,7 +199,7 @@ fn proxy_failure(
         None => "; ".to_owned(),
     };
     Failure {
-        fault: FailureKind::Input,
+        kind: FailureKind::Input,
         message: format!(
             "the kube-proxy of {} ({}) {problem}{refused_text}last output:\n{}",
             proxy.namespace,

@@ -2,8 +2,8 @@
 //! dropped packets. Recording does not change the path of a packet.
 
 pub mod attributes;
-mod balanced;
 pub mod connections;
+mod ipvs_connections;
 mod legacy;
 mod legacy_table;
 mod logger;
@@ -138,7 +138,7 @@ impl Trace {
         self.resume()?;
         let gathered = &self.recorded;
         evidence.met.clone_from(&gathered.events);
-        evidence.met_left_out = gathered.count_missed();
+        evidence.trace_missed = gathered.count_missed();
         evidence.drops.clone_from(&gathered.drops);
         evidence.connections.clone_from(&gathered.deleted_entries);
         self.read_connections(evidence)
@@ -176,7 +176,7 @@ impl Trace {
     pub fn end(mut self, evidence: &mut Evidence) -> Result<ClosingSockets, Failure> {
         self.pause()?;
         let gathered = std::mem::take(&mut self.recorded);
-        evidence.met_left_out = gathered.count_missed();
+        evidence.trace_missed = gathered.count_missed();
         evidence.met = gathered.events;
         evidence.drops = gathered.drops;
         evidence.connections = gathered.deleted_entries;
@@ -255,9 +255,9 @@ impl Trace {
             let entries = connections::all(ns, name)
                 .map_err(|error| trace_failure("read the conntrack entries", name, &error))?;
             evidence.connections.extend(entries);
-            let connections = balanced::all(ns, name)
+            let connections = ipvs_connections::all(ns, name)
                 .map_err(|error| trace_failure("read the IPVS connections", name, &error))?;
-            evidence.balanced.extend(connections);
+            evidence.ipvs_connections.extend(connections);
         }
         Ok(())
     }
@@ -364,8 +364,8 @@ impl<'a> RuleLocator<'a> {
         let interface_name = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();
         TraceEvent {
             namespace: self.traced.name.clone(),
-            by: step.backend,
-            pass: step.trace_id,
+            backend: step.backend,
+            trace_id: step.trace_id,
             packet: step.packet,
             ip: step.ip,
             input: interface_name(step.input),

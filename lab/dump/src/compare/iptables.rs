@@ -105,7 +105,7 @@ fn chain_changes(first: &Chain, second: &Chain, order: Order) -> Vec<DumpChange>
     let mut changes = Vec::new();
     if first.policy != second.policy {
         changes.push(DumpChange::Value {
-            what: "policy".to_owned(),
+            property: "policy".to_owned(),
             first: first.policy.clone(),
             second: second.policy.clone(),
         });

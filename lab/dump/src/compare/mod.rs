@@ -70,7 +70,7 @@ impl Comparison<'_> {
 
     fn add_difference(&mut self, place: DumpLocation, change: DumpChange, owner: Option<Owner>) {
         self.differences.push(Difference {
-            place,
+            location: place,
             change,
             owner,
         });
@@ -168,7 +168,7 @@ impl Comparison<'_> {
 /// Returns a change if a property differs.
 fn value_change(property: &str, first: Option<&str>, second: Option<&str>) -> Option<DumpChange> {
     (first != second).then(|| DumpChange::Value {
-        what: property.to_owned(),
+        property: property.to_owned(),
         first: first.map(str::to_owned),
         second: second.map(str::to_owned),
     })

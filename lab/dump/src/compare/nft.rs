@@ -112,7 +112,7 @@ struct NftDiff(Vec<Difference>);
 impl NftDiff {
     fn add(&mut self, place: &DumpLocation, change: DumpChange, owner: Option<Owner>) {
         self.0.push(Difference {
-            place: place.clone(),
+            location: place.clone(),
             change,
             owner,
         });
@@ -127,7 +127,7 @@ impl NftDiff {
     ) {
         if first != second {
             let change = DumpChange::Value {
-                what: what.to_owned(),
+                property: what.to_owned(),
                 first: first.map(T::to_string),
                 second: second.map(T::to_string),
             };

@@ -23,7 +23,7 @@ pub struct Bisection {
     pub bad: String,
     /// Case and node that the dumps replace; absent if the sides are cases.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub over: Option<BaseCase>,
+    pub base: Option<BaseCase>,
     /// Kernel release.
     pub kernel: String,
     /// Probe result that separates good from bad.
@@ -35,16 +35,16 @@ pub struct Bisection {
     pub breaks: Vec<Vec<Difference>>,
     /// Minimal set of differences that must be as in good for bad to become good. Entries are as in
     /// `breaks`.
-    pub cures: Vec<Vec<Difference>>,
+    pub fixes: Vec<Vec<Difference>>,
     /// Lab fields and objects that each cause part of the found differences alone. Absent if the
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub said_by: Vec<DeclaredBy>,
+    pub declared_by: Vec<DeclaredBy>,
     /// All trials in the order in which they ended, including those of both sides and the
     /// verification.
     pub trials: Vec<Trial>,
     /// Upper bound of the probability that chance led to a wrong result, per million.
-    pub wrong_in_million: u64,
+    pub error_per_million: u64,
     /// Duration of the bisection in milliseconds.
     pub duration_ms: u64,
 }
@@ -94,14 +94,14 @@ pub struct SymptomReport {
     /// Target address, with port if the protocol has ports.
     pub to: String,
     /// Part of the outcome that separates good from bad.
-    pub by: OutcomeDetail,
+    pub detail: OutcomeDetail,
     /// Outcomes in good.
     pub good: Vec<OutcomeCount>,
     /// Outcomes in bad.
     pub bad: Vec<OutcomeCount>,
     /// Names of other probes whose outcomes differ between good and bad.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<String>,
+    pub other_probes: Vec<String>,
 }
 
 /// Run with a subset of the differences.
@@ -113,11 +113,11 @@ pub struct Trial {
     /// Number of differences that were as in bad.
     pub as_bad: usize,
     /// Origin of the trial's lab.
-    pub reached: LabOrigin,
+    pub lab_origin: LabOrigin,
     /// Outcomes of the probe.
-    pub seen: Vec<OutcomeCount>,
+    pub outcomes: Vec<OutcomeCount>,
     /// Side that the outcomes match.
-    pub like: TrialClass,
+    pub class: TrialClass,
     /// Error with which the kernel refused the lab; absent if the lab was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -144,5 +144,5 @@ pub enum LabOrigin {
     /// The running lab was changed.
     Changed,
     /// There was no lab: the kernel refused it.
-    Not,
+    Refused,
 }

@@ -79,7 +79,7 @@ impl OutcomeDetail {
             verdict: outcome.verdict,
             endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
             source: outcome.source.clone().filter(|_| self == Self::Source),
-            at_first: None,
+            initial_endpoint: None,
         }
     }
 }

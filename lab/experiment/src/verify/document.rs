@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::met::OneSidedMatches;
+use super::matches::OneSidedMatches;
 use super::tally::ConnectionOutcome;
 use svclab_diagnostic::exit_code;
 use svclab_dump::Difference;
@@ -77,11 +77,11 @@ pub struct Sync {
     /// Number of measured kube-proxies.
     pub proxies: usize,
     /// Minimum.
-    pub least_ms: u64,
+    pub min_ms: u64,
     /// Median.
     pub median_ms: u64,
     /// Maximum.
-    pub most_ms: u64,
+    pub max_ms: u64,
 }
 
 impl Sync {
@@ -91,9 +91,9 @@ impl Sync {
         times.sort_unstable();
         Some(Self {
             proxies: times.len(),
-            least_ms: *times.first()?,
+            min_ms: *times.first()?,
             median_ms: *times.get(times.len() / 2)?,
-            most_ms: *times.last()?,
+            max_ms: *times.last()?,
         })
     }
 }
@@ -105,11 +105,11 @@ pub struct Moving {
     /// Number of measured flows.
     pub flows: usize,
     /// Minimum.
-    pub least_us: u64,
+    pub min_us: u64,
     /// Median.
     pub median_us: u64,
     /// Maximum.
-    pub most_us: u64,
+    pub max_us: u64,
 }
 
 impl Moving {
@@ -119,9 +119,9 @@ impl Moving {
         times.sort_unstable();
         Some(Self {
             flows: times.len(),
-            least_us: *times.first()?,
+            min_us: *times.first()?,
             median_us: *times.get(times.len() / 2)?,
-            most_us: *times.last()?,
+            max_us: *times.last()?,
         })
     }
 }
@@ -159,7 +159,7 @@ pub struct ChangedFlow {
     /// Rules that matched packets of only one side; empty if rule matches could not be recorded.
     pub met: OneSidedMatches,
     /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
-    pub chance_in_billion: u64,
+    pub error_per_billion: u64,
 }
 
 /// Probe of a case, before its steps or in one of them.
@@ -213,7 +213,7 @@ pub struct SharesDiffer {
     /// Shares on the new side.
     pub new: Vec<Share>,
     /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
-    pub chance_in_billion: u64,
+    pub error_per_billion: u64,
 }
 
 /// Share of one endpoint.
@@ -275,7 +275,7 @@ pub struct NotCompared {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_step: Option<String>,
     /// Reason.
-    pub because: String,
+    pub reason: String,
 }
 
 impl Verification {
@@ -287,7 +287,7 @@ impl Verification {
         if self.interrupted {
             return exit_code::INTERRUPTED;
         }
-        let kinds = self.failed.iter().map(|failed| failed.error.trouble);
+        let kinds = self.failed.iter().map(|failed| failed.error.kind);
         match kinds.max() {
             Some(trouble) => trouble.exit_code(),
             None if !self.changed.is_empty() || !self.shares.is_empty() => exit_code::FAILED,
@@ -340,7 +340,7 @@ mod tests {
             by_client: false,
             against: Vec::new(),
             new: Vec::new(),
-            chance_in_billion: 0,
+            error_per_billion: 0,
         });
         assert_eq!(verification.exit_code(), exit_code::FAILED);
         // Errors have priority over differences. The order of the errors does not matter.
@@ -355,7 +355,7 @@ mod tests {
                 case: "lab".to_owned(),
                 side: SideOf::Against,
                 error: RunError {
-                    trouble,
+                    kind: trouble,
                     message: String::new(),
                     remedy: None,
                 },

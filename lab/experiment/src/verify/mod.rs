@@ -7,12 +7,12 @@
 mod chance;
 mod document;
 mod draws;
-mod met;
+mod matches;
+mod rule_differences;
 mod shares;
 #[cfg(test)]
 mod simulated;
 mod tally;
-mod texts;
 
 pub use chance::{FALSE_ALARM, LOOKS, Threshold};
 pub use document::{
@@ -20,7 +20,7 @@ pub use document::{
     Share, SharesDiffer, SideInfo, SideOf, Sync, Verification,
 };
 pub use draws::{DrawUnit, Draws, Likeness};
-pub use met::{OneSidedMatches, compare_matches};
+pub use matches::{OneSidedMatches, compare_matches};
+pub use rule_differences::{differing_rules, new_differences};
 pub use shares::{ShareGroup, SharePool};
 pub use tally::{ConnectionOutcome, Tally, tallies};
-pub use texts::{differing_rules, new_differences};

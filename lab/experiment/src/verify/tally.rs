@@ -28,7 +28,7 @@ pub struct ConnectionOutcome {
     /// For a connection that was open across a step, the endpoint that answered before the step;
     /// absent if it still answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_first: Option<String>,
+    pub initial_endpoint: Option<String>,
 }
 
 impl ConnectionOutcome {
@@ -39,7 +39,7 @@ impl ConnectionOutcome {
             verdict,
             endpoint: None,
             source: None,
-            at_first: None,
+            initial_endpoint: None,
         }
     }
 }
@@ -53,7 +53,7 @@ impl fmt::Display for ConnectionOutcome {
         if let Some(source) = &self.source {
             write!(f, " from {source}")?;
         }
-        if let Some(at_first) = &self.at_first {
+        if let Some(at_first) = &self.initial_endpoint {
             write!(f, " (at first {at_first})")?;
         }
         Ok(())
@@ -164,17 +164,17 @@ fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &AddressBo
     let first: HashMap<u32, &Attempt> = opened
         .iter()
         .filter(|attempt| attempt.probe == probe)
-        .map(|attempt| (attempt.number, attempt))
+        .map(|attempt| (attempt.index, attempt))
         .collect();
     let mut tally = Tally::default();
     for attempt in attempts.iter().filter(|attempt| attempt.probe == probe) {
         let source = attempt.seen_source.map(|source| book.name(source.ip()));
-        let first = first.get(&attempt.number);
+        let first = first.get(&attempt.index);
         let at_first = first.and_then(|first| first.endpoint.clone());
         tally.count(ConnectionOutcome {
             verdict: attempt.verdict,
             source,
-            at_first: at_first.filter(|name| attempt.endpoint.as_ref() != Some(name)),
+            initial_endpoint: at_first.filter(|name| attempt.endpoint.as_ref() != Some(name)),
             endpoint: attempt.endpoint.clone(),
         });
     }
@@ -194,12 +194,12 @@ mod tests {
     fn attempt(probe: &str, number: u32, verdict: Verdict, by: Option<&str>) -> Attempt {
         Attempt {
             probe: probe.to_owned(),
-            number,
+            index: number,
             verdict,
             endpoint: by.map(str::to_owned),
             seen_source: None,
-            local: None,
-            took: Duration::ZERO,
+            local_address: None,
+            duration: Duration::ZERO,
             settled: false,
             error: None,
         }

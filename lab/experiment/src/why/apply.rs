@@ -16,7 +16,7 @@ impl ProposedChange {
     /// Returns an error if nothing would change, or if the object to change does not exist.
     pub fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
-            Self::Policy { service, field } => {
+            Self::ClusterPolicy { service, field } => {
                 let objects = std::sync::Arc::make_mut(&mut case.objects);
                 let mut services = objects.services.iter_mut();
                 let found = services
@@ -41,24 +41,24 @@ impl ProposedChange {
             Self::MasqueradeAll => {
                 change_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?;
             }
-            Self::ForeignSources => {
+            Self::AllowForeignSources => {
                 set(
                     &mut spec_mut(case).fabric.foreign_sources,
                     ForeignSources::Pass,
                 )?;
             }
-            Self::ByHand { node } => {
+            Self::UndoManualChanges { node } => {
                 let nodes = &mut spec_mut(case).nodes;
                 let node = nodes.get_mut(node).ok_or(ChangeError::NoEffect)?;
                 set(&mut node.by_hand, ByHand::default())?;
             }
-            Self::OwnSource { .. }
+            Self::UseOwnSource { .. }
             | Self::SkipOwnSource { .. }
-            | Self::HealthCheck { .. }
-            | Self::SecurityGroup { .. }
-            | Self::AnotherBackend { .. }
-            | Self::Backend { .. } => self.apply_to_balancer(case)?,
-            Self::Masqueraded { network } => {
+            | Self::AddHealthCheck { .. }
+            | Self::RemoveSecurityGroup { .. }
+            | Self::AddBackend { .. }
+            | Self::RemoveBackend { .. } => self.apply_to_balancer(case)?,
+            Self::MasqueradeNetwork { network } => {
                 let agent = spec_mut(case).ip_masq_agent.as_mut();
                 let agent = agent.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
                 let before = agent.non_masquerade_cidrs.len();
@@ -67,15 +67,15 @@ impl ProposedChange {
                     return Err(ChangeError::NoEffect);
                 }
             }
-            Self::Sysctl { .. }
+            Self::SetSysctl { .. }
             | Self::Rule { .. }
-            | Self::NativeRule { .. }
-            | Self::Entry { .. }
-            | Self::Element { .. }
-            | Self::Route { .. }
-            | Self::NewRoute { .. }
-            | Self::RoutingRule { .. }
-            | Self::Restart { .. } => return Ok(false),
+            | Self::DeleteNftRule { .. }
+            | Self::DeleteSetEntry { .. }
+            | Self::DeleteNftElement { .. }
+            | Self::DeleteRoute { .. }
+            | Self::AddRoute { .. }
+            | Self::DeleteRoutingRule { .. }
+            | Self::RestartProxy { .. } => return Ok(false),
         }
         Ok(true)
     }
@@ -83,7 +83,7 @@ impl ProposedChange {
     /// Applies a change of a load balancer; ignores all others.
     fn apply_to_balancer(&self, case: &mut Case) -> Result<(), ChangeError> {
         match self {
-            Self::OwnSource { balancer } => {
+            Self::UseOwnSource { balancer } => {
                 change_balancer(case, balancer, |balancer| {
                     set(&mut balancer.keep_source, false)
                 })?;
@@ -93,18 +93,18 @@ impl ProposedChange {
                     set(&mut balancer.skip_own_source, true)
                 })?;
             }
-            Self::HealthCheck { balancer } => change_balancer(case, balancer, |balancer| {
+            Self::AddHealthCheck { balancer } => change_balancer(case, balancer, |balancer| {
                 if balancer.health_check.is_some() {
                     return Err(ChangeError::NoEffect);
                 }
                 set(&mut balancer.health_check, Some(HealthCheck::default()))
             })?,
-            Self::SecurityGroup { balancer } => {
+            Self::RemoveSecurityGroup { balancer } => {
                 change_balancer(case, balancer, |balancer| {
                     set(&mut balancer.security_group, None)
                 })?;
             }
-            Self::AnotherBackend { balancer, node } => {
+            Self::AddBackend { balancer, node } => {
                 change_balancer(case, balancer, |balancer| {
                     let mut backends = balancer.backends.clone().ok_or(ChangeError::NoEffect)?;
                     if backends.contains(node) {
@@ -114,7 +114,7 @@ impl ProposedChange {
                     set(&mut balancer.backends, Some(backends))
                 })?;
             }
-            Self::Backend { balancer, node } => {
+            Self::RemoveBackend { balancer, node } => {
                 let nodes: Vec<String> = case
                     .objects
                     .nodes
@@ -146,7 +146,7 @@ impl ProposedChange {
     /// Returns an error if nothing would change, or if the object to change does not exist.
     pub fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
         match self {
-            Self::Sysctl {
+            Self::SetSysctl {
                 namespaces,
                 keys,
                 value,
@@ -178,18 +178,18 @@ impl ProposedChange {
                     &format!("{chain} {number}"),
                 )
             }
-            Self::Entry {
+            Self::DeleteSetEntry {
                 namespace,
                 set,
                 entry,
             } => edit::delete_set_entry(edit::namespace(plan, namespace)?, set, entry),
-            Self::Element {
+            Self::DeleteNftElement {
                 namespace,
                 table,
                 set,
                 key,
             } => edit::delete_nft_element(edit::namespace(plan, namespace)?, table, set, key),
-            Self::NativeRule {
+            Self::DeleteNftRule {
                 namespace,
                 table,
                 chain,
@@ -199,17 +199,17 @@ impl ProposedChange {
                 let namespace = edit::namespace(plan, namespace)?;
                 edit::delete_nft_rule(namespace, table, chain, *number)
             }
-            Self::Route { namespace, route } => {
+            Self::DeleteRoute { namespace, route } => {
                 let target = edit::namespace(plan, namespace)?;
                 remove_item(&mut target.routes, route)
                     .ok_or_else(|| ChangeError::Missing(namespace.clone()))
             }
-            Self::RoutingRule { namespace, rule } => {
+            Self::DeleteRoutingRule { namespace, rule } => {
                 let target = edit::namespace(plan, namespace)?;
-                remove_item(&mut target.policy, rule)
+                remove_item(&mut target.routing_rules, rule)
                     .ok_or_else(|| ChangeError::Missing(namespace.clone()))
             }
-            Self::NewRoute { namespace, route } => {
+            Self::AddRoute { namespace, route } => {
                 let target = edit::namespace(plan, namespace)?;
                 if target.routes.contains(route) {
                     return Err(ChangeError::NoEffect);

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::change::{PolicyField, ProposedChange, covering_networks};
-use super::ways::route_changes;
+use super::routes::route_changes;
 use svclab_journey::journey::{End, Hop, Journey, PacketPath, Step, SysctlValue};
 use svclab_model::plan::Plan;
 use svclab_planner::build::SOURCE_CHECK;
@@ -115,7 +115,7 @@ impl Candidates {
         // An operator cannot edit the rules of the network between nodes.
         if hop.namespace == FABRIC || hop.namespace == INTERNET {
             if step.chain.starts_with(SOURCE_CHECK) {
-                self.changes.push(ProposedChange::ForeignSources);
+                self.changes.push(ProposedChange::AllowForeignSources);
             }
             return;
         }
@@ -124,14 +124,14 @@ impl Candidates {
         for entry in &step.entries {
             if let Some((set, entry)) = entry.split_once(' ') {
                 self.changes.push(if is_nftables {
-                    ProposedChange::Element {
+                    ProposedChange::DeleteNftElement {
                         namespace: namespace(),
                         table: step.table.clone(),
                         set: set.to_owned(),
                         key: entry.to_owned(),
                     }
                 } else {
-                    ProposedChange::Entry {
+                    ProposedChange::DeleteSetEntry {
                         namespace: namespace(),
                         set: set.to_owned(),
                         entry: entry.to_owned(),
@@ -143,7 +143,7 @@ impl Candidates {
             return;
         };
         if is_nftables {
-            self.changes.push(ProposedChange::NativeRule {
+            self.changes.push(ProposedChange::DeleteNftRule {
                 namespace: namespace(),
                 table: step.table.clone(),
                 chain: step.chain.clone(),
@@ -154,7 +154,7 @@ impl Candidates {
         }
         self.changes.push(ProposedChange::Rule {
             namespace: namespace(),
-            backend: step.by,
+            backend: step.backend,
             v6: step.flow.source.is_ipv6(),
             table: step.table.clone(),
             chain: step.chain.clone(),
@@ -173,7 +173,7 @@ impl Candidates {
         } else {
             "1"
         };
-        self.changes.push(ProposedChange::Sysctl {
+        self.changes.push(ProposedChange::SetSysctl {
             namespaces: vec![hop.namespace.clone()],
             keys: settings
                 .iter()
@@ -202,7 +202,7 @@ impl Candidates {
                 ),
             ] {
                 if local(policy) {
-                    self.changes.push(ProposedChange::Policy {
+                    self.changes.push(ProposedChange::ClusterPolicy {
                         service: named.clone(),
                         field,
                     });
@@ -269,8 +269,9 @@ impl Candidates {
             };
             let kept = agent.non_masquerade_cidrs.iter();
             let kept = kept.filter(|network| network.contains(to));
-            self.changes
-                .extend(kept.map(|network| ProposedChange::Masqueraded { network: *network }));
+            self.changes.extend(
+                kept.map(|network| ProposedChange::MasqueradeNetwork { network: *network }),
+            );
         }
     }
 
@@ -279,7 +280,7 @@ impl Candidates {
             let untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
             if !untouched && on_the_way.contains(name.as_str()) {
                 self.changes
-                    .push(ProposedChange::ByHand { node: name.clone() });
+                    .push(ProposedChange::UndoManualChanges { node: name.clone() });
             }
         }
     }
@@ -294,18 +295,18 @@ impl Candidates {
             }
             let balancer = || name.clone();
             self.changes.extend([
-                ProposedChange::OwnSource {
+                ProposedChange::UseOwnSource {
                     balancer: balancer(),
                 },
                 ProposedChange::SkipOwnSource {
                     balancer: balancer(),
                 },
-                ProposedChange::HealthCheck {
+                ProposedChange::AddHealthCheck {
                     balancer: balancer(),
                 },
             ]);
             if spec.security_group.is_some() {
-                self.changes.push(ProposedChange::SecurityGroup {
+                self.changes.push(ProposedChange::RemoveSecurityGroup {
                     balancer: balancer(),
                 });
             }
@@ -314,9 +315,9 @@ impl Candidates {
                 let is_backend = backends.is_none_or(|backends| backends.contains(node));
                 let (balancer, node) = (balancer(), node.clone());
                 self.changes.push(if is_backend {
-                    ProposedChange::Backend { balancer, node }
+                    ProposedChange::RemoveBackend { balancer, node }
                 } else {
-                    ProposedChange::AnotherBackend { balancer, node }
+                    ProposedChange::AddBackend { balancer, node }
                 });
             }
         }
@@ -327,7 +328,7 @@ impl Candidates {
     fn add_sysctls_of_all_nodes(&mut self, plan: &Plan) {
         let mut wider_changes = Vec::new();
         for change in &self.changes {
-            let ProposedChange::Sysctl {
+            let ProposedChange::SetSysctl {
                 namespaces,
                 keys,
                 value,
@@ -354,7 +355,7 @@ impl Candidates {
                 .filter(|name| differs(name))
                 .collect();
             if !global_keys.is_empty() && affected != *namespaces && affected.len() > 1 {
-                wider_changes.push(ProposedChange::Sysctl {
+                wider_changes.push(ProposedChange::SetSysctl {
                     namespaces: affected,
                     keys: global_keys,
                     value: value.clone(),

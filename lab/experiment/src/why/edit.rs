@@ -56,7 +56,10 @@ pub fn delete_rule(
     table: &str,
     rule: &str,
 ) -> Result<(), ChangeError> {
-    let mut variants = namespace.iptables.iter_mut().chain(&mut namespace.beside);
+    let mut variants = namespace
+        .iptables
+        .iter_mut()
+        .chain(&mut namespace.other_iptables);
     let variant = variants.find(|rules| rules.backend == backend);
     let rules = variant.ok_or_else(|| ChangeError::Missing(namespace.name.clone()))?;
     let text = if v6 { &mut rules.v6 } else { &mut rules.v4 };

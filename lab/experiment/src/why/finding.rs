@@ -42,7 +42,7 @@ pub struct Finding {
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unasked: Vec<String>,
+    pub unexamined: Vec<String>,
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
     /// Number of times that probes were run.
@@ -65,7 +65,7 @@ pub struct FailingProbe {
     /// Sentences that explain one failing connection, as `svclab explain` prints them.
     pub told: Vec<String>,
     /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
-    pub cures: Vec<Fix>,
+    pub fixes: Vec<Fix>,
 }
 
 /// Changes that together are a fix.
@@ -76,16 +76,16 @@ pub struct Fix {
     /// If the change rewrites many rules, the differences that are necessary: after the change
     /// (`good`) and before (`bad`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub matters: Vec<Difference>,
+    pub necessary: Vec<Difference>,
 }
 
 /// Change with its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DescribedChange {
     /// Action of an operator that makes the change.
-    pub words: String,
+    pub description: String,
     /// Whether an operator configured the changed object or a component generated it.
-    pub level: Origin,
+    pub origin: Origin,
     /// Change as data.
     pub change: ProposedChange,
 }
@@ -93,8 +93,8 @@ pub struct DescribedChange {
 impl From<&ProposedChange> for DescribedChange {
     fn from(change: &ProposedChange) -> Self {
         Self {
-            words: change.to_string(),
-            level: change.origin(),
+            description: change.to_string(),
+            origin: change.origin(),
             change: change.clone(),
         }
     }
@@ -106,7 +106,7 @@ pub struct TriedChanges {
     /// Changes that were tried.
     pub changes: Vec<DescribedChange>,
     /// Result of the changes.
-    pub came: ChangeResult,
+    pub result: ChangeResult,
 }
 
 /// Result of changes.
@@ -114,7 +114,7 @@ pub struct TriedChanges {
 #[serde(tag = "to", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ChangeResult {
     /// The probes ran.
-    Ran {
+    Finished {
         /// Results of the probes that had failing connections before.
         probes: Vec<ProbeCount>,
         /// Names of probes that got worse.
@@ -142,7 +142,7 @@ impl ChangeResult {
     /// Whether all connections of a probe succeeded and no probe got worse.
     #[must_use]
     pub fn is_fix_for(&self, probe: &str) -> bool {
-        let Self::Ran { probes, worse } = self else {
+        let Self::Finished { probes, worse } = self else {
             return false;
         };
         let succeeded = |fared: &ProbeCount| fared.probe == probe && fared.connected == fared.of;
@@ -160,6 +160,6 @@ impl Finding {
     /// Whether a fix was found for every failing probe, or none failed.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.wrong.iter().all(|wrong| !wrong.cures.is_empty())
+        self.wrong.iter().all(|wrong| !wrong.fixes.is_empty())
     }
 }

@@ -8,10 +8,10 @@
 mod apply;
 mod candidates;
 mod change;
+mod describe;
 mod edit;
 mod finding;
-mod ways;
-mod words;
+mod routes;
 
 pub use candidates::candidates;
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::flight::{Kind, PacketTrack, tracks};
 use super::hop::{MatchIndex, build_hop};
 use super::rules::RuleIndex;
 use super::settings::controlling_sysctls;
 use super::sighting::{self, PacketId, Sighting};
+use super::track::{Kind, PacketTrack, tracks};
 use super::{Crossing, End, Hop, Journey, PacketPath, Step};
 use crate::packet::Frame;
 use svclab_model::evidence::{AddressPair, Attempt, DropEvidence, DroppedPacket, Evidence};
@@ -176,7 +176,7 @@ impl PathEnds {
             *end = Some(match increase {
                 Some((counter, by)) => End::CountedDrop {
                     counter: counter.to_owned(),
-                    by,
+                    increase: by,
                     lost: lost_packets
                         .get(hop.namespace.as_str())
                         .copied()
@@ -221,7 +221,7 @@ fn observed_end(
         .filter(|(_, other)| {
             other.time >= flown.time
                 && other.hops[0].namespace == hop.namespace
-                && other.hops[0].seen.first().is_none_or(|seen| seen.out)
+                && other.hops[0].crossings.first().is_none_or(|seen| seen.out)
                 && (other.before() == hop.after.reversed()
                     // An ICMP error may quote the addresses as received, if the packet was
                     // rewritten in this namespace.
@@ -347,7 +347,7 @@ fn drop_end(
     let drop = find_drop(drops, flown, hop)?;
     Some(End::Dropped {
         reason: drop.reason.clone(),
-        place: drop.place.clone(),
+        function: drop.function.clone(),
         settings: controlling_sysctls(evidence, hop, &drop.reason),
     })
 }
@@ -378,7 +378,7 @@ fn build_journey(
     packets: &[FollowedPacket<'_>],
     ends: &PathEnds,
 ) -> Journey {
-    let addresses = attempt.local.map(|local| {
+    let addresses = attempt.local_address.map(|local| {
         let mut destination = probe.to.socket();
         if probe.protocol == Protocol::Ping {
             destination.set_port(local.port());
@@ -402,7 +402,7 @@ fn build_journey(
         let repeats = flights.iter().enumerate().find_map(|(earlier, flight)| {
             let (earlier_packet, _) = own_packets[earlier];
             is_retransmission(flown, &packets[earlier_packet])
-                .then_some(flight.repeats.unwrap_or(earlier))
+                .then_some(flight.retransmission_of.unwrap_or(earlier))
         });
         let end = match &ends.by_packet[*index] {
             End::Answered(by) => {
@@ -413,8 +413,8 @@ fn build_journey(
         flights.push(PacketPath {
             kind: flown.kind,
             time: flown.time,
-            repeats,
-            outward: *outward,
+            retransmission_of: repeats,
+            direction: *outward,
             hops: flown.hops.clone(),
             end,
             code: flown.code,
@@ -423,10 +423,10 @@ fn build_journey(
     }
     Journey {
         probe: attempt.probe.clone(),
-        number: attempt.number,
+        number: attempt.index,
         verdict: attempt.verdict,
         error: attempt.error.clone(),
-        called: addresses,
+        addresses,
         from: probe.from.clone(),
         flights,
     }
@@ -487,6 +487,6 @@ fn packets_of_attempt(
 /// in this namespace.
 #[must_use]
 pub fn ingress_interface(hop: &Hop) -> Option<&Crossing> {
-    let received = hop.seen.iter().take_while(|seen| !seen.out);
+    let received = hop.crossings.iter().take_while(|seen| !seen.out);
     received.last()
 }

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::native;
+use super::hop_matches::{HopMatches, PacketMatches};
+use super::nftables;
 use super::rules::RuleIndex;
 use super::sighting::{PacketId, Sighting, flow};
-use super::visit::{HopMatches, PacketMatches};
 use super::{Crossing, Hop, Rewrite, Step};
 use crate::packet::{Frame, Payload};
 use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
@@ -66,7 +66,7 @@ fn event_packet<'e>(
     event: &'e TraceEvent,
     packets: &mut HashMap<(&'e str, u32), Frame>,
 ) -> Option<Frame> {
-    let key = (event.namespace.as_str(), event.pass);
+    let key = (event.namespace.as_str(), event.trace_id);
     if let Some(frame) = event.packet.as_deref().and_then(Frame::from_ip) {
         packets.insert(key, frame.clone());
         return Some(frame);
@@ -110,17 +110,17 @@ pub fn build_hop(
     // A rule with a random map reports no entry; the rewritten destination shows which was chosen.
     for step in matches.iter_mut().filter(|step| step.entries.is_empty()) {
         let rule = step.rule.as_deref().filter(|rule| rule.contains(" map {"));
-        let entry = rule.and_then(|rule| native::drawn(rule, after.destination));
+        let entry = rule.and_then(|rule| nftables::drawn(rule, after.destination));
         step.entries.extend(entry);
     }
     Some(Hop {
         namespace: namespace.to_owned(),
-        seen: sightings
+        crossings: sightings
             .iter()
             .map(|sighting| Crossing {
                 interface: sighting.interface.to_owned(),
                 out: sighting.out,
-                wrapped: sighting.wrapped,
+                encapsulated: sighting.wrapped,
                 packet: sighting.packet,
             })
             .collect(),
@@ -149,16 +149,16 @@ fn find_rewrite(
         })
         .map(|(at, _)| at)
         .collect();
-    let balanced = evidence.balanced.iter().find(|entry| {
+    let balanced = evidence.ipvs_connections.iter().find(|entry| {
         entry.namespace == namespace
             && entry.client == before.source
             && entry.server == before.destination
-            && entry.real == after.destination
+            && entry.real_server == after.destination
     });
     if let Some(entry) = balanced.filter(|_| before.destination != after.destination) {
         return Rewrite::ByIpvs {
             server: entry.server,
-            real: entry.real,
+            real: entry.real_server,
             rules,
         };
     }
@@ -168,9 +168,9 @@ fn find_rewrite(
     if conntrack_addresses(evidence, namespace, before).is_some() {
         return Rewrite::Conntrack;
     }
-    let is_ipvs_reply = evidence.balanced.iter().any(|entry| {
+    let is_ipvs_reply = evidence.ipvs_connections.iter().any(|entry| {
         entry.namespace == namespace
-            && entry.real == before.source
+            && entry.real_server == before.source
             && entry.server == after.source
             && entry.client == after.destination
     });

@@ -2,21 +2,21 @@
 //! Input: a plan and its evidence. Output: one [`Journey`] for each attempt, with the rules that
 //! its packets matched.
 
-mod flight;
 mod follow;
 mod hop;
-mod native;
+mod hop_matches;
+mod nftables;
 mod rules;
 mod settings;
 mod sighting;
-mod visit;
+mod track;
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-pub use flight::Kind;
 pub use follow::{ingress_interface, journeys};
+pub use track::Kind;
 
 use svclab_model::evidence::{self, AddressPair};
 use svclab_model::plan::Backend;
@@ -36,7 +36,7 @@ pub struct Journey {
     pub error: Option<String>,
     /// Addresses of the connection in the source's own socket; absent if the socket never had an
     /// address.
-    pub called: Option<AddressPair>,
+    pub addresses: Option<AddressPair>,
     /// Namespace of the source.
     pub from: String,
     /// Packets of the attempt, in the order in which they were sent.
@@ -53,9 +53,9 @@ pub struct PacketPath {
     pub time: u64,
     /// Index, from 0, of the packet in this journey of which this packet is a retransmission.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub repeats: Option<usize>,
+    pub retransmission_of: Option<usize>,
     /// Whether the packet travels in request direction; otherwise in reply direction.
-    pub outward: bool,
+    pub direction: bool,
     /// Hops of the packet, one for each namespace it passed, in order.
     pub hops: Vec<Hop>,
     /// End of the packet.
@@ -76,7 +76,7 @@ pub struct Hop {
     pub namespace: String,
     /// Interfaces that the packet crossed, in order: first those that received it, then those that
     /// sent it.
-    pub seen: Vec<Crossing>,
+    pub crossings: Vec<Crossing>,
     /// Addresses as received, or as sent if the packet was sent here.
     pub before: AddressPair,
     /// Addresses as sent on, or at the end of the packet.
@@ -98,7 +98,7 @@ pub struct Crossing {
     pub out: bool,
     /// Whether the packet was encapsulated by a tunnel there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub wrapped: bool,
+    pub encapsulated: bool,
     /// Index of the packet in [`svclab_model::evidence::Evidence::packets`].
     pub packet: usize,
 }
@@ -129,7 +129,7 @@ pub enum Rewrite {
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Backend of the table: legacy iptables or `nf_tables`.
-    pub by: Backend,
+    pub backend: Backend,
     /// Name of the table. A table that iptables cannot print is prefixed with its family:
     /// `inet fw`, `ip kube-proxy`.
     pub table: String,
@@ -176,7 +176,7 @@ pub enum End {
         /// Reason as the kernel names it, such as `IP_RPFILTER`.
         reason: String,
         /// Kernel function that dropped the packet.
-        place: Option<String>,
+        function: Option<String>,
         /// Sysctls that control this drop, with their values at that time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         settings: Vec<SysctlValue>,
@@ -187,7 +187,7 @@ pub enum End {
         /// Name of the counter, such as `TcpExtIPReversePathFilter`.
         counter: String,
         /// Increase of the counter.
-        by: u64,
+        increase: u64,
         /// Number of packets lost in the namespace.
         lost: u64,
         /// Sysctls that control this drop, with their values at that time.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::Step;
-use super::native::{self, NftTables, Packet};
+use super::nftables::{self, NftTables, Packet};
 use crate::packet::Payload;
 use svclab_model::evidence::met::{At, Verdict};
 use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
@@ -34,7 +34,7 @@ impl<'e> RuleIndex<'e> {
             })
             .collect();
         let sets = evidence
-            .held
+            .kernel_state
             .iter()
             .map(|(namespace, held)| {
                 let read = svclab_ruleset::ipset::saved::read(
@@ -79,7 +79,7 @@ impl<'e> RuleIndex<'e> {
         };
         let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
-            by: event.by,
+            backend: event.backend,
             table: event.table.clone(),
             chain: event.chain.clone(),
             number,
@@ -105,25 +105,25 @@ impl<'e> RuleIndex<'e> {
         end: Option<&str>,
         packet: Packet,
     ) -> Step {
-        let family = native::family(event).unwrap_or_default();
+        let family = nftables::family(event).unwrap_or_default();
         let listing = self.native.get(event.namespace.as_str());
         let chain = listing.and_then(|listing| listing.chain(event));
         let table = listing.and_then(|listing| listing.table(event));
-        let rule = number.and_then(|number| native::rule(chain?, number));
+        let rule = number.and_then(|number| nftables::rule(chain?, number));
         let target = end
             .map(str::to_owned)
-            .or_else(|| native::target(rule, event.verdict.as_ref()));
+            .or_else(|| nftables::target(rule, event.verdict.as_ref()));
         let entries = match (table, rule) {
             (Some(table), Some(rule)) => {
-                native::matching_entries(table, &rule.text, &packet, event.verdict.as_ref())
+                nftables::matching_entries(table, &rule.text, &packet, event.verdict.as_ref())
             }
             _ => Vec::new(),
         };
         let service = table
-            .and_then(|table| native::service(table, &event.chain, target.as_deref(), &entries));
+            .and_then(|table| nftables::service(table, &event.chain, target.as_deref(), &entries));
         let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
-            by: event.by,
+            backend: event.backend,
             table: format!("{family} {}", event.table),
             chain: event.chain.clone(),
             number,
@@ -158,13 +158,13 @@ impl<'e> RuleIndex<'e> {
 
     /// Whether the table of a trace event is a native nftables table.
     fn is_native(&self, event: &TraceEvent) -> bool {
-        if event.by == Backend::Legacy {
+        if event.backend == Backend::Legacy {
             return false;
         }
         let Some(table) = Table::from_name(&event.table).filter(|_| !event.inet) else {
             return true;
         };
-        let key = (event.namespace.as_str(), event.by, event.ip);
+        let key = (event.namespace.as_str(), event.backend, event.ip);
         let dump = self.rules.get(&key);
         let is_iptables_chain = dump.is_some_and(|dump| dump.chain(table, &event.chain).is_some());
         let listing = self.native.get(event.namespace.as_str());
@@ -177,7 +177,7 @@ impl<'e> RuleIndex<'e> {
         }
         let dump = self
             .rules
-            .get(&(event.namespace.as_str(), event.by, event.ip))?;
+            .get(&(event.namespace.as_str(), event.backend, event.ip))?;
         let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         chain.rules.get(index)
@@ -188,7 +188,7 @@ impl<'e> RuleIndex<'e> {
         let policy = || {
             let dump = self
                 .rules
-                .get(&(event.namespace.as_str(), event.by, event.ip))?;
+                .get(&(event.namespace.as_str(), event.backend, event.ip))?;
             let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
             chain.policy.as_deref()
         };

@@ -23,7 +23,7 @@ pub fn controlling_sysctls(evidence: &Evidence, hop: &Hop, cause: &str) -> Vec<S
         }
         _ => return Vec::new(),
     };
-    let sysctls = evidence.settings.get(&hop.namespace);
+    let sysctls = evidence.sysctls.get(&hop.namespace);
     interfaces
         .iter()
         .filter_map(|interface_name| {

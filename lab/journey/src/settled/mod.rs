@@ -11,13 +11,13 @@
 //! A datagram and an echo request are sent once, so the end of their packets is sufficient proof.
 //! Anything that this module cannot interpret proves nothing.
 
-mod native;
+mod nftables;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::journey::{End, Hop, Journey, Kind, PacketPath, Rewrite, Step};
-use native::NftTables;
+use nftables::NftTables;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, IpvsConnection};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_ruleset::iptables::script::Table;
@@ -131,7 +131,7 @@ enum ConntrackState {
 #[derive(Clone, Copy)]
 enum ChainRules<'s> {
     Iptables(&'s Chain),
-    Native(native::NftChainRef<'s>),
+    Native(nftables::NftChainRef<'s>),
 }
 
 impl<'e> TimeoutProof<'e> {
@@ -163,13 +163,13 @@ impl<'e> TimeoutProof<'e> {
     /// Fails with the reason if the timeout is not proven.
     pub fn timeout(&self, journey: &Journey) -> Result<(), UnprovenError> {
         let are_drops_complete = match &self.evidence.drops {
-            DropEvidence::Watched { lost, .. } => *lost == 0,
+            DropEvidence::Watched { missed: lost, .. } => *lost == 0,
             DropEvidence::Uncertain(_) => true,
             DropEvidence::Unwatched => false,
         };
         if !are_drops_complete
             || self.evidence.packets_left_out > 0
-            || self.evidence.met_left_out > 0
+            || self.evidence.trace_missed > 0
         {
             return Err(UnprovenError::Incomplete);
         }
@@ -192,7 +192,7 @@ impl<'e> TimeoutProof<'e> {
                 ));
             }
             // A reset of the target cannot end the wait of the source.
-            let repeated = is_retransmitted && (flight.kind != Kind::Rst || !flight.outward);
+            let repeated = is_retransmitted && (flight.kind != Kind::Rst || !flight.direction);
             for hop in flight.hops.iter().filter(|_| repeated) {
                 self.check_retransmission(flight, hop)
                     .map_err(|why| UnprovenError::MayDiffer {
@@ -246,7 +246,7 @@ impl<'e> TimeoutProof<'e> {
     /// Whether the rule match is in a chain that only the first packet of a connection traverses.
     /// For native nftables, the last hook chain before the match decides.
     fn is_nat_match(&self, step: &Step, hop: &Hop, previous: bool) -> bool {
-        let chain_key = (step.by, step.table.as_str(), step.chain.as_str());
+        let chain_key = (step.backend, step.table.as_str(), step.chain.as_str());
         match self.find_chain(hop, chain_key) {
             Ok(ChainRules::Native(place)) => place.is_nat_chain().unwrap_or(previous),
             _ => step.table == "nat",
@@ -260,9 +260,9 @@ impl<'e> TimeoutProof<'e> {
                 entry.namespace == hop.namespace
                     && entry.client == hop.before.source
                     && entry.server == *server
-                    && entry.real == *real
+                    && entry.real_server == *real
             };
-            return match self.evidence.balanced.iter().find(is_entry) {
+            return match self.evidence.ipvs_connections.iter().find(is_entry) {
                 Some(entry)
                     if KEPT_IPVS_STATES.contains(&entry.state.as_str())
                         && entry.expires >= MIN_REMAINING_SECONDS =>
@@ -277,7 +277,7 @@ impl<'e> TimeoutProof<'e> {
             .chain(hop.met.iter().map(|step| step.flow))
             .map(|flow| flow.destination)
             .collect();
-        let is_balanced = namespace.ipvs.iter().any(|server| match server.takes {
+        let is_balanced = namespace.ipvs.iter().any(|server| match server.key {
             VirtualServerKey::Address { address, port, .. } => destinations
                 .iter()
                 .any(|to| to.ip() == address && (to.port() == port || port == 0)),
@@ -297,7 +297,7 @@ impl<'e> TimeoutProof<'e> {
         state: ConntrackState,
         visits: &mut ChainVisits<'s>,
     ) -> Result<(), String> {
-        let chain_key = (step.by, step.table.as_str(), step.chain.as_str());
+        let chain_key = (step.backend, step.table.as_str(), step.chain.as_str());
         let chain = self.find_chain(hop, chain_key)?;
         let number = match step.number {
             Some(number) => Some(usize::try_from(number).map_err(|error| error.to_string())?),
@@ -308,7 +308,7 @@ impl<'e> TimeoutProof<'e> {
         let (Some(_), Some(target)) = (step.number, step.target.as_deref()) else {
             return Ok(());
         };
-        let target_chain = (step.by, step.table.as_str(), target);
+        let target_chain = (step.backend, step.table.as_str(), target);
         if self.find_chain(hop, target_chain).is_ok() {
             visits.count_jump(target_chain);
             return Ok(());
@@ -364,7 +364,7 @@ impl ChainRules<'_> {
                 }
                 Ok(checked_rules
                     .last()
-                    .is_some_and(native::has_one_destination))
+                    .is_some_and(nftables::has_one_destination))
             }
         }
     }
@@ -461,8 +461,8 @@ fn is_final(flight: &PacketPath, packets: &[PacketPath], is_retransmitted: bool)
             !is_retransmitted || by.iter().all(|at| packets[*at].kind == Kind::Rst)
         }
         // A delivered packet causes a reply or nothing, and a reply is a packet of its own.
-        (End::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.outward,
-        (End::Delivered, Kind::Rst) => is_retransmitted && flight.outward,
+        (End::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.direction,
+        (End::Delivered, Kind::Rst) => is_retransmitted && flight.direction,
         _ => false,
     }
 }

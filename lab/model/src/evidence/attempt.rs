@@ -77,7 +77,7 @@ pub struct Attempt {
     /// Probe name from the lab.
     pub probe: String,
     /// Index of the attempt within the probe, from 0.
-    pub number: u32,
+    pub index: u32,
     /// Result of the attempt.
     pub verdict: Verdict,
     /// Name that the server sent. Absent if no server replied.
@@ -88,9 +88,9 @@ pub struct Attempt {
     pub seen_source: Option<SocketAddr>,
     /// Local address of the probe's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub local: Option<SocketAddr>,
+    pub local_address: Option<SocketAddr>,
     /// Time from the first packet to the verdict.
-    pub took: Duration,
+    pub duration: Duration,
     /// Whether the verdict is a timeout that was reported early, because the evidence proves that
     /// no answer can arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -25,7 +25,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>
 }
 
 /// Serializes optional bytes as base64 text or null.
-pub mod maybe {
+pub mod optional {
     use super::{BASE64, Deserialize, Deserializer, Serializer};
 
     /// Serializes optional bytes as base64 text or null.

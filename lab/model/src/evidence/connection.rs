@@ -92,7 +92,7 @@ pub struct IpvsConnection {
     /// destination of the packet.
     pub server: SocketAddr,
     /// Address of the real server.
-    pub real: SocketAddr,
+    pub real_server: SocketAddr,
     /// State as IPVS prints it: `SYN_RECV`.
     #[serde(default)]
     pub state: String,

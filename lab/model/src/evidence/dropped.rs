@@ -18,7 +18,7 @@ pub struct DroppedPacket {
     pub reason: String,
     /// Kernel function that dropped the packet: `ip_rcv_finish_core`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub function: Option<String>,
     /// First bytes of the packet, from the IP header on.
     #[serde(with = "bytes")]
     #[schemars(with = "String")]
@@ -37,7 +37,7 @@ pub enum DropEvidence {
     /// Dropped packets were recorded.
     Watched {
         /// Number of drops that were not recorded because the buffer was full.
-        lost: u64,
+        missed: u64,
         /// Recorded drops, in chronological order.
         dropped: Vec<DroppedPacket>,
     },
@@ -48,7 +48,7 @@ impl DropEvidence {
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         match self {
-            Self::Watched { lost, .. } => *lost,
+            Self::Watched { missed: lost, .. } => *lost,
             Self::Unwatched | Self::Uncertain(_) => 0,
         }
     }
@@ -68,10 +68,13 @@ impl DropEvidence {
     #[must_use]
     pub fn split_off(&mut self, time: u64) -> Self {
         match self {
-            Self::Watched { lost, dropped } => {
+            Self::Watched {
+                missed: lost,
+                dropped,
+            } => {
                 let index = dropped.partition_point(|packet| packet.time < time);
                 Self::Watched {
-                    lost: *lost,
+                    missed: *lost,
                     dropped: dropped.split_off(index),
                 }
             }
@@ -84,9 +87,12 @@ impl DropEvidence {
     pub fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (
-                Self::Watched { lost, dropped },
                 Self::Watched {
-                    lost: lost_by_now,
+                    missed: lost,
+                    dropped,
+                },
+                Self::Watched {
+                    missed: lost_by_now,
                     dropped: later_drops,
                 },
             ) => {

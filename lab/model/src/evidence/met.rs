@@ -16,17 +16,17 @@ pub struct TraceEvent {
     /// order.
     pub namespace: String,
     /// Backend that reported the event: `nf_tables` or `x_tables`.
-    pub by: Backend,
+    pub backend: Backend,
     /// Trace identifier, which separates one packet in one hook from other packets at the same
     /// time. 0 if the kernel reports none (legacy).
     #[serde(default)]
-    pub pass: u32,
+    pub trace_id: u32,
     /// First bytes of the packet at this event, from the IP header on. Absent if the packet is
     /// unchanged since the previous event with the same trace identifier.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "bytes::maybe"
+        with = "bytes::optional"
     )]
     #[schemars(with = "Option<String>")]
     pub packet: Option<Vec<u8>>,

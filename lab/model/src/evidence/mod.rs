@@ -5,7 +5,7 @@ mod attempt;
 pub mod bytes;
 mod connection;
 mod dropped;
-mod held;
+mod kernel_state;
 pub mod met;
 pub mod names;
 mod packet;
@@ -23,7 +23,7 @@ use crate::plan::Backend;
 pub use attempt::{Attempt, Verdict};
 pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, bare};
 pub use dropped::{DropEvidence, DroppedPacket};
-pub use held::{KernelState, LinkState};
+pub use kernel_state::{KernelState, LinkState};
 pub use met::TraceEvent;
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
@@ -45,14 +45,14 @@ pub struct Evidence {
     pub met: Vec<TraceEvent>,
     /// Number of trace events that were not recorded, for the same reasons as packets.
     #[serde(default)]
-    pub met_left_out: u64,
+    pub trace_missed: u64,
     /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted
     /// before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<ConntrackEntry>,
     /// IPVS connections of traced namespaces at the end of the probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub balanced: Vec<IpvsConnection>,
+    pub ipvs_connections: Vec<IpvsConnection>,
     /// Packets dropped in traced namespaces.
     #[serde(default)]
     pub drops: DropEvidence,
@@ -76,7 +76,7 @@ pub struct Evidence {
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::nested"
     )]
-    pub settings: BTreeMap<String, BTreeMap<String, String>>,
+    pub sysctls: BTreeMap<String, BTreeMap<String, String>>,
     /// Neighbours that were being resolved when recording ended, by traced namespace. Packets to
     /// these neighbours are queued.
     #[serde(
@@ -92,7 +92,7 @@ pub struct Evidence {
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::flat"
     )]
-    pub held: BTreeMap<String, KernelState>,
+    pub kernel_state: BTreeMap<String, KernelState>,
     /// Time from the start of a kube-proxy until all its rules existed, by node, in milliseconds.
     #[serde(
         default,
@@ -115,11 +115,11 @@ pub struct Evidence {
     /// Number of further rejected requests that were not recorded, because there were too many
     /// different ones.
     #[serde(default, skip_serializing_if = "is_none_missed")]
-    pub refused_left_out: u64,
+    pub refused_missed: u64,
     /// Time for which svclab could not run while probes ran, in milliseconds. Delays below 100 ms
     /// are omitted.
     #[serde(default, skip_serializing_if = "is_none_missed")]
-    pub late_ms: u64,
+    pub delay_ms: u64,
     /// Evidence after each step of the lab. All other fields hold the evidence before the first
     /// step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -15,16 +15,16 @@ pub struct StepEvidence {
     pub changed: u64,
     /// Time at which the change was complete: all rules were written and stale conntrack entries
     /// deleted.
-    pub applied: u64,
+    pub applied_at: u64,
     /// Attempts made repeatedly in between, while a real kube-proxy was updating its rules. They do
     /// not count as results of probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub scouts: Vec<Attempt>,
+    pub convergence_attempts: Vec<Attempt>,
     /// Time for which processes of the machine, including svclab, waited for a CPU, in
     /// milliseconds. The period lasts from the change to the end of the probes after it. Delays
     /// below 100 ms are omitted.
     #[serde(default, skip_serializing_if = "super::is_none_missed")]
-    pub late_ms: u64,
+    pub delay_ms: u64,
     /// Packets captured while a real kube-proxy was updating its rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Packet>,

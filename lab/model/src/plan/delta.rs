@@ -69,7 +69,7 @@ pub struct NamespaceDelta {
     pub iptables: Option<RulesChange>,
     /// Changes of the rules of the other iptables backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<RulesChange>,
+    pub other_iptables: Option<RulesChange>,
     /// Changes of nftables tables. `None` if the tables stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nft: Option<TablesChange>,
@@ -83,7 +83,7 @@ pub struct SetsChange {
     pub before: String,
     /// Commands to run after the rules have changed: destroy sets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub after: String,
+    pub after_rules: String,
     /// Whether the namespace has any set after the change.
     pub any: bool,
 }
@@ -130,10 +130,10 @@ pub struct RulesChange {
 pub struct TablesChange {
     /// Tables to delete, as family and name: `ip kube-proxy`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub go: Vec<String>,
+    pub remove: Vec<String>,
     /// Input for `nft -f` that creates tables.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub come: String,
+    pub add: String,
 }
 
 impl<T> Default for AddRemove<T> {
@@ -165,11 +165,11 @@ impl TablesChange {
     /// Returns the ruleset text after this change to the tables in `tables_text`.
     #[must_use]
     pub fn apply_to(&self, tables_text: &str) -> String {
-        let remaining =
-            tables(tables_text).filter(|(name, _)| !self.go.iter().any(|removed| removed == name));
+        let remaining = tables(tables_text)
+            .filter(|(name, _)| !self.remove.iter().any(|removed| removed == name));
         remaining
             .map(|(_, text)| text)
-            .chain([self.come.as_str()])
+            .chain([self.add.as_str()])
             .collect()
     }
 }

@@ -23,7 +23,7 @@ pub struct ConntrackFilter {
     pub port: Option<u16>,
     /// Required source of the replies.
     #[serde(default, skip_serializing_if = "ReplySource::is_anyone")]
-    pub by: ReplySource,
+    pub reply_source: ReplySource,
 }
 
 /// Condition on the source address of a flow's replies.
@@ -56,7 +56,7 @@ impl ConntrackFilter {
             && to.is_ipv6() == self.v6
             && self.destination.is_none_or(|wanted| wanted == to.ip())
             && self.port.is_none_or(|wanted| wanted == to.port())
-            && match &self.by {
+            && match &self.reply_source {
                 ReplySource::Any => true,
                 ReplySource::Address(address) => from.ip() == *address && from.ip() != to.ip(),
                 ReplySource::NotAddresses(addresses) => !addresses.contains(&from.ip()),
@@ -80,7 +80,7 @@ impl fmt::Display for ConntrackFilter {
             write!(f, " --orig-port-dst {port}")?;
         }
         let listed = |items: Vec<String>| items.join(", ");
-        match &self.by {
+        match &self.reply_source {
             ReplySource::Any => Ok(()),
             ReplySource::Address(one) => write!(f, " --dst-nat {one}"),
             ReplySource::NotAddresses(some) => write!(
@@ -127,7 +127,7 @@ mod tests {
             v6: false,
             destination: Some("10.96.0.10".parse().unwrap()),
             port: None,
-            by,
+            reply_source: by,
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
             v6: true,
             destination: None,
             port: Some(30053),
-            by: ReplySource::NotSockets(vec!["[fd00::8]:53".parse().unwrap()]),
+            reply_source: ReplySource::NotSockets(vec!["[fd00::8]:53".parse().unwrap()]),
         };
         assert_eq!(
             filter.to_string(),

@@ -18,18 +18,18 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
     /// Request to send.
-    pub question: HealthRequest,
+    pub request: HealthRequest,
     /// Interval between two checks. The timeout of a check is five times this interval.
-    pub every: Duration,
+    pub interval: Duration,
     /// Real servers that get no new connections while the backend is unhealthy.
-    pub guards: Vec<GuardedServer>,
+    pub real_servers: Vec<GuardedServer>,
 }
 
 /// Real server of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardedServer {
     /// Virtual server that the real server belongs to.
-    pub takes: VirtualServerKey,
+    pub key: VirtualServerKey,
     /// Address of the real server.
     pub to: SocketAddr,
 }

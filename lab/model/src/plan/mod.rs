@@ -47,7 +47,7 @@ pub struct Plan {
     pub health: Vec<HealthCheck>,
     /// Real kube-proxies. They have written their rules before the first probe starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub proxies: Vec<RealProxy>,
+    pub kube_proxies: Vec<RealProxy>,
     /// Kubernetes objects that the real kube-proxies receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<serde_json::Value>,
@@ -56,7 +56,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Commands to run on nodes after all rules have been written, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub typed: Vec<NodeCommand>,
+    pub commands: Vec<NodeCommand>,
     /// Evidence to record while probes run.
     pub watch: Watch,
 }
@@ -79,10 +79,10 @@ pub struct Namespace {
     /// Networks of interface addresses for which the agent removes the route that the kernel added,
     /// with the interface of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unrouted: Vec<(IpNetwork, String)>,
+    pub removed_routes: Vec<(IpNetwork, String)>,
     /// Routing rules in addition to the three default rules of the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policy: Vec<RoutingRule>,
+    pub routing_rules: Vec<RoutingRule>,
     /// Static neighbours, so that no verdict depends on ARP.
     pub neighbours: Vec<Neighbour>,
     /// Forwarding entries of vxlan devices.
@@ -107,7 +107,7 @@ pub struct Namespace {
     pub iptables: Option<Iptables>,
     /// Rules of the other iptables backend, if both are in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Iptables>,
+    pub other_iptables: Option<Iptables>,
     /// Input for `nft -f`. Empty if there are no tables.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nft: String,

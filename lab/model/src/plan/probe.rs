@@ -104,7 +104,7 @@ impl TryFrom<Protocol> for Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxWait {
     /// Maximum time to wait.
-    pub longest: Duration,
+    pub limit: Duration,
     /// Whether to stop earlier, once the evidence proves that no answer can arrive.
     pub settle: bool,
 }
@@ -113,7 +113,7 @@ impl MaxWait {
     /// Waits for at most two retransmissions of a TCP segment, and less if the evidence proves that
     /// no answer can arrive.
     pub const SETTLED: Self = Self {
-        longest: Duration::from_secs(3),
+        limit: Duration::from_secs(3),
         settle: true,
     };
 
@@ -121,7 +121,7 @@ impl MaxWait {
     #[must_use]
     pub const fn fixed(limit: Duration) -> Self {
         Self {
-            longest: limit,
+            limit,
             settle: false,
         }
     }
@@ -139,7 +139,7 @@ impl fmt::Display for MaxWait {
         if self.settle {
             return f.write_str("settled");
         }
-        let longest = humantime::format_duration(self.longest).to_string();
+        let longest = humantime::format_duration(self.limit).to_string();
         f.write_str(&longest.replace(' ', ""))
     }
 }

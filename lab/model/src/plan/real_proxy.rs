@@ -58,9 +58,9 @@ pub struct RealProxy {
     /// Backend of the `iptables` programs that kube-proxy finds.
     pub backend: Backend,
     /// Minimum number of objects kube-proxy must receive before its rules count as complete.
-    pub hears: SyncTarget,
+    pub sync_target: SyncTarget,
     /// Timeout for writing the rules.
-    pub within: Duration,
+    pub sync_timeout: Duration,
 }
 
 /// Number of objects that a kube-proxy receives.

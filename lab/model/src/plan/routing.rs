@@ -38,7 +38,7 @@ pub struct MultipathRoute {
     /// Destination network.
     pub to: IpNetwork,
     /// Next hops, of the same address family as `to`.
-    pub ways: Vec<NextHop>,
+    pub next_hops: Vec<NextHop>,
     /// Preferred source address, see [`Route::source`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
@@ -77,7 +77,7 @@ impl std::fmt::Display for MultipathRoute {
         if let Some(source) = self.source {
             write!(f, " src {source}")?;
         }
-        for hop in &self.ways {
+        for hop in &self.next_hops {
             f.write_str(" nexthop")?;
             if let Some(via) = hop.via {
                 write!(f, " via {via}")?;
@@ -170,7 +170,7 @@ pub struct RoutingRule {
     pub v6: bool,
     /// Whether the rule matches all packets that do *not* fulfil the conditions.
     #[serde(default)]
-    pub not: bool,
+    pub inverted: bool,
     /// Source network. `None` matches all sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IpNetwork>,
@@ -182,15 +182,15 @@ pub struct RoutingRule {
     pub mark: Option<(u32, u32)>,
     /// Input interface, `lo` for locally generated packets. `None` matches all interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub incoming: Option<String>,
+    pub input_interface: Option<String>,
     /// Interface that the socket is bound to. `None` matches all sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outgoing: Option<String>,
+    pub output_interface: Option<String>,
     /// Ignores routes with a prefix length of at most this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suppress: Option<u32>,
+    pub suppress_prefix_length: Option<u32>,
     /// Action on matching packets.
-    pub then: RoutingAction,
+    pub action: RoutingAction,
 }
 
 /// Action of a routing rule.
@@ -211,7 +211,7 @@ pub enum RoutingAction {
 impl std::fmt::Display for RoutingRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "priority {}", self.priority)?;
-        if self.not {
+        if self.inverted {
             f.write_str(" not")?;
         }
         match self.from {
@@ -224,19 +224,19 @@ impl std::fmt::Display for RoutingRule {
         if let Some((mark, mask)) = self.mark {
             write!(f, " fwmark {mark:#x}/{mask:#x}")?;
         }
-        if let Some(dev) = &self.incoming {
+        if let Some(dev) = &self.input_interface {
             write!(f, " iif {dev}")?;
         }
-        if let Some(dev) = &self.outgoing {
+        if let Some(dev) = &self.output_interface {
             write!(f, " oif {dev}")?;
         }
-        match self.then {
+        match self.action {
             RoutingAction::Table(table) => write!(f, " lookup {table}")?,
             RoutingAction::Blackhole => f.write_str(" blackhole")?,
             RoutingAction::Unreachable => f.write_str(" unreachable")?,
             RoutingAction::Prohibit => f.write_str(" prohibit")?,
         }
-        if let Some(length) = self.suppress {
+        if let Some(length) = self.suppress_prefix_length {
             write!(f, " suppress_prefixlength {length}")?;
         }
         Ok(())

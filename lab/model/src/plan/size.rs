@@ -24,14 +24,14 @@ impl Plan {
         let later = self.steps.iter().flat_map(|step| &step.delta.namespaces);
         let changed: u64 = later.map(NamespaceDelta::memory_kib).sum();
         let namespaces = namespaces.saturating_add(changed);
-        let proxies = u64::try_from(self.proxies.len()).unwrap_or(u64::MAX);
+        let proxies = u64::try_from(self.kube_proxies.len()).unwrap_or(u64::MAX);
         namespaces.saturating_add(proxies.saturating_mul(KUBE_PROXY_KIB))
     }
 }
 
 impl Namespace {
     fn memory_kib(&self) -> u64 {
-        let backends = self.iptables.iter().chain(&self.beside);
+        let backends = self.iptables.iter().chain(&self.other_iptables);
         let rules: usize = backends.map(|rules| rules.v4.len() + rules.v6.len()).sum();
         let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
         NAMESPACE_KIB + text.saturating_mul(RULES_PER_TEXT) / 1024
@@ -41,11 +41,11 @@ impl Namespace {
 impl NamespaceDelta {
     fn memory_kib(&self) -> u64 {
         let sets = self.sets.as_ref().map_or(0, |sets| sets.before.len());
-        let backends = self.iptables.iter().chain(&self.beside);
+        let backends = self.iptables.iter().chain(&self.other_iptables);
         let rules: usize = backends
             .map(|rules| rules.batches.v4.len() + rules.batches.v6.len())
             .sum();
-        let tables = self.nft.as_ref().map_or(0, |tables| tables.come.len());
+        let tables = self.nft.as_ref().map_or(0, |tables| tables.add.len());
         let text = u64::try_from(sets + rules + tables).unwrap_or(u64::MAX);
         text.saturating_mul(RULES_PER_TEXT) / 1024
     }

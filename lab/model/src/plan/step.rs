@@ -53,7 +53,7 @@ pub struct ApiUpdate {
     /// Complete list of objects after the step.
     pub objects: Vec<serde_json::Value>,
     /// Minimum number of changes that each kube-proxy receives, by its namespace.
-    pub hears: BTreeMap<String, SyncTarget>,
+    pub sync_targets: BTreeMap<String, SyncTarget>,
     /// Namespace of a kube-proxy that calls `conntrack` to delete entries. `None` if no kube-proxy
     /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -27,11 +27,11 @@ pub struct NodeCommand {
 #[serde(rename_all = "camelCase")]
 pub struct CommandLimits {
     /// Maximum running time. Default: 30 s.
-    pub time: Duration,
+    pub max_time: Duration,
     /// Maximum output on standard output and standard error together, in bytes. Default: 1 MiB.
-    pub output: u64,
+    pub max_output: u64,
     /// Maximum number of processes and threads at the same time. Default: 256.
-    pub processes: u64,
+    pub max_processes: u64,
 }
 
 impl CommandLimits {
@@ -43,9 +43,9 @@ impl CommandLimits {
 impl Default for CommandLimits {
     fn default() -> Self {
         Self {
-            time: Duration::from_secs(30),
-            output: 1 << 20,
-            processes: 256,
+            max_time: Duration::from_secs(30),
+            max_output: 1 << 20,
+            max_processes: 256,
         }
     }
 }

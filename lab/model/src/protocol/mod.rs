@@ -148,7 +148,7 @@ pub enum Request {
         /// Stream number for later messages. The number must be unused.
         stream: StreamId,
         /// Program or capture to attach to.
-        opening: Box<StreamRequest>,
+        request: Box<StreamRequest>,
     },
     /// Sends a message to a stream. An ended stream ignores the message.
     StreamMessage {
@@ -157,7 +157,7 @@ pub enum Request {
         /// Stream number.
         stream: StreamId,
         /// Message to the stream.
-        word: ToStream,
+        message: ToStream,
     },
     /// Closes a stream. The agent kills the program that runs for the stream.
     CloseStream {
@@ -301,7 +301,7 @@ pub enum Event {
         /// Lab number.
         lab: LabId,
         /// Backend and its new state.
-        turn: BackendHealthChange,
+        change: BackendHealthChange,
     },
     /// Message from a stream.
     StreamMessage {
@@ -310,7 +310,7 @@ pub enum Event {
         /// Stream number.
         stream: StreamId,
         /// Message from the stream.
-        word: FromStream,
+        message: FromStream,
     },
     /// The lab has been removed completely.
     Removed {
@@ -390,7 +390,7 @@ pub struct BackendHealthChange {
     /// Address of the backend.
     pub backend: SocketAddr,
     /// Whether the latest health check succeeded.
-    pub well: bool,
+    pub healthy: bool,
 }
 
 /// Cause of a failure. It selects the advice that the user gets.
@@ -412,7 +412,7 @@ pub enum FailureKind {
 #[error("{message}")]
 pub struct Failure {
     /// Cause of the failure.
-    pub fault: FailureKind,
+    pub kind: FailureKind,
     /// Description of the attempted action and the error of the kernel or program.
     pub message: String,
     /// Advice for the user, with a command if possible. `None` if there is no advice.
@@ -428,7 +428,7 @@ impl Failure {
     #[must_use]
     pub fn too_busy(subject: &str, cause: impl std::fmt::Display) -> Self {
         Self {
-            fault: FailureKind::TooBusy,
+            kind: FailureKind::TooBusy,
             message: format!("this machine is too busy for a verdict on {subject}: {cause}"),
             remedy: Some(
                 "run fewer cases in parallel (`--jobs 1`), or end other programs that keep the \
@@ -453,11 +453,11 @@ pub struct RejectedInput {
     pub line: String,
     /// Line number in the loaded text, from 1. 0 if the error names no line.
     #[serde(default)]
-    pub number: usize,
+    pub line_number: usize,
     /// Other lines that the error covers, some of which may be valid. The kernel rejects all of a
     /// chain if one of its rules is invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<String>,
+    pub related_lines: Vec<String>,
     /// Error message of the program.
     pub said: String,
 }

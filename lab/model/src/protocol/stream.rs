@@ -155,7 +155,7 @@ pub enum FromStream {
     Failed {
         /// Whether the program does not exist.
         #[serde(default)]
-        absent: bool,
+        program_missing: bool,
         /// Cause of the failure.
         failure: Failure,
     },

@@ -173,7 +173,7 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
                         guarded.push((
                             *backend,
                             GuardedServer {
-                                takes: service.takes,
+                                key: service.key,
                                 to: backend.to,
                             },
                         ));
@@ -213,15 +213,15 @@ fn services(
                 .map(|backend| RealServer {
                     to: backend.to,
                     weight: 1,
-                    forwarding: Forwarding::Masquerade,
+                    method: Forwarding::Masquerade,
                 })
                 .collect();
             let key = VirtualServerKey::FwMark {
                 mark: own_mark,
-                v6: false,
+                is_v6: false,
             };
             let service = VirtualServer {
-                takes: key,
+                key,
                 scheduler: balancer.spec.scheduler.clone(),
                 persistence: None,
                 flags: SchedulerFlags::default(),
@@ -411,11 +411,11 @@ fn health_checks(
                 namespace: balancer_namespace(balancer).to_owned(),
                 backend: address,
                 bind: None,
-                question,
-                every: check.every.unwrap_or(DEFAULT_HEALTH_CHECK_INTERVAL),
-                guards: Vec::new(),
+                request: question,
+                interval: check.every.unwrap_or(DEFAULT_HEALTH_CHECK_INTERVAL),
+                real_servers: Vec::new(),
             })
-            .guards
+            .real_servers
             .push(guards.clone());
     }
     checks.into_values().collect()

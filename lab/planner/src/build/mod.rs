@@ -1,22 +1,22 @@
 //! Builds a plan from a cluster.
 
-mod alone;
 mod balancer;
+mod evidence_request;
 mod fabric;
 mod held_ports;
+mod kube_proxy_only;
 mod node;
+mod node_commands;
 mod overlay;
 mod pod;
 mod probes;
 mod real_proxies;
-mod restarted;
+mod regenerate;
 mod rules;
 mod stages;
 mod steps;
 pub(crate) mod sysctls;
 mod topology;
-mod typed;
-mod watch;
 
 use indexmap::IndexMap;
 
@@ -25,9 +25,9 @@ use svclab_model::plan::{MaxWait, Plan, Protocol, Server, ServerKind};
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::Probe;
 
-pub use alone::{declare_kubelet_chain, kube_proxy_plan};
+pub use kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 pub use probes::plan_probe;
-pub use restarted::{RestartError, regenerate_kube_proxy_rules};
+pub use regenerate::{RestartError, regenerate_kube_proxy_rules};
 pub use rules::SOURCE_CHECK;
 use stages::BuildStage;
 use topology::Topology;
@@ -102,7 +102,7 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
         &plan.namespaces,
         &mut problems,
     );
-    plan.watch = watch::watch(order, &plan.namespaces, &mut problems);
+    plan.watch = evidence_request::watch(order, &plan.namespaces, &mut problems);
     if !order.steps.is_empty() {
         // The interfaces on which traffic shifts are unknown in advance, so all namespaces are
         // captured.
@@ -143,7 +143,7 @@ fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec
     }
     stages::set_absent_pods_down(stage, &mut namespaces);
     let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
-    let node_commands = typed::node_commands(cluster, problems);
+    let node_commands = node_commands::node_commands(cluster, problems);
     let mut servers = build_servers(cluster);
     servers.extend(balancer_objects.servers);
     servers.extend(held_ports::held_ports(cluster, &namespaces, &servers));
@@ -152,9 +152,9 @@ fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec
         namespaces,
         servers,
         health: balancer_objects.health,
-        proxies,
+        kube_proxies: proxies,
         objects,
-        typed: node_commands,
+        commands: node_commands,
         ..Plan::default()
     }
 }

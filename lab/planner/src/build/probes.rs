@@ -122,7 +122,7 @@ fn resolve_probe(
     let problem_at = |(field, error): (&str, NameError)| {
         Box::new(Problem::at_path(field_path(field), error.message).with_help(error.help))
     };
-    let longest = order.patience.longest;
+    let longest = order.patience.limit;
     let mut planned =
         plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
     planned.settle = order.patience.settle && can_settle_timeout(order, name, probe);

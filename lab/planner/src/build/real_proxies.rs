@@ -78,8 +78,8 @@ pub fn real_proxies(
             config: config_file(proxy),
             mode: proxy.mode,
             backend: cluster.backend,
-            hears: initial_sync_target(cluster, proxy.version),
-            within: proxy.timeout.unwrap_or(DEFAULT_SYNC_TIMEOUT),
+            sync_target: initial_sync_target(cluster, proxy.version),
+            sync_timeout: proxy.timeout.unwrap_or(DEFAULT_SYNC_TIMEOUT),
         });
     }
     if proxies.is_empty() {

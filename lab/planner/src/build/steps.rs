@@ -65,10 +65,10 @@ pub fn steps(
             );
         }
         if current
-            .proxies
+            .kube_proxies
             .iter()
             .map(start_arguments)
-            .ne(next.proxies.iter().map(start_arguments))
+            .ne(next.kube_proxies.iter().map(start_arguments))
         {
             add_problem(
                 format!(
@@ -79,9 +79,9 @@ pub fn steps(
             );
         }
         let api_update =
-            (!next.proxies.is_empty() && current.objects != next.objects).then(|| ApiUpdate {
+            (!next.kube_proxies.is_empty() && current.objects != next.objects).then(|| ApiUpdate {
                 objects: next.objects.clone(),
-                hears: real_proxies::sync_targets_of_change(
+                sync_targets: real_proxies::sync_targets_of_change(
                     new.cluster,
                     &current.objects,
                     &next.objects,

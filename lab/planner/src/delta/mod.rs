@@ -64,7 +64,7 @@ pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
         return Err(RebuildRequired::new("the list of namespaces changes"));
     }
     // The effect of a command on a node is unknown and cannot be undone.
-    if let Some(typed) = current.typed.iter().chain(&wanted.typed).next() {
+    if let Some(typed) = current.commands.iter().chain(&wanted.commands).next() {
         return Err(RebuildRequired::new(format_args!(
             "`byHand` commands run on {}",
             typed.namespace
@@ -114,7 +114,7 @@ fn diff_namespace(
     } else {
         add_remove(&current.routes, &wanted.routes)
     };
-    if current.policy != wanted.policy {
+    if current.routing_rules != wanted.routing_rules {
         return Err(RebuildRequired::new(format_args!(
             "the routing rules of {name} change"
         )));
@@ -137,7 +137,11 @@ fn diff_namespace(
         accounting: difference(&wanted.accounting, &current.accounting),
         sets,
         iptables: diff_rules(name, current.iptables.as_ref(), wanted.iptables.as_ref())?,
-        beside: diff_rules(name, current.beside.as_ref(), wanted.beside.as_ref())?,
+        other_iptables: diff_rules(
+            name,
+            current.other_iptables.as_ref(),
+            wanted.other_iptables.as_ref(),
+        )?,
         nft: tables::diff(&current.nft, &wanted.nft),
     })
 }

@@ -63,7 +63,7 @@ pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
         .rev()
         .filter(|name| !wanted.contains_key(*name))
     {
-        let _ = writeln!(lines.after, "destroy {name}");
+        let _ = writeln!(lines.after_rules, "destroy {name}");
     }
     Ok(Some(lines))
 }

@@ -24,8 +24,8 @@ pub fn diff(current: &str, wanted: &str) -> Option<TablesChange> {
         .iter()
         .filter(|(name, text)| is_different(&current, name, text));
     Some(TablesChange {
-        go: removed.map(|(name, _)| (*name).to_owned()).collect(),
-        come: added.map(|(_, text)| *text).collect(),
+        remove: removed.map(|(name, _)| (*name).to_owned()).collect(),
+        add: added.map(|(_, text)| *text).collect(),
     })
 }
 
@@ -49,12 +49,12 @@ mod tests {
         let changed_table = table("ip6 a", "accept");
         let wanted = format!("{a}{changed_table}{c}");
         let change = diff(&current, &wanted).unwrap();
-        assert_eq!(change.go, ["ip6 a"]);
-        assert_eq!(change.come, format!("{changed_table}{c}"));
+        assert_eq!(change.remove, ["ip6 a"]);
+        assert_eq!(change.add, format!("{changed_table}{c}"));
         assert_eq!(change.apply_to(&current), wanted);
         assert_eq!(diff(&wanted, &wanted), None);
         let removed = diff(&current, "").unwrap();
-        assert_eq!(removed.go, ["ip a", "ip6 a"]);
+        assert_eq!(removed.remove, ["ip a", "ip6 a"]);
         assert_eq!(removed.apply_to(&current), "");
     }
 }

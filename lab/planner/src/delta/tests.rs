@@ -73,7 +73,7 @@ fn diff_sets_members_before_rules_destroy_after() {
         sets.before,
         "create B hash:net family inet\nadd B 10.0.0.0/8\n"
     );
-    assert_eq!(sets.after, "destroy A\n");
+    assert_eq!(sets.after_rules, "destroy A\n");
     let change = namespace_change(|node| {
         node.ipset = "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.3\n".to_owned();
     });

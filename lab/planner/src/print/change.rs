@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{address_commands, escape_newlines, join_lines, netns_exec_comment, netns_name, words};
+use super::{
+    address_commands, descriptions, escape_newlines, join_lines, netns_exec_comment, netns_name,
+};
 use svclab_model::plan::delta::NamespaceDelta;
 use svclab_model::plan::{HealthCheck, Plan, Step};
 use svclab_model::tools::iptables_program;
@@ -28,11 +30,11 @@ fn render_step(step: &Step) -> String {
     );
     add_section(
         "stopped servers",
-        step.delta.stop.iter().map(words::server).collect(),
+        step.delta.stop.iter().map(descriptions::server).collect(),
     );
     add_section(
         "started servers",
-        step.delta.start.iter().map(words::server).collect(),
+        step.delta.start.iter().map(descriptions::server).collect(),
     );
     if let Some(checks) = &step.delta.health {
         add_section(
@@ -64,7 +66,7 @@ fn render_step(step: &Step) -> String {
 }
 
 fn describe_probes(probes: &[svclab_model::plan::Probe]) -> Vec<String> {
-    probes.iter().map(words::probe).collect()
+    probes.iter().map(descriptions::probe).collect()
 }
 
 fn render_check(check: &HealthCheck) -> String {
@@ -98,13 +100,13 @@ fn render_namespace(change: &NamespaceDelta) -> String {
         + &render_entries("add", &change.forwarding.add);
     run("bridge -batch -", &forwarding);
     let removed = change.ipvs.remove.iter();
-    let gone = join_lines(removed.map(|server| format!("-D {}", server.takes)));
+    let gone = join_lines(removed.map(|server| format!("-D {}", server.key)));
     let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
     run("ipvsadm -R", &(gone + &added));
     if let Some(sets) = &change.sets {
         run("ipset restore", &sets.before);
     }
-    for rules in change.iptables.iter().chain(&change.beside) {
+    for rules in change.iptables.iter().chain(&change.other_iptables) {
         let batches = &rules.batches;
         for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
             let program = iptables_program(family, batches.backend, "restore");
@@ -113,13 +115,13 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     }
     if let Some(tables) = &change.nft {
         let deletions = tables
-            .go
+            .remove
             .iter()
             .map(|table| format!("delete table {table}"));
-        run("nft -f -", &(join_lines(deletions) + &tables.come));
+        run("nft -f -", &(join_lines(deletions) + &tables.add));
     }
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.after);
+        run("ipset restore", &sets.after_rules);
     }
     text
 }

@@ -5,7 +5,7 @@
 //! results.
 
 mod change;
-pub mod words;
+pub mod descriptions;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -92,7 +92,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         step(BuildPhase::Addresses, ip, render_addresses(namespace));
         // A routing rule for all sources does not state its family.
         for (family, v6) in [("-4", false), ("-6", true)] {
-            let routing_rules = namespace.policy.iter().filter(|rule| rule.v6 == v6);
+            let routing_rules = namespace.routing_rules.iter().filter(|rule| rule.v6 == v6);
             let ip = &["ip", family, "-batch", "-"][..];
             step(
                 BuildPhase::RoutingRules,
@@ -129,7 +129,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         let mut step = |stage, command: &[&str], text: String| {
             steps.extend(command_with_input(&namespace.name, stage, command, text));
         };
-        for rules in namespace.iptables.iter().chain(&namespace.beside) {
+        for rules in namespace.iptables.iter().chain(&namespace.other_iptables) {
             for (stage, family, text) in [
                 (BuildPhase::Rules4, 4, &rules.v4),
                 (BuildPhase::Rules6, 6, &rules.v6),
@@ -181,20 +181,29 @@ pub fn print(plan: &Plan) -> String {
         }
     }
     let descriptions = [
-        ("servers", plan.servers.iter().map(words::server).collect()),
+        (
+            "servers",
+            plan.servers.iter().map(descriptions::server).collect(),
+        ),
         (
             "kube-proxies",
-            plan.proxies.iter().map(words::render_real_proxy).collect(),
+            plan.kube_proxies
+                .iter()
+                .map(descriptions::render_real_proxy)
+                .collect(),
         ),
         (
             "commands run by hand",
-            plan.typed
+            plan.commands
                 .iter()
-                .flat_map(words::render_node_command)
+                .flat_map(descriptions::render_node_command)
                 .collect(),
         ),
-        ("probes", plan.probes.iter().map(words::probe).collect()),
-        ("recorded evidence", words::watched(plan)),
+        (
+            "probes",
+            plan.probes.iter().map(descriptions::probe).collect(),
+        ),
+        ("recorded evidence", descriptions::watched(plan)),
     ];
     for (title, section_lines) in descriptions {
         let section_lines: Vec<String> = section_lines;
@@ -326,7 +335,7 @@ fn render_addresses(namespace: &Namespace) -> String {
     commands.extend(namespace.routes.iter().map(route_command));
     let multipath_routes = namespace.spread.iter();
     commands.extend(multipath_routes.map(|route| format!("route add {route} proto static")));
-    let removed_routes = namespace.unrouted.iter();
+    let removed_routes = namespace.removed_routes.iter();
     let route_deletion = |(to, dev): &(IpNetwork, String)| {
         format!("route del {} dev {dev} proto kernel", network_text(*to))
     };

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::account::{Account, count_noun};
 use super::naming::rename_link;
+use super::report::{Account, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind, Sysctl,

@@ -1,20 +1,20 @@
 //! Replays dumped nodes: replaces parts of a plan with the contents of a node dump. Output: the
 //! changed plan and a replay report.
 
-mod account;
+mod chain_paths;
 mod lab;
 mod links;
 mod naming;
 pub mod refused;
+mod rejection_reason;
+mod report;
 mod routes;
 mod rules;
-mod said;
 mod sysctls;
-mod ways;
 
-pub use account::{Account, At, OmittedItem};
+pub use chain_paths::ChainPaths;
 pub use lab::{DumpedNode, expect_observed, find_node_of_dump, lab};
-pub use ways::ChainPaths;
+pub use report::{Account, At, OmittedItem};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,11 +45,15 @@ pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         ));
     }
     // The dump already contains the rules of components and of manual commands.
-    if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
+    if plan
+        .kube_proxies
+        .iter()
+        .any(|proxy| proxy.namespace == node)
+    {
         report.left_out("the real kube-proxy", "the rules come from the dump", "");
     }
-    plan.proxies.retain(|proxy| proxy.namespace != node);
-    plan.typed.retain(|typed| typed.namespace != node);
+    plan.kube_proxies.retain(|proxy| proxy.namespace != node);
+    plan.commands.retain(|typed| typed.namespace != node);
     report.add_simulated("pods, hosts, balancers and other nodes of the lab");
     report
 }
@@ -75,7 +79,7 @@ pub fn remove_rules(
             for chain in &table.chains {
                 let lines = chain.rules.iter().map(|rule| location(rule.line));
                 for location in lines.filter(|at| locations.contains(at)) {
-                    chains.insert(location, ways::from_iptables(table, &chain.name));
+                    chains.insert(location, chain_paths::from_iptables(table, &chain.name));
                 }
             }
             for chain in &mut table.chains {

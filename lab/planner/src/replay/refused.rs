@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::account::{At, OmittedItem, count_noun};
-use super::said::{named, rejection_reason};
-use super::ways;
+use super::chain_paths;
+use super::rejection_reason::{named, rejection_reason};
+use super::report::{At, OmittedItem, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_model::protocol::{IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, RejectedInput, SYSCTL};
@@ -38,7 +38,7 @@ pub fn remove_rejected(
         "nft" => remover.remove_nft(rejected),
         SYSCTL => remover.remove_sysctls(rejected),
         IP_ROUTE | IP_RULE | IP_ADDR => remover.remove_routing(rejected),
-        IPVSADM => remover.remove_servers_where(|server| server.takes.to_string() == rejected.line),
+        IPVSADM => remover.remove_servers_where(|server| server.key.to_string() == rejected.line),
         _ => remover.remove_rules(rejected),
     }
     remover.removed
@@ -98,7 +98,7 @@ pub fn committed_table(plan: &Plan, rejected: &RejectedInput) -> Option<(usize, 
         return None;
     }
     let text = program_text(namespace, &rejected.program)?;
-    let before: Vec<&str> = text.lines().take(rejected.number).collect();
+    let before: Vec<&str> = text.lines().take(rejected.line_number).collect();
     let table_number = before.iter().filter(|line| **line == "COMMIT").count();
     let rules = table_ranges(text).nth(table_number.checked_sub(1)?)?;
     let lines: Vec<&str> = text.lines().collect();
@@ -154,7 +154,10 @@ fn is_rule_line(line: &str) -> bool {
 }
 
 fn program_texts_mut(namespace: &mut Namespace) -> impl Iterator<Item = (String, &mut String)> {
-    let backends = [namespace.iptables.as_mut(), namespace.beside.as_mut()];
+    let backends = [
+        namespace.iptables.as_mut(),
+        namespace.other_iptables.as_mut(),
+    ];
     backends.into_iter().flatten().flat_map(|rules| {
         let Iptables { backend, v4, v6 } = rules;
         [
@@ -171,7 +174,7 @@ fn program_text_mut<'n>(namespace: &'n mut Namespace, program: &str) -> Option<&
 }
 
 fn program_text<'n>(namespace: &'n Namespace, program: &str) -> Option<&'n str> {
-    let backends = namespace.iptables.iter().chain(&namespace.beside);
+    let backends = namespace.iptables.iter().chain(&namespace.other_iptables);
     let mut texts =
         backends.flat_map(|rules| [(4, rules.backend, &rules.v4), (6, rules.backend, &rules.v6)]);
     let found =
@@ -233,7 +236,7 @@ impl RejectedRemover<'_> {
         let RejectedInput {
             program,
             line,
-            others,
+            related_lines: others,
             said: output,
             ..
         } = rejected;
@@ -330,7 +333,7 @@ impl RejectedRemover<'_> {
                         let location = self.location_of(Format::Rules(ip, backing), rule.line);
                         let description =
                             format!("`-A {} {}`", chain.name, rule.source_text().trim_ascii());
-                        let chain_path = ways::from_iptables(table, &chain.name);
+                        let chain_path = chain_paths::from_iptables(table, &chain.name);
                         let file = location
                             .as_ref()
                             .and_then(|at| at.file.rsplit(['/', ':']).next());
@@ -406,7 +409,7 @@ impl RejectedRemover<'_> {
             return;
         };
         let lines: BTreeSet<&str> = std::iter::once(&rejected.line)
-            .chain(&rejected.others)
+            .chain(&rejected.related_lines)
             .map(|line| line.trim())
             .filter(|line| !line.is_empty())
             .collect();
@@ -428,7 +431,7 @@ impl RejectedRemover<'_> {
             for chain in &table.chains {
                 for rule in chain.rules.iter().filter(|rule| is_rejected(rule)) {
                     let location = self.location_of(Format::Nft, rule.line);
-                    let chain_path = ways::from_nft(table, &chain.name);
+                    let chain_path = chain_paths::from_nft(table, &chain.name);
                     let description = format!("`{}`", rule.text);
                     items.push(
                         OmittedItem::new(location, description, self.reason.clone())
@@ -468,7 +471,7 @@ impl RejectedRemover<'_> {
         let mut lines = required.map(|own| format!("{}={}", own.key, own.value));
         let rejected = RejectedInput {
             line: lines.next().unwrap_or_default(),
-            others: lines.collect(),
+            related_lines: lines.collect(),
             said: format!(": {}", self.reason),
             ..RejectedInput::default()
         };
@@ -476,7 +479,7 @@ impl RejectedRemover<'_> {
     }
 
     fn remove_sysctls(&mut self, rejected: &RejectedInput) {
-        let lines = std::iter::once(&rejected.line).chain(&rejected.others);
+        let lines = std::iter::once(&rejected.line).chain(&rejected.related_lines);
         let first = rejected.said.rsplit_once(": ").map(|(_, why)| why);
         let reasons = first
             .into_iter()
@@ -529,7 +532,9 @@ impl RejectedRemover<'_> {
                     }
                 }
                 if format.is_some() {
-                    namespace.policy.retain(|rule| rule.to_string() != *line);
+                    namespace
+                        .routing_rules
+                        .retain(|rule| rule.to_string() != *line);
                 }
             }
             _ => {
@@ -579,9 +584,9 @@ impl RejectedRemover<'_> {
             .partition(is_removed);
         self.namespace.ipvs = kept;
         for server in removed {
-            let line = dumped.get(&server.takes).map_or(0, |server| server.line);
+            let line = dumped.get(&server.key).map_or(0, |server| server.line);
             let location = self.location_of(Format::VirtualServers, line);
-            let description = format!("virtual server {}, {}", server.takes, server.scheduler);
+            let description = format!("virtual server {}, {}", server.key, server.scheduler);
             self.add_removed(location, description, "server");
         }
     }

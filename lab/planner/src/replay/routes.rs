@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::account::{Account, count_noun};
 use super::links::listed;
+use super::report::{Account, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
@@ -80,7 +80,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     }
     let ways = multipath_routes
         .iter()
-        .flat_map(|route: &MultipathRoute| &route.ways);
+        .flat_map(|route: &MultipathRoute| &route.next_hops);
     let hops = kept
         .iter()
         .filter_map(|route| Some((route.via?, route.dev.as_str())));
@@ -91,9 +91,9 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
         namespace.spread = multipath_routes;
-        namespace.unrouted = removed_routes;
+        namespace.removed_routes = removed_routes;
         namespace.neighbours.extend(neighbours);
-        namespace.policy = policy;
+        namespace.routing_rules = policy;
     }
     if !dump.routes.is_empty() {
         let routes = count_noun(count, "route", "routes");
@@ -303,7 +303,7 @@ pub(super) fn plan_multipath_route(
     let number = |name| attributes.get(name).and_then(|text| text.parse().ok());
     Ok(MultipathRoute {
         to,
-        ways: next_hops,
+        next_hops,
         source: attributes.get("src").and_then(|text| text.parse().ok()),
         table: match route.table() {
             "main" => None,
@@ -486,15 +486,15 @@ pub(super) fn plan_routing_rule(
     Ok(RoutingRule {
         priority: rule.priority,
         v6: ip == IpFamily::V6,
-        not: rule.inverted,
+        inverted: rule.inverted,
         from: network("from")?,
         to: network("to")?,
         mark,
-        incoming: attributes.get("iif").map(str::to_owned),
-        outgoing: attributes.get("oif").map(str::to_owned),
-        suppress: attributes
+        input_interface: attributes.get("iif").map(str::to_owned),
+        output_interface: attributes.get("oif").map(str::to_owned),
+        suppress_prefix_length: attributes
             .get("suppress_prefixlength")
             .and_then(|text| text.parse().ok()),
-        then: action,
+        action,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::account::{Account, count_noun};
+use super::report::{Account, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::ipset::saved::Sets;
@@ -116,8 +116,8 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acco
     }
     let mut backends = backends.into_iter();
     namespace.iptables = backends.next();
-    namespace.beside = backends.next();
-    let loaded = namespace.iptables.iter().chain(&namespace.beside);
+    namespace.other_iptables = backends.next();
+    let loaded = namespace.iptables.iter().chain(&namespace.other_iptables);
     let texts: Vec<&str> = loaded.flat_map(|rules| [&*rules.v4, &*rules.v6]).collect();
     let mut counters: Vec<String> = texts
         .iter()
@@ -218,7 +218,7 @@ fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualS
         }
         let flags = dumped.flags.as_deref().unwrap_or_default();
         planned.push(VirtualServer {
-            takes: *takes,
+            key: *takes,
             scheduler: dumped.scheduler.to_string(),
             persistence: dumped.persistence,
             flags: SchedulerFlags {
@@ -231,7 +231,7 @@ fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualS
                 .map(|(to, server)| RealServer {
                     to: *to,
                     weight: server.weight,
-                    forwarding: server.forwarding,
+                    method: server.forwarding,
                 })
                 .collect(),
         });

@@ -1,7 +1,7 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
-use super::account::{Account, count_noun};
 use super::naming::sysctl_link_name;
+use super::report::{Account, count_noun};
 use crate::build::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};

@@ -268,14 +268,14 @@ fn replace_node_dump_replaces_planned_node() {
         neighbour_mac("caliabc", "10.1.0.5"),
         Some(Mac::from_names("pod/default/web", "eth0"))
     );
-    assert_eq!(node.policy.len(), 1);
-    assert_eq!(node.policy[0].then, RoutingAction::Table(200));
+    assert_eq!(node.routing_rules.len(), 1);
+    assert_eq!(node.routing_rules[0].action, RoutingAction::Table(200));
     // Rules of both backends, and the sets they refer to.
     assert_eq!(
         node.iptables.as_ref().map(|rules| rules.backend),
         Some(Backend::Nft)
     );
-    let beside = node.beside.as_ref().unwrap();
+    let beside = node.other_iptables.as_ref().unwrap();
     assert_eq!(beside.backend, Backend::Legacy);
     assert!(beside.v4.contains("--match-set KUBE-CLUSTER-IP dst,dst"));
     assert!(
@@ -316,7 +316,7 @@ fn replace_node_multipath_and_removed_routes_are_kept() {
     // The route that the kernel would add with an address exists only with a metric, or not at all.
     let removed_routes = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
     let unrouted = removed_routes.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
-    assert_eq!(node.unrouted, unrouted);
+    assert_eq!(node.removed_routes, unrouted);
     assert_eq!(node.loopback, ["10.9.9.9/32".parse().unwrap()]);
 }
 
@@ -342,7 +342,7 @@ fn replace_node_unknown_node_changes_nothing() {
     let mut plan = plan_with_node();
     let report = replace_node(&mut plan, "node-9", &dump());
     assert_eq!(plan, plan_with_node());
-    assert_eq!(report.real, Vec::<String>::new());
+    assert_eq!(report.replayed, Vec::<String>::new());
 }
 
 #[test]
@@ -374,7 +374,10 @@ fn replace_node_reports_kube_proxy_flags() {
     let report = replace_node(&mut plan, "node-1", &parsed.dump);
     let expected = "kube-proxy was configured with --proxy-mode=iptables \
         --cluster-cidr=10.1.0.0/16: its rules come from the dump";
-    assert!(report.real.iter().any(|real| real == expected), "{report}");
+    assert!(
+        report.replayed.iter().any(|real| real == expected),
+        "{report}"
+    );
     let lab_of_dump = |dump: &NodeDump| {
         let dumped = DumpedNode {
             node: "node-1",

@@ -9,8 +9,8 @@ use super::which::{render_full, render_short};
 use super::{ClaimLine, ClaimStatus};
 use crate::case_text::strip_colours;
 use crate::output::UntilClosed;
-use crate::words::join_and;
-use crate::words::wrap;
+use crate::text_util::join_and;
+use crate::text_util::wrap;
 
 const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
 const REFUTED: Style = AnsiColor::Red.on_default().bold();

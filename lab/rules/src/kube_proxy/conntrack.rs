@@ -222,7 +222,7 @@ impl ConntrackCleanup {
             v6: self.v6,
             destination,
             port,
-            by: reply_source,
+            reply_source,
         }
     }
 }

@@ -6,9 +6,9 @@
 
 mod apply;
 mod canonical;
-mod known;
+mod classify;
+mod extensions;
 mod parse;
-mod pieces;
 pub mod rule;
 pub mod script;
 pub mod words;

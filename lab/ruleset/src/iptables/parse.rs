@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::pieces::{ClassifiedWord, RuleError, WordClass, WordClassifier};
+use super::classify::{ClassifiedWord, RuleError, WordClass, WordClassifier};
 use super::rule::{self, Rule, shift_problem};
-use super::{Chain, IptablesRules, TableRules, known};
+use super::{Chain, IptablesRules, TableRules, extensions};
 use crate::iptables::script::Table;
 use crate::text::limits::MAX_REPORTED;
 use crate::text::problem::{Problem, ProblemKind};
@@ -278,15 +278,17 @@ impl<'t> Parser<'t, '_> {
         // Suggestions are computed only for reported problems, because the search is slow.
         let is_reported = self.problems.len() < MAX_REPORTED;
         let wrong = match piece.kind {
-            WordClass::Match if !known::is_match(name) => ProblemKind::UnknownMatch {
+            WordClass::Match if !extensions::is_match(name) => ProblemKind::UnknownMatch {
                 name: name.to_owned(),
-                suggestion: is_reported.then(|| known::suggest_match(name)).flatten(),
+                suggestion: is_reported
+                    .then(|| extensions::suggest_match(name))
+                    .flatten(),
             },
             WordClass::Jump | WordClass::Goto if name == chain => {
                 ProblemKind::SelfJump(name.to_owned())
             }
             WordClass::Jump | WordClass::Goto
-                if !known::is_target(name) && !self.chains.contains_key(name) =>
+                if !extensions::is_target(name) && !self.chains.contains_key(name) =>
             {
                 let table = self.dump.tables.last();
                 let chains = table.into_iter().flat_map(|table| &table.chains);
@@ -296,7 +298,7 @@ impl<'t> Parser<'t, '_> {
                 ProblemKind::UnknownTarget {
                     name: name.to_owned(),
                     suggestion: is_reported
-                        .then(|| known::suggest_target(name, chains))
+                        .then(|| extensions::suggest_target(name, chains))
                         .flatten(),
                 }
             }

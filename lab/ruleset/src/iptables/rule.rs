@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::canonical;
-use super::pieces::{RuleError, WordClass, WordClassifier};
+use super::classify::{RuleError, WordClass, WordClassifier};
 use super::words::Words;
 use crate::text::Text;
 use crate::text::problem::{Problem, ProblemKind};

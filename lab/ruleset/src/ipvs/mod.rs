@@ -37,7 +37,7 @@ pub enum VirtualServerKey {
         /// Value of the mark.
         mark: u32,
         /// Whether the virtual server receives IPv6 packets. Otherwise, it receives IPv4 packets.
-        v6: bool,
+        is_v6: bool,
     },
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Timeouts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VirtualServer {
     /// Packets that the virtual server receives.
-    pub takes: VirtualServerKey,
+    pub key: VirtualServerKey,
     /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: String,
     /// Persistence timeout in seconds: a client keeps its real server for this time. Absent without
@@ -154,7 +154,7 @@ pub struct RealServer {
     pub weight: u32,
     /// Forwarding method to the real server.
     #[serde(default)]
-    pub forwarding: Forwarding,
+    pub method: Forwarding,
 }
 
 /// Forwarding method of IPVS.
@@ -198,8 +198,8 @@ impl fmt::Display for VirtualServerKey {
                 };
                 write!(f, "{option} {}", SocketAddr::new(*address, *port))
             }
-            Self::FwMark { mark, v6: false } => write!(f, "-f {mark}"),
-            Self::FwMark { mark, v6: true } => write!(f, "-f {mark} -6"),
+            Self::FwMark { mark, is_v6: false } => write!(f, "-f {mark}"),
+            Self::FwMark { mark, is_v6: true } => write!(f, "-f {mark} -6"),
         }
     }
 }
@@ -210,7 +210,7 @@ impl fmt::Display for VirtualServerKey {
 /// not accept that option.
 impl fmt::Display for VirtualServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "-A {} -s {}", self.takes, self.scheduler)?;
+        write!(f, "-A {} -s {}", self.key, self.scheduler)?;
         if let Some(seconds) = self.persistence {
             write!(f, " -p {seconds}")?;
         }
@@ -225,7 +225,7 @@ impl fmt::Display for VirtualServer {
         }
         writeln!(f)?;
         for server in &self.servers {
-            let forwarding = match server.forwarding {
+            let forwarding = match server.method {
                 Forwarding::Masquerade => "-m",
                 Forwarding::Route => "-g",
                 Forwarding::Tunnel => "-i",
@@ -234,7 +234,7 @@ impl fmt::Display for VirtualServer {
             writeln!(
                 f,
                 "-a {} -r {} {forwarding} -w {}",
-                self.takes, server.to, server.weight
+                self.key, server.to, server.weight
             )?;
         }
         Ok(())
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn virtual_server_display_matches_ipvsadm_output() {
         let server = VirtualServer {
-            takes: VirtualServerKey::Address {
+            key: VirtualServerKey::Address {
                 protocol: Transport::Tcp,
                 address: "10.20.0.1".parse().unwrap(),
                 port: 443,
@@ -259,7 +259,7 @@ mod tests {
             servers: vec![RealServer {
                 to: "10.19.9.120:6443".parse().unwrap(),
                 weight: 1,
-                forwarding: Forwarding::Masquerade,
+                method: Forwarding::Masquerade,
             }],
         };
         assert_eq!(

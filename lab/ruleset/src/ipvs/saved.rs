@@ -113,7 +113,10 @@ impl<'t> WordCursor<'t> {
                 let six = |word: &Field<'_>| matches!(word.text, "-6" | "--ipv6");
                 let v6 = self.rest.next_if(six).is_some();
                 let end = option.range().end;
-                return Ok((VirtualServerKey::FwMark { mark, v6 }, option.start..end));
+                return Ok((
+                    VirtualServerKey::FwMark { mark, is_v6: v6 },
+                    option.start..end,
+                ));
             }
             _ => return Err(self.line_problem()),
         };
@@ -271,7 +274,10 @@ mod tests {
         let servers = read(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
         assert_eq!(servers.len(), 4);
-        let mark = &servers[&VirtualServerKey::FwMark { mark: 5, v6: true }];
+        let mark = &servers[&VirtualServerKey::FwMark {
+            mark: 5,
+            is_v6: true,
+        }];
         assert!(mark.one_packet);
         assert_eq!(mark.engine.as_deref(), Some("sip"));
         assert_eq!(mark.servers.len(), 1);

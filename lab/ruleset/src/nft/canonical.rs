@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::words::{Token, tokenize};
+use super::tokens::{Token, tokenize};
 
 /// Returns the canonical text. Returns the text unchanged if it cannot be split into words.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Parses the lines of a chain: its hook, its comment and its rules.
 
-use super::words::{Token, split_comment, tokenize};
+use super::tokens::{Token, split_comment, tokenize};
 use crate::nft::{Chain, Hook, Rule};
 use crate::text::Line;
 use crate::text::problem::{Problem, ProblemKind};

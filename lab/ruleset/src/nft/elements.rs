@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::words::Token;
+use super::tokens::Token;
 use crate::nft::Element;
 use crate::text::Line;
 use crate::text::problem::{Problem, ProblemKind};

@@ -5,14 +5,14 @@ mod canonical;
 mod chain;
 mod elements;
 mod model;
-mod read;
-mod words;
+mod parser;
+mod tokens;
 
 pub use batches::split_batches;
 pub use canonical::canonical;
 pub use model::*;
-pub use read::read;
-pub use words::{Token, tokenize};
+pub use parser::read;
+pub use tokens::{Token, tokenize};
 
 use crate::text::Text;
 use crate::text::problem::Problem;

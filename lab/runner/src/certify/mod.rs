@@ -167,9 +167,9 @@ pub struct Certificate {
 #[serde(rename_all = "camelCase")]
 pub struct SectionDiff {
     /// Lines that existed before the run but not after it.
-    pub gone: Vec<String>,
+    pub removed: Vec<String>,
     /// Lines that exist after the run but did not before.
-    pub come: Vec<String>,
+    pub added: Vec<String>,
 }
 
 impl Certificate {
@@ -208,17 +208,35 @@ impl Certificate {
                             vec![unreadable_line(&before)],
                             vec![unreadable_line(&after)],
                         );
-                        certificate.changes.insert(part, SectionDiff { gone, come });
+                        certificate.changes.insert(
+                            part,
+                            SectionDiff {
+                                removed: gone,
+                                added: come,
+                            },
+                        );
                     }
                     certificate.unread.insert(part, after);
                 }
                 (Ok(gone), Err(why)) => {
                     let come = vec![unreadable_line(&why)];
-                    certificate.changes.insert(part, SectionDiff { gone, come });
+                    certificate.changes.insert(
+                        part,
+                        SectionDiff {
+                            removed: gone,
+                            added: come,
+                        },
+                    );
                 }
                 (Err(why), Ok(come)) => {
                     let gone = vec![unreadable_line(&why)];
-                    certificate.changes.insert(part, SectionDiff { gone, come });
+                    certificate.changes.insert(
+                        part,
+                        SectionDiff {
+                            removed: gone,
+                            added: come,
+                        },
+                    );
                 }
             }
         }
@@ -259,7 +277,10 @@ fn diff_lines(before: &[String], after: &[String]) -> Option<SectionDiff> {
         let moved = before.iter().zip(after).filter(|(was, is)| was != is);
         (gone, come) = moved.map(|(was, is)| (was.clone(), is.clone())).unzip();
     }
-    Some(SectionDiff { gone, come })
+    Some(SectionDiff {
+        removed: gone,
+        added: come,
+    })
 }
 
 #[cfg(test)]
@@ -293,7 +314,7 @@ mod tests {
             assert_ne!(certificate.before, certificate.after);
             let change = &certificate.changes[&Section::Links];
             assert_eq!(
-                (&*change.gone, &*change.come),
+                (&*change.removed, &*change.added),
                 (&*owned(gone), &*owned(come))
             );
         }

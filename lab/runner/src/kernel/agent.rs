@@ -13,10 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use super::audience::Dispatcher;
+use super::cpu_wait;
 use super::drops;
 use super::error::{KernelError, LostAgent, SILENCE_PREFIXES};
-use super::memory;
-use super::own_time;
+use super::out_of_memory;
 use super::session::Session;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::Environment;
@@ -105,7 +105,7 @@ impl Agent {
         process: Option<u32>,
         options: ConnectOptions,
     ) -> Result<Self, KernelError> {
-        let oom_kills_before = memory::oom_kill_count();
+        let oom_kills_before = out_of_memory::oom_kill_count();
         let mut events = FramedRead::new(events, event_framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (request_sender, request_receiver) = mpsc::unbounded_channel();
@@ -117,7 +117,7 @@ impl Agent {
             let _ = request_sender.send(greeting);
         }
         let first =
-            own_time::within_cpu_time(process, options.max_start, next_event(&mut events)).await;
+            cpu_wait::within_cpu_time(process, options.max_start, next_event(&mut events)).await;
         let first = first.map(|first| first.map(|first| first.map(|(event, _)| event)));
         let environment = match first {
             Some(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
@@ -150,7 +150,7 @@ impl Agent {
                     None => exit_info.await,
                 };
                 let is_out_of_memory = cause.is_none()
-                    && memory::is_out_of_memory(oom_kills_before, &exit_cause, &stderr);
+                    && out_of_memory::is_out_of_memory(oom_kills_before, &exit_cause, &stderr);
                 return Err(KernelError::Lost(LostAgent {
                     cause: cause.unwrap_or(exit_cause),
                     step: None,
@@ -171,7 +171,8 @@ impl Agent {
             Arc::clone(&shared),
             async move {
                 let (cause, stderr) = exit_info.await;
-                let is_out_of_memory = memory::is_out_of_memory(oom_kills_before, &cause, &stderr);
+                let is_out_of_memory =
+                    out_of_memory::is_out_of_memory(oom_kills_before, &cause, &stderr);
                 (cause, stderr, is_out_of_memory)
             },
             options
@@ -378,7 +379,7 @@ async fn read_events(
         let event = match silence_limit {
             None => next_event(&mut events).await,
             Some((process, silence)) => {
-                let received = own_time::within_cpu_time(process, silence, next_event(&mut events));
+                let received = cpu_wait::within_cpu_time(process, silence, next_event(&mut events));
                 if let Some(event) = received.await {
                     event
                 } else {

@@ -128,9 +128,7 @@ impl Dispatcher {
             return Err(format!("message for the unknown lab {lab}"));
         }
         if let Event::StreamMessage {
-            stream,
-            word: message,
-            ..
+            stream, message, ..
         } = event
         {
             return self.dispatch_message(stream, message);
@@ -187,10 +185,10 @@ mod tests {
     fn health_changed(lab: LabId) -> Event {
         Event::BackendHealthChanged {
             lab,
-            turn: BackendHealthChange {
+            change: BackendHealthChange {
                 namespace: "lb".to_owned(),
                 backend: "10.0.0.1:80".parse().unwrap(),
-                well: true,
+                healthy: true,
             },
         }
     }
@@ -214,7 +212,7 @@ mod tests {
         let stream_message = |lab, stream| Event::StreamMessage {
             lab,
             stream,
-            word: FromStream::Opened,
+            message: FromStream::Opened,
         };
         let error = audience.dispatch(Event::Changed { lab: lab + 1 }, 10);
         assert_eq!(error.unwrap_err(), "message for the unknown lab 1");
@@ -257,7 +255,7 @@ mod tests {
         let stream_message = || Event::StreamMessage {
             lab,
             stream,
-            word: FromStream::InputAck,
+            message: FromStream::InputAck,
         };
         for _ in 0..MAX_MESSAGES {
             assert_eq!(audience.dispatch(stream_message(), 10), Ok(()));

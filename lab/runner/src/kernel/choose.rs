@@ -13,11 +13,11 @@ use super::agent::Agent;
 use super::error::KernelError;
 use super::guest::{self, Cache, Guest, GuestError, KernelRequest};
 use super::host::Host;
+use super::lab_memory;
 use super::missing::MissingRequirements;
-use super::room;
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Requirements;
+use svclab_planner::requirements::Requirements;
 
 /// Additional memory of a guest with additional programs, in MiB. The guest contains these programs
 /// twice while it boots.
@@ -84,8 +84,8 @@ impl Kernel {
     #[must_use]
     pub fn lab_memory(&self) -> u64 {
         match self {
-            Self::Host(_) => room::host_memory(),
-            Self::Guest(guest) => room::guest_memory(guest.additional_memory()),
+            Self::Host(_) => lab_memory::host_memory(),
+            Self::Guest(guest) => lab_memory::guest_memory(guest.additional_memory()),
         }
     }
 
@@ -94,7 +94,7 @@ impl Kernel {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Host(_) => "this machine",
-            Self::Guest(_) => room::GUEST_NAME,
+            Self::Guest(_) => lab_memory::GUEST_NAME,
         }
     }
 

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::agent::Agent;
 use super::drops;
 use super::error::KernelError;
+use super::feature_checks::{self, Trial};
 use super::guest::{self, Cache, DisallowedLayers, Guest, GuestError, KernelRequest, Kvm};
 use super::host::Host;
 use super::missing::{MissingRequirements, modprobe};
-use super::trials::{self, Trial};
 use svclab_diagnostic::exit_code;
 use svclab_model::evidence::Environment;
-use svclab_planner::needs::Requirements;
+use svclab_planner::requirements::Requirements;
 
 /// Features that this machine supports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +43,7 @@ pub struct GuestDiagnosis {
     pub qemu: Option<String>,
     /// Parts of QEMU's confinement that this machine does not support.
     #[serde(default, skip_serializing_if = "DisallowedLayers::is_empty")]
-    pub qemu_lacks: DisallowedLayers,
+    pub qemu_unsupported: DisallowedLayers,
     /// State of KVM. Absent if no guest was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm: Option<Kvm>,
@@ -77,7 +77,7 @@ pub struct Finding {
 #[serde(rename_all = "camelCase")]
 pub struct Availability {
     /// Result of the check.
-    pub state: CheckStatus,
+    pub status: CheckStatus,
     /// Reason why the feature is not available. Empty if it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -141,23 +141,23 @@ impl Finding {
     pub fn is_available(&self) -> bool {
         [&self.host, &self.guest]
             .iter()
-            .any(|way| way.state == CheckStatus::Works)
+            .any(|way| way.status == CheckStatus::Works)
     }
 }
 
 impl Availability {
     fn available() -> Self {
         Self {
-            state: CheckStatus::Works,
+            status: CheckStatus::Works,
             reason: String::new(),
             remedy: None,
             modules: Vec::new(),
         }
     }
 
-    fn unavailable(state: CheckStatus, reason: String, remedy: Option<String>) -> Self {
+    fn unavailable(status: CheckStatus, reason: String, remedy: Option<String>) -> Self {
         Self {
-            state,
+            status,
             reason,
             remedy,
             ..Self::available()
@@ -176,7 +176,7 @@ impl Availability {
 /// Checks this machine: its own kernel, and a guest with the newest kernel in the cache. The checks
 /// on this host run at the same time. All labs are removed afterwards.
 pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
-    let trials = trials::all();
+    let trials = feature_checks::all();
     let ((surroundings, on_host), (guest, in_guest)) =
         tokio::join!(examine_host(host, &trials), examine_guest(cache, &trials));
     let findings = trials.iter().zip(on_host.into_iter().zip(in_guest));
@@ -265,7 +265,7 @@ async fn check_in_guest(
 ) -> Result<Vec<Availability>, KernelError> {
     let (version, lacks) = guest::qemu_version().await?;
     diagnosis.qemu = Some(version);
-    diagnosis.qemu_lacks = lacks;
+    diagnosis.qemu_unsupported = lacks;
     let cache = cache?;
     if guest::cached_kernels(&cache).is_empty() {
         // Reports whether a kernel can be downloaded, or why not.
@@ -335,7 +335,7 @@ fn without_agent(trials: &[Trial], error: &KernelError) -> Vec<Availability> {
     let mut results: Vec<Availability> = trials.iter().map(|_| untried()).collect();
     if let Some(first) = results.first_mut() {
         *first = Availability {
-            state: CheckStatus::Fails,
+            status: CheckStatus::Fails,
             ..availability_of_error(error)
         };
     }
@@ -413,10 +413,10 @@ mod tests {
             program: "svclab".to_owned(),
             source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
-        let results = without_agent(&trials::all(), &error);
-        assert_eq!(results[0].state, CheckStatus::Fails);
+        let results = without_agent(&feature_checks::all(), &error);
+        assert_eq!(results[0].status, CheckStatus::Fails);
         assert!(results[0].reason.contains("cannot start the agent"));
         let rest = &results[1..];
-        assert!(rest.iter().all(|way| way.state == CheckStatus::Untried));
+        assert!(rest.iter().all(|way| way.status == CheckStatus::Untried));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::guest::GuestError;
-use super::memory;
+use super::out_of_memory;
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::Failure;
 
@@ -87,9 +87,9 @@ impl KernelError {
     #[must_use]
     pub fn is_kill(&self) -> bool {
         match self {
-            Self::Lost(lost) => lost.cause.ends_with(memory::SIGKILL),
+            Self::Lost(lost) => lost.cause.ends_with(out_of_memory::SIGKILL),
             Self::NoGuest(error) => {
-                matches!(error.as_ref(), GuestError::Ended { cause, .. } if cause.ends_with(memory::SIGKILL))
+                matches!(error.as_ref(), GuestError::Ended { cause, .. } if cause.ends_with(out_of_memory::SIGKILL))
             }
             _ => false,
         }

@@ -13,13 +13,13 @@ use super::agent::{Agent, ConnectOptions};
 use super::agent_program;
 use super::drops;
 use super::error::KernelError;
-use super::lists;
+use super::host_lists;
 use super::missing::MissingRequirements;
 use super::modules::Modules;
+use svclab_agent::capabilities;
 use svclab_agent::contain::AgentPrivilege;
-use svclab_agent::rights;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Requirements;
+use svclab_planner::requirements::Requirements;
 
 /// Maximum size of an agent's standard error that is kept, in bytes.
 const MAX_STDERR_KEPT: usize = 4096;
@@ -101,13 +101,14 @@ impl Host {
     /// Returns the modules of this host's kernel, as they were at the first call.
     #[must_use]
     pub fn modules(&self) -> &Modules {
-        self.modules.get_or_init(|| Modules::new(&lists::read()))
+        self.modules
+            .get_or_init(|| Modules::new(&host_lists::read()))
     }
 
     /// Whether the agent finds a program on this host.
     #[must_use]
     pub fn has_program(&self, name: &str) -> bool {
-        lists::has_program(name)
+        host_lists::has_program(name)
     }
 
     /// Checks that this host meets the requirements of a plan. Building a plan without missing
@@ -130,7 +131,7 @@ impl Host {
             needs,
             self.modules(),
             |name| self.has_program(name),
-            rights::check_host_root,
+            capabilities::check_host_root,
         )
     }
 

@@ -6,7 +6,7 @@ use super::modules::{ModuleState, Modules};
 use svclab_agent::PATH;
 use svclab_model::protocol::{Failure, FailureKind};
 use svclab_model::tools::package;
-use svclab_planner::needs::{Requester, Requirements};
+use svclab_planner::requirements::{Requester, Requirements};
 
 /// Maximum number of items of each kind in a message.
 const MAX_LISTED: usize = 12;
@@ -253,7 +253,7 @@ impl fmt::Display for MissingRequirements {
 impl From<MissingRequirements> for Failure {
     fn from(missing: MissingRequirements) -> Self {
         Self {
-            fault: FailureKind::Machine,
+            kind: FailureKind::Machine,
             message: missing.to_string(),
             remedy: missing.remedy(),
             rejected: None,
@@ -273,7 +273,7 @@ mod tests {
             namespaces: vec![Namespace {
                 name: "node-1".to_owned(),
                 ipvs: vec![VirtualServer {
-                    takes: VirtualServerKey::Address {
+                    key: VirtualServerKey::Address {
                         protocol: Transport::Tcp,
                         address: [10, 96, 0, 1].into(),
                         port: 80,

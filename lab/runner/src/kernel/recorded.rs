@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::{MissingItem, MissingRequirements, ModuleLists, ModuleState, Modules};
 use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan};
-use svclab_planner::needs::{Requester, Requirements};
+use svclab_planner::requirements::{Requester, Requirements};
 
 const KERNELS: [(&str, &str); 2] = [
     ("debian-6.1-cloud", "6.1.0-50-cloud-amd64"),

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::agent::Agent;
-use super::asked::ExpectedEvidence;
 use super::audience::SessionReceiver;
+use super::cpu_wait;
 use super::drops::DropTrace;
 use super::error::{KernelError, SILENCE_PREFIXES};
-use super::flow::StreamOpener;
-use super::own_time;
+use super::evidence_check::ExpectedEvidence;
+use super::stream::StreamOpener;
 use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
 use svclab_model::evidence::{DropEvidence, Evidence, Refused};
@@ -72,7 +72,11 @@ impl Session {
             expected_evidence: ExpectedEvidence::new(plan),
             health_changes: VecDeque::new(),
             is_removed: false,
-            max_command_time: plan.typed.iter().map(|typed| typed.limits.time).sum(),
+            max_command_time: plan
+                .commands
+                .iter()
+                .map(|typed| typed.limits.max_time)
+                .sum(),
             lab,
             events,
             max_probe_time,
@@ -372,7 +376,7 @@ impl Session {
             return Ok(turn);
         }
         match self.events.recv().await {
-            Some(Event::BackendHealthChanged { turn, .. }) => Ok(turn),
+            Some(Event::BackendHealthChanged { change: turn, .. }) => Ok(turn),
             Some(other) => Err(self.unexpected(&other)),
             None => Err(KernelError::Lost(self.agent.link.loss("connection closed"))),
         }
@@ -387,7 +391,7 @@ impl Session {
         let answer = async {
             loop {
                 match events.recv().await {
-                    Some(Event::BackendHealthChanged { turn, .. }) => {
+                    Some(Event::BackendHealthChanged { change: turn, .. }) => {
                         turns.push_back(turn);
                         if turns.len() > MAX_HEALTH_CHANGES {
                             turns.pop_front();
@@ -397,7 +401,7 @@ impl Session {
                 }
             }
         };
-        match own_time::within_cpu_time(self.agent.process(), timeout, answer).await {
+        match cpu_wait::within_cpu_time(self.agent.process(), timeout, answer).await {
             Some(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
             Some(Some(event)) => Ok(event),
             Some(None) => Err(KernelError::Lost(self.agent.link.loss("connection closed"))),

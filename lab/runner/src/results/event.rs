@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::seen::CaseEvidence;
+use super::case_evidence::CaseEvidence;
 use super::{CaseResult, Results};
 
 /// Event of a run. Events are sent in the order in which they occur.

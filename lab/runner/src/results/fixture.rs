@@ -71,7 +71,7 @@ pub fn claim(
         id: id.to_owned(),
         verdict,
         part: part.map(str::to_owned),
-        seen: seen.map(str::to_owned),
+        difference: seen.map(str::to_owned),
     }
 }
 
@@ -89,7 +89,7 @@ fn stepped() -> CaseResult {
             .iter()
             .map(|(probe, us, to)| Moved {
                 probe: (*probe).to_owned(),
-                us: *us,
+                delay_us: *us,
                 to: (*to).to_owned(),
             })
             .collect(),
@@ -104,7 +104,7 @@ fn stepped() -> CaseResult {
     let moved = [("callAfter", 1_020_000, "pod/default/web-b")];
     CaseResult {
         result: CaseStatus::Fail,
-        place: Some(place("topologies/changes.yaml", 12)),
+        location: Some(place("topologies/changes.yaml", 12)),
         probes: vec![after],
         steps: vec![
             step("comes", &[], None, true),
@@ -120,7 +120,7 @@ fn timed_out() -> CaseResult {
     let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
     CaseResult {
         duration_ms: 3_021,
-        place: Some(place("topologies/canal-stale-rule.yaml", 58)),
+        location: Some(place("topologies/canal-stale-rule.yaml", 58)),
         claims: vec![
             claim("S2-3", ClaimVerdict::Confirmed, None, None),
             claim(
@@ -147,7 +147,7 @@ fn failed_everywhere() -> CaseResult {
         kernel: GUEST.to_owned(),
         result: CaseStatus::Fail,
         duration_ms: 8_124,
-        place: Some(place("topologies/odd, name: 100%.yaml", 31)),
+        location: Some(place("topologies/odd, name: 100%.yaml", 31)),
         claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
         probes: vec![
             probe(
@@ -185,7 +185,7 @@ fn failed_everywhere() -> CaseResult {
             "no such rule",
             false,
         )],
-        held: vec![check(
+        kernel_state: vec![check(
             "node-1",
             "KUBE-LOAD-BALANCER is hash:ip,port {172.18.96.4,tcp:443}",
             "hash:ip,port {}",
@@ -245,7 +245,7 @@ fn many_probes() -> CaseResult {
         probes,
         claims: vec![claim("S2-10", ClaimVerdict::Confirmed, None, None)],
         refused: refused(),
-        refused_left_out: 2,
+        refused_missed: 2,
         ..passed("clb-hairpin/policy=Cluster,rpFilter=0")
     }
 }
@@ -256,7 +256,7 @@ fn errored(name: &str, trouble: ErrorKind, message: &str, remedy: Option<&str>) 
         result: CaseStatus::Error,
         duration_ms: 12,
         error: Some(RunError {
-            trouble,
+            kind: trouble,
             message: message.to_owned(),
             remedy: remedy.map(str::to_owned),
         }),
@@ -319,7 +319,7 @@ pub fn results() -> Results {
     results.warnings = vec![Warning {
         lab: "clb-hairpin".to_owned(),
         message: "an object of kind `Deployment` is not modelled: 100%".to_owned(),
-        place: Some(FileLine {
+        location: Some(FileLine {
             file: "topologies/odd, name: 100%.yaml".to_owned(),
             line: 90,
         }),
@@ -399,7 +399,7 @@ fn flow(
         },
         holds,
         expected: "connected 4, endpoints web-a and web-b".to_owned(),
-        place: Some(place("topologies/conformance/table.yaml", 41)),
+        location: Some(place("topologies/conformance/table.yaml", 41)),
         because: None,
         source: None,
         covers: Vec::new(),

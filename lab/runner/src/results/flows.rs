@@ -28,7 +28,7 @@ pub struct FlowOutcome {
     pub expected: String,
     /// Location of the row that states the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<FileLine>,
+    pub location: Option<FileLine>,
     /// Reason for the expectation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,

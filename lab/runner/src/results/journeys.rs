@@ -57,10 +57,10 @@ pub struct CaseHead {
     pub packets_left_out: u64,
     /// Number of trace events that were not kept.
     #[serde(rename = "stepsLeftOut")]
-    pub steps_left_out: u64,
+    pub trace_events_missed: u64,
     /// Number of dropped packets that were not kept.
     #[serde(rename = "dropsLeftOut")]
-    pub drops_left_out: u64,
+    pub drops_missed: u64,
     /// Reason why the kernel's drops could not be traced, and how to change that. The kernel's
     /// counters then replace the records of drops. Absent if drops were traced.
     #[serde(
@@ -80,8 +80,8 @@ impl CaseHead {
             kernel,
             expected,
             packets_left_out: evidence.packets_left_out,
-            steps_left_out: evidence.met_left_out,
-            drops_left_out: evidence.drops.left_out(),
+            trace_events_missed: evidence.trace_missed,
+            drops_missed: evidence.drops.left_out(),
             drops_unknown: evidence.drops.unknown().map(str::to_owned),
         }
     }

@@ -1,11 +1,11 @@
 //! Results of a run, as `--format json` prints them.
 
+pub mod case_evidence;
 mod event;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flows;
 pub mod journeys;
-pub mod seen;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,7 +68,7 @@ pub struct Warning {
     pub message: String,
     /// Location of the problem in the lab file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<FileLine>,
+    pub location: Option<FileLine>,
     /// Steps that resolve the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
@@ -140,7 +140,7 @@ pub struct CaseResult {
     pub duration_ms: u64,
     /// Location of the row of the lab that states the expectations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<FileLine>,
+    pub location: Option<FileLine>,
     /// Outcomes of the claims that the case tests.
     #[serde(default)]
     pub claims: Vec<ClaimOutcome>,
@@ -162,7 +162,7 @@ pub struct CaseResult {
     pub rules: Vec<Check>,
     /// Checks of sets, virtual servers and interfaces.
     #[serde(default)]
-    pub held: Vec<Check>,
+    pub kernel_state: Vec<Check>,
     /// Results of the steps, with the time at which traffic moved after each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepOutcome>,
@@ -173,7 +173,7 @@ pub struct CaseResult {
     pub refused: Vec<Refused>,
     /// Number of further requests that are not listed in `refused`.
     #[serde(default, skip_serializing_if = "is_none_missed")]
-    pub refused_left_out: u64,
+    pub refused_missed: u64,
     /// Reason why the case has no verdict. Absent if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
@@ -214,7 +214,7 @@ pub enum CaseStatus {
 #[serde(rename_all = "camelCase")]
 pub struct RunError {
     /// Kind of the error.
-    pub trouble: ErrorKind,
+    pub kind: ErrorKind,
     /// Description of the error.
     pub message: String,
     /// Steps that resolve the error.
@@ -227,7 +227,7 @@ impl RunError {
     #[must_use]
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
         Self {
-            trouble: ErrorKind::Bug,
+            kind: ErrorKind::Bug,
             message: bug::panic_message(payload),
             remedy: Some(bug::REMEDY.to_owned()),
         }
@@ -237,7 +237,7 @@ impl RunError {
     #[must_use]
     pub fn no_kernel() -> Self {
         Self {
-            trouble: ErrorKind::Bug,
+            kind: ErrorKind::Bug,
             message: "no kernel was selected, although no requirement is missing".to_owned(),
             remedy: Some(bug::REMEDY.to_owned()),
         }
@@ -318,17 +318,17 @@ impl CaseResult {
             kernel: String::new(),
             result: CaseStatus::Error,
             duration_ms: 0,
-            place: None,
+            location: None,
             claims: Vec::new(),
             probes: Vec::new(),
             flows: Vec::new(),
             wire: Vec::new(),
             counters: Vec::new(),
             rules: Vec::new(),
-            held: Vec::new(),
+            kernel_state: Vec::new(),
             steps: Vec::new(),
             refused: Vec::new(),
-            refused_left_out: 0,
+            refused_missed: 0,
             error: None,
         }
     }
@@ -349,7 +349,7 @@ impl CaseResult {
             .iter()
             .chain(&self.counters)
             .chain(&self.rules)
-            .chain(&self.held)
+            .chain(&self.kernel_state)
     }
 }
 
@@ -422,7 +422,7 @@ impl Results {
             .cases
             .iter()
             .filter_map(|case| case.error.as_ref())
-            .map(|error| error.trouble);
+            .map(|error| error.kind);
         match kinds.max() {
             Some(trouble) => trouble.exit_code(),
             None if self.summary.failed > 0 || self.has_machine_changed() => exit_code::FAILED,

@@ -16,9 +16,9 @@ use super::refit;
 use super::select::rerun_name;
 use super::tasks::{Tasks, caught};
 use crate::kernel::{Agent, KernelChoice, KernelError, RunCount, Session, agent_program};
+use crate::results::case_evidence::{self, CaseEvidence, EvidenceDocument};
 use crate::results::flows::tables;
 use crate::results::journeys::{CaseHead, CaseJourneys};
-use crate::results::seen::{self, CaseEvidence, EvidenceDocument};
 use crate::results::{CaseResult, CaseStatus, ErrorKind, Event, Results, RunError, Warning};
 use svclab_diagnostic::Rendering;
 use svclab_diagnostic::bug;
@@ -270,7 +270,7 @@ async fn after_panic(
 fn without_verdict(prepared: &Prepared, error: RunError) -> CaseResult {
     CaseResult {
         named: cli_name(prepared),
-        place: prepared.expectation_location(),
+        location: prepared.expectation_location(),
         claims: prepared.unsettled_claims(),
         ..CaseResult::without_verdict(&prepared.case.lab, &prepared.case.id, error)
     }
@@ -386,14 +386,15 @@ fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence)
         wire,
         counters,
         rules,
-        held,
+        kernel_state: held,
         steps,
         refused: last.refused.clone(),
-        refused_left_out: last.refused_left_out,
+        refused_missed: last.refused_missed,
         error: None,
-        place: None,
+        location: None,
     };
-    result.place = flows::failed_flow_location(&result).or_else(|| prepared.expectation_location());
+    result.location =
+        flows::failed_flow_location(&result).or_else(|| prepared.expectation_location());
     result
 }
 
@@ -476,7 +477,7 @@ fn evidence_document(
         interfaces: interfaces.collect(),
         prepared: Arc::clone(prepared),
         document: EvidenceDocument {
-            schema: seen::SCHEMA.to_owned(),
+            schema: case_evidence::SCHEMA.to_owned(),
             case: head.case,
             kernel: head.kernel,
             evidence: evidence.clone(),
@@ -520,7 +521,7 @@ fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
         .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
         .collect::<String>();
     Some(RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: message.trim_end().to_owned(),
         remedy: None,
     })
@@ -558,7 +559,7 @@ async fn try_once(
             .collect::<Vec<_>>()
             .join("; ");
         KernelError::Failed(Failure {
-            fault: FailureKind::Bug,
+            kind: FailureKind::Bug,
             message,
             remedy: None,
             rejected: None,
@@ -593,7 +594,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
             (ErrorKind::Machine, remedy.or_else(missing))
         }
         KernelError::AgentSetup(failure) | KernelError::Failed(failure) => {
-            let trouble = match failure.fault {
+            let trouble = match failure.kind {
                 FailureKind::Input => ErrorKind::Input,
                 FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
                 FailureKind::Bug => ErrorKind::Bug,
@@ -652,7 +653,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
         ),
     };
     RunError {
-        trouble: kind,
+        kind,
         message: error.to_string(),
         remedy,
     }

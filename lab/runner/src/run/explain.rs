@@ -73,7 +73,7 @@ pub fn unknown_probe_error<'p>(
         .collect();
     let names: Vec<&str> = names.into_iter().collect();
     RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: format!("there is no probe `{name}`"),
         remedy: Some(format!("name one of these: {}", names.join(", "))),
     }
@@ -95,7 +95,7 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
     // One kernel suffices to record the packets of a case that should run in several.
     let Some(pool) = pools_of_case.into_iter().next() else {
         return Err(RunError {
-            trouble: ErrorKind::Bug,
+            kind: ErrorKind::Bug,
             message: "no kernel was found for the case".to_owned(),
             remedy: None,
         });

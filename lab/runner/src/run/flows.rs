@@ -64,7 +64,7 @@ pub(super) fn flow_results(prepared: &Prepared, judgement: &Judgement) -> Vec<Fl
             },
             holds: probe.holds,
             expected: probe.expected.clone().unwrap_or_default(),
-            place: prepared.location_of(&place!["spec", "flows", name, "expect", *row]),
+            location: prepared.location_of(&place!["spec", "flows", name, "expect", *row]),
             because: expected_row.because.clone(),
             source: expected_row.source.clone(),
             covers: expected_row
@@ -90,5 +90,5 @@ pub(super) fn failed_flow_location(result: &CaseResult) -> Option<FileLine> {
         return None;
     }
     let failed = result.flows.iter().find(|flow| !flow.holds)?;
-    failed.place.clone()
+    failed.location.clone()
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::at_hand::with_plan_programs;
 use super::execute::RunOptions;
 use super::prepare::Prepared;
+use super::programs::with_plan_programs;
 use crate::kernel::{Agent, Kernel, KernelError, KernelSelector, NotEnoughMemory};
 use svclab_agent::contain::AgentPrivilege;
 use svclab_model::plan::Plan;

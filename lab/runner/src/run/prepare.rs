@@ -25,7 +25,7 @@ use svclab_scenario::reference::DocumentRef;
 use svclab_scenario::tree::Step;
 
 use super::select::SelectedLab;
-use super::{binary, dumped};
+use super::{binary, dumps};
 
 /// Case that is ready to run.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub struct PrepareOptions {
     /// program that the lab names.
     pub kube_proxy: Option<PathBuf>,
     /// Dumps that replace nodes, by node name, in addition to those that the lab names.
-    pub dumps: BTreeMap<String, dumped::DumpOverride>,
+    pub dumps: BTreeMap<String, dumps::DumpOverride>,
     /// Whether a lab's `dump` may be outside the lab's directory.
     pub allow_outside: bool,
 }
@@ -141,7 +141,7 @@ pub fn prepare(
         steps: &after,
     };
     let (mut plan, plans) = plan(&plan_input).map_err(to_diagnostics)?;
-    let dumps = dumped::read_dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
+    let dumps = dumps::read_dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
@@ -200,7 +200,7 @@ fn to_result_warning(lab: &SelectedLab, warning: &Diagnostic) -> Warning {
     Warning {
         lab: lab.scenario.name().to_owned(),
         message: printable(&warning.message).into_owned(),
-        place: place(),
+        location: place(),
         help: (!warning.help.is_empty()).then(|| printable(&warning.help.join("; ")).into_owned()),
     }
 }
@@ -310,8 +310,8 @@ impl Prepared {
     #[must_use]
     pub fn with_sync_timeout(mut self, timeout: Option<Duration>) -> Self {
         if let Some(timeout) = timeout {
-            for proxy in &mut self.plan.proxies {
-                proxy.within = timeout;
+            for proxy in &mut self.plan.kube_proxies {
+                proxy.sync_timeout = timeout;
             }
         }
         self
@@ -377,7 +377,7 @@ impl Prepared {
                 id: claim.id.clone(),
                 verdict: ClaimVerdict::Unsettled,
                 part: claim.part.clone(),
-                seen: None,
+                difference: None,
             })
             .collect()
     }

@@ -202,7 +202,7 @@ fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) 
         }
     }
     RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: text,
         remedy: Some(
             "to omit these items, replay with --lenient or set `lenient: true` next to `dump` in \

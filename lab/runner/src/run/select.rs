@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::wrong::{InvalidLab, catch_panic_sync, first_error_location, summarize};
+use super::invalid::{InvalidLab, catch_panic_sync, first_error_location, summarize};
 use crate::results::FileLine;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::one_line;

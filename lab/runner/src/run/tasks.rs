@@ -50,7 +50,7 @@ fn to_run_error(error: JoinError) -> RunError {
     match error.try_into_panic() {
         Ok(payload) => RunError::panicked(payload.as_ref()),
         Err(cancelled) => RunError {
-            trouble: ErrorKind::Bug,
+            kind: ErrorKind::Bug,
             message: format!("a task of svclab did not finish: {cancelled}"),
             remedy: Some(bug::REMEDY.to_owned()),
         },
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(numbers, [0, 1, 2, 3]);
         assert_eq!(ended[3].1, Ok(30));
         let error = ended[2].1.as_ref().expect_err("the task panics");
-        assert_eq!(error.trouble, ErrorKind::Bug);
+        assert_eq!(error.kind, ErrorKind::Bug);
         assert!(error.message.contains("the third"), "{error:?}");
     }
 

@@ -85,10 +85,14 @@ pub async fn attach(line: DaemonConnection, on_terminal: bool) -> Result<Program
     let (mut receiver, sender) = line.split();
     match receiver.recv().await? {
         DaemonReply::StreamMessage {
-            word: FromStream::Opened,
+            message: FromStream::Opened,
         } => {}
         DaemonReply::StreamMessage {
-            word: FromStream::Failed { absent, failure },
+            message:
+                FromStream::Failed {
+                    program_missing: absent,
+                    failure,
+                },
         } => {
             return Ok(ProgramExit::NotStarted {
                 is_missing: absent,
@@ -150,7 +154,7 @@ impl AttachedProgram {
         loop {
             let message = tokio::select! {
                 told = self.receiver.recv() => match told? {
-                    DaemonReply::StreamMessage { word } => match self.handle_message(word) {
+                    DaemonReply::StreamMessage { message } => match self.handle_message(message) {
                         Some(outcome) => return Ok(outcome),
                         None => continue,
                     },
@@ -198,7 +202,10 @@ impl AttachedProgram {
                 None
             }
             FromStream::Ended { end } => Some(ProgramExit::Ended(end)),
-            FromStream::Failed { absent, failure } => Some(ProgramExit::NotStarted {
+            FromStream::Failed {
+                program_missing: absent,
+                failure,
+            } => Some(ProgramExit::NotStarted {
                 is_missing: absent,
                 failure,
             }),

@@ -36,7 +36,7 @@ pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
     match run_interruptible(search(&task, arguments)) {
         Ok(Some(Ok(mut found))) => {
             if let Some((lab, [good, bad])) = &cases {
-                found.said_by = find_declarations(lab, good, bad, &found);
+                found.declared_by = find_declarations(lab, good, bad, &found);
             }
             print_result(&found, arguments)
         }
@@ -130,7 +130,7 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, R
 
 fn bisect_error(trouble: ErrorKind, error: &BisectError) -> RunError {
     RunError {
-        trouble,
+        kind: trouble,
         message: error.to_string(),
         remedy: error.help(),
     }

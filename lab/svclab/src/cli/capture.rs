@@ -117,24 +117,24 @@ impl CaptureSession {
         loop {
             tokio::select! {
                 told = self.receiver.recv() => match told {
-                    Ok(DaemonReply::StreamMessage { word: FromStream::Opened }) => {}
-                    Ok(DaemonReply::StreamMessage { word: FromStream::Packets { packets, missed } }) => {
+                    Ok(DaemonReply::StreamMessage { message: FromStream::Opened }) => {}
+                    Ok(DaemonReply::StreamMessage { message: FromStream::Packets { packets, missed } }) => {
                         self.missed += missed;
                         if let Some(writer) = &self.writer {
                             let _ = writer.send(Batch { packets, missed });
                         }
                     }
-                    Ok(DaemonReply::StreamMessage { word: FromStream::Ended { .. } }) => {
+                    Ok(DaemonReply::StreamMessage { message: FromStream::Ended { .. } }) => {
                         return if is_interrupted { Ending::Interrupted } else { Ending::LabStopped };
                     }
-                    Ok(DaemonReply::StreamMessage { word: FromStream::Failed { failure, .. } }) => {
-                        let trouble = match failure.fault {
+                    Ok(DaemonReply::StreamMessage { message: FromStream::Failed { failure, .. } }) => {
+                        let kind = match failure.kind {
                             FailureKind::Input => ErrorKind::Input,
                             FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
                             FailureKind::Bug => ErrorKind::Bug,
                         };
                         return Ending::Failed(CallError::Refused(RunError {
-                            trouble,
+                            kind,
                             message: failure.message,
                             remedy: failure.remedy,
                         }));
@@ -194,7 +194,7 @@ impl CaptureSession {
         match wrote.map(|wrote| wrote.result) {
             Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
                 return told(&RunError {
-                    trouble: ErrorKind::Machine,
+                    kind: ErrorKind::Machine,
                     message: format!("cannot write the capture: {error}"),
                     remedy: Some(format!(
                         "write to a disk with free space; the capture is valid up to the error: \

@@ -35,7 +35,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     let cases: Vec<Prepared> = cases.into_iter().flatten().collect();
     // Errors of invalid labs are already printed.
     let wrong = wrong.into_iter().filter_map(Result::err);
-    let mut worst = wrong.filter_map(|case| Some(case.error?.trouble)).max();
+    let mut worst = wrong.filter_map(|case| Some(case.error?.kind)).max();
     if cases.is_empty() {
         return worst.map_or(Exit::Nothing, |trouble| Exit::Code(trouble.exit_code()));
     }
@@ -80,7 +80,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  help: {remedy}");
                 }
-                worst = worst.max(Some(error.trouble));
+                worst = worst.max(Some(error.kind));
             }
         }
     }
@@ -112,7 +112,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
 fn explain_running(arguments: &ExplainArguments) -> Exit {
     let wrong = |message: &str, remedy: &str| {
         told(&RunError {
-            trouble: ErrorKind::Input,
+            kind: ErrorKind::Input,
             message: message.to_owned(),
             remedy: Some(remedy.to_owned()),
         })
@@ -137,7 +137,7 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
     };
     let ask = ClientRequest::Explain {
         probe: arguments.probe.clone(),
-        patience: arguments.selection.patience.longest,
+        patience: arguments.selection.patience.limit,
         form: output_form(arguments.format, arguments.verbose),
     };
     let asked = async {

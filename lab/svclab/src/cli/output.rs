@@ -122,7 +122,7 @@ pub fn told(error: &RunError) -> Exit {
     if let Some(remedy) = &error.remedy {
         eprintln!("help: {}", remedy.replace('\n', "\n      "));
     }
-    Exit::Code(error.trouble.exit_code())
+    Exit::Code(error.kind.exit_code())
 }
 
 /// Prints a note to standard error.

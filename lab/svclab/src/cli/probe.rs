@@ -60,10 +60,7 @@ async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, Exit> 
         .explain
         .then(|| output_form(arguments.format, arguments.verbose));
     let answer = async {
-        let ask = ClientRequest::Probe {
-            wish: request,
-            explain,
-        };
+        let ask = ClientRequest::Probe { request, explain };
         let mut line = request_daemon(&directory, &lab.case, &ask).await?;
         match line.recv().await? {
             DaemonReply::Probed { probed } => Ok(*probed),

@@ -39,7 +39,7 @@ fn render_table(labs: &[LabInfo]) -> String {
             lab.case.clone(),
             lab.describe_kernel(),
             lab.since.clone(),
-            lab.holder.to_string(),
+            lab.daemon_pid.to_string(),
             lab.namespaces.join(" "),
         ]
     }));
@@ -67,12 +67,12 @@ mod tests {
             case: case.to_owned(),
             lab: "lab".to_owned(),
             named: case.to_owned(),
-            state: State::Standing,
+            state: State::Running,
             kernel: kernel.map(str::to_owned),
             guest,
             since: "2026-11-22T06:40:11Z".to_owned(),
             namespaces: vec!["fabric".to_owned(), "pod/default/client".to_owned()],
-            holder: 4711,
+            daemon_pid: 4711,
             svclab: "0.1.0".to_owned(),
         };
         insta::assert_snapshot!(render_table(&[

@@ -24,7 +24,7 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::Protocol;
 use svclab_planner::replay::{DumpedNode, expect_observed, find_node_of_dump, lab};
 use svclab_report::replay::ReplayDocument;
-use svclab_runner::run::dumped::{self, count_unusable, omit_rejected, read};
+use svclab_runner::run::dumps::{self, count_unusable, omit_rejected, read};
 use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, explain as explained, prepare};
 use svclab_scenario::lab::Probe;
 use svclab_scenario::objects::Objects;
@@ -38,7 +38,7 @@ const DEFAULT_LAB_NAME: &str = "replay";
 pub(super) struct DumpArgument {
     node: Option<String>,
     path: PathBuf,
-    pub(super) dump: dumped::DumpOverride,
+    pub(super) dump: dumps::DumpOverride,
 }
 
 /// Builds dumped nodes in a lab, runs the probes and explains the results.
@@ -126,7 +126,7 @@ pub(super) fn read_dump_arguments(
                 "collect the node again with scripts/collect-node",
             ));
         }
-        let dump = dumped::DumpOverride {
+        let dump = dumps::DumpOverride {
             dump,
             lenient,
             omitted: left,
@@ -199,7 +199,7 @@ fn prepare_in_lab(
 pub(super) fn dumps_by_node(
     case: &Case,
     given: Vec<DumpArgument>,
-) -> Result<BTreeMap<String, dumped::DumpOverride>, Exit> {
+) -> Result<BTreeMap<String, dumps::DumpOverride>, Exit> {
     let nodes = node_addresses(&case.objects);
     let mut dumps = BTreeMap::new();
     for argument in given {
@@ -224,7 +224,7 @@ fn prepare_case(
     lab: &SelectedLab,
     case: &Case,
     arguments: &ReplayArguments,
-    dumps: BTreeMap<String, dumped::DumpOverride>,
+    dumps: BTreeMap<String, dumps::DumpOverride>,
 ) -> Result<Prepared, Exit> {
     let wishes = PrepareOptions {
         dumps,
@@ -469,7 +469,7 @@ fn run_and_explain(
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  help: {remedy}");
                 }
-                return Exit::Code(error.trouble.exit_code());
+                return Exit::Code(error.kind.exit_code());
             }
         }
     }

@@ -21,7 +21,7 @@ use svclab_model::evidence::Evidence;
 use svclab_model::plan::Plan;
 use svclab_planner::build::{declare_kubelet_chain, kube_proxy_plan};
 use svclab_planner::node_rules::{READ_BACK_FILES, program_inputs, read_back};
-use svclab_report::about::version_history;
+use svclab_report::version_history::version_history;
 use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab_rules::kube_proxy::services::ignore_reason;
 use svclab_rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};

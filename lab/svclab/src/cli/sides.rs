@@ -95,7 +95,7 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
 /// Prints an input error with its help.
 pub fn wrong(message: &str, remedy: &str) -> Exit {
     told(&RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: message.to_owned(),
         remedy: Some(remedy.to_owned()),
     })
@@ -136,7 +136,7 @@ fn warn_omitted(name: &str, account: &Account) {
     for left in omitted.filter(|left| !left.affects.is_empty()) {
         eprintln!(
             "warning: {name}: omitted {}: {}; {}",
-            left.what, left.because, left.affects
+            left.description, left.reason, left.affects
         );
     }
 }
@@ -243,7 +243,7 @@ fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArg
         write: None,
         lenient: arguments.lenient,
         allow_outside: false,
-        patience: MaxWait::SETTLED.longest,
+        patience: MaxWait::SETTLED.limit,
         format: ReplayFormat::Human,
         kernels: arguments.kernels.clone(),
         verbose: false,

@@ -57,7 +57,7 @@ pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
 fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     let wrong = |message: String, remedy: String| {
         told(&RunError {
-            trouble: ErrorKind::Input,
+            kind: ErrorKind::Input,
             message,
             remedy: Some(remedy),
         })
@@ -80,7 +80,7 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit>
         names: vec![arguments.name.clone()],
         // The user may change a running lab, so its plan does not prove that an answer cannot
         // arrive.
-        patience: MaxWait::SETTLED.longest.into(),
+        patience: MaxWait::SETTLED.limit.into(),
         kube_proxy: arguments.kube_proxy.clone(),
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
@@ -157,7 +157,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
         }
     };
     let mut about = holder.info();
-    about.state = State::Standing;
+    about.state = State::Running;
     let running_labs = standing(directory).await.map_or(0, |labs| labs.len());
     let proxies = describe_proxies(&case.plan, session.refused());
     let message = ready_message(&about, &case, &proxies, running_labs > 1, arguments.detach);
@@ -190,7 +190,7 @@ fn lab_info(case: &Prepared) -> LabInfo {
         guest: false,
         since: now(),
         namespaces: names.collect(),
-        holder: std::process::id(),
+        daemon_pid: std::process::id(),
         svclab: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
@@ -249,7 +249,7 @@ fn announce(arguments: &UpArguments, message: &str) {
 /// Describes the nodes of each real kube-proxy, and the requests that were refused.
 fn describe_proxies(plan: &Plan, refused: &[Refused]) -> String {
     let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
-    for proxy in &plan.proxies {
+    for proxy in &plan.kube_proxies {
         let mut known = programs.iter_mut();
         match known.find(|(program, _)| *program == proxy.program) {
             Some((_, nodes)) => nodes.push(&proxy.namespace),

@@ -144,7 +144,7 @@ async fn program_with_version(path: &Path) -> Result<Program, RunError> {
 
 fn version_error(error: &VersionError) -> RunError {
     let input = |remedy: &str| RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: error.to_string(),
         remedy: Some(remedy.to_owned()),
     };

@@ -29,7 +29,7 @@ pub fn print_socket_dir_error(error: &SocketDirError) -> Exit {
         _ => ErrorKind::Machine,
     };
     told(&RunError {
-        trouble,
+        kind: trouble,
         message: error.to_string(),
         remedy: Some(error.remedy()),
     })
@@ -50,7 +50,7 @@ pub fn print_call_error(error: &CallError) -> Exit {
         CallError::SocketDir(error) => print_socket_dir_error(error),
         CallError::Refused(error) => told(error),
         CallError::Io(_) | CallError::UnexpectedReply => told(&RunError {
-            trouble: ErrorKind::Machine,
+            kind: ErrorKind::Machine,
             message: error.to_string(),
             remedy: Some("list running labs with `svclab ps`".to_owned()),
         }),

@@ -25,7 +25,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     };
     // Errors of invalid labs are already printed.
     let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
-    let mut worst = worst.next().map(|wrong| wrong.error.trouble);
+    let mut worst = worst.next().map(|wrong| wrong.error.kind);
     let dumps = match read_dump_arguments(&arguments.dump, arguments.lenient) {
         Ok(dumps) => dumps,
         Err(exit) => return exit,
@@ -51,7 +51,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
                 }),
                 Err(wrong) => {
                     print_diagnostics(&lab.scenario.sources, &wrong.diagnostics);
-                    worst = worst.max(wrong.result.error.map(|error| error.trouble));
+                    worst = worst.max(wrong.result.error.map(|error| error.kind));
                 }
             }
         }
@@ -91,7 +91,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  help: {remedy}");
                 }
-                worst = worst.max(Some(error.trouble));
+                worst = worst.max(Some(error.kind));
             }
         }
     }

@@ -2,23 +2,23 @@
 //! socket in the user's runtime directory. All access to the lab goes through the daemon, both on
 //! this host and in a guest.
 
-mod call;
-mod explained;
-mod holder;
+mod client;
+mod daemon;
+mod explanation;
+mod messages;
 mod names;
 mod pick;
-mod place;
 pub mod programs;
-mod talk;
+mod socket_dir;
 
-pub use call::{
+pub use client::{
     CallError, DaemonConnection, DaemonReceiver, DaemonSender, request_daemon, standing,
 };
-pub use holder::{LabDaemon, LabEnd, serve_lab};
-pub use names::{namespace, resolve_capture};
-pub use pick::{PickError, pick_lab};
-pub use place::{SocketDir, SocketDirError, SocketLease};
-pub use svclab_report::ps::{Document, LabInfo, SCHEMA, State, document};
-pub use talk::{
+pub use daemon::{LabDaemon, LabEnd, serve_lab};
+pub use messages::{
     ClientRequest, DaemonReply, Interface, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
 };
+pub use names::{namespace, resolve_capture};
+pub use pick::{PickError, pick_lab};
+pub use socket_dir::{SocketDir, SocketDirError, SocketLease};
+pub use svclab_report::ps::{Document, LabInfo, SCHEMA, State, document};

@@ -1,6 +1,6 @@
 //! Resolves the user's names for namespaces and interfaces of a running lab.
 
-use super::talk::Interface;
+use super::messages::Interface;
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_model::protocol::stream::CaptureTarget;
@@ -122,7 +122,7 @@ fn unknown_name<'n>(
     let meant = meant.map_or_else(String::new, |meant| format!("; {meant}"));
     let known: Vec<&str> = names.collect();
     RunError {
-        trouble: ErrorKind::Input,
+        kind: ErrorKind::Input,
         message: format!("there is no {kind} `{name}` in {within}{meant}"),
         remedy: Some(format!("use one of: {}", known.join(", "))),
     }

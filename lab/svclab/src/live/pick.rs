@@ -114,12 +114,12 @@ mod tests {
             case: case.to_owned(),
             lab: case.split('/').next().unwrap().to_owned(),
             named: named.to_owned(),
-            state: State::Standing,
+            state: State::Running,
             kernel: None,
             guest: false,
             since: String::new(),
             namespaces: Vec::new(),
-            holder: 1,
+            daemon_pid: 1,
             svclab: String::new(),
         }
     }

@@ -16,7 +16,7 @@ pub struct Difference {
     /// Kind of object.
     pub of: Kind,
     /// Location in the namespace: `iptables nat KUBE-SERVICES`, `ipset KUBE-CLUSTER-IP`.
-    pub place: String,
+    pub location: String,
     /// Object as in good; absent if good lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<String>,
@@ -72,13 +72,13 @@ pub enum Kind {
     /// Health checks that load balancers send to their backends.
     HealthChecks,
     /// Command entered on a node by hand.
-    Typed,
+    Command,
 }
 
 /// Prints lines of a diff: `-` is good, `+` is bad, `~` is a rule at another position.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.namespace, self.place)?;
+        write!(f, "{}: {}", self.namespace, self.location)?;
         if let Some(owner) = &self.owner {
             write!(f, " ({owner})")?;
         }

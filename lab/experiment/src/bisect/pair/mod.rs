@@ -10,10 +10,10 @@
 //! A chain or set of only one plan exists as soon as a rule jumps to it or uses it, or it has
 //! content.
 
-mod atoms;
 mod difference;
-mod ground;
-mod loaded;
+mod graph;
+mod iptables;
+mod network;
 mod rules;
 mod sets;
 #[cfg(test)]
@@ -25,15 +25,15 @@ use thiserror::Error;
 
 use super::merge::{self, Merged};
 use super::narrow::DifferenceMask;
-use atoms::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 pub use difference::{Difference, Kind};
-use ground::MergedNetwork;
-use loaded::MergedIptables;
+use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
+use iptables::MergedIptables;
+use network::MergedNetwork;
 use sets::Sets;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
-use svclab_planner::print::words;
+use svclab_planner::print::descriptions;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
@@ -140,7 +140,7 @@ impl Pair {
                     side,
                 });
             }
-            if let Some(proxy) = plan.proxies.first() {
+            if let Some(proxy) = plan.kube_proxies.first() {
                 return Err(PairError::RealProxy(proxy.namespace.clone()));
             }
         }
@@ -155,7 +155,7 @@ impl Pair {
             .iter()
             .map(|merged| (merged.name.as_str(), &merged.network))
             .collect();
-        ground::join_veth_pairs(&grounds, &mut graph);
+        network::join_veth_pairs(&grounds, &mut graph);
         let servers = merge::merge_keyed(
             &good.servers,
             &bad.servers,
@@ -179,7 +179,7 @@ impl Pair {
             &servers,
             &good.servers,
             &bad.servers,
-            |server| (words::server(server), OwnerKey::Unknown),
+            |server| (descriptions::server(server), OwnerKey::Unknown),
         );
         let (good_health, bad_health) = ([good.health.clone()], [bad.health.clone()]);
         let health = merge::merge_keyed(
@@ -200,12 +200,18 @@ impl Pair {
             },
         );
         let identity = |typed: &NodeCommand| format!("{typed:?}");
-        let typed = merge::merge_ordered(&good.typed, &bad.typed, identity, identity, graph.next());
+        let typed = merge::merge_ordered(
+            &good.commands,
+            &bad.commands,
+            identity,
+            identity,
+            graph.next(),
+        );
         graph.add(
-            &global_scope(Kind::Typed, "manual commands"),
+            &global_scope(Kind::Command, "manual commands"),
             &typed,
-            &good.typed,
-            &bad.typed,
+            &good.commands,
+            &bad.commands,
             |typed| (format!("{}: {typed}", typed.namespace), OwnerKey::Unknown),
         );
         let (nodes, groups, differences) = graph.into_groups();
@@ -213,7 +219,7 @@ impl Pair {
             namespaces: Vec::new(),
             servers: Vec::new(),
             health: Vec::new(),
-            typed: Vec::new(),
+            commands: Vec::new(),
             steps: Vec::new(),
             objects: Vec::new(),
             ..good.clone()
@@ -263,7 +269,7 @@ impl Pair {
                 .next()
                 .cloned()
                 .unwrap_or_default(),
-            typed: self.typed.selected(with).cloned().collect(),
+            commands: self.typed.selected(with).cloned().collect(),
             ..self.common.clone()
         }
     }
@@ -295,7 +301,8 @@ impl Pair {
         let sides = [false, true].map(|bad| self.plan(&vec![bad; self.differences]));
         let owners_in = |name: &str| {
             let namespaces = sides.iter().filter_map(|side| side.namespace(name));
-            let rules = namespaces.flat_map(|own| own.iptables.iter().chain(&own.beside));
+            let rules = namespaces
+                .flat_map(|namespace| namespace.iptables.iter().chain(&namespace.other_iptables));
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();
@@ -338,10 +345,10 @@ fn merge_virtual_servers(
     Merged<VirtualServer>,
     HashMap<VirtualServerKey, Merged<RealServer>>,
 ) {
-    let make_scope = |kind, place: String| Scope {
+    let make_scope = |kind, location: String| Scope {
         namespace: &good.name,
         of: kind,
-        location: place,
+        location,
     };
     let without_real_servers = |servers: &[VirtualServer]| -> Vec<VirtualServer> {
         let bare = servers.iter().map(|server| VirtualServer {
@@ -357,31 +364,31 @@ fn merge_virtual_servers(
     let scope = make_scope(Kind::VirtualServer, "ipvs".to_owned());
     let describe = |server: &VirtualServer| {
         let text = server.to_string().trim_end().to_owned();
-        (text, OwnerKey::Server(server.takes))
+        (text, OwnerKey::Server(server.key))
     };
     let ipvs = graph.add_keyed(
         &scope,
         &good_servers,
         &bad_servers,
-        |server| server.takes,
+        |server| server.key,
         describe,
     );
     let mut real_servers = HashMap::new();
     for slot in &ipvs.slots {
-        let key = slot.item.takes;
+        let key = slot.item.key;
         // A virtual server whose scheduler or other settings differ has two slots.
         if real_servers.contains_key(&key) {
             continue;
         }
         let servers_in = |namespace: &Namespace| -> Vec<RealServer> {
-            let found = namespace.ipvs.iter().find(|server| server.takes == key);
+            let found = namespace.ipvs.iter().find(|server| server.key == key);
             found.map_or_else(Vec::new, |server| server.servers.clone())
         };
         let (good_servers, bad_servers) = (servers_in(good), servers_in(bad));
         let first = graph.next();
         let scope = make_scope(Kind::RealServer, format!("ipvs {key}"));
         let describe = |server: &RealServer| {
-            let method = format!("{:?}", server.forwarding).to_lowercase();
+            let method = format!("{:?}", server.method).to_lowercase();
             let text = format!("{} {method} weight {}", server.to, server.weight);
             (text, OwnerKey::Server(key))
         };
@@ -392,7 +399,7 @@ fn merge_virtual_servers(
             |server| server.to,
             describe,
         );
-        let has = |namespace: &Namespace| namespace.ipvs.iter().any(|server| server.takes == key);
+        let has = |namespace: &Namespace| namespace.ipvs.iter().any(|server| server.key == key);
         if let Some(difference) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
             graph.join_all(std::iter::once(difference).chain(first..graph.next()));
         }
@@ -478,14 +485,14 @@ impl MergedNamespace {
         let mut named = HashSet::new();
         self.rules.collect_sets(with, &mut named);
         namespace.ipset = self.sets.render(with, named);
-        [namespace.iptables, namespace.beside] = self.rules.build(with);
+        [namespace.iptables, namespace.other_iptables] = self.rules.build(with);
         namespace.nft = self
             .nft_tables
             .selected(with)
             .map(|(_, text)| text.as_str())
             .collect();
         let servers = self.ipvs.selected(with).map(|server| {
-            let real = self.real_servers.get(&server.takes).into_iter();
+            let real = self.real_servers.get(&server.key).into_iter();
             VirtualServer {
                 servers: real.flat_map(|real| real.selected(with)).copied().collect(),
                 ..server.clone()

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use indexmap::{IndexMap, IndexSet};
 
 use super::PairError;
-use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
+use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged};
 use svclab_dump::compare::iptables::{Order, normalized_rules};
 use svclab_planner::delta::rules as script;

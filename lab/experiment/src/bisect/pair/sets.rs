@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use indexmap::{IndexMap, IndexSet};
 
 use super::PairError;
-use super::atoms::{DifferenceGraph, OwnerKey, Scope};
 use super::difference::Kind;
+use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged};
 use svclab_planner::delta::sets as restore;
 
@@ -130,12 +130,12 @@ fn merge_set(
         &options,
         &good_options,
         &bad_options,
-        |made| {
+        |text| {
             let owned = OwnerKey::Set {
                 set: name.to_owned(),
                 entry: None,
             };
-            (format!("create {name} {made}"), owned)
+            (format!("create {name} {text}"), owned)
         },
     );
     let (good_members, bad_members) = (members(good), members(bad));

@@ -283,7 +283,10 @@ fn describe_each_kind_matches_snapshot() {
     bad.ipset = "create KUBE-CLUSTER-IP hash:ip,port family inet\n".to_owned();
     bad.sysctls.push(setting("0"));
     bad.ipvs.push(VirtualServer {
-        takes: VirtualServerKey::FwMark { mark: 7, v6: false },
+        key: VirtualServerKey::FwMark {
+            mark: 7,
+            is_v6: false,
+        },
         scheduler: "rr".to_owned(),
         persistence: None,
         flags: svclab_ruleset::ipvs::SchedulerFlags::default(),
@@ -348,7 +351,7 @@ fn pair_iptables_variants_are_merged_separately() {
     let mut good = namespace("");
     good.iptables = Some(shared.clone());
     let mut bad = good.clone();
-    bad.beside = Some(rules(Backend::Legacy, "-d 10.0.0.2/32 -j DROP"));
+    bad.other_iptables = Some(rules(Backend::Legacy, "-d 10.0.0.2/32 -j DROP"));
     let pair = pair(&plan(good), &plan(bad.clone()));
     assert_eq!(pair.len(), 1);
     insta::assert_snapshot!(describe_all(&pair));
@@ -357,12 +360,22 @@ fn pair_iptables_variants_are_merged_separately() {
     let [without_rule, with_rule] = [&without, &with].map(|plan| &plan.namespaces[0]);
     for side in [without_rule, with_rule] {
         assert_eq!(side.iptables.as_ref().unwrap().backend, Backend::Nft);
-        assert_eq!(side.beside.as_ref().unwrap().backend, Backend::Legacy);
+        assert_eq!(
+            side.other_iptables.as_ref().unwrap().backend,
+            Backend::Legacy
+        );
     }
-    assert!(!without_rule.beside.as_ref().unwrap().v4.contains("DROP"));
+    assert!(
+        !without_rule
+            .other_iptables
+            .as_ref()
+            .unwrap()
+            .v4
+            .contains("DROP")
+    );
     assert!(
         with_rule
-            .beside
+            .other_iptables
             .as_ref()
             .unwrap()
             .v4

@@ -111,7 +111,7 @@ impl BisectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::bisect::ends::{MAX_CONNECTIONS, describe_count};
+    use crate::run::bisect::baseline::{MAX_CONNECTIONS, describe_count};
 
     #[test]
     fn bisect_error_each_variant_has_message_and_help() {

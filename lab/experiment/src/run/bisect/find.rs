@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use super::bench::ProbeMode;
-use super::benches::{LabPool, RunningTrial};
-use super::ends::{Baseline, FullOutcomes};
+use super::baseline::{Baseline, FullOutcomes};
+use super::bisection_run::BisectionRun;
 use super::error::BisectError;
+use super::lab_pool::{LabPool, RunningTrial};
 use super::narrowing::NarrowingResult;
 use super::task::{Task, probes};
-use super::trials::BisectionRun;
+use super::trial_lab::ProbeMode;
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::{Bisection, Culprits, Pair, SCHEMA, TrialClass};
 use svclab_model::evidence::Evidence;
@@ -49,13 +49,7 @@ pub async fn find(
         all: Vec::new(),
         on_trial,
     };
-    let (
-        baseline,
-        Culprits {
-            breaks,
-            fixes: cures,
-        },
-    ) = trials.search().await?;
+    let (baseline, Culprits { breaks, fixes }) = trials.search().await?;
     let error_probability = baseline.symptom.wrong(trials.all.len());
     #[expect(
         clippy::cast_possible_truncation,
@@ -67,15 +61,15 @@ pub async fn find(
         schema: SCHEMA.to_owned(),
         good: task.good_name.clone(),
         bad: task.bad_name.clone(),
-        over: task.base.clone(),
+        base: task.base.clone(),
         kernel: trials.labs.kernel().to_owned(),
         symptom: baseline.report,
         differences: trials.pair.len(),
         breaks: trials.pair.told(&breaks),
-        cures: trials.pair.told(&cures),
-        said_by: Vec::new(),
+        fixes: trials.pair.told(&fixes),
+        declared_by: Vec::new(),
         trials: trials.all,
-        wrong_in_million: error_per_million,
+        error_per_million,
         duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
@@ -150,14 +144,11 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         } else {
             baseline.probe_mode()
         };
-        let Culprits {
-            breaks,
-            fixes: cures,
-        } = found.narrowed;
+        let Culprits { breaks, fixes } = found.narrowed;
         let started = found.verification.filter(|(begun, _)| *begun == mode);
         let started = started.map(|(_, looking)| looking);
         let broken = (self.mask(&breaks, true), TrialClass::Bad, started);
-        let fixed = (self.mask(&cures, false), TrialClass::Good, None);
+        let fixed = (self.mask(&fixes, false), TrialClass::Good, None);
         let mut trials = Vec::new();
         for (chosen, expected, started) in [fixed, broken] {
             // Both sides themselves already ran with the full maximum wait.

@@ -10,11 +10,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::bench::{ProbeMode, SlowNotice, TrialResult};
-use super::benches::RunningTrial;
-use super::ends::Baseline;
+use super::baseline::Baseline;
+use super::bisection_run::BisectionRun;
 use super::error::BisectError;
-use super::trials::BisectionRun;
+use super::lab_pool::RunningTrial;
+use super::trial_lab::{ProbeMode, SlowNotice, TrialResult};
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::{Culprits, DifferenceMask, TrialCache, TrialClass, narrow};
 

@@ -28,7 +28,7 @@ pub fn requirements(task: &Task) -> Plan {
     combined
         .namespaces
         .extend(task.bad.namespaces.iter().cloned());
-    combined.typed.extend(task.bad.typed.iter().cloned());
+    combined.commands.extend(task.bad.commands.iter().cloned());
     combined
 }
 

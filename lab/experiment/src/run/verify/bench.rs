@@ -366,7 +366,7 @@ impl<'p> CaseComparison<'p> {
                 let mut moved = outcome.moved.iter();
                 moved
                     .find(|moved| moved.probe == probe)
-                    .map(|moved| moved.us)
+                    .map(|moved| moved.delay_us)
             };
             let probes: IndexSet<&str> = against
                 .moved

@@ -64,7 +64,7 @@ pub fn with_clients(
     };
     let (planned, _) = plan(&order).ok()?;
     larger.plan = Plan {
-        typed: prepared.plan.typed.clone(),
+        commands: prepared.plan.commands.clone(),
         watch: Watch::default(),
         ..planned
     };

@@ -81,7 +81,7 @@ pub fn pairs(
         .map(|((because, from_step), cases)| NotCompared {
             cases,
             from_step,
-            because,
+            reason: because,
         })
         .collect();
     found

@@ -122,7 +122,7 @@ impl Shares {
                 by_client: spread.by_client,
                 against: shares(against),
                 new: shares(new),
-                chance_in_billion: billionths(chance),
+                error_per_billion: billionths(chance),
             })
         });
         differing.collect()

@@ -283,7 +283,7 @@ async fn compare_on(
             against: outcome_counts(&against),
             new: outcome_counts(&new),
             met: matches.remove(probe).unwrap_or_default(),
-            chance_in_billion: billionths(chance),
+            error_per_billion: billionths(chance),
         }
     });
     Ok(ComparedCase {

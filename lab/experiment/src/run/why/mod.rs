@@ -1,8 +1,8 @@
 //! Tries changes in copies of a failing case until some make the case succeed.
 
 mod copies;
-mod made;
 mod search;
+mod success;
 
 use futures_util::stream::{self, StreamExt as _};
 

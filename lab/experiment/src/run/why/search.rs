@@ -6,7 +6,7 @@ use futures_util::stream::FuturesOrdered;
 
 use super::WhyRequest;
 use super::copies::{Copies, LabOrigin};
-use super::made::{
+use super::success::{
     SuccessCounts, compared, is_failure, keep_minimal, made, required_runs, worse_result,
 };
 use crate::bisect::Difference;
@@ -67,7 +67,7 @@ impl<'a> Search<'a> {
                 case: case.clone(),
                 kernel,
                 wrong: Vec::new(),
-                unasked: Vec::new(),
+                unexamined: Vec::new(),
                 tried: Vec::new(),
                 runs: 1,
             },
@@ -81,7 +81,7 @@ impl<'a> Search<'a> {
         search.finding.wrong = search.failing_probes(&evidence);
         let unmade = search.before.iter().filter(|(_, (made, of))| made < of);
         let unasked = unmade.filter(|(probe, _)| !search.is_examined(probe));
-        search.finding.unasked = unasked.map(|(probe, _)| probe.clone()).collect();
+        search.finding.unexamined = unasked.map(|(probe, _)| probe.clone()).collect();
         search.candidates = search.list_candidates(&request.prepared, &evidence);
         Ok(search)
     }
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
                 connected: *connected,
                 of: *total,
                 told: explanation.unwrap_or_default(),
-                cures: Vec::new(),
+                fixes: Vec::new(),
             });
         }
         failing
@@ -156,12 +156,12 @@ impl<'a> Search<'a> {
             }
             let after = index
                 .checked_sub(1)
-                .and_then(|at| prepared.case.after_step(at));
+                .and_then(|step| prepared.case.after_step(step));
             let case = after.as_ref().unwrap_or(&prepared.case);
             changes.extend(candidates(case, cluster, plan, &wrong));
             // The origin of the rules on a dumped node is unknown.
             let dumped = prepared.accounts.iter().map(|account| account.node.clone());
-            changes.extend(dumped.map(|node| ProposedChange::Restart { node }));
+            changes.extend(dumped.map(|node| ProposedChange::RestartProxy { node }));
         }
         let mut unique: Vec<ProposedChange> = Vec::new();
         for change in changes {
@@ -222,19 +222,19 @@ impl<'a> Search<'a> {
                 changes.iter().map(DescribedChange::from).collect();
             for failing in &mut self.finding.wrong {
                 if result.is_fix_for(&failing.probe) {
-                    failing.cures.push(Fix {
+                    failing.fixes.push(Fix {
                         changes: described.clone(),
-                        matters: Vec::new(),
+                        necessary: Vec::new(),
                     });
                 }
             }
             self.finding.tried.push(TriedChanges {
                 changes: described,
-                came: result,
+                result,
             });
         }
         for failing in &mut self.finding.wrong {
-            keep_minimal(&mut failing.cures);
+            keep_minimal(&mut failing.fixes);
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl<'a> Search<'a> {
         }
         let mut narrowed: Vec<((String, ProposedChange), Vec<Difference>)> = Vec::new();
         for failing in &self.finding.wrong {
-            for fix in &failing.cures {
+            for fix in &failing.fixes {
                 let [described] = fix.changes.as_slice() else {
                     continue;
                 };
@@ -267,7 +267,7 @@ impl<'a> Search<'a> {
                 let task = Task {
                     good: changed.plan,
                     bad: prepared.plan.clone(),
-                    good_name: described.words.clone(),
+                    good_name: described.description.clone(),
                     bad_name: self.finding.case.clone(),
                     base: None,
                     probe: Some(failing.probe.clone()),
@@ -275,20 +275,20 @@ impl<'a> Search<'a> {
                 // Other labs of the pool use the remaining memory.
                 let labs = 1;
                 if let Ok(found) = find(&task, &agent, labs, &mut |_, _| ()).await {
-                    let matters = found.cures.into_iter().flatten().collect();
+                    let matters = found.fixes.into_iter().flatten().collect();
                     narrowed.push(((failing.probe.clone(), change.clone()), matters));
                 }
             }
         }
         for failing in &mut self.finding.wrong {
-            for fix in &mut failing.cures {
+            for fix in &mut failing.fixes {
                 let fix_change = fix.changes.first().map(|told| &told.change);
                 let mut entries = narrowed.iter();
                 let found = entries.find(|((probe, change), _)| {
                     *probe == failing.probe && Some(change) == fix_change
                 });
                 if let Some((_, matters)) = found {
-                    fix.matters.clone_from(matters);
+                    fix.necessary.clone_from(matters);
                 }
             }
         }
@@ -433,7 +433,7 @@ async fn run_case(
 /// real kube-proxy are excluded, because they do not contain its future changes.
 fn with_early_timeouts(prepared: &Prepared) -> Plan {
     let mut plan = prepared.plan.clone();
-    if !plan.proxies.is_empty() {
+    if !plan.kube_proxies.is_empty() {
         return plan;
     }
     let spec = &prepared.case.spec;

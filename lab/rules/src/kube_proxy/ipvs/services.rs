@@ -274,7 +274,7 @@ impl ServiceBuilder<'_> {
             port: number,
         };
         let server = VirtualServer {
-            takes: key,
+            key,
             scheduler: self.context.scheduler.to_owned(),
             persistence: self.port.affinity_seconds,
             flags: SchedulerFlags {
@@ -326,7 +326,7 @@ impl ServiceBuilder<'_> {
             .map(|to| RealServer {
                 to,
                 weight: WEIGHT,
-                forwarding: Forwarding::Masquerade,
+                method: Forwarding::Masquerade,
             })
             .collect()
     }

@@ -122,7 +122,7 @@ impl TestCluster {
         let server = written
             .servers
             .iter()
-            .find(|server| server.takes.to_string() == address)?;
+            .find(|server| server.key.to_string() == address)?;
         Some(server.servers.iter().map(|s| s.to.to_string()).collect())
     }
 

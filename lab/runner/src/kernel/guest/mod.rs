@@ -47,7 +47,7 @@ use super::error::KernelError;
 use super::missing::MissingRequirements;
 use super::modules::Modules;
 use svclab_model::plan::Plan;
-use svclab_planner::needs::Requirements;
+use svclab_planner::requirements::Requirements;
 
 /// Checks that `PATH` contains QEMU. Its version is checked later.
 ///

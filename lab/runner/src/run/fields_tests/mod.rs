@@ -2,8 +2,8 @@
 //! with their effects. The fields are read from the types, so a new field of the API or of the lab
 //! document must be listed.
 
+mod output;
 mod reflect;
-mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use output::{LabOutput, look};
 use reflect::{example, fields};
-use seen::{LabOutput, look};
 
 const BASE: &str = include_str!("base.yaml");
 const OBJECTS: &str = include_str!("objects.yaml");

@@ -6,8 +6,8 @@ mod machine;
 mod replay;
 mod rules;
 mod run;
+mod running;
 mod selection;
-mod standing;
 mod verify;
 
 use std::path::PathBuf;
@@ -23,18 +23,18 @@ pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
     WhyArguments, WhyFormat,
 };
-pub use selection::{KernelArguments, Selection, shell_word};
-pub use standing::{
+pub use running::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,
 };
+pub use selection::{KernelArguments, Selection, shell_word};
 
 pub use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
 use replay::REPLAY_HELP;
-use standing::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
+use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
 
 /// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
 /// real packets, and explains where they went

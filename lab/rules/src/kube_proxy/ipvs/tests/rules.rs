@@ -288,7 +288,7 @@ fn unserved_node_port_up_to_1_15_is_in_set() {
             "{version}"
         );
         let served = world.rules().servers;
-        let addresses: Vec<String> = served.iter().map(|s| s.takes.to_string()).collect();
+        let addresses: Vec<String> = served.iter().map(|s| s.key.to_string()).collect();
         assert_eq!(
             addresses,
             ["-t 10.20.0.1:443", "-t 203.0.113.1:443"],

@@ -129,7 +129,7 @@ fn node_ports_served_on_configured_addresses() {
             .map(|text| (*text).to_owned().try_into().unwrap())
             .collect();
         let servers = world.rules().servers;
-        let texts = servers.iter().map(|server| server.takes.to_string());
+        let texts = servers.iter().map(|server| server.key.to_string());
         texts
             .filter(|text| text.ends_with(":30443"))
             .collect::<Vec<_>>()

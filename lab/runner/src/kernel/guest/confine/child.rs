@@ -18,8 +18,8 @@ use super::filter::Filter;
 use super::lacks::{Layer, is_disallowed};
 use super::landlock::Landlock;
 use super::root::Root;
+use svclab_agent::capabilities::{drop_bounding_set, set_capabilities};
 use svclab_agent::contain::leave_session_keyring;
-use svclab_agent::rights::{drop_bounding_set, set_capabilities};
 
 /// Length of a record of the report, in bytes: a kind and a number.
 pub const RECORD_LEN: usize = 5;

@@ -119,7 +119,7 @@ mod tests {
         for asks in [false, true] {
             let Filter {
                 program,
-                own_process_comparisons: own,
+                own_process_comparisons: comparisons,
                 ..
             } = Filter::new(asks);
             for (index, line) in program.0.iter().enumerate() {
@@ -127,7 +127,7 @@ mod tests {
                 let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
                 assert!(index + usize::from(farthest) < program.0.len());
             }
-            assert_eq!(own.len(), 2);
+            assert_eq!(comparisons.len(), 2);
             assert_eq!(program.0.last().unwrap().k, libc::SECCOMP_RET_ALLOW);
         }
     }

@@ -49,8 +49,8 @@ use child::{
 };
 pub use lacks::DisallowedLayers;
 pub use listener::Listener;
+use svclab_agent::capabilities::{KILL, SETGID, SETUID, has_capability, is_administrator};
 use svclab_agent::contain::outside_user;
-use svclab_agent::rights::{KILL, SETGID, SETUID, has_capability, is_administrator};
 
 /// Environment variables that QEMU keeps: its wrapper finds programs in one, and the loader finds
 /// libraries in the other.

@@ -1,0 +1,348 @@
+//! Merges interfaces, addresses, routes, neighbours and sysctls of a namespace, and joins those
+//! that depend on each other.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::difference::Kind;
+use super::graph::{DifferenceGraph, OwnerKey, Scope};
+use crate::bisect::merge::{self, Merged, Slot};
+use svclab_model::plan::{
+    Forwarding, Link, LinkKind, Namespace, Neighbour, Route, RouteKind, RoutingRule, Sysctl,
+};
+
+/// Merged network configuration of a namespace.
+#[derive(Debug, Clone)]
+pub struct MergedNetwork {
+    /// Interfaces without their addresses.
+    pub links: Merged<Link>,
+    /// Addresses by interface name.
+    addresses: Vec<(String, Merged<IpNetwork>)>,
+    routes: Merged<Route>,
+    routing_rules: Merged<RoutingRule>,
+    neighbours: Merged<Neighbour>,
+    forwarding: Merged<Forwarding>,
+    sysctls: Merged<Sysctl>,
+}
+
+impl MergedNetwork {
+    /// Merges the network configuration of two namespaces.
+    pub fn new(good: &Namespace, bad: &Namespace, graph: &mut DifferenceGraph) -> Self {
+        let namespace = good.name.as_str();
+        let make_scope = |kind, location: &str| Scope {
+            namespace,
+            of: kind,
+            location: location.to_owned(),
+        };
+        let without_addresses = |links: &[Link]| -> Vec<Link> {
+            let bare = links.iter().map(|link| Link {
+                addresses: Vec::new(),
+                ..link.clone()
+            });
+            bare.collect()
+        };
+        let (good_links, bad_links) = (
+            without_addresses(&good.links),
+            without_addresses(&bad.links),
+        );
+        let scope = make_scope(Kind::Link, "interfaces");
+        let describe = |link: &Link| (describe_link(link), OwnerKey::Link(link.name.clone()));
+        let links = graph.add_keyed(
+            &scope,
+            &good_links,
+            &bad_links,
+            |link| link.name.clone(),
+            describe,
+        );
+        let addresses = merge_addresses(good, bad, graph);
+        let scope = make_scope(Kind::Route, "routes");
+        let describe = |route: &Route| (render_route(route), OwnerKey::Unknown);
+        let routes = graph.add_keyed(&scope, &good.routes, &bad.routes, route_key, describe);
+        let scope = make_scope(Kind::RoutingRule, "routing rules");
+        let describe = |rule: &RoutingRule| (rule.to_string(), OwnerKey::Unknown);
+        let name = |rule: &RoutingRule| (rule.v6, rule.to_string());
+        let routing_rules = graph.add_keyed(
+            &scope,
+            &good.routing_rules,
+            &bad.routing_rules,
+            name,
+            describe,
+        );
+        let scope = make_scope(Kind::Neighbour, "neighbours");
+        let describe = |neighbour: &Neighbour| {
+            let text = format!(
+                "{} lladdr {} dev {}",
+                neighbour.address, neighbour.mac, neighbour.dev
+            );
+            (text, OwnerKey::Unknown)
+        };
+        let name = |neighbour: &Neighbour| (neighbour.address, neighbour.dev.clone());
+        let neighbours = graph.add_keyed(&scope, &good.neighbours, &bad.neighbours, name, describe);
+        let scope = make_scope(Kind::Forwarding, "forwarding entries");
+        let describe = |entry: &Forwarding| {
+            let text = format!("{} dev {} dst {}", entry.mac, entry.dev, entry.to);
+            (text, OwnerKey::Unknown)
+        };
+        let name = |entry: &Forwarding| (entry.mac, entry.dev.clone());
+        let forwarding = graph.add_keyed(&scope, &good.forwarding, &bad.forwarding, name, describe);
+        let scope = make_scope(Kind::Sysctl, "sysctl");
+        let describe = |sysctl: &Sysctl| {
+            (
+                format!("{} = {}", sysctl.key, sysctl.value),
+                OwnerKey::Unknown,
+            )
+        };
+        let name = |sysctl: &Sysctl| sysctl.key.clone();
+        let sysctls = graph.add_keyed(&scope, &good.sysctls, &bad.sysctls, name, describe);
+        let network = Self {
+            links,
+            addresses,
+            routes,
+            routing_rules,
+            neighbours,
+            forwarding,
+            sysctls,
+        };
+        network.join_dependent(graph);
+        network
+    }
+
+    /// Writes the network configuration with the differences that `with` selects into `to`.
+    pub fn write_to(&self, with: &impl Fn(usize) -> bool, to: &mut Namespace) {
+        let links = self.links.selected(with).map(|link| {
+            let addresses = self.addresses.iter().find(|(name, _)| *name == link.name);
+            let addresses = addresses
+                .into_iter()
+                .flat_map(|(_, list)| list.selected(with));
+            Link {
+                addresses: addresses.copied().collect(),
+                ..link.clone()
+            }
+        });
+        to.links = links.collect();
+        to.routes = self.routes.selected(with).cloned().collect();
+        to.routing_rules = self.routing_rules.selected(with).cloned().collect();
+        to.neighbours = self.neighbours.selected(with).cloned().collect();
+        to.forwarding = self.forwarding.selected(with).cloned().collect();
+        to.sysctls = self.sysctls.selected(with).cloned().collect();
+    }
+
+    fn join_dependent(&self, graph: &mut DifferenceGraph) {
+        for link in &self.links.slots {
+            if let Some(difference) = link.from.difference() {
+                let dependents = self.differences_on(&link.item.name);
+                for dependent in dependents {
+                    graph.join(difference, dependent);
+                }
+            }
+        }
+        for route in &self.routes.slots {
+            let difference = route.from.difference();
+            for gate in [
+                route.item.via.filter(|_| !route.item.onlink),
+                route.item.source,
+            ]
+            .into_iter()
+            .flatten()
+            {
+                let Some(providers) = self.providers(&route.item, gate) else {
+                    continue;
+                };
+                // A route of both sides may use one address in good and another in bad.
+                graph.join_all(difference.into_iter().chain(providers));
+            }
+        }
+    }
+
+    /// Returns all differences of objects that belong to an interface.
+    fn differences_on(&self, link: &str) -> Vec<usize> {
+        let mut differences = Vec::new();
+        let mut take = |from: merge::SlotOrigin| differences.extend(from.difference());
+        for (name, addresses) in &self.addresses {
+            if name == link {
+                addresses.slots.iter().for_each(|slot| take(slot.from));
+            }
+        }
+        let is_on = |dev: &str| dev == link;
+        self.routes
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.neighbours
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.forwarding
+            .slots
+            .iter()
+            .filter(|slot| is_on(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.sysctls
+            .slots
+            .iter()
+            .filter(|slot| slot.item.link.as_deref() == Some(link))
+            .for_each(|slot| take(slot.from));
+        for Slot { item, from } in &self.links.slots {
+            let over = matches!(&item.kind, LinkKind::Vxlan { dev, .. } if dev == link);
+            if over || item.bridge.as_deref() == Some(link) {
+                take(*from);
+            }
+        }
+        differences
+    }
+
+    /// Returns the differences that provide the address that a route needs as next hop or source.
+    /// Returns `None` if an object of both sides provides it.
+    fn providers(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
+        let mut differences = Vec::new();
+        let is_source = route.source == Some(needed);
+        for (link, addresses) in &self.addresses {
+            for slot in &addresses.slots {
+                let holds = if is_source {
+                    slot.item.ip() == needed
+                } else {
+                    *link == route.dev && slot.item.contains(needed)
+                };
+                if holds {
+                    differences.push(slot.from.difference()?);
+                }
+            }
+        }
+        for slot in self.routes.slots.iter().filter(|_| !is_source) {
+            let on_link = slot.item.via.is_none()
+                && slot.item.dev == route.dev
+                && slot.item.to.contains(needed);
+            if on_link && slot.item.to != route.to {
+                differences.push(slot.from.difference()?);
+            }
+        }
+        Some(differences)
+    }
+}
+
+/// Merges the addresses of each interface. Their order matters.
+fn merge_addresses(
+    good: &Namespace,
+    bad: &Namespace,
+    graph: &mut DifferenceGraph,
+) -> Vec<(String, Merged<IpNetwork>)> {
+    let mut result: Vec<(String, Merged<IpNetwork>)> = Vec::new();
+    for link in good.links.iter().chain(&bad.links) {
+        if result.iter().any(|(name, _)| *name == link.name) {
+            continue;
+        }
+        let list = |side: &Namespace| -> Vec<IpNetwork> {
+            let found = side
+                .links
+                .iter()
+                .find(|candidate| candidate.name == link.name);
+            found.map_or_else(Vec::new, |candidate| candidate.addresses.clone())
+        };
+        let (good_addresses, bad_addresses) = (list(good), list(bad));
+        let identity = |address: &IpNetwork| *address;
+        let merged = merge::merge_ordered(
+            &good_addresses,
+            &bad_addresses,
+            identity,
+            identity,
+            graph.next(),
+        );
+        let scope = Scope {
+            namespace: &good.name,
+            of: Kind::Address,
+            location: format!("interface {}", link.name),
+        };
+        graph.add(
+            &scope,
+            &merged,
+            &good_addresses,
+            &bad_addresses,
+            |address| (address.to_string(), OwnerKey::Link(link.name.clone())),
+        );
+        result.push((link.name.clone(), merged));
+    }
+    result
+}
+
+/// Joins the differences of both ends of each veth pair.
+pub fn join_veth_pairs(networks: &[(&str, &MergedNetwork)], graph: &mut DifferenceGraph) {
+    let mut pairs = Vec::new();
+    for (name, ground) in networks {
+        for slot in &ground.links.slots {
+            let (Some(difference), LinkKind::Veth { namespace, peer }) =
+                (slot.from.difference(), &slot.item.kind)
+            else {
+                continue;
+            };
+            let peer_networks = networks
+                .iter()
+                .filter(|(peer_name, _)| peer_name == namespace);
+            let ends = peer_networks.flat_map(|(_, ground)| &ground.links.slots);
+            let ends = ends.filter(|end| end.item.name == *peer && end.item.is_veth_to(name));
+            pairs.extend(ends.filter_map(|end| Some((difference, end.from.difference()?))));
+        }
+    }
+    for (first, second) in pairs {
+        graph.join(first, second);
+    }
+}
+
+/// Describes an interface in the style of `ip link`.
+fn describe_link(link: &Link) -> String {
+    let kind = match &link.kind {
+        LinkKind::Veth { namespace, peer } => format!("to {namespace}/{peer}"),
+        LinkKind::Bridge => "bridge".to_owned(),
+        LinkKind::Dummy => "dummy".to_owned(),
+        LinkKind::Vxlan {
+            vni,
+            port,
+            dev,
+            local,
+        } => format!("vxlan id {vni} dev {dev} local {local} dstport {port}"),
+    };
+    let mut text = format!("{} {kind} address {}", link.name, link.mac);
+    if let Some(mtu) = link.mtu {
+        let _ = write!(text, " mtu {mtu}");
+    }
+    if let Some(bridge) = &link.bridge {
+        let _ = write!(text, " master {bridge}");
+    }
+    if link.hairpin {
+        text.push_str(" hairpin on");
+    }
+    text.push_str(if link.down { " down" } else { " up" });
+    text
+}
+
+/// Returns the key of a route in the kernel's routing tables.
+fn route_key(route: &Route) -> (IpNetwork, Option<u32>, Option<u32>) {
+    (route.to, route.table, route.metric)
+}
+
+/// Renders a route in the format of `ip route`.
+fn render_route(route: &Route) -> String {
+    let mut text = match route.kind {
+        RouteKind::Unicast => String::new(),
+        kind => format!("{} ", kind.name()),
+    };
+    text += &match route.to.prefix() {
+        0 => "default".to_owned(),
+        _ => route.to.to_string(),
+    };
+    let option = |word: &str, value: Option<String>| {
+        value.map_or_else(String::new, |value| format!(" {word} {value}"))
+    };
+    text += &option("via", route.via.map(|via| via.to_string()));
+    text += &option("dev", Some(route.dev.clone()).filter(|dev| !dev.is_empty()));
+    text += &option("table", route.table.map(|table| table.to_string()));
+    text += &option("src", route.source.map(|source| source.to_string()));
+    text += &option("metric", route.metric.map(|metric| metric.to_string()));
+    if route.onlink {
+        text += " onlink";
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! Describes changes as actions of an operator.
+
+use std::fmt::{self, Write as _};
+
+use super::change::{PolicyField, ProposedChange};
+use svclab_model::plan::Route;
+
+/// Renders a route in the format of `ip route`.
+fn render_route(route: &Route) -> String {
+    let mut text = if route.kind.is_unicast() {
+        String::new()
+    } else {
+        format!("{} ", route.kind.name())
+    };
+    let _ = write!(text, "{}/{}", route.to.network(), route.to.prefix());
+    let dev = Some(&route.dev).filter(|dev| !dev.is_empty());
+    let parts = [
+        ("via", route.via.map(|via| via.to_string())),
+        ("dev", dev.cloned()),
+        ("table", route.table.map(|table| table.to_string())),
+        ("metric", route.metric.map(|metric| metric.to_string())),
+    ];
+    for (word, value) in parts {
+        if let Some(value) = value {
+            let _ = write!(text, " {word} {value}");
+        }
+    }
+    text
+}
+
+impl fmt::Display for PolicyField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ExternalTrafficPolicy => "externalTrafficPolicy",
+            Self::InternalTrafficPolicy => "internalTrafficPolicy",
+        })
+    }
+}
+
+impl fmt::Display for ProposedChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterPolicy { service, field } => {
+                write!(f, "set {field}: Cluster in service {service}")
+            }
+            Self::ClusterCidr { networks } => {
+                write!(f, "start kube-proxy with --cluster-cidr={networks}")
+            }
+            Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
+            Self::AllowForeignSources => f.write_str(
+                "let the underlay forward packets whose source is not an address of the sending \
+                 node",
+            ),
+            Self::UndoManualChanges { node } => write!(
+                f,
+                "undo the manual changes on {node} (restart kube-proxy, which regenerates its \
+                 rules)"
+            ),
+            Self::RestartProxy { node } => {
+                write!(
+                    f,
+                    "restart kube-proxy on {node}, which regenerates its rules"
+                )
+            }
+            Self::UseOwnSource { .. }
+            | Self::SkipOwnSource { .. }
+            | Self::AddHealthCheck { .. }
+            | Self::RemoveSecurityGroup { .. }
+            | Self::AddBackend { .. }
+            | Self::RemoveBackend { .. } => describe_balancer_change(self, f),
+            Self::SetSysctl {
+                namespaces,
+                keys,
+                value,
+            } => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {value}")).collect();
+                write!(f, "set {} on {}", keys.join(" and "), namespaces.join(", "))
+            }
+            Self::Rule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+                ..
+            }
+            | Self::DeleteNftRule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+            } => write!(
+                f,
+                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
+            ),
+            Self::DeleteSetEntry {
+                namespace,
+                set,
+                entry,
+            } => write!(f, "delete entry {entry} of set {set} on {namespace}"),
+            Self::MasqueradeNetwork { network } => write!(
+                f,
+                "remove {network} from nonMasqueradeCIDRs of ip-masq-agent"
+            ),
+            Self::DeleteRoute { namespace, route } => {
+                write!(f, "delete the route {} on {namespace}", render_route(route))
+            }
+            Self::AddRoute { namespace, route } => {
+                write!(f, "add the route {} on {namespace}", render_route(route))
+            }
+            Self::DeleteRoutingRule { namespace, rule } => {
+                write!(f, "delete the routing rule {rule} on {namespace}")
+            }
+            Self::DeleteNftElement {
+                namespace,
+                table,
+                set,
+                key,
+            } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
+        }
+    }
+}
+
+/// Describes a change of a load balancer.
+fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        ProposedChange::UseOwnSource { balancer } => {
+            write!(
+                f,
+                "let load balancer {balancer} forward from its own address"
+            )
+        }
+        ProposedChange::SkipOwnSource { balancer } => write!(
+            f,
+            "stop load balancer {balancer} from forwarding a packet to the backend that sent it"
+        ),
+        ProposedChange::AddHealthCheck { balancer } => {
+            write!(
+                f,
+                "let load balancer {balancer} check the health of its backends"
+            )
+        }
+        ProposedChange::RemoveSecurityGroup { balancer } => {
+            write!(f, "remove the security group of load balancer {balancer}")
+        }
+        ProposedChange::AddBackend { balancer, node } => {
+            write!(f, "add {node} to the backends of load balancer {balancer}")
+        }
+        ProposedChange::RemoveBackend { balancer, node } => {
+            write!(
+                f,
+                "remove {node} from the backends of load balancer {balancer}"
+            )
+        }
+        _ => Ok(()),
+    }
+}

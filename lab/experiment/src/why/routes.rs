@@ -1,0 +1,132 @@
+//! Finds routes that may be the cause: routes that took precedence over others, and routes that
+//! were missing where a packet was lost.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::change::ProposedChange;
+use svclab_journey::journey::{End, Hop, PacketPath};
+use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction};
+use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
+
+/// Returns the route changes that are worth trying for the nodes on a packet path.
+pub fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath) -> Vec<ProposedChange> {
+    let mut found = Vec::new();
+    for (index, hop) in flight.hops.iter().enumerate() {
+        // An operator cannot edit the routes of the network between nodes.
+        if hop.namespace == FABRIC || hop.namespace == INTERNET {
+            continue;
+        }
+        let Some(namespace) = plan.namespace(&hop.namespace) else {
+            continue;
+        };
+        let is_last = index + 1 == flight.hops.len();
+        if is_last && matches!(flight.end, End::Delivered | End::ByRule) {
+            continue;
+        }
+        found.extend(specific_routes(namespace, hop.after.destination.ip()));
+        found.extend(matching_routing_rules(namespace, hop));
+        if is_last {
+            found.extend(missing_routes(
+                namespace,
+                cluster,
+                hop.after.destination.ip(),
+            ));
+        }
+    }
+    found
+}
+
+/// Returns the deletion of each route to the destination except the default route. Without the
+/// route, another route would be used.
+fn specific_routes(namespace: &Namespace, to: IpAddr) -> impl Iterator<Item = ProposedChange> + '_ {
+    let covers = move |route: &&Route| route.to.prefix() > 0 && route.to.contains(to);
+    let routes = namespace.routes.iter().filter(covers);
+    routes.map(|route| ProposedChange::DeleteRoute {
+        namespace: namespace.name.clone(),
+        route: Box::new(route.clone()),
+    })
+}
+
+/// Returns the deletion of each routing rule that may have sent the packet to a table other than
+/// the main table.
+fn matching_routing_rules<'n>(
+    namespace: &'n Namespace,
+    hop: &'n Hop,
+) -> impl Iterator<Item = ProposedChange> + 'n {
+    let holds =
+        |network: Option<IpNetwork>, ip: IpAddr| network.is_none_or(|network| network.contains(ip));
+    let matches = move |rule: &&svclab_model::plan::RoutingRule| {
+        let after =
+            holds(rule.from, hop.after.source.ip()) && holds(rule.to, hop.after.destination.ip());
+        let before =
+            holds(rule.from, hop.before.source.ip()) && holds(rule.to, hop.before.destination.ip());
+        let is_v6 = hop.after.destination.is_ipv6();
+        rule.v6 == is_v6
+            && ((after || before) != rule.inverted)
+            && rule.action != RoutingAction::Table(MAIN_TABLE)
+    };
+    namespace
+        .routing_rules
+        .iter()
+        .filter(matches)
+        .map(|rule| ProposedChange::DeleteRoutingRule {
+            namespace: namespace.name.clone(),
+            rule: Box::new(rule.clone()),
+        })
+}
+
+/// Number of the main routing table (`RT_TABLE_MAIN`).
+const MAIN_TABLE: u32 = 254;
+
+/// Returns routes to the pods of the destination's node: through the overlay device, and directly
+/// through the node.
+fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<ProposedChange> {
+    let destination = cluster.nodes.iter().find_map(|node| {
+        let network = node.pod_cidrs.iter().find(|network| network.contains(to))?;
+        (node.name != namespace.name).then_some((node, *network))
+    });
+    let Some((node, network)) = destination else {
+        return Vec::new();
+    };
+    let route = |via: IpAddr, dev: &str, onlink: bool| Route {
+        to: network,
+        via: Some(via),
+        dev: dev.to_owned(),
+        onlink,
+        source: None,
+        kind: RouteKind::Unicast,
+        table: None,
+        metric: None,
+    };
+    let direct = node.addresses.iter().find_map(|address| {
+        let via = address.ip();
+        let holds = |subnet: &&IpNetwork| subnet.contains(via) && subnet.prefix() < 32;
+        let link = namespace
+            .links
+            .iter()
+            .find(|link| link.addresses.iter().any(|subnet| holds(&subnet)));
+        (via.is_ipv4() == to.is_ipv4()).then_some(())?;
+        Some(route(via, &link?.name, false))
+    });
+    let tunnels = namespace
+        .links
+        .iter()
+        .filter(|link| link.name.starts_with("flannel"));
+    let tunnelled = tunnels.map(|link| route(network.network(), &link.name, true));
+    let exists = |route: &Route| {
+        namespace
+            .routes
+            .iter()
+            .any(|known| known.to == route.to && known.dev == route.dev)
+    };
+    tunnelled
+        .chain(direct)
+        .filter(|route| !exists(route))
+        .map(|route| ProposedChange::AddRoute {
+            namespace: namespace.name.clone(),
+            route: Box::new(route),
+        })
+        .collect()
+}

@@ -1,0 +1,233 @@
+//! Reports which parts of a replayed node come from the dump, which are simulated, and which are
+//! omitted.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::chain_paths::ChainPaths;
+
+/// Replay report of a dumped node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Account {
+    /// Name of the node.
+    pub node: String,
+    /// Replayed parts, built as dumped, such as `83 rules of iptables-nft-save`.
+    pub replayed: Vec<String>,
+    /// Simulated parts, used for data that the dump lacks.
+    pub simulated: Vec<String>,
+    /// Omitted parts, which were dumped but are not built.
+    pub left_out: Vec<OmittedItem>,
+}
+
+/// A dumped item that is not built.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OmittedItem {
+    /// Line in the dump, if the item is a single line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<At>,
+    /// Description of the item.
+    pub description: String,
+    /// Reason for the omission.
+    pub reason: String,
+    /// Possible effect on results; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub affects: String,
+    /// Chain of an omitted rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<ChainPaths>,
+    /// Probes with packets that reached the chain; absent before a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached_by: Option<BTreeSet<String>>,
+    /// Word that counts such items in the replayed parts: `sysctl`, or the file of the rules.
+    #[serde(skip)]
+    pub(super) counted_as: String,
+}
+
+/// A line of a dump.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct At {
+    /// Name of the file; a file in an archive follows the archive name and a colon.
+    pub file: String,
+    /// Line number, from 1.
+    pub line: u32,
+}
+
+impl OmittedItem {
+    /// Creates an item with the default effect: packets pass as if the item did not exist.
+    #[must_use]
+    pub fn new(
+        location: Option<At>,
+        description: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self {
+            at: location,
+            description: description.into(),
+            reason: reason.into(),
+            affects: DEFAULT_EFFECT.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the word that counts such items in the replayed parts.
+    #[must_use]
+    pub(super) fn with_count_word(mut self, word: impl Into<String>) -> Self {
+        self.counted_as = word.into();
+        self
+    }
+
+    /// Sets the chain of an omitted rule, and its effect from the jumps to the chain.
+    #[must_use]
+    pub fn with_chain(mut self, chain: ChainPaths) -> Self {
+        self.affects = if chain.paths.is_empty() {
+            format!("no effect: no jump leads to {chain}")
+        } else {
+            format!("packets in {chain} {EFFECT_IN_CHAIN}")
+        };
+        self.chain = Some(chain);
+        self
+    }
+
+    /// Sets the probes whose packets reached the chain of the rule.
+    pub fn set_reached_by(&mut self, probes_at: impl Fn(&ChainPaths) -> BTreeSet<String>) {
+        self.reached_by = self.chain.as_ref().map(probes_at);
+    }
+}
+
+/// Effect of an omission inside a chain.
+const EFFECT_IN_CHAIN: &str = "pass as if the rule did not exist";
+
+/// Effect of any other omission.
+const DEFAULT_EFFECT: &str = "packets pass as if it did not exist";
+
+impl OmittedItem {
+    /// Renders the description with its location, the reason and the effect as lines. An item
+    /// without a location gives one line.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let Some(location) = &self.at else {
+            let affects = match self.affects.as_str() {
+                "" => String::new(),
+                affects => format!("; {affects}"),
+            };
+            return vec![format!("{}: {}{affects}", self.description, self.reason)];
+        };
+        let has_jumps = self.chain.as_ref().is_some_and(|at| !at.paths.is_empty());
+        let reached = match self.reached_by.as_ref().filter(|_| has_jumps) {
+            None => String::new(),
+            Some(probes) if probes.is_empty() => {
+                "; no packet of a probe reached the chain".to_owned()
+            }
+            Some(probes) => {
+                let probes: Vec<&str> = probes.iter().map(String::as_str).collect();
+                format!("; packets of {} reached the chain", probes.join(", "))
+            }
+        };
+        let affects = format!("{}{reached}", self.affects);
+        let lines = [
+            format!("{location}: {}", self.description),
+            self.reason.clone(),
+            affects,
+        ];
+        lines.into_iter().filter(|line| !line.is_empty()).collect()
+    }
+}
+
+/// Renders `FILE:LINE`.
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Account {
+    pub(super) fn new(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add_replayed(&mut self, description: impl Into<String>) {
+        self.replayed.push(description.into());
+    }
+
+    pub(super) fn add_simulated(&mut self, description: impl Into<String>) {
+        self.simulated.push(description.into());
+    }
+
+    /// Adds an omitted item.
+    pub fn left_out(
+        &mut self,
+        description: impl Into<String>,
+        reason: impl Into<String>,
+        affects: impl Into<String>,
+    ) {
+        self.left_out.push(OmittedItem {
+            description: description.into(),
+            reason: reason.into(),
+            affects: affects.into(),
+            ..OmittedItem::default()
+        });
+    }
+}
+
+impl Account {
+    /// Moves items that the kernel rejected from the replayed to the omitted parts.
+    pub fn add_rejected(&mut self, rejected: Vec<OmittedItem>) {
+        for real in &mut self.replayed {
+            let words: Vec<&str> = real.split(' ').collect();
+            let is_counted_here = |one: &&OmittedItem| {
+                let word = one.counted_as.as_str();
+                let is_counted = |own: &&str| {
+                    own.strip_prefix(word)
+                        .is_some_and(|rest| matches!(rest, "" | "s" | "es"))
+                };
+                !word.is_empty() && words.iter().any(is_counted)
+            };
+            match rejected.iter().filter(is_counted_here).count() {
+                0 => {}
+                count => {
+                    let _ = write!(real, ", except {count} that the kernel rejects");
+                }
+            }
+        }
+        self.left_out.extend(rejected);
+    }
+}
+
+/// Renders a count with the noun in singular or plural.
+pub(super) fn count_noun(count: usize, singular: &str, plural: &str) -> String {
+    match count {
+        0 => format!("no {plural}"),
+        1 => format!("1 {singular}"),
+        number => format!("{number} {plural}"),
+    }
+}
+
+/// Renders the report as lines of text.
+impl std::fmt::Display for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{}", self.node)?;
+        for (word, lines) in [("replayed", &self.replayed), ("simulated", &self.simulated)] {
+            for (index, line) in lines.iter().enumerate() {
+                let word = if index == 0 { word } else { "" };
+                writeln!(f, "  {word:<9}  {line}")?;
+            }
+        }
+        for (index, omitted) in self.left_out.iter().enumerate() {
+            let word = if index == 0 { "omitted" } else { "" };
+            for (index, line) in omitted.lines().into_iter().enumerate() {
+                let (word, indent) = if index == 0 { (word, "") } else { ("", "  ") };
+                writeln!(f, "  {word:<9}  {indent}{line}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Tests explanations of packets in a running lab, which describe the actual state, whatever the
+//! lab planned.
+
+use serde_json::Value;
+
+use super::{Labs, assert_output_snapshot};
+use crate::by_hand::{self, CONNECTS, UNFILTERED};
+use crate::running_labs::Runtime;
+use crate::settled::normalized;
+use crate::support::{assert_matches_schema, stderr, stdout, svclab_without_drops};
+
+fn start_lab(case: &str) -> Runtime {
+    let runtime = Runtime::new(svclab_without_drops);
+    runtime.up(case);
+    runtime
+}
+
+#[test]
+fn explain_manual_rules_are_quoted() {
+    insta::assert_snapshot!(by_hand::rules(&start_lab(CONNECTS)));
+}
+
+#[test]
+fn explain_deleted_routes_are_reported() {
+    insta::assert_snapshot!(by_hand::routes(&start_lab(CONNECTS)));
+}
+
+#[test]
+fn explain_manual_sysctls_are_named() {
+    insta::assert_snapshot!(by_hand::settings(&start_lab(UNFILTERED)));
+}
+
+#[test]
+fn explain_uncounted_drop_has_unknown_end() {
+    let explanation = by_hand::uncounted(&start_lab(CONNECTS));
+    assert!(explanation.contains("reached node-2 through flannel.1, and its end was not recorded"));
+    insta::assert_snapshot!(explanation);
+}
+
+#[test]
+fn probe_explain_prints_packet_path() {
+    let runtime = start_lab(CONNECTS);
+    let probe = [
+        "probe",
+        "node-1",
+        "service/default/app:80",
+        "--explain",
+        "--max-wait=500ms",
+    ];
+    let drop = ["-I", "FORWARD", "-p", "tcp", "-j", "DROP"];
+    let drop = [&["exec", "node-2", "--", "iptables-nft"], &drop[..]].concat();
+    assert_eq!(runtime.run(&drop).status.code(), Some(0));
+    let output = runtime.run(&probe);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
+    // `-v` prints every rule; without `--explain`, only the verdict is printed.
+    let verbose = runtime.run(&[&probe[..], &["-v"]].concat());
+    assert!(stdout(&verbose).contains("nat PREROUTING"), "{verbose:?}");
+    let verdict = runtime.run(&probe[..3]);
+    assert_eq!(stdout(&verdict).lines().count(), 2, "{verdict:?}");
+}
+
+#[test]
+fn explain_running_lab_describes_current_state() {
+    let runtime = start_lab(CONNECTS);
+    let arguments = ["explain", "--running"];
+    let output = runtime.run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(normalized(&stdout(&output)));
+    // A unique prefix is sufficient for the name of the lab; probes can be selected.
+    let data = ["canal-stale-rule", "--format=json", "--probe=call"];
+    let output = runtime.run(&[&arguments[..], &data].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_matches_schema(&document, include_str!("../../schema/journeys.v1.json"));
+    assert_eq!(document["cases"][0]["expected"], Value::Null);
+    assert_eq!(
+        document["cases"][0]["connections"][0]["verdict"],
+        "connected"
+    );
+}
+
+#[test]
+fn explain_lab_not_running_is_refused() {
+    let labs = Labs::new();
+    let explain = |more: &[&str]| {
+        labs.runtime
+            .run(&[&["explain", "--running"], more].concat())
+    };
+    assert_output_snapshot!(labs, explain(&[]));
+    labs.runtime.up(&labs.case("Local"));
+    assert_output_snapshot!(labs, explain(&["another"]));
+    assert_output_snapshot!(labs, explain(&["--probe", "nobody"]));
+    assert_output_snapshot!(labs, explain(&["one", "two"]));
+    assert_output_snapshot!(labs, explain(&["--kernel", "host"]));
+    labs.runtime.up(&labs.case("Cluster"));
+    assert_output_snapshot!(labs, explain(&[]));
+    let verbose_probe = ["probe", "node-1", "192.168.50.11:1", "-v"];
+    assert_output_snapshot!(labs, labs.runtime.run(&verbose_probe));
+}

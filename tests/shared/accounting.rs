@@ -1,0 +1,147 @@
+//! Runs cases with and without full evidence. Reports how every packet ended and whether the
+//! verdicts are the same.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use svclab_journey::journey::{End, Journey};
+use svclab_model::evidence::{DropEvidence, Evidence};
+use svclab_model::plan::{Plan, Watch};
+use svclab_runner::kernel::Agent;
+use svclab_runner::run::Prepared;
+
+/// Counts of the ways in which packets ended.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Number of packets by kind of end.
+    ends: BTreeMap<&'static str, usize>,
+    /// Descriptions of packets whose end is unknown.
+    pub unknown: Vec<String>,
+    /// Unexpected results, with or without full evidence, and evidence that was missed.
+    pub wrong: Vec<String>,
+}
+
+impl Account {
+    fn from_journeys(case: &str, journeys: &[Journey]) -> Self {
+        let mut account = Self::default();
+        for journey in journeys {
+            for flight in &journey.flights {
+                let end = match flight.end {
+                    End::Delivered => "delivered",
+                    End::Answered(_) => "answered",
+                    End::ByRule => "dropped by a rule",
+                    End::Dropped { .. } => "dropped with the kernel's reason",
+                    End::CountedDrop { .. } => "dropped and counted",
+                    End::NotReceived => "gone",
+                    End::Waiting(_) => "waiting for a neighbour",
+                    End::Unknown => "unknown",
+                };
+                *account.ends.entry(end).or_default() += 1;
+                if flight.end == End::Unknown {
+                    let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
+                    let (namespace, flow) = hop.expect("a packet was somewhere");
+                    account.unknown.push(format!(
+                        "{case} {} #{}: {} {flow} in {namespace}",
+                        journey.probe,
+                        journey.number,
+                        flight.kind.label()
+                    ));
+                }
+            }
+        }
+        account
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: Self) {
+        for (end, count) in other.ends {
+            *self.ends.entry(end).or_default() += count;
+        }
+        self.unknown.extend(other.unknown);
+        self.wrong.extend(other.wrong);
+    }
+
+    /// Prints the counts to standard error directly, which libtest does not capture.
+    pub fn print(&self, kernel: &str) {
+        let packets: usize = self.ends.values().sum();
+        let ends: Vec<String> = self
+            .ends
+            .iter()
+            .map(|(end, count)| format!("{count} {end}"))
+            .collect();
+        // In hundredths of a percent.
+        let share = self.unknown.len() * 10_000 / packets.max(1);
+        let (percent, hundredths) = (share / 100, share % 100);
+        let _ = writeln!(
+            std::io::stderr(),
+            "{kernel}: {packets} packets: {}; the end of {percent}.{hundredths:02} % is unknown",
+            ends.join(", ")
+        );
+    }
+}
+
+/// Runs every case with and without full evidence, and returns how every packet ended. With
+/// `patience`, probes with full evidence wait that long: a slow kernel needs more time to trace
+/// many connections.
+pub async fn account(
+    agent: &Agent,
+    cases: Vec<Prepared>,
+    at_once: usize,
+    patience: Option<Duration>,
+) -> Account {
+    let accounts: Vec<Account> = futures_util::stream::iter(cases)
+        .map(async |case| both(agent, &case, patience).await)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    let mut all = Account::default();
+    for account in accounts {
+        all.add(account);
+    }
+    all
+}
+
+async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Account {
+    let id = &case.case.id;
+    let judge = case.judge().expect("it can be judged");
+    let mut watched = Plan {
+        watch: Watch::everything(&case.plan),
+        ..case.plan.clone()
+    };
+    for probe in &mut watched.probes {
+        probe.patience = patience.unwrap_or(probe.patience);
+    }
+    let evidence = run(agent, watched).await;
+    let mut account = Account::from_journeys(id, &case.journeys(&evidence).concat());
+    let judgement = judge.judge(&evidence);
+    if !judgement.holds() {
+        let wrong = format!("{id}, watched: {judgement:#?}");
+        account.wrong.push(wrong);
+    }
+    let lost = match &evidence.drops {
+        DropEvidence::Watched { missed: lost, .. } => *lost,
+        DropEvidence::Unwatched | DropEvidence::Uncertain(_) => 0,
+    };
+    let left_out = evidence.packets_left_out + evidence.trace_missed + lost;
+    if left_out > 0 {
+        account.wrong.push(format!("{id}: {left_out} left out"));
+    }
+    // Without full evidence, only the verdicts can be compared.
+    let unwatched = Plan {
+        watch: Watch::default(),
+        ..case.plan.clone()
+    };
+    let unwatched = run(agent, unwatched).await;
+    let probes = judge.judge(&unwatched).probes.into_iter();
+    let wrong = probes.filter(|probe| !probe.holds);
+    let wrong = wrong.map(|probe| format!("{id}, unwatched: {probe:#?}"));
+    account.wrong.extend(wrong);
+    account
+}
+
+async fn run(agent: &Agent, plan: Plan) -> Evidence {
+    let mut session = agent.build(plan).await.expect("a lab");
+    session.probe().await.expect("evidence")
+}
