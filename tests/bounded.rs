@@ -19,10 +19,10 @@ use svclab_runner::run::{Prepared, run_on_agent};
 
 #[path = "shared/cases.rs"]
 mod cases;
-#[expect(dead_code, reason = "no evidence is changed here")]
+#[expect(dead_code, reason = "this test does not change evidence")]
 #[path = "shared/choices.rs"]
 mod choices;
-#[expect(dead_code, reason = "only evidence with which a case passes is wanted")]
+#[expect(dead_code, reason = "this test uses only passing evidence")]
 #[path = "shared/fake_agent.rs"]
 mod fake_agent;
 #[path = "shared/full.rs"]
@@ -175,7 +175,7 @@ const REPLIES: &[AgentReply] = &[
         message: "it has the steps",
     },
     AgentReply {
-        name: "values that no evidence has",
+        name: "invalid values",
         is_long: true,
         send: || {
             send_filled_frame(
@@ -213,7 +213,7 @@ const REPLIES: &[AgentReply] = &[
         message: "unexpected answer: ProgramFinished",
     },
     AgentReply {
-        name: "steps of its work without end",
+        name: "endless progress steps",
         is_long: false,
         send: || {
             let step = "x".repeat(60 << 10);
@@ -368,7 +368,7 @@ fn main() -> ExitCode {
     let manner = |name: &str| REPLIES.iter().find(|manner| manner.name == name);
     match words[..] {
         [_, svclab_agent::PROGRAM, name] => {
-            return run_agent(manner(name).expect("a manner"));
+            return run_agent(manner(name).expect("a known behavior"));
         }
         [_, FRONT_END_ARGUMENT, name] => return run_front_end(name),
         _ => {}

@@ -28,7 +28,7 @@ fn restore_and_save(
 ) -> (String, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: String| {
-        fs::write(directory.path().join(name), text).expect("a written file");
+        fs::write(directory.path().join(name), text).expect("the file can be written");
     };
     file("sets", sets.to_string());
     let mut steps = vec!["ipset restore <sets".to_owned()];
@@ -60,7 +60,7 @@ fn restore_and_save(
         .expect("unshare(1) runs");
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{backend}: {complaint}\n{shell}");
-    let read = |name| fs::read_to_string(directory.path().join(name)).expect("what was saved");
+    let read = |name| fs::read_to_string(directory.path().join(name)).expect("the saved rules");
     (read("rules"), read("saved-sets"))
 }
 
@@ -91,7 +91,7 @@ fn sorted_words(rule: &str) -> Vec<String> {
 fn check(name: &str, sets: &IpsetScript, scripts: &[IptablesScript]) {
     let mut model = Chains::new();
     for script in scripts {
-        model.load(script).expect("the model takes the script");
+        model.load(script).expect("the model accepts the script");
     }
     for backend in BACKENDS {
         let (saved, _) = restore_and_save(backend, sets, scripts);
@@ -142,7 +142,7 @@ fn ip_masq_agent_script_restored_reads_back() {
             version: version.parse().expect("a version"),
             ..IpMasqAgent::default()
         };
-        let script = ip_masq_agent::script(&config).expect("a good config");
+        let script = ip_masq_agent::script(&config).expect("a valid configuration");
         check(version, &IpsetScript::new(), &[script]);
     }
 }
@@ -155,7 +155,7 @@ fn calico_script_restored_reads_back() {
             vec!["192.168.64.0/20".parse().expect("a pool")],
         );
         let sets = calico::ipsets(&config).expect("two sets");
-        let script = calico::script(&config).expect("a known Felix");
+        let script = calico::script(&config).expect("a supported Felix version");
         check(version, &sets, &[script]);
     }
 }
@@ -188,7 +188,9 @@ fn flannel_start_after_older_version_reads_back() {
             random_fully: None,
             subnet_file: true,
         };
-        let (left, standing) = earlier.leftover_state().expect("a known flannel");
+        let (left, standing) = earlier
+            .leftover_state()
+            .expect("a supported flannel version");
         let lease = "192.168.64.0/24".parse().expect("a lease");
         let started = flannel::start(&new_flannel(after), lease, &standing).expect("a start");
         let name = format!("{before} then {after}");
@@ -200,7 +202,7 @@ fn flannel_start_after_older_version_reads_back() {
         let mut together = left;
         together.append(started.script);
         check(
-            &format!("{name}, at once"),
+            &format!("{name}, together"),
             &IpsetScript::new(),
             &[together],
         );
@@ -219,7 +221,9 @@ fn s2_components_started_match_write_up_chain() {
         random_fully: None,
         subnet_file: true,
     };
-    let (left, standing) = earlier.leftover_state().expect("a known flannel");
+    let (left, standing) = earlier
+        .leftover_state()
+        .expect("a supported flannel version");
 
     let felix = Calico::new(
         "v3.0.12".parse().expect("a version"),
@@ -235,7 +239,7 @@ fn s2_components_started_match_write_up_chain() {
     let mut scripts = vec![
         left,
         docker::script(&Docker::default()),
-        calico::script(&felix).expect("a known Felix"),
+        calico::script(&felix).expect("a supported Felix version"),
         kube_proxy,
     ];
     let mut chains = Chains::new();
@@ -304,13 +308,13 @@ fn ipset_every_set_type_restored_reads_back() {
     ] {
         let mut set = Set::new(kind, Family::Inet).with_comments();
         set.add(entry);
-        script.add_set(name, set).expect("a fresh name");
+        script.add_set(name, set).expect("the name is unused");
     }
     let mut six = Set::new(SetType::HashIpPort, Family::Inet6)
         .with_hashsize(1024)
         .with_maxelem(65536);
     six.add("fd00::1,udp:53");
-    script.add_set("ip6-port", six).expect("a fresh name");
+    script.add_set("ip6-port", six).expect("the name is unused");
 
     let (_, saved) = restore_and_save("nft", &script, &[]);
     for line in script.to_string().lines() {

@@ -105,7 +105,7 @@ fn evidence_without_a_step_does_not_pass() {
             tried += 1;
         }
     }
-    assert!(tried > 0, "there are labs with steps");
+    assert!(tried > 0, "no lab has steps");
 }
 
 /// Ensures that generated labs contain cases that can pass.

@@ -79,7 +79,7 @@ impl Holds {
 
 fn main() -> ExitCode {
     let labs = full::ordinary_or_full(60, 1000);
-    let trial = Trial::test(format!("{labs} labs in a row are as one"), move || {
+    let trial = Trial::test(format!("{labs} labs use the memory of one"), move || {
         run_labs_in_a_row(labs)
     });
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
@@ -90,7 +90,7 @@ fn run_labs_in_a_row(labs: usize) -> Result<(), Failed> {
     let prepared = cases
         .iter()
         .find(|prepared| prepared.case.id == CASE)
-        .ok_or_else(|| format!("there is no case {CASE}"))?;
+        .ok_or_else(|| format!("no case is named {CASE}"))?;
     let (warm, end) = stage::with_agent(async |agent| {
         let process = agent
             .process()
@@ -108,7 +108,7 @@ fn run_labs_in_a_row(labs: usize) -> Result<(), Failed> {
         }
         Ok((warm, at_rest(process, none).await))
     })?;
-    let warm = warm.ok_or("more labs are needed to get warm")?;
+    let warm = warm.ok_or("too few labs to warm up")?;
     let told = ["front end", "agent"]
         .iter()
         .zip(warm.iter().zip(&end))

@@ -290,12 +290,12 @@ fn every_hostile_text_at_every_location_adds_no_rule() {
             .collect();
         let ended = threads.into_iter().map(ScopedJoinHandle::join);
         ended
-            .map(|taken| taken.expect("no text becomes a rule"))
+            .map(|taken| taken.expect("no text is rendered as a rule"))
             .sum()
     });
     let tried = places.len() * HOSTILE.len() * 2;
     println!(
-        "{tried} texts in {} places, {accepted} of them taken",
+        "{tried} texts in {} places, {accepted} accepted",
         places.len()
     );
 }
@@ -369,7 +369,7 @@ fn shipped_labs_unchanged_give_known_lines() {
     // If svclab refused the unchanged labs, the tests above would test nothing.
     for documents in labs() {
         let texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
-        let plans = build_plans(texts.join("\n---\n")).expect("a lab that is taken");
+        let plans = build_plans(texts.join("\n---\n")).expect("a valid lab");
         assert!(plans.iter().any(|plan| !program_inputs(plan).is_empty()));
         for plan in &plans {
             for ((_, program), input) in program_inputs(plan) {

@@ -230,7 +230,8 @@ fn apply_with_tools(plan: &Plan, directory: &Path) -> Network {
         let _ = writeln!(script, "ip netns add {}", netns_name(&namespace.name));
     }
     for (number, step) in steps.iter().enumerate() {
-        fs::write(directory.join(format!("step-{number}")), &step.text).expect("a written step");
+        fs::write(directory.join(format!("step-{number}")), &step.text)
+            .expect("the step can be written");
         let _ = writeln!(
             script,
             "ip netns exec {} {} <step-{number} >said 2>&1 || {{ cat said; exit 1; }}",
@@ -238,7 +239,7 @@ fn apply_with_tools(plan: &Plan, directory: &Path) -> Network {
             step.command.join(" ")
         );
     }
-    fs::write(directory.join("ask"), query_script()).expect("a written script");
+    fs::write(directory.join("ask"), query_script()).expect("the script can be written");
     for namespace in &plan.namespaces {
         let netns = netns_name(&namespace.name);
         let _ = writeln!(script, "ip netns exec {netns} sh -eu ask >answers-{netns}");
@@ -320,7 +321,7 @@ fn apply_with_agent(plan: &Plan) -> Network {
                 .arg(format!("--target={process}"))
                 .arg(format!("--net={}", descriptor.display()))
                 .args(["sh", "-euc", &query_script()]);
-            let answers = parse_results(&run(&mut nsenter, "asking in a namespace of the agent's"));
+            let answers = parse_results(&run(&mut nsenter, "queries in a namespace of the agent"));
             let of_this = plan.namespaces.iter().find(|namespace| {
                 namespace.links.iter().all(|link| {
                     let mac = link.mac.to_string();

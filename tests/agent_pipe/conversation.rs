@@ -101,7 +101,7 @@ impl Conversation {
 
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().expect("an open pipe");
-        input.write_all(bytes).expect("an agent that reads");
+        input.write_all(bytes).expect("the agent reads its input");
     }
 
     /// Receives the next event.
@@ -119,7 +119,7 @@ impl Conversation {
         while read < buffer.len() {
             assert!(
                 wait_until_readable(&self.output, deadline),
-                "the agent says nothing"
+                "the agent sends nothing"
             );
             match self.output.read(&mut buffer[read..]).expect("a pipe") {
                 0 => panic!("the agent has ended: {}", self.read_stderr()),

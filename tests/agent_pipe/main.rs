@@ -76,7 +76,7 @@ fn agent_small_plan_returns_complete_evidence() {
             surroundings,
         } = agent.recv()
         else {
-            panic!("it is not ready");
+            panic!("the agent is not ready");
         };
         assert_eq!(protocol, VERSION);
         assert!(!surroundings.kernel.is_empty());
@@ -101,7 +101,7 @@ fn agent_small_plan_returns_complete_evidence() {
         );
         agent.send(&Request::Probe { lab: 7 });
         let Event::Probed { lab: 7, evidence } = agent.answer() else {
-            panic!("it has not probed");
+            panic!("the lab was not probed");
         };
 
         let verdicts = |probe| -> Vec<Verdict> {
@@ -206,7 +206,7 @@ fn agent_invalid_request_keeps_other_labs() {
             standing: false,
         });
         let Event::Failed { lab: 3, failure } = agent.answer() else {
-            panic!("it took an option that there is not");
+            panic!("the agent accepted an unknown option");
         };
         let rejected = failure.rejected.expect("the rejected line");
         assert_eq!(rejected.namespace, "router");
@@ -237,7 +237,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
             agent.answer()
         };
         let Event::ProgramFinished { lab: 1, finished } = run("router", "sh") else {
-            panic!("it has not run");
+            panic!("the program did not run");
         };
         assert!(finished.success, "{}", finished.stderr);
         assert_eq!(finished.stdout, "read\nbr0\n");
@@ -246,7 +246,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
             ("router", "no-such-program", FailureKind::Machine),
         ] {
             let Event::Failed { lab: 1, failure } = run(namespace, program) else {
-                panic!("it has run {program} in {namespace}");
+                panic!("{program} ran in {namespace}");
             };
             assert_eq!(failure.kind, fault, "{failure}");
         }
@@ -256,7 +256,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
         assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
         agent.send(&Request::Probe { lab: 1 });
         let Event::Probed { lab: 1, evidence } = agent.answer() else {
-            panic!("it has not probed");
+            panic!("the lab was not probed");
         };
         let verdicts: Vec<Verdict> = attempts_of_probe(&evidence, "service")
             .iter()
@@ -280,7 +280,7 @@ fn capture_packet_burst_counts_missed_packets() {
         agent.build(1, plan);
         agent.send(&Request::Probe { lab: 1 });
         let Event::Probed { lab: 1, evidence } = agent.answer() else {
-            panic!("it has not probed");
+            panic!("the lab was not probed");
         };
         // The agent reads no packet before all are sent. The socket buffer is too small for all,
         // unless the administrator has raised `net.core.rmem_max`.
@@ -291,7 +291,7 @@ fn capture_packet_burst_counts_missed_packets() {
         let kept = kept.count() as u64;
         assert!(
             kept + evidence.packets_left_out >= DATAGRAMS.into(),
-            "{kept} were kept, and {} were not",
+            "{kept} packets were kept, and {} were not",
             evidence.packets_left_out
         );
     }
@@ -346,7 +346,7 @@ fn agent_killed_leaves_no_processes() {
             agent.build(1, small_plan());
             agent.processes().len()
         };
-        assert!(count >= 2, "one process waits for another");
+        assert!(count >= 2, "the agent has a parent process");
         for victim in 0..count {
             let mut agent = Conversation::start_ready(user);
             agent.build(1, small_plan());

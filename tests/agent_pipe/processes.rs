@@ -84,7 +84,7 @@ impl Processes {
         for (pid, process) in &self.processes {
             assert!(
                 wait_until_readable(process, deadline),
-                "{pid} is left behind: {}",
+                "{pid} still runs: {}",
                 fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
             );
         }

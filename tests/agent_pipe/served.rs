@@ -65,7 +65,7 @@ fn wait_for_status(
 ) -> Running {
     let begun = Instant::now();
     loop {
-        let running = program_status(agent, name).expect("it was started");
+        let running = program_status(agent, name).expect("the program was started");
         if is_expected(&running) {
             return running;
         }
@@ -115,7 +115,7 @@ fn api_watch_objects_changed_receives_events() {
         assert!(missing.contains("/api/v1/pods is not served"), "{missing}");
 
         let watch = get_script("/api/v1/nodes?watch=true&resourceVersion=2");
-        start(&mut agent, "watcher", &watch).expect("it starts");
+        start(&mut agent, "watcher", &watch).expect("the program starts");
         wait_for_status(&mut agent, "watcher", |running| {
             running.said.starts_with("HTTP/1.1 200 OK\r\n")
         });
@@ -138,7 +138,7 @@ fn api_watch_objects_changed_receives_events() {
             server: "watcher".to_owned(),
         });
         assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
-        let failure = program_status(&mut agent, "watcher").expect_err("it was stopped");
+        let failure = program_status(&mut agent, "watcher").expect_err("the program was stopped");
         assert_eq!(failure.message, "watcher was never started");
     }
 }
@@ -148,32 +148,32 @@ fn agent_invalid_serve_or_start_returns_failure() {
     let mut agent = Conversation::start_ready(test_users()[0]);
     agent.build(1, small_plan());
     let pod = json!({"kind": "Pod", "metadata": {"name": "a"}});
-    let failure = serve(&mut agent, API_ADDRESS, vec![pod]).expect_err("nobody asks for pods");
+    let failure = serve(&mut agent, API_ADDRESS, vec![pod]).expect_err("pods are not served");
     assert_eq!(failure.kind, FailureKind::Input);
     assert_eq!(
         failure.message,
         "cannot update the API server of the lab: cannot serve objects of kind `Pod`, only Node, \
          Service, EndpointSlice, Endpoints and ServiceCIDR"
     );
-    serve(&mut agent, API_ADDRESS, Vec::new()).expect("nothing can be served");
+    serve(&mut agent, API_ADDRESS, Vec::new()).expect("an empty list can be served");
     // The same port is free on another address.
-    serve(&mut agent, "127.0.0.2:6443", Vec::new()).expect("nobody is there");
-    let failure = serve(&mut agent, "0.0.0.0:6443", Vec::new()).expect_err("it is taken");
+    serve(&mut agent, "127.0.0.2:6443", Vec::new()).expect("the address is free");
+    let failure = serve(&mut agent, "0.0.0.0:6443", Vec::new()).expect_err("the address is in use");
     assert_eq!(
         failure.message,
         "cannot serve the Kubernetes API on 0.0.0.0:6443 in router: Address already in use (os \
          error 98)"
     );
 
-    start(&mut agent, "short", "echo out; echo err >&2; exit 3").expect("it starts");
+    start(&mut agent, "short", "echo out; echo err >&2; exit 3").expect("the program starts");
     let ended = wait_for_status(&mut agent, "short", |running| running.ended.is_some());
     assert_eq!(ended.ended.as_deref(), Some("exited with status 3"));
     let mut lines: Vec<&str> = ended.said.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["err", "out"]);
-    let failure = start(&mut agent, "short", "true").expect_err("the name is taken");
+    let failure = start(&mut agent, "short", "true").expect_err("the name is in use");
     assert_eq!(failure.message, "short is already started");
-    start(&mut agent, "killed", "kill -9 $$").expect("it starts");
+    start(&mut agent, "killed", "kill -9 $$").expect("the program starts");
     let ended = wait_for_status(&mut agent, "killed", |running| running.ended.is_some());
     assert_eq!(ended.ended.as_deref(), Some("was killed by signal 9"));
 }

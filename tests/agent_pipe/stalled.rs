@@ -212,7 +212,7 @@ fn backend_unresolved_agent_stopped_returns_failure() {
     thread::sleep(Duration::from_secs(5));
     processes.signal_agent(SIGCONT);
     let Event::Failed { lab: 1, failure } = agent.answer() else {
-        panic!("it has a verdict");
+        panic!("the probe has a verdict");
     };
     assert_eq!(failure.kind, FailureKind::TooBusy);
     assert_eq!(

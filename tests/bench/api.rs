@@ -71,8 +71,11 @@ fn measure() {
         let objects = (0..SERVICES).flat_map(|number| [service(number), slice(number, None)]);
         let objects: Vec<Value> = objects.collect();
         let version = session.serve(NODE, API_ADDRESS, objects).await;
-        let version = version.expect("they can be served");
-        table.add_row(["handing it over", &format_milliseconds(begun.elapsed())]);
+        let version = version.expect("the objects can be served");
+        table.add_row([
+            "transfer to the agent",
+            &format_milliseconds(begun.elapsed()),
+        ]);
         for (label, target) in [
             ("listing services", "/api/v1/services".to_owned()),
             (
@@ -117,21 +120,21 @@ async fn measure_changes(session: &mut Session, program: &str, version: u64, tab
         let put = session
             .update_objects(NODE, API_ADDRESS, vec![changed])
             .await;
-        put.expect("it can be served");
+        put.expect("the object can be served");
     }
     let took = begun.elapsed();
     table.add_row([
-        format!("{CHANGES} changes at {CHANGES_PER_SECOND} a second"),
-        format!(
-            "{:.0} a second were made",
-            f64::from(CHANGES) / took.as_secs_f64()
-        ),
+        format!("{CHANGES} changes at {CHANGES_PER_SECOND} per second"),
+        format!("{:.0} per second", f64::from(CHANGES) / took.as_secs_f64()),
     ]);
     for name in &watchers {
         loop {
-            let running = session.look(name).await.expect("it was started");
+            let running = session.look(name).await.expect("the program was started");
             if running.ended.is_some() {
-                table.add_row([&format!("until {name} is told"), running.said.trim()]);
+                table.add_row([
+                    &format!("until {name} receives the last change"),
+                    running.said.trim(),
+                ]);
                 break;
             }
             // The agent sends no event when a program ends.
@@ -169,7 +172,7 @@ fn slice(number: u32, sent: Option<u128>) -> Value {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "what is measured are moments told between processes of one machine"
+    reason = "measures times that processes of one machine exchange"
 )]
 fn now() -> u128 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -187,9 +190,9 @@ fn get_lines(target: &str, mut each: impl FnMut(&str) -> bool) {
         stream,
         "GET {target} HTTP/1.1\r\nHost: {API_ADDRESS}\r\nConnection: close\r\n\r\n"
     )
-    .expect("it listens");
+    .expect("the API server listens");
     for line in BufReader::new(stream).lines() {
-        if each(&line.expect("it speaks")) {
+        if each(&line.expect("the API server sends text")) {
             break;
         }
     }
@@ -213,7 +216,7 @@ fn measure_list(target: &str) {
 /// Client: prints the delays between the sending and the receipt of changes.
 fn measure_watch(target: &str) {
     let mut late: Vec<u128> = Vec::new();
-    let expected_events = usize::try_from(CHANGES).expect("a small number");
+    let expected_events = usize::try_from(CHANGES).expect("the number fits");
     get_lines(target, |line| {
         // Lines between events contain the chunk sizes.
         if line.starts_with('{') {

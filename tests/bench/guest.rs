@@ -54,12 +54,12 @@ fn main() {
     let case = prepare_case(CASE);
     let agent = bench.start();
     let cases: Vec<Measurement> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
-    add_row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
+    add_row(&mut table, "a warm case without a wait", &cases, 0.15);
     let guest_memory = describe_memory(agent.process().expect("a guest is a process"));
     drop(agent);
     // Printed before the run of all labs, which can fail.
     println!("{table}");
-    println!("memory of a guest with a lab in it: {guest_memory}");
+    println!("memory of a guest with a lab: {guest_memory}");
     println!("{}", bench.describe_machine());
     let runs = [bench.run_all_labs(), bench.run_all_labs()];
     let mut table = Table::new();
@@ -117,7 +117,7 @@ impl<'a> Bench<'a> {
         let guest = self.guest(&self.warm);
         self.runtime
             .block_on(guest.start())
-            .expect("a guest comes up")
+            .expect("a guest starts")
     }
 
     /// Measures a boot without snapshot, until the snapshot is stored.
@@ -127,7 +127,7 @@ impl<'a> Bench<'a> {
         let guest = self.guest(&self.cold.1);
         let (begun, before) = (Instant::now(), processor_time());
         let booted = self.runtime.block_on(guest.boot());
-        booted.expect("a guest comes up");
+        booted.expect("a guest starts");
         Measurement {
             took: begun.elapsed(),
             processor_time: processor_time().saturating_sub(before),
@@ -154,7 +154,7 @@ impl<'a> Bench<'a> {
                 took: begun.elapsed(),
                 processor_time: qemu_processor_time(agent).saturating_sub(before),
             };
-            let judge = case.judge().expect("it can be judged");
+            let judge = case.judge().expect("the case can be judged");
             let judgement = judge.judge(&evidence);
             assert!(judgement.holds(), "{judgement:#?}");
             drop(session);
@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
 fn prepare_case(name: &str) -> Prepared {
     let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
-    prepare(&chosen[0], case, Duration::from_secs(3)).expect("it can be prepared")
+    prepare(&chosen[0], case, Duration::from_secs(3)).expect("the case can be prepared")
 }
 
 fn add_row(table: &mut Table, label: &str, measured: &[Measurement], aim: f64) {
@@ -243,7 +243,7 @@ fn processor_time() -> Duration {
 fn qemu_processor_time(agent: &Agent) -> Duration {
     let process = agent.process().expect("a guest is a process");
     // The first number of `schedstat` is the thread's processor time in nanoseconds.
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
     let nanoseconds = tasks.filter_map(|task| {
         let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
@@ -254,7 +254,7 @@ fn qemu_processor_time(agent: &Agent) -> Duration {
 /// Describes the resident memory of a process, and its unshared part.
 fn describe_memory(process: u32) -> String {
     let path = format!("/proc/{process}/smaps_rollup");
-    let text = fs::read_to_string(path).expect("a process that lives");
+    let text = fs::read_to_string(path).expect("the process runs");
     let sum_of = |names: &[&str]| -> u64 {
         text.lines()
             .filter(|line| names.iter().any(|name| line.starts_with(name)))
@@ -262,7 +262,7 @@ fn describe_memory(process: u32) -> String {
             .sum()
     };
     format!(
-        "{} MiB, of which {} MiB are its own",
+        "{} MiB, of which {} MiB are private",
         sum_of(&["Rss:"]) / 1024,
         sum_of(&["Private_Clean:", "Private_Dirty:"]) / 1024
     )

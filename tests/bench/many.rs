@@ -31,14 +31,14 @@ pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
         "svclab",
         "each",
         "unshare and netlink",
-        "svclab takes",
+        "svclab time",
         "ip -batch",
         "memory each",
     ]);
     for size in SIZES {
         let best = |measure: &dyn Fn() -> Duration| {
             let took = (0..SAMPLES).map(|_| measure());
-            took.min().expect("some were measured")
+            took.min().expect("a measurement")
         };
         let memory = cell::Cell::new(0_u64);
         let netlink_time = best(&|| {
@@ -147,14 +147,14 @@ fn measure_svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64
         let session = agent.build(plan).await.expect("the lab is built");
         let took = begun.elapsed();
         let more = kernel_memory().saturating_sub(before);
-        session.end().await.expect("the lab goes");
+        session.end().await.expect("the lab is removed");
         (took, more)
     })
 }
 
 /// Returns the kernel memory in slabs and per-CPU allocations in KiB.
 fn kernel_memory() -> u64 {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("Linux says");
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("/proc/meminfo can be read");
     let kibibytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
     let lines = meminfo
         .lines()
@@ -170,13 +170,13 @@ fn measure_netlink(runtime: &Runtime, size: u16) -> Duration {
         let begun = Instant::now();
         let mut made = Vec::new();
         for _ in 0..=size {
-            unshare(CloneFlags::CLONE_NEWNET).expect("root may");
+            unshare(CloneFlags::CLONE_NEWNET).expect("root has the privilege");
             let (connection, handle, _) = rtnetlink::new_connection().expect("a socket");
             tokio::spawn(connection);
             made.push((here(), handle));
         }
-        setns(&home, CloneFlags::CLONE_NEWNET).expect("it is there");
-        let (router, rest) = made.split_first().expect("there is one");
+        setns(&home, CloneFlags::CLONE_NEWNET).expect("the namespace exists");
+        let (router, rest) = made.split_first().expect("a namespace");
         for (number, (ns, handle)) in (0..).zip(rest) {
             let (own_address, gateway) = addresses(number);
             let veth = LinkVeth::new(&format!("v{number}"), "eth0")
@@ -188,7 +188,13 @@ fn measure_netlink(runtime: &Runtime, size: u16) -> Duration {
                     ),
                 ))
                 .build();
-            router.1.link().add(veth).execute().await.expect("a cable");
+            router
+                .1
+                .link()
+                .add(veth)
+                .execute()
+                .await
+                .expect("a veth pair");
             for (handle, name, address) in [
                 (&router.1, format!("v{number}"), gateway),
                 (handle, "eth0".to_owned(), own_address),
@@ -203,7 +209,12 @@ fn measure_netlink(runtime: &Runtime, size: u16) -> Duration {
                     .await
                     .expect("an address");
                 let up = LinkUnspec::new_with_index(index).up().build();
-                handle.link().set(up).execute().await.expect("it comes up");
+                handle
+                    .link()
+                    .set(up)
+                    .execute()
+                    .await
+                    .expect("the interface can be set up");
             }
             let route = rtnetlink::RouteMessageBuilder::<Ipv4Addr>::new()
                 .gateway(gateway)

@@ -82,8 +82,8 @@ impl ScriptHost {
         let mut status = String::new();
         self.stdout
             .read_line(&mut status)
-            .expect("the shell can be heard");
-        assert_eq!(status, "0\n", "this failed: {command}");
+            .expect("the shell writes its status");
+        assert_eq!(status, "0\n", "the command failed: {command}");
     }
 }
 

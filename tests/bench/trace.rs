@@ -76,7 +76,7 @@ fn main() {
         let cache = Cache::open(target.join("guests")).expect("a cache");
         let guest = Guest::with_agent(cache, &KernelRequest::Newest, PathBuf::from(AGENT)).await;
         let agent = guest.expect("a kernel").start().await;
-        rows(&mut table, &agent.expect("a guest comes up"), &GUEST_CASES).await;
+        rows(&mut table, &agent.expect("a guest starts"), &GUEST_CASES).await;
     });
     println!("{table}");
 }
@@ -105,7 +105,7 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
             took.remove(0);
             medians.push(median(took));
         }
-        let last_evidence = last.expect("it was run");
+        let last_evidence = last.expect("the case ran");
         let followed = (0..RUNS).map(|_| {
             let begun = Instant::now();
             let journeys = journeys(&plan, &last_evidence);
@@ -147,5 +147,5 @@ fn plan(name: &str) -> Plan {
     let chosen = select_labs(&[name.to_owned()], Path::new("topologies")).expect("a lab");
     let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
     let prepared = prepare(&chosen[0], case, Duration::from_secs(3));
-    prepared.expect("it can be prepared").plan
+    prepared.expect("the case can be prepared").plan
 }

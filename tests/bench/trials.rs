@@ -250,7 +250,7 @@ fn changed_plan(plan: &Plan, object: ChangedObject) -> Plan {
         ChangedObject::Rule => {
             let rules = &mut node.iptables.as_mut().expect("rules").v4;
             let nat = rules.find("*nat").expect("a table");
-            let end = nat + rules[nat..].find("COMMIT").expect("its end");
+            let end = nat + rules[nat..].find("COMMIT").expect("the end of the table");
             rules.insert_str(end, "-A POSTROUTING -d 198.51.100.7 -j RETURN\n");
         }
     }
@@ -272,7 +272,7 @@ async fn measure_fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
         let mut session = agent.build(plan).await.expect("the lab is built");
         probe_connected(&mut session).await;
         took.push(begun.elapsed());
-        session.end().await.expect("the lab goes");
+        session.end().await.expect("the lab is removed");
     }
     took
 }
@@ -281,8 +281,8 @@ async fn measure_fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
 fn deltas_both_ways(plan: &Plan, object: ChangedObject) -> [Delta; 2] {
     let target = changed_plan(plan, object);
     [
-        svclab_planner::delta::diff(plan, &target).expect("a change reaches it"),
-        svclab_planner::delta::diff(&target, plan).expect("a change reaches it"),
+        svclab_planner::delta::diff(plan, &target).expect("a delta exists"),
+        svclab_planner::delta::diff(&target, plan).expect("a delta exists"),
     ]
 }
 
@@ -304,7 +304,10 @@ async fn measure_changes(agent: &Agent, plan: &Plan, object: ChangedObject) -> V
 
 async fn run_change_trial(session: &mut Session, delta: Delta) {
     session.change(delta).await.expect("the lab changes");
-    session.forget().await.expect("the lab forgets");
+    session
+        .forget()
+        .await
+        .expect("the connection state is reset");
     probe_connected(session).await;
 }
 
@@ -317,7 +320,7 @@ async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
         while begun.elapsed() < COUNTING_TIME {
             let mut session = agent.build(plan.clone()).await.expect("the lab is built");
             probe_connected(&mut session).await;
-            session.end().await.expect("the lab goes");
+            session.end().await.expect("the lab is removed");
             done += 1;
         }
         done

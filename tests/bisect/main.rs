@@ -3,7 +3,7 @@
 
 #[path = "../shared/full.rs"]
 mod full;
-#[expect(dead_code, reason = "a part of it is for benches")]
+#[expect(dead_code, reason = "benchmarks use the other items")]
 mod planted;
 
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ fn check_culprit(culprit: Culprit, seed: u64) {
     assert_eq!(cures.len(), 1, "{}", context());
     assert!(planted.culprits.contains(&cures[0]), "{}", context());
     if culprit.size() == 1 {
-        let log = usize::try_from(pair.len().ilog2()).expect("a small number");
+        let log = usize::try_from(pair.len().ilog2()).expect("the number fits");
         assert!(
             found.trials.len() <= 3 * log,
             "{} trials: {}",

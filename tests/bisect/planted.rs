@@ -37,7 +37,7 @@ impl Random {
     /// Returns a number below `all`.
     pub fn below(&mut self, limit: usize) -> usize {
         let all = u64::try_from(limit).expect("a number of 64 bits");
-        usize::try_from(self.next() % all).expect("it is below one")
+        usize::try_from(self.next() % all).expect("the number is below the limit")
     }
 }
 
@@ -108,9 +108,10 @@ pub fn lab() -> Plan {
     let file = directory.path().join("six-namespaces.yaml");
     std::fs::write(&file, text).expect("a file");
     let name = format!("{}/iptables=legacy", file.display());
-    let labs = select_labs(&[name], directory.path()).expect("there is such a lab");
+    let labs = select_labs(&[name], directory.path()).expect("the lab exists");
     let case = &labs[0].scenario.cases()[labs[0].cases[0]];
-    let prepared = prepare(&labs[0], case, Duration::from_secs(3)).expect("it can be prepared");
+    let prepared =
+        prepare(&labs[0], case, Duration::from_secs(3)).expect("the case can be prepared");
     Plan {
         steps: Vec::new(),
         ..prepared.plan
@@ -249,7 +250,7 @@ fn change_harmlessly(side: &mut Node, index: u32, random: &mut Random) {
             let key = format!("net.ipv4.conf.{}.{word}", links[random.below(links.len())]);
             let sysctls = side.namespace.sysctls.iter_mut();
             let mut matching = sysctls.filter(|sysctl| sysctl.key == key);
-            let own = matching.next().expect("a plan sets it");
+            let own = matching.next().expect("the plan sets the sysctl");
             "1".clone_into(&mut own.value);
         }
     }
@@ -314,7 +315,7 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
         Culprit::Sysctl => {
             let sysctls = bad.namespace.sysctls.iter_mut();
             let mut matching = sysctls.filter(|sysctl| sysctl.key == "net.ipv4.ip_forward");
-            let own = matching.next().expect("a plan sets it");
+            let own = matching.next().expect("the plan sets the sysctl");
             "0".clone_into(&mut own.value);
             vec!["net.ipv4.ip_forward = 0".to_owned()]
         }

@@ -307,7 +307,7 @@ fn stdout_full_disk_exits_3() {
         let full = std::fs::File::options()
             .write(true)
             .open("/dev/full")
-            .expect("there is /dev/full");
+            .expect("/dev/full exists");
         let output = svclab()
             .args(arguments)
             .stdout(full)
@@ -329,7 +329,7 @@ fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
     ]
     .map(|(name, text)| {
         let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("it can be written");
+        std::fs::write(&path, text).expect("the file can be written");
         path.display().to_string()
     });
     let lab = lab.display().to_string();
@@ -412,6 +412,6 @@ fn case_name_unknown_or_duplicate_axis_is_refused() {
     let (front, rest) = LAB.split_once("  axes:").expect("axes");
     let (_, objects) = rest.split_once("---\n").expect("objects");
     let plain = format!("{front}  expect: [{{call: {{connected: 1}}}}]\n---\n{objects}");
-    std::fs::write(&path, plain).expect("it can be written");
+    std::fs::write(&path, plain).expect("the file can be written");
     insta::assert_snapshot!(refused(&format!("{}/a=b", path.display())));
 }

@@ -228,7 +228,9 @@ fn plan_first_case(lab: &Path, kube_proxy: &Path) -> Plan {
         ..PrepareOptions::from(MaxWait::SETTLED)
     };
     let case = &labs[0].scenario.cases()[0];
-    prepare(&labs[0], case, wishes).expect("it can be run").plan
+    prepare(&labs[0], case, wishes)
+        .expect("the case can be prepared")
+        .plan
 }
 
 #[test]
@@ -248,7 +250,9 @@ fn api_server_for_kube_proxy_serves_every_kind_of_lab() {
     let wanted = ["EndpointSlice", "Node", "Service", "ServiceCIDR"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), wanted);
     let mut store = Store::new();
-    store.replace(plan.objects).expect("all of them are served");
+    store
+        .replace(plan.objects)
+        .expect("the store accepts all kinds");
     let cidrs: Vec<_> = store.objects(Resource::ServiceCidrs).collect();
     assert_eq!(cidrs.len(), 1);
 }
@@ -266,7 +270,10 @@ fn kube_proxy_without_rules_reports_refused_requests() {
         guests::block_on(async {
             let host = Host::with_agent(guests::AGENT.into()).with_programs([program.clone()]);
             let agent = host.start().await.expect("an agent");
-            agent.build(plan).await.expect_err("it never writes rules")
+            agent
+                .build(plan)
+                .await
+                .expect_err("the program writes no rules")
         })
     };
     // Doubles the time until the program has logged its last line.

@@ -262,7 +262,7 @@ fn run_in_machine(process: i32, command: &str) {
     let output = nsenter
         .args(["sh", "-c", command])
         .output()
-        .expect("it starts");
+        .expect("nsenter starts");
     assert!(output.status.success(), "{command}: {output:?}");
 }
 

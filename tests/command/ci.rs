@@ -293,7 +293,7 @@ fn ci_script_as_user_uses_sudo_and_restores_ownership() {
         .output()
         .expect("a script");
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    let log_text = fs::read_to_string(root.join("log")).expect("what was done as root");
+    let log_text = fs::read_to_string(root.join("log")).expect("the log of root's commands");
     let lines: Vec<&str> = log_text.lines().collect();
     // Root uses no cache that another user can change.
     assert_eq!(lines.len(), 4, "{log_text}");

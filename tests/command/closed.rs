@@ -33,7 +33,7 @@ fn run_with_streams(command: &mut Command, out: Stream, err: Stream) -> (Option<
         command.stderr(Stdio::piped());
     }
     let output = command.spawn().expect("the command starts");
-    let output = output.wait_with_output().expect("it ends");
+    let output = output.wait_with_output().expect("the command ends");
     let output_text = [output.stdout, output.stderr].concat();
     (
         output.status.code(),

@@ -33,8 +33,11 @@ fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) 
         .expect("the command starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let feeding = std::thread::spawn(move || stdin.write_all(SCRIPT.as_bytes()));
-    let output = child.wait_with_output().expect("an end");
-    feeding.join().expect("it ends").expect("it is read");
+    let output = child.wait_with_output().expect("the command ends");
+    feeding
+        .join()
+        .expect("the thread ends")
+        .expect("the script reads its input");
     output
 }
 
@@ -53,7 +56,7 @@ impl Bundle {
     fn unpack(tarball: &[u8]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("tarball");
-        std::fs::write(&file, tarball).expect("it can be written");
+        std::fs::write(&file, tarball).expect("the file can be written");
         let target = directory.path().join("into");
         std::fs::create_dir(&target).expect("a directory");
         let unpacked = Command::new("tar")
@@ -238,7 +241,7 @@ fn collect_node_unwritable_output_leaves_no_partial_file() {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names, ["node.tar.gz"]);
-    let tarball = std::fs::read(directory.path().join("node.tar.gz")).expect("it is there");
+    let tarball = std::fs::read(directory.path().join("node.tar.gz")).expect("the tarball exists");
     assert!(Bundle::unpack(&tarball).has("versions.txt"));
 }
 

@@ -103,7 +103,7 @@ fn replay_damaged_dump_reports_location() {
         let dump = directory.join(name);
         fs::create_dir(&dump).expect("a directory");
         for (file, text) in files {
-            fs::write(dump.join(file), text).expect("it can be written");
+            fs::write(dump.join(file), text).expect("the file can be written");
         }
         dumps.push(dump);
     }
@@ -111,7 +111,7 @@ fn replay_damaged_dump_reports_location() {
     for (node, file, text) in [("a", "iptables-save", RULES), ("b", "ip-addr", ADDRESSES)] {
         let node = both.join(node);
         fs::create_dir_all(&node).expect("a directory");
-        fs::write(node.join(file), text).expect("it can be written");
+        fs::write(node.join(file), text).expect("the file can be written");
     }
     dumps.push(pack(&both, &directory.join("two.tar.gz"), &["a", "b"]));
     let linked = directory.join("linked");
@@ -119,7 +119,7 @@ fn replay_damaged_dump_reports_location() {
     std::os::unix::fs::symlink("/etc/passwd", linked.join("iptables-save")).expect("a link");
     dumps.push(pack(&linked, &directory.join("link.tar.gz"), &["."]));
     let nothing = directory.join("nothing");
-    fs::write(&nothing, "").expect("it can be written");
+    fs::write(&nothing, "").expect("the file can be written");
     dumps.push(nothing);
     let case = format!("{}/policy=Local", lab.display());
     let call = "pod/default/client->pod/default/web:8080";
@@ -171,13 +171,13 @@ fn replay_dump_with_crlf_and_bom_reads_the_same() {
         ),
     ] {
         let text = format!("\u{feff}{}", text.replace('\n', "\r\n"));
-        fs::write(dump.join(file), text).expect("it can be written");
+        fs::write(dump.join(file), text).expect("the file can be written");
     }
     let case = format!("{}/policy=Local", lab.display());
     let output = run(&["replay", &dump.display().to_string(), "--objects", &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
     let text = stdout(&output);
-    let (account, _) = text.split_once("\n\n").expect("an account");
+    let (account, _) = text.split_once("\n\n").expect("a replay report");
     insta::assert_snapshot!(account);
 }

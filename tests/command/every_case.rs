@@ -27,7 +27,7 @@ fn prepare_both_cases(path: &Path) -> Vec<Prepared> {
     let labs = select_labs(&[path.display().to_string()], path).expect("a lab");
     let prepared = labs[0].cases.iter().map(|at| {
         let case = &labs[0].scenario.cases()[*at];
-        prepare(&labs[0], case, MaxWait::SETTLED).expect("a good case")
+        prepare(&labs[0], case, MaxWait::SETTLED).expect("the case can be prepared")
     });
     prepared.collect()
 }
@@ -93,7 +93,7 @@ fn assert_bug_after_pass(results: &Results, events: &[Event], message: &str) {
         {
             let mut writer = format.writer(&mut out, Telling::default());
             for event in events {
-                writer.event(event).expect("memory takes everything");
+                writer.event(event).expect("a buffer accepts all output");
             }
         }
         let rendered = String::from_utf8_lossy(&out);
@@ -138,7 +138,7 @@ async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
     cases[1].plan.probes[0].patience = Duration::MAX;
     let options = options();
     let explained = explain(cases.clone(), &options, pending()).await;
-    let explained = explained.expect("nobody interrupts it");
+    let explained = explained.expect("the run is not interrupted");
     let asked = cases.into_iter().map(|prepared| WhyRequest {
         lab: &labs[0],
         prepared,

@@ -31,9 +31,9 @@ fn start_waiting_run(words: &[&str]) -> WaitingRun {
     command.args(["--topologies", "topologies"]);
     command.stdout(Stdio::piped());
     let front = waiting::start(command, &[&["--format", "json"], words].concat());
-    let (_, agent) = waiting::find_agent(&front).expect("there is an agent");
+    let (_, agent) = waiting::find_agent(&front).expect("an agent runs");
     let mut processes = BTreeSet::new();
-    let mut above = vec![i32::try_from(front.id()).expect("a small number")];
+    let mut above = vec![i32::try_from(front.id()).expect("the PID fits")];
     while let Some(process) = above.pop() {
         let children = waiting::children(process);
         processes.extend(&children);
@@ -48,7 +48,7 @@ fn start_waiting_run(words: &[&str]) -> WaitingRun {
 
 impl WaitingRun {
     fn interrupt(&self) {
-        let front = i32::try_from(self.front.id()).expect("a small number");
+        let front = i32::try_from(self.front.id()).expect("the PID fits");
         kill(Pid::from_raw(front), Signal::SIGINT).expect("the signal can be sent");
     }
 
@@ -57,7 +57,7 @@ impl WaitingRun {
         let mut text = String::new();
         let stdout = self.front.stdout.as_mut().expect("a pipe");
         stdout.read_to_string(&mut text).expect("text");
-        let code = self.front.wait().expect("an end").code();
+        let code = self.front.wait().expect("the command ends").code();
         (serde_json::from_str(&text).expect("results"), code)
     }
 }
@@ -94,12 +94,12 @@ fn run_ctrl_c_ends_all_processes() {
     let (results, code) = waiting.results();
     assert!(
         wait_for_all(&waiting.processes, interrupted + MAX_END_TIME),
-        "something was left: {:?}",
+        "processes still run: {:?}",
         waiting.processes
     );
     assert!(
         interrupted.elapsed() < MAX_END_TIME,
-        "it took {:?}",
+        "the run ended after {:?}",
         interrupted.elapsed()
     );
     assert_eq!(code, Some(130), "{results:#}");
@@ -136,11 +136,11 @@ fn run_interrupted_reports_finished_cases() {
     let mut stdout = BufReader::new(front.stdout.take().expect("a pipe"));
     let mut first = String::new();
     stdout.read_line(&mut first).expect("a line");
-    let front_id = i32::try_from(front.id()).expect("a small number");
+    let front_id = i32::try_from(front.id()).expect("the PID fits");
     kill(Pid::from_raw(front_id), Signal::SIGINT).expect("the signal can be sent");
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).expect("text");
-    let output = front.wait_with_output().expect("an end");
+    let output = front.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(130));
     let stderr = String::from_utf8_lossy(&output.stderr);
     let text = format!("{first}{rest}{stderr}");
@@ -160,7 +160,7 @@ fn front_end_killed_ends_all_processes() {
     waiting.front.wait().unwrap();
     assert!(
         wait_for_all(&waiting.processes, killed + MAX_END_TIME),
-        "something was left: {:?}",
+        "processes still run: {:?}",
         waiting.processes
     );
 }

@@ -36,7 +36,7 @@ fn run_keep_on_failure_lab_runs_until_ctrl_c() {
         .expect("a shell starts");
     let addresses = String::from_utf8_lossy(&inside.stdout).into_owned();
     assert!(addresses.contains("10.244.1.10"), "{entry}: {inside:?}");
-    let id = i32::try_from(front.id()).expect("a process has a small number");
+    let id = i32::try_from(front.id()).expect("the PID fits");
     kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal can be sent");
     // The run was already over, so removing the kept case is no interruption.
     let status = front.wait().expect("the command ends");

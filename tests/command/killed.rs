@@ -83,19 +83,19 @@ impl Runs {
             command.pre_exec(|| Ok(setsid().map(drop)?));
         }
         let front = command.spawn().expect("the command starts");
-        let session = i32::try_from(front.id()).expect("a small number");
+        let session = i32::try_from(front.id()).expect("the PID fits");
         Run { front, session }
     }
 
     /// Returns a random moment from now on.
     fn moment(&mut self) -> Instant {
-        let limit = u64::try_from(self.max_delay.as_micros()).expect("a small number");
+        let limit = u64::try_from(self.max_delay.as_micros()).expect("the number fits");
         Instant::now() + Duration::from_micros(self.random.below(limit))
     }
 
     /// Picks a random process; `None` if the list is empty.
     fn pick(&mut self, processes: &[i32]) -> Option<i32> {
-        let count = u64::try_from(processes.len()).expect("a small number");
+        let count = u64::try_from(processes.len()).expect("the number fits");
         let index = (count > 0).then(|| self.random.below(count))?;
         processes.get(usize::try_from(index).ok()?).copied()
     }
@@ -111,7 +111,7 @@ impl Runs {
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).expect("a directory") {
                 let entry = entry.expect("an entry");
-                let metadata = entry.metadata().expect("it is there");
+                let metadata = entry.metadata().expect("the file exists");
                 if metadata.is_dir() {
                     directories.push(entry.path());
                 } else {
@@ -127,7 +127,7 @@ impl Runs {
     fn assert_runs_pass(&self) {
         let words = self.arguments.iter().copied();
         let mut run = self.start_with(words.filter(|word| !word.starts_with("--max-wait")));
-        let status = run.front.wait().expect("an end");
+        let status = run.front.wait().expect("the command ends");
         assert_eq!(status.code(), Some(0), "the next run");
         run.assert_ended("the next run");
         if let Some(cache) = &self.cache {
@@ -172,7 +172,7 @@ impl Run {
     /// Asserts that all processes of the run end within [`SOON`].
     fn assert_ended(&self, when: &str) {
         let left = wait_for_session_end(self.session, Instant::now() + MAX_END_TIME);
-        assert!(left.is_empty(), "{when}: {left:?} go on");
+        assert!(left.is_empty(), "{when}: {left:?} still run");
     }
 }
 
@@ -269,7 +269,7 @@ fn kill_one_process_each(mut runs: Runs, moments: usize) -> (usize, usize) {
             }
         }
         // A run without its agent, guest or program ends by itself.
-        run.front.wait().expect("an end");
+        run.front.wait().expect("the command ends");
         run.assert_ended(&when);
         assert_eq!(runs.machine_state(), before, "{when}");
         // If the run ended before the moment, QEMU was not killed.
@@ -295,7 +295,7 @@ fn kill_all_processes(mut runs: Runs, moments: usize) {
         }
         // Processes that started after the list was made must end, too.
         run.assert_ended(&format!("moment {moment}"));
-        run.front.wait().expect("an end");
+        run.front.wait().expect("the command ends");
         assert_eq!(runs.machine_state(), before, "moment {moment}");
     }
     runs.assert_runs_pass();
@@ -349,8 +349,8 @@ fn guest_first_boot_killed_leaves_usable_cache() {
         for process in run.run_until(runs.moment()) {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
-        run.assert_ended("while it booted");
-        run.front.wait().expect("an end");
+        run.assert_ended("during the boot");
+        run.front.wait().expect("the command ends");
         // The unfinished snapshot does not disturb the next run.
         runs.assert_runs_pass();
         assert_eq!(cache.keys(SNAPSHOTS).len(), 1);

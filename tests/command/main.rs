@@ -7,7 +7,7 @@ mod bisect;
 mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
-#[expect(dead_code, reason = "nothing here asks for one case by its name")]
+#[expect(dead_code, reason = "this test does not select a case by name")]
 #[path = "../shared/cases.rs"]
 mod cases;
 mod certified;

@@ -9,7 +9,7 @@ apiVersion: svclab/v1
 kind: Lab
 metadata: {name: lab}
 spec:
-  about: A node port whose rules are passed by.
+  about: A node port whose rules no packet reaches.
   kubeProxy: {version: v1.23}
   nodes:
     node-1: {byHand: {iptables: ['*nat', '-I PREROUTING -j ACCEPT']}}

@@ -20,7 +20,7 @@ struct LabDirectory(tempfile::TempDir);
 impl LabDirectory {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        fs::create_dir(directory.path().join("labs")).expect("made");
+        fs::create_dir(directory.path().join("labs")).expect("the directory can be created");
         fs::write(directory.path().join("secret"), format!("{SECRET}\n")).expect("written");
         Self(directory)
     }
@@ -37,7 +37,7 @@ impl LabDirectory {
     fn write_lab_with_dump(&self, dump: &str) -> PathBuf {
         let line = "leftovers: {iptables: []}";
         let text = LAB.replacen(line, &format!("dump: \"{dump}\""), 1);
-        fs::write(self.lab("lab.yaml"), text).expect("written");
+        fs::write(self.lab("lab.yaml"), text).expect("the file can be written");
         self.lab("lab.yaml")
     }
 
@@ -62,7 +62,7 @@ fn lab_not_a_regular_file_is_refused_at_once() {
     mkfifo(&place.lab("pipe.yaml"), Mode::S_IRWXU).expect("a pipe");
     symlink("/dev/zero", place.lab("zero.yaml")).expect("a link");
     symlink("loop.yaml", place.lab("loop.yaml")).expect("a link");
-    fs::create_dir(place.lab("directory.yaml")).expect("made");
+    fs::create_dir(place.lab("directory.yaml")).expect("the directory can be created");
     let mut output = String::new();
     for name in ["pipe.yaml", "zero.yaml", "loop.yaml", "directory.yaml"] {
         let path = path_text(&place.lab(name));
@@ -104,7 +104,7 @@ fn dump_outside_of_the_labs_directory_is_refused() {
     let place = LabDirectory::new();
     symlink("../secret", place.lab("link")).expect("a link");
     symlink("..", place.lab("up")).expect("a link");
-    fs::create_dir(place.lab("node")).expect("made");
+    fs::create_dir(place.lab("node")).expect("the directory can be created");
     symlink("../../secret", place.lab("node/iptables-save")).expect("a link");
     let secret = path_text(&place.outside("secret"));
     let proxy = path_text(&fake::write_fake_kube_proxy(place.0.path(), fake::SYNCS));
@@ -149,9 +149,9 @@ fn dump_outside_of_the_labs_directory_is_refused() {
 #[test]
 fn dump_below_the_labs_directory_is_read() {
     let place = LabDirectory::new();
-    fs::create_dir(place.lab("node")).expect("made");
+    fs::create_dir(place.lab("node")).expect("the directory can be created");
     let rules = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n";
-    fs::write(place.lab("node/iptables-save"), rules).expect("written");
+    fs::write(place.lab("node/iptables-save"), rules).expect("the file can be written");
     symlink("node", place.lab("link")).expect("a link");
     for dump in [
         "node",
@@ -179,7 +179,7 @@ fn file_behind_a_link_is_not_quoted() {
         format!("apiVersion: svclab/v1\nkind: Lab\n\"{SECRET}\": 1\n"),
         format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j {SECRET}\n{SECRET}\nCOMMIT\n"),
     ] {
-        fs::write(place.outside("secret"), content).expect("written");
+        fs::write(place.outside("secret"), content).expect("the file can be written");
         let _ = fs::remove_file(place.lab("lab.yaml"));
         symlink("../secret", place.lab("lab.yaml")).expect("a link");
         let _ = fs::remove_file(place.lab("iptables-save"));
@@ -217,8 +217,8 @@ fn case_behind_a_link_is_not_quoted() {
     let proxy = fake::write_fake_kube_proxy(place.0.path(), fake::SYNCS);
     let proxy = path_text(&proxy);
     let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j {secret}\n{secret}\nCOMMIT\n");
-    fs::write(place.lab("hidden"), rules).expect("written");
-    fs::create_dir(place.lab("node")).expect("made");
+    fs::write(place.lab("hidden"), rules).expect("the file can be written");
+    fs::create_dir(place.lab("node")).expect("the directory can be created");
     symlink("../hidden", place.lab("node/iptables-save")).expect("a link");
     let part = |from: &str, to: &str| {
         let text = LAB.replace(from, to);
@@ -244,7 +244,7 @@ fn case_behind_a_link_is_not_quoted() {
             &format!("kubeProxy: {{binary: \"./{secret}\", "),
         ),
     ] {
-        fs::write(place.outside("secret"), text).expect("written");
+        fs::write(place.outside("secret"), text).expect("the file can be written");
         let _ = fs::remove_file(place.lab("lab.yaml"));
         symlink("../secret", place.lab("lab.yaml")).expect("a link");
         let lab = path_text(&place.lab("lab.yaml"));
@@ -275,7 +275,7 @@ fn case_behind_a_link_is_not_quoted() {
 #[test]
 fn lab_behind_a_link_runs() {
     let place = LabDirectory::new();
-    fs::write(place.outside("good.yaml"), LAB).expect("written");
+    fs::write(place.outside("good.yaml"), LAB).expect("the file can be written");
     symlink("../good.yaml", place.lab("lab.yaml")).expect("a link");
     let (code, text) = place.run_command(&["plan", &path_text(&place.lab("lab.yaml"))]);
     assert_eq!(code, Some(0), "{text}");
@@ -285,7 +285,7 @@ fn lab_behind_a_link_runs() {
 fn lab_name_with_newline_prints_no_extra_line() {
     let place = LabDirectory::new();
     let name = "x\nPASS other  call: connected 2\n.yaml";
-    fs::write(place.lab(name), "kind: Lab\n").expect("written");
+    fs::write(place.lab(name), "kind: Lab\n").expect("the file can be written");
     for format in ["human", "junit", "github"] {
         let labs = path_text(&place.lab(""));
         let (code, text) = place.run_command(&["run", "--format", format, &labs]);
@@ -299,7 +299,7 @@ fn lab_name_with_newline_prints_no_extra_line() {
 #[test]
 fn result_file_behind_link_is_refused() {
     let place = LabDirectory::new();
-    fs::write(place.lab("lab.yaml"), LAB).expect("written");
+    fs::write(place.lab("lab.yaml"), LAB).expect("the file can be written");
     let lab = format!("{}/policy=Cluster", path_text(&place.lab("lab.yaml")));
     symlink("secret", place.outside("link")).expect("a link");
     symlink("labs", place.outside("folder")).expect("a link");
@@ -325,10 +325,10 @@ fn result_file_behind_link_is_refused() {
 #[test]
 fn written_results_are_whole_or_absent() {
     let place = LabDirectory::new();
-    fs::write(place.lab("lab.yaml"), LAB).expect("written");
+    fs::write(place.lab("lab.yaml"), LAB).expect("the file can be written");
     let lab = format!("{}/policy=Cluster", path_text(&place.lab("lab.yaml")));
     let results = place.outside("results.json");
-    fs::write(&results, "of another run").expect("written");
+    fs::write(&results, "results of another run").expect("the file can be written");
     let written = format!("json={}", path_text(&results));
     let (code, text) = place.run_command(&["run", "--kernel=host", "--write", &written, &lab]);
     assert_eq!(code, Some(0), "{text}");

@@ -149,7 +149,7 @@ fn object_with_control_characters_prints_none() {
             &named,
             1,
         );
-        fs::write(&objects, rest).expect("written");
+        fs::write(&objects, rest).expect("the file can be written");
         let objects = objects.display().to_string();
         let rules = run_checked(&["rules", "--kube-version=v1.30.0", "--node=node-1", &objects]);
         assert!(rules.contains("is not a valid Kubernetes name"), "{rules}");
@@ -167,15 +167,17 @@ fn dump_with_control_characters_prints_none() {
     for text in sample_texts() {
         let directory = tempfile::tempdir().expect("a directory");
         let (first, second) = (directory.path().join("one"), directory.path().join("other"));
-        fs::create_dir(&first).expect("made");
-        fs::create_dir(&second).expect("made");
-        fs::write(first.join("iptables-save"), rules("plain", "A")).expect("written");
-        fs::write(second.join("iptables-save"), rules(&text, "B")).expect("written");
+        fs::create_dir(&first).expect("the directory can be created");
+        fs::create_dir(&second).expect("the directory can be created");
+        fs::write(first.join("iptables-save"), rules("plain", "A"))
+            .expect("the file can be written");
+        fs::write(second.join("iptables-save"), rules(&text, "B"))
+            .expect("the file can be written");
         fs::write(
             second.join(format!("notes{}", &text[..text.floor_char_boundary(200)])),
             "x",
         )
-        .expect("written");
+        .expect("the file can be written");
         fs::write(second.join("ip-addr"), format!("{text} what is this\n")).expect("written");
         let (first, second) = (first.display().to_string(), second.display().to_string());
         for arguments in [
@@ -339,7 +341,7 @@ fn lab_many_scalar_documents_limits_errors_and_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("lab.yaml");
     let run_documents = |documents: usize| {
-        fs::write(&path, "1\n--- \n".repeat(documents)).expect("written");
+        fs::write(&path, "1\n--- \n".repeat(documents)).expect("the file can be written");
         run_plan_measured(&path)
     };
     let (text, _) = run_documents(300);
@@ -355,7 +357,7 @@ fn lab_many_scalar_documents_limits_errors_and_memory() {
 }
 
 /// Returns the output of `plan` for a lab, and its peak memory in KiB.
-#[expect(clippy::zombie_processes, reason = "wait4 waits, and measures")]
+#[expect(clippy::zombie_processes, reason = "wait4 waits and measures")]
 fn run_plan_measured(path: &Path) -> (String, i64) {
     let mut child = svclab()
         .arg("plan")
@@ -370,7 +372,7 @@ fn run_plan_measured(path: &Path) -> (String, i64) {
         .take()
         .expect("stderr")
         .read_to_string(&mut text)
-        .expect("read");
+        .expect("text");
     // SAFETY: only the call writes both values, and the process is a child of this process.
     let usage = unsafe {
         let mut usage: nix::libc::rusage = std::mem::zeroed();

@@ -43,7 +43,10 @@ fn shown_output(command: &str) -> String {
         .into_iter()
         .find(|block| block.language == "console" && block.text.contains(&prompt))
         .unwrap_or_else(|| panic!("README.md does not show `{command}`"));
-    let (_, after) = block.text.split_once(&prompt).expect("it is there");
+    let (_, after) = block
+        .text
+        .split_once(&prompt)
+        .expect("the block contains the prompt");
     after.split("\n$ ").next().unwrap_or(after).to_owned()
 }
 
@@ -62,7 +65,7 @@ fn readme_lab_run_prints_shown_output() {
         .into_iter()
         .filter(|block| block.language == "yaml" && block.text.contains("kind: Lab"))
         .collect();
-    assert_eq!(labs.len(), 1, "there is one whole lab");
+    assert_eq!(labs.len(), 1, "README.md contains one complete lab");
     let directory = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(directory.path().join("node-port.yaml"), &labs[0].text)
         .expect("the lab can be written");
@@ -198,7 +201,10 @@ fn readme_labs_and_claims_match_shown_results() {
     let document: serde_json::Value =
         serde_json::from_slice(&ran.stdout).expect("the results are JSON");
     let total = format!("{} passed, 0 failed", document["summary"]["passed"]);
-    assert!(shown_run.contains(&total), "there are {total}");
+    assert!(
+        shown_run.contains(&total),
+        "README.md does not contain `{total}`"
+    );
 }
 
 #[test]

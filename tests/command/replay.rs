@@ -17,7 +17,7 @@ pub fn collect_node(runtime: &Runtime, node: &str, bundle: &Path) {
         .output()
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    std::fs::write(bundle, output.stdout).expect("it can be written");
+    std::fs::write(bundle, output.stdout).expect("the file can be written");
 }
 
 /// Returns the line with the verdict of each connection.
@@ -68,7 +68,7 @@ fn replay_collected_node_gives_same_verdicts() {
 pub fn write_objects(directory: &Path) -> String {
     let (_, objects) = LAB.split_once("---\n").expect("objects");
     let path = directory.join("objects.yaml");
-    std::fs::write(&path, objects).expect("it can be written");
+    std::fs::write(&path, objects).expect("the file can be written");
     path.display().to_string()
 }
 
@@ -94,14 +94,14 @@ fn replay_dump_with_objects_writes_runnable_lab() {
     assert_eq!(verdict_lines(&output), ["probe-1 #1: connected"]);
     let shown = directory.path().display().to_string();
     let written = std::fs::read_to_string(&kept).expect("a lab");
-    let (lab, _) = written.split_once("---\n").expect("objects behind it");
+    let (lab, _) = written.split_once("---\n").expect("objects");
     insta::assert_snapshot!(lab.replace(&shown, "DIR"));
     let output = run(&["run", &kept]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     // The report of replayed and simulated items precedes the packets.
     let output = run(&arguments);
     let printed = stdout(&output);
-    let (account, _) = printed.split_once("\n\n").expect("an account");
+    let (account, _) = printed.split_once("\n\n").expect("a replay report");
     insta::with_settings!({filters => vec![
         (r"\d+ sysctls", "N sysctls"),
     ]}, {
@@ -127,7 +127,7 @@ fn replay_rules_only_replaces_rules_of_node() {
         (&broken, "call #1: unreachable"),
     ] {
         let file = directory.path().join("iptables-save");
-        std::fs::write(&file, text).expect("it can be written");
+        std::fs::write(&file, text).expect("the file can be written");
         let file = file.display().to_string();
         let output = run(&["replay", &file, "--objects", &case]);
         assert_eq!(verdict_lines(&output), [expected]);
@@ -154,7 +154,7 @@ COMMIT
 fn replay_damaged_dump_needs_lenient() {
     let (directory, path) = crate::support::lab(LAB);
     let file = directory.path().join("iptables-save");
-    std::fs::write(&file, DAMAGED).expect("it can be written");
+    std::fs::write(&file, DAMAGED).expect("the file can be written");
     let case = format!("{}/policy=Local", path.display());
     let file = file.display().to_string();
     let shown = directory.path().display().to_string();
@@ -175,7 +175,7 @@ fn replay_damaged_dump_needs_lenient() {
     // No rule sends the request to an endpoint.
     assert_eq!(verdict_lines(&output), ["probe-1 #1: unreachable"]);
     let printed = stdout(&output).replace(&shown, "DIR");
-    let (account, _) = printed.split_once("\n\n").expect("an account");
+    let (account, _) = printed.split_once("\n\n").expect("a replay report");
     insta::assert_snapshot!(format!("{refused}====\n{account}"));
 }
 
@@ -186,13 +186,13 @@ fn replay_invalid_input_is_refused() {
     let shown = directory.path().display().to_string();
     let whole = std::fs::read(&dump).expect("a dump");
     let cut = directory.path().join("cut.tar.gz");
-    std::fs::write(&cut, &whole[..whole.len() / 2]).expect("it can be written");
+    std::fs::write(&cut, &whole[..whole.len() / 2]).expect("the file can be written");
     let cut = cut.display().to_string();
     let wrong_dump = directory.path().join("iptables-save");
-    std::fs::write(&wrong_dump, "1: lo: <LOOPBACK> mtu 65536\n").expect("it can be written");
+    std::fs::write(&wrong_dump, "1: lo: <LOOPBACK> mtu 65536\n").expect("the file can be written");
     let wrong_path = wrong_dump.display().to_string();
     let lab = directory.path().join("lab.yaml");
-    std::fs::write(&lab, LAB).expect("it can be written");
+    std::fs::write(&lab, LAB).expect("the file can be written");
     let lab = lab.display().to_string();
     let named = format!("node-7={dump}");
     let reports: Vec<String> = [
@@ -243,7 +243,7 @@ fn replay_both_iptables_backends_apply_together() {
     let dump = directory.path().join("both");
     std::fs::create_dir(&dump).expect("a directory");
     for (name, text) in [("iptables-legacy-save", legacy), ("iptables-nft-save", nft)] {
-        std::fs::write(dump.join(name), text).expect("it can be written");
+        std::fs::write(dump.join(name), text).expect("the file can be written");
     }
     let (dump, case) = (
         dump.display().to_string(),
@@ -328,7 +328,7 @@ fn replay_rejected_objects_need_lenient() {
         let dump = directory.path().join(name);
         std::fs::create_dir(&dump).expect("a directory");
         for (file, text) in files {
-            std::fs::write(dump.join(file), text).expect("it can be written");
+            std::fs::write(dump.join(file), text).expect("the file can be written");
         }
         let dump = dump.display().to_string();
         let arguments = ["replay", &dump, "--objects", &case, "--probe", call];
@@ -338,7 +338,7 @@ fn replay_rejected_objects_need_lenient() {
         let output = run(&[&arguments[..], &["--lenient"]].concat());
         assert_eq!(verdict_lines(&output), ["probe-1 #1: connected"]);
         let text = stdout(&output);
-        let (account, _) = text.split_once("\n\n").expect("an account");
+        let (account, _) = text.split_once("\n\n").expect("a replay report");
         let left = account.lines().filter(|line| !line.contains("simulated"));
         let left = left.filter(|line| !line.contains(" of the lab"));
         let left: Vec<&str> = left.collect();
@@ -363,7 +363,7 @@ fn lab_dump_with_rejected_rule_needs_lenient() {
 -A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080
 COMMIT
 ";
-        std::fs::write(file, rules).expect("it can be written");
+        std::fs::write(file, rules).expect("the file can be written");
         let output = run(&["run", &format!("{}/policy=Local", path.display())]);
         let printed = stdout(&output);
         assert_eq!(
@@ -431,7 +431,7 @@ fn replay_routes_and_rules_match_dump() {
     let dump = directory.path().join("node-1");
     std::fs::create_dir(&dump).expect("a directory");
     for (file, text) in MANY_ROUTES {
-        std::fs::write(dump.join(file), text).expect("it can be written");
+        std::fs::write(dump.join(file), text).expect("the file can be written");
     }
     let runtime = Runtime::new(svclab);
     runtime.up(&format!("{}/policy=Local", path.display()));

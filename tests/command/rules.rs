@@ -96,7 +96,7 @@ fn rules_verbose_names_ignored_services() {
     let output_text = printed_rules(&["--kube-version=v1.20", "-v"]);
     let ignored: Vec<&str> = output_text
         .lines()
-        .filter(|line| line.starts_with("passed by"))
+        .filter(|line| line.starts_with("ignored: "))
         .collect();
     insta::assert_snapshot!(ignored.join("\n"));
 }

@@ -146,7 +146,7 @@ fn run_in_cgroup_without_processes_names_limit() {
     // Where no cgroup can be created, the limit of a user's processes replaces the cgroup: the
     // kernel returns the same error.
     if Cgroup::new("pids", "processes").is_none() {
-        eprintln!("no cgroup can be made here");
+        eprintln!("cannot create a cgroup");
         return run_without_processes_names_limit();
     }
     let (_directory, path) = lab(LAB);
@@ -156,7 +156,7 @@ fn run_in_cgroup_without_processes_names_limit() {
     let mut used = Vec::new();
     for limit in 1..=96 {
         // Each run has its own cgroup: the kernel counts ended processes for some more seconds.
-        let cgroup = Cgroup::new("pids", &format!("processes-{limit}")).expect("one more");
+        let cgroup = Cgroup::new("pids", &format!("processes-{limit}")).expect("a cgroup");
         cgroup.set_limit("pids", limit).expect("a limit");
         if fails_with_remedy(&run_in_cgroup(&cgroup, &path), &path, PROCESSES, limit) {
             short += 1;
@@ -171,14 +171,14 @@ fn run_in_cgroup_without_processes_names_limit() {
     }
     assert!(
         short > 0 && enough == 8,
-        "{short} were short, {enough} enough"
+        "{short} limits were too low, {enough} sufficient"
     );
 }
 
 #[test]
 fn run_in_cgroup_without_memory_names_limit() {
     let Some(cgroup) = Cgroup::new("memory", "memory") else {
-        eprintln!("no cgroup can be made here");
+        eprintln!("cannot create a cgroup");
         return check_limited_address_space();
     };
     cgroup.set_limit("memory", 256 << 20).expect("a limit");
@@ -200,9 +200,11 @@ fn run_in_cgroup_without_memory_names_limit() {
     let run = waiting::start(run, &["--format=json"]);
     // Another process uses up the memory. The kernel kills the lab first, because a lab is
     // expendable.
-    let mut greedy = enter("exec tail /dev/zero").spawn().expect("it starts");
-    let output = run.wait_with_output().expect("an end");
-    greedy.wait().expect("an end");
+    let mut greedy = enter("exec tail /dev/zero")
+        .spawn()
+        .expect("the program starts");
+    let output = run.wait_with_output().expect("the command ends");
+    greedy.wait().expect("the command ends");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("results");
     let error = &results["cases"][0]["error"];
@@ -297,7 +299,7 @@ fn run_two_in_parallel_both_pass() {
         })
         .collect();
     for run in runs {
-        let output = run.wait_with_output().expect("an end");
+        let output = run.wait_with_output().expect("the command ends");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let printed = stdout(&output);
         assert!(

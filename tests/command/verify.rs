@@ -416,7 +416,7 @@ fn verify_shipped_labs_do_not_fail_with_any_version() {
     let directory = tempfile::tempdir().expect("a directory");
     let topologies = project().join("topologies");
     let mut labs = select_labs(&[], &topologies).expect("the labs");
-    labs.extend(select_labs(&[], &topologies.join("conformance")).expect("the table"));
+    labs.extend(select_labs(&[], &topologies.join("conformance")).expect("the labs"));
     for text in ["v1.20.2", "v1.30.5", "v1.36.0"] {
         let version = text.parse().expect("a version");
         let path = write_version_only_program(directory.path(), text);

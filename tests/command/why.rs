@@ -206,7 +206,7 @@ fn complaints_about(id: &str, wrong: &Value) -> Vec<String> {
             && cause.when.iter().all(|value| values.contains(value))
     });
     let Some(cause) = cause else {
-        return vec![format!("{id}: {probe}: no write-up says that it fails")];
+        return vec![format!("{id}: {probe}: no write-up states this failure")];
     };
     // Generated rules are the place of the cause, not the cause.
     let cures: Vec<String> = wrong["cures"]
@@ -268,7 +268,7 @@ fn lab_with_dump_without(gone: &str) -> (Labs, tempfile::TempDir, String) {
     assert!(!lost.is_empty(), "{saved}");
     let directory = tempfile::tempdir().expect("a directory");
     let rules = directory.path().join("iptables-save");
-    std::fs::write(&rules, left.join("\n") + "\n").expect("it can be written");
+    std::fs::write(&rules, left.join("\n") + "\n").expect("the file can be written");
     let rules = rules.display().to_string();
     (labs, directory, rules)
 }
@@ -283,7 +283,7 @@ fn why_dump_missing_jump_names_it() {
     // The result is the same if the lab itself names the dump.
     let nodes = "node-1:\n      dump: iptables-save\n";
     let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
-    std::fs::copy(dump, directory.path().join("iptables-save")).expect("it can be copied");
+    std::fs::copy(dump, directory.path().join("iptables-save")).expect("the file can be copied");
     let of_lab = run(&[
         "why",
         "--kernel=host",
@@ -313,7 +313,7 @@ fn why_dump_with_rejected_rule_needs_lenient() {
     let (before, filter) = rules.split_once("*filter").expect("a table");
     let filter = filter.replacen("COMMIT", &format!("{unknown}COMMIT"), 1);
     let rules = format!("{before}*filter{filter}");
-    std::fs::write(&dump, rules).expect("it can be written");
+    std::fs::write(&dump, rules).expect("the file can be written");
     let case = labs.case("Local");
     let ask = |more: &[&str]| {
         let arguments = ["why", "--kernel=host", "--dump", &dump, &case];

@@ -97,14 +97,15 @@ fn assert_rules_round_trip(infix: &str, kind: &str, rules: &str) {
     let counted = script.replace("-restore", "-restore -c") + " -c";
     let saved = run_in_namespace(&script, rules);
     let given = iptables::IptablesRules::parse(rules).expect("the rules");
-    let read = iptables::IptablesRules::parse(&saved).expect("what was saved");
+    let read = iptables::IptablesRules::parse(&saved).expect("the saved rules");
     assert_eq!(compare_rules(&given, &read, Order::Strict), [], "{saved}");
     // Loads the rules as svclab renders them, and with counters.
     let again = run_in_namespace(&script, &read.to_string());
-    let again = iptables::IptablesRules::parse(&again).expect("what was saved again");
+    let again = iptables::IptablesRules::parse(&again).expect("the rules that were saved again");
     assert_eq!(compare_rules(&read, &again, Order::Strict), []);
     let counted = run_in_namespace(&counted, rules);
-    let counted = iptables::IptablesRules::parse(&counted).expect("what was saved with counters");
+    let counted =
+        iptables::IptablesRules::parse(&counted).expect("the rules that were saved with counters");
     assert_eq!(compare_rules(&read, &counted, Order::Strict), []);
     let packet_counters = |dump: &iptables::IptablesRules| -> Vec<Option<u64>> {
         let chains = dump.tables.iter().flat_map(|table| &table.chains);
@@ -149,7 +150,7 @@ fn rules_changed_by_iptables_differ() {
         "iptables-nft-restore; iptables-nft -A INPUT -s 10.9.9.9 -j DROP; iptables-nft-save";
     let saved = run_in_namespace(script, ODD_RULES);
     let given = iptables::IptablesRules::parse(ODD_RULES).expect("the rules");
-    let read = iptables::IptablesRules::parse(&saved).expect("what was saved");
+    let read = iptables::IptablesRules::parse(&saved).expect("the saved rules");
     let differences: Vec<String> = compare_rules(&given, &read, Order::Strict)
         .iter()
         .map(ToString::to_string)
@@ -240,7 +241,7 @@ fn ip_output_restored_is_equal() {
         (Format::Sysctls, "sysctl -a 2>&1"),
     ] {
         let (first, second) = (print_after_setup(print), print_after_setup(print));
-        let looks = Format::detect(&first).expect("it is told what it is");
+        let looks = Format::detect(&first).expect("the format is detected");
         assert!(format.is_compatible_with(looks), "{print}: {looks}");
         if format == Format::Links {
             // Link-local addresses are tentative for a moment.

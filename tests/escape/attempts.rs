@@ -35,23 +35,23 @@ const FORBIDDEN: &[Errno] = &[Errno::EPERM];
 
 /// All attempts; each runs in its own process.
 pub const ATTEMPTS: &[Attempt] = &[
-    attempt("read a file of the host's", ABSENT, |target| {
+    attempt("read a file of the host", ABSENT, |target| {
         read(&target.secret)
     }),
     attempt(
-        "read it from beyond a root of its own",
+        "read the file from outside of a chroot",
         ABSENT,
         escape_chroot,
     ),
     attempt(
-        "read it through other processes",
+        "read the file through other processes",
         NOT_FOUND,
         read_through_processes,
     ),
     attempt("read the caller's home", ABSENT, |target| {
         list(&target.home)
     }),
-    attempt("read the host's passwords", ABSENT, |_| {
+    attempt("read the passwords of the host", ABSENT, |_| {
         read(Path::new("/etc/shadow"))
     }),
     attempt(
@@ -60,68 +60,60 @@ pub const ATTEMPTS: &[Attempt] = &[
         search_environments,
     ),
     attempt(
-        "find a descriptor that was left open",
+        "find an inherited descriptor",
         NOT_FOUND,
         search_descriptors,
     ),
     attempt("open a file by its handle", FORBIDDEN, open_by_handle),
     attempt(
-        "write a program of root's",
+        "write a program of root",
         &[Errno::EACCES, Errno::EROFS],
         |_| write(Path::new("/usr/bin/env")),
     ),
     attempt(
-        "write the program that it is",
+        "write its own program",
         &[Errno::EACCES, Errno::EROFS, Errno::ETXTBSY],
         |_| write(Path::new("/proc/1/exe")),
     ),
-    attempt("make a file among the programs", SEALED, |_| {
+    attempt("create a directory in /usr", SEALED, |_| {
         create_directory("/usr/svclab-was-here")
     }),
-    attempt("make a file in its root", SEALED, |_| {
+    attempt("create a directory in the root directory", SEALED, |_| {
         create_directory("/svclab-was-here")
     }),
-    attempt(
-        "write settings that are not a network's",
-        DENIED,
-        write_sysctls,
-    ),
+    attempt("write sysctls outside of net", DENIED, write_sysctls),
     // A kernel without SysRq has no such file.
-    attempt("press a magic key", &[Errno::EACCES, Errno::ENOENT], |_| {
+    attempt("trigger SysRq", &[Errno::EACCES, Errno::ENOENT], |_| {
         write(Path::new("/proc/sysrq-trigger"))
     }),
     attempt("mount a file system", FORBIDDEN, |_| {
         mount_at("tmpfs", "/tmp")
     }),
-    attempt("make the programs writable", FORBIDDEN, |_| remount()),
-    attempt("uncover what is mounted over", FORBIDDEN, |_| {
+    attempt("remount /usr as writable", FORBIDDEN, |_| remount()),
+    attempt("unmount /proc", FORBIDDEN, |_| {
         success(umount2("/proc", MntFlags::MNT_DETACH))
     }),
+    attempt("remount /usr in a new mount namespace", FORBIDDEN, |_| {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        remount()
+    }),
     attempt(
-        "make the programs writable among mounts of its own",
-        FORBIDDEN,
-        |_| {
-            unshare(CloneFlags::CLONE_NEWNS)?;
-            remount()
-        },
-    ),
-    attempt(
-        "uncover what is mounted over among mounts of its own",
+        "unmount /usr in a new mount namespace",
         &[Errno::EINVAL],
         |_| {
             unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
             success(umount2("/usr", MntFlags::MNT_DETACH))
         },
     ),
-    attempt("mount what the hardware is", FORBIDDEN, |_| {
+    attempt("mount sysfs", FORBIDDEN, |_| {
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount_at("sysfs", "/tmp")
     }),
-    attempt("mount control groups", FORBIDDEN, |_| {
+    attempt("mount cgroups", FORBIDDEN, |_| {
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount_at("cgroup2", "/tmp")
     }),
-    attempt("make a device", FORBIDDEN, |_| {
+    attempt("create a device", FORBIDDEN, |_| {
         success(mknod(
             "/tmp/disk",
             SFlag::S_IFBLK,
@@ -138,38 +130,28 @@ pub const ATTEMPTS: &[Attempt] = &[
         // SAFETY: the name is static.
         call(|| unsafe { libc::syscall(libc::SYS_delete_module, c"none".as_ptr(), 0) })
     }),
-    attempt("load a program into the kernel", FORBIDDEN, |_| {
-        load_bpf_program()
-    }),
-    attempt(
-        "find what programs in the kernel write to",
-        FORBIDDEN,
-        |_| find_bpf_map(),
-    ),
+    attempt("load a BPF program", FORBIDDEN, |_| load_bpf_program()),
+    attempt("find a BPF map", FORBIDDEN, |_| find_bpf_map()),
     attempt("set the clock", FORBIDDEN, |_| set_clock()),
-    attempt("name the machine", FORBIDDEN, |_| {
+    attempt("set the host name", FORBIDDEN, |_| {
         success(sethostname("svclab"))
     }),
     attempt("restart the machine", FORBIDDEN, |_| {
         // SAFETY: the call only sets the reaction to Ctrl-Alt-Del.
         call(|| i64::from(unsafe { libc::reboot(libc::RB_DISABLE_CAD) }))
     }),
-    attempt("go before others", DENIED, |_| {
+    attempt("raise its priority", DENIED, |_| {
         // SAFETY: the call takes only numbers.
         call(|| i64::from(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) }))
     }),
-    attempt(
-        "signal a process of the host's",
-        &[Errno::ESRCH],
-        |target| {
-            // SAFETY: the call takes only numbers.
-            call(|| i64::from(unsafe { libc::kill(target.process, 0) }))
-        },
-    ),
-    attempt("find the namespace around its processes", FORBIDDEN, |_| {
+    attempt("signal a process of the host", &[Errno::ESRCH], |target| {
+        // SAFETY: the call takes only numbers.
+        call(|| i64::from(unsafe { libc::kill(target.process, 0) }))
+    }),
+    attempt("find the parent PID namespace", FORBIDDEN, |_| {
         find_outer_namespace("/proc/self/ns/pid", NS_GET_PARENT)
     }),
-    attempt("find who its mounts belong to", FORBIDDEN, |_| {
+    attempt("find the owner of its mount namespace", FORBIDDEN, |_| {
         find_outer_namespace("/proc/self/ns/mnt", NS_GET_USERNS)
     }),
     attempt(
@@ -181,13 +163,11 @@ pub const ATTEMPTS: &[Attempt] = &[
             std::net::TcpStream::connect_timeout(&address, wait).map(|_| "connected".to_owned())
         },
     ),
+    attempt("connect to a socket file of the host", ABSENT, |target| {
+        UnixStream::connect(&target.socket).map(|_| "connected".to_owned())
+    }),
     attempt(
-        "connect to a socket in the host's files",
-        ABSENT,
-        |target| UnixStream::connect(&target.socket).map(|_| "connected".to_owned()),
-    ),
-    attempt(
-        "connect to a socket without a file",
+        "connect to an abstract socket",
         &[Errno::ECONNREFUSED],
         |target| {
             let address = SocketAddr::from_abstract_name(&target.abstract_socket)?;
@@ -209,14 +189,16 @@ const fn attempt(
 }
 
 fn success<T>(result: nix::Result<T>) -> io::Result<String> {
-    result.map(|_| "it was done".to_owned()).map_err(Into::into)
+    result
+        .map(|_| "the call succeeded".to_owned())
+        .map_err(Into::into)
 }
 
 fn call(call: impl FnOnce() -> i64) -> io::Result<String> {
     if call() < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok("it was done".to_owned())
+    Ok("the call succeeded".to_owned())
 }
 
 fn not_found() -> io::Error {
@@ -238,7 +220,7 @@ fn write(path: &Path) -> io::Result<String> {
 }
 
 fn create_directory(path: &str) -> io::Result<String> {
-    fs::create_dir(path).map(|()| format!("{path} was made"))
+    fs::create_dir(path).map(|()| format!("{path} was created"))
 }
 
 fn mount_at(kind: &str, target: &str) -> io::Result<String> {
@@ -295,7 +277,7 @@ fn search_environments(target: &Target) -> io::Result<String> {
     for process in processes() {
         let environment = fs::read(process.join("environ")).unwrap_or_default();
         if String::from_utf8_lossy(&environment).contains(&target.word) {
-            return Ok(format!("{} holds it", process.display()));
+            return Ok(format!("{} contains the word", process.display()));
         }
     }
     Err(not_found())
@@ -332,7 +314,7 @@ fn search_descriptors(_: &Target) -> io::Result<String> {
     let is_closed =
         fs::read_dir("/proc/1/fd").is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
     if seen == 0 && !is_closed {
-        return Ok("no descriptor could be looked at".to_owned());
+        return Ok("no descriptor is visible".to_owned());
     }
     Err(not_found())
 }
@@ -384,7 +366,7 @@ fn write_sysctls(_: &Target) -> io::Result<String> {
         }
     }
     if tried < 100 {
-        return Ok(format!("only {tried} settings were to be found"));
+        return Ok(format!("only {tried} sysctls were found"));
     }
     Err(Errno::EACCES.into())
 }

@@ -11,7 +11,7 @@ fn lab(name: &str, commands: &str, rest: &str) -> String {
 kind: Lab
 metadata: {{name: {name}}}
 spec:
-  about: A node calls a node port of another node, after commands were typed.
+  about: A node calls a node port of another node after manual commands.
   kubeProxy: {{version: v1.30, mode: iptables, clusterCIDR: 10.244.0.0/16}}
   nodes:
     node-1: {{byHand: {commands}}}
@@ -57,7 +57,10 @@ fn run_labs(directory: &Path, labs: &[(&str, String)], jobs: &str) -> Output {
         fs::write(&file, text).expect("a file");
         command.arg(file);
     }
-    command.env("NO_COLOR", "1").output().expect("it starts")
+    command
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("svclab starts")
 }
 
 fn output_text(output: &Output) -> String {

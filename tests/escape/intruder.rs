@@ -23,9 +23,9 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let (waiting, agent) = (next(), next());
     let target: Target = serde_json::from_str(&next()).expect("a target");
     let namespaces = identity::namespaces(&agent);
-    enter(&waiting, &agent).expect("a process of its own goes anywhere");
+    enter(&waiting, &agent).expect("a new process can enter every namespace");
     // Processes that start from here on are inside.
-    run_attempt("who it is", || {
+    run_attempt("identity", || {
         let own_identity = [
             identity::privileges("thread-self"),
             identity::namespaces("thread-self"),
@@ -45,16 +45,16 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
 
 /// Runs an attempt in a new process and prints its result.
 fn run_attempt(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
-    std::io::stdout().flush().expect("somebody who listens");
+    std::io::stdout().flush().expect("standard output is open");
     // SAFETY: this process has one thread.
     match unsafe { fork() }.expect("a process") {
         ForkResult::Parent { child } => {
-            waitpid(child, None).expect("an end");
+            waitpid(child, None).expect("the process ends");
         }
         ForkResult::Child => {
             // As the agent does before it starts any program.
             drop_capabilities();
-            prctl::set_no_new_privs().expect("that can always be had");
+            prctl::set_no_new_privs().expect("no_new_privs can be set");
             match act() {
                 Ok(how) => println!("{name}\tout\t{how}"),
                 Err(error) => {
@@ -62,7 +62,7 @@ fn run_attempt(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
                     println!("{name}\trefused\t{errno:?}");
                 }
             }
-            std::io::stdout().flush().expect("somebody who listens");
+            std::io::stdout().flush().expect("standard output is open");
             std::process::exit(0);
         }
     }

@@ -106,7 +106,7 @@ fn try_all(user: User) -> Result<(), Failed> {
         .collect();
     for attempt in attempts::ATTEMPTS {
         if !tried.contains(&attempt.name) {
-            wrong.push(format!("{} was not tried", attempt.name));
+            wrong.push(format!("{} did not run", attempt.name));
         }
     }
     wrong.extend(outside.agent(user));

@@ -85,7 +85,7 @@ impl Outcome {
         let is_expected = self.is_refused && expected.contains(&self.detail);
         (!is_expected).then(|| {
             format!(
-                "{}: {}, and not {}",
+                "{}: {}, expected {}",
                 self.name,
                 self.detail,
                 expected.join(" or ")
@@ -125,7 +125,7 @@ impl Host {
             directory.path().join("secret"),
             directory.path().join("home"),
         );
-        fs::write(&secret, "what nobody inside may read").expect("a file");
+        fs::write(&secret, "content that no lab may read").expect("a file");
         fs::create_dir(&home).expect("a home");
         let socket = directory.path().join("socket");
         let files = UnixListener::bind(&socket).expect("a socket");
@@ -141,7 +141,7 @@ impl Host {
             socket,
             abstract_socket: name,
             port: tcp.local_addr().expect("an address").port(),
-            process: i32::try_from(process).expect("a small number"),
+            process: i32::try_from(process).expect("the number fits"),
             word: format!("the-word-{process}"),
         };
         let namespace_names = namespace_names();
@@ -186,7 +186,7 @@ impl Host {
             }
         }
         if namespace_names() != self.namespace_names {
-            wrong.push(format!("{:?} are names of namespaces", namespace_names()));
+            wrong.push(format!("/run/netns contains {:?}", namespace_names()));
         }
         wrong
     }
@@ -234,14 +234,14 @@ impl Host {
             ),
         ];
         for (set, accepted, which) in nobody {
-            set.expect("a socket that need not wait");
+            set.expect("the socket can be non-blocking");
             if !is_alone(accepted) {
-                touched.push(format!("somebody came to the {which} socket"));
+                touched.push(format!("the {which} socket received a connection"));
             }
         }
         for made in ["/usr/svclab-was-here", "/svclab-was-here"] {
             if PathBuf::from(made).exists() {
-                touched.push(format!("{made} was made"));
+                touched.push(format!("{made} was created"));
             }
         }
         touched

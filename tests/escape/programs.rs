@@ -18,7 +18,7 @@ use super::tenants::{self, are_isolated_on_host};
 pub const START_AGENT: &str = "program-outside";
 
 /// Last line of the output, printed once all attempts have run.
-const END_OF_OUTPUT: &str = "that is all";
+const END_OF_OUTPUT: &str = "end of output";
 
 /// Privilege of an agent, which determines how it isolates programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub fn run_agent(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let privilege = AgentPrivilege::ALL
         .into_iter()
         .find(|kind| kind.name() == word);
-    let standing = privilege.expect("one of them");
+    let standing = privilege.expect("a known privilege");
     let program_path = std::env::current_exe().expect("this program");
     tenants::join_keyring_with_key();
     let reached = block_on(async {
@@ -104,7 +104,7 @@ pub fn run_agent(mut arguments: impl Iterator<Item = String>) -> ExitCode {
         reached.extend(check_legacy_tables(&agent, standing).await?);
         Ok::<_, KernelError>(reached)
     });
-    for complaint in reached.expect("the agent lives") {
+    for complaint in reached.expect("the agent runs") {
         println!("{complaint}");
     }
     println!("{END_OF_OUTPUT}");
@@ -165,7 +165,7 @@ pub fn find_escapes(privilege: AgentPrivilege) -> String {
         fs::set_permissions(directory.path(), open).expect("permissions");
         let copy = directory.path().join("escape");
         let done = Command::new("cp").arg(&program_path).arg(&copy).status();
-        assert!(done.expect("cp is everywhere").success());
+        assert!(done.expect("cp is installed").success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]);
         command.arg(copy);

@@ -85,12 +85,10 @@ fn guest_clock_matches_host_clock() {
         let agent = guest("6.1").await.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         let now = || {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the time of day is what is compared"
-            )]
+            #[expect(clippy::disallowed_methods, reason = "compares the time of day")]
             let now = SystemTime::now();
-            now.duration_since(UNIX_EPOCH).expect("the clock runs")
+            now.duration_since(UNIX_EPOCH)
+                .expect("the time is after 1970")
         };
         let before = now();
         let evidence = session.probe().await.expect("evidence");
@@ -115,7 +113,7 @@ fn program_in_guest_setting_clock_is_refused() {
         let agent = guest.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         let set = session.run("node-1", "date", &["--set", "@0"], "").await;
-        let set = set.expect("it starts");
+        let set = set.expect("the program starts");
         assert!(!set.success, "{}", set.stdout);
         assert!(
             set.stderr.contains("Operation not permitted"),
@@ -161,7 +159,7 @@ fn guest_killed_is_reported_as_lost() {
     block_on(async {
         let (agent, qemu, held) = start_guest("6.12").await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
-        kill(qemu, Signal::SIGKILL).expect("it runs");
+        kill(qemu, Signal::SIGKILL).expect("the process runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
@@ -182,7 +180,7 @@ fn guest_silent_is_killed_after_deadline() {
     block_on(async {
         let (agent, qemu, held) = start_guest_with_deadlines("6.12", deadlines).await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
-        kill(qemu, Signal::SIGSTOP).expect("it runs");
+        kill(qemu, Signal::SIGSTOP).expect("the process runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
@@ -216,7 +214,10 @@ fn guest_out_of_memory_is_reported() {
             namespaces: namespaces.collect(),
             ..Plan::default()
         };
-        let error = agent.build(plan).await.expect_err("4000 do not fit");
+        let error = agent
+            .build(plan)
+            .await
+            .expect_err("the memory is too small for 4000 namespaces");
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
@@ -244,7 +245,7 @@ fn guest_has_no_host_devices_or_file_systems() {
         let mut session = agent.build(plan).await.expect("a lab");
         let mut read = async |file: &str| {
             let finished = session.run("node-1", "cat", &[file], "").await;
-            let finished = finished.expect("it starts");
+            let finished = finished.expect("the program starts");
             assert!(finished.success, "{}", finished.stderr);
             finished.stdout
         };
@@ -281,13 +282,13 @@ fn guest_program_below_tmp_runs_at_same_path() {
     let program = directory.join("date");
     let copy = tempfile::NamedTempFile::new_in(&directory).expect("a file");
     std::fs::copy(installed("date"), copy.path()).expect("a copy");
-    copy.persist(&program).expect("it is put in its place");
+    copy.persist(&program).expect("the program can be replaced");
     block_on(async {
         let guest = guest("6.12").await.with_programs([program.clone()]);
         let agent = guest.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         let program = program.display().to_string();
         let finished = session.run("node-1", &program, &["+%s"], "").await;
-        assert!(finished.expect("it starts").success);
+        assert!(finished.expect("the program starts").success);
     });
 }

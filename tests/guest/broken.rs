@@ -28,21 +28,21 @@ fn boot_error(init: &Path, boot: Duration) -> String {
     let error = block_on(async {
         let guest = guest_with_program(&cache, &wanted, init).await;
         let error = guest.with_deadlines(deadlines).start().await;
-        error.expect_err("it cannot come up")
+        error.expect_err("the guest cannot boot")
     });
     let KernelError::NoGuest(guest) = &error else {
         panic!("{error:?}")
     };
     assert!(guest.is_loss());
     assert_clean(cache.directory());
-    assert_eq!(cache.keys(SNAPSHOTS), [""; 0], "nothing was kept");
+    assert_eq!(cache.keys(SNAPSHOTS), [""; 0], "no snapshot was kept");
     error.to_string()
 }
 
 #[test]
 fn guest_kernel_panic_at_boot_is_quoted() {
     let message = boot_error(Path::new("/bin/false"), Deadlines::default().boot);
-    let first = message.lines().next().expect("it says something");
+    let first = message.lines().next().expect("a message");
     assert!(
         first.contains("did not boot: the guest's kernel panicked: Attempted to kill init!"),
         "{message}"
@@ -60,7 +60,7 @@ fn guest_hang_at_boot_ends_at_deadline() {
         .arg(&idle)
         .arg(&source)
         .status();
-    assert!(compiled.expect("there is a compiler").success());
+    assert!(compiled.expect("a C compiler is installed").success());
     let message = boot_error(&idle, Duration::from_secs(20));
     assert!(message.contains("was not ready after 20 s"), "{message}");
 }
@@ -93,7 +93,7 @@ async fn assert_guest_works(cache: &Cache) {
 fn modified(file: &Path) -> std::time::SystemTime {
     fs::metadata(file)
         .and_then(|found| found.modified())
-        .expect("the file is there")
+        .expect("the file exists")
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn snapshot_damaged_is_rebuilt() {
         let memory = File::options()
             .write(true)
             .open(kept.join("memory"))
-            .expect("it is there");
+            .expect("the file can be opened");
         memory
             .write_all_at(&[0xff; 4096], 0x0100_0000)
             .expect("it is there");
@@ -120,9 +120,9 @@ fn snapshot_damaged_is_rebuilt() {
         File::options()
             .write(true)
             .open(kept.join("state"))
-            .expect("it is there")
+            .expect("the file can be opened")
             .set_len(1000)
-            .expect("it is there");
+            .expect("the file can be truncated");
         assert_guest_works(&cache).await;
         assert!(modified(&snapshot(&cache).join("manifest.json")) > second);
     });
@@ -137,21 +137,29 @@ fn snapshot_that_fails_to_restore_is_rebuilt() {
         let mut state = File::options()
             .write(true)
             .open(kept.join("state"))
-            .expect("it is there");
-        state.seek(SeekFrom::Start(0)).expect("it is there");
-        state.write_all(b"nonsense").expect("it is there");
+            .expect("the file can be opened");
+        state
+            .seek(SeekFrom::Start(0))
+            .expect("the file has a start");
+        state
+            .write_all(b"nonsense")
+            .expect("the file can be written");
         // Updates the digest, as if the state had been invalid when the snapshot was stored.
-        let manifest = fs::read_to_string(kept.join("manifest.json")).expect("it is there");
-        let mut manifest: serde_json::Value = serde_json::from_str(&manifest).expect("it is there");
+        let manifest =
+            fs::read_to_string(kept.join("manifest.json")).expect("the file can be read");
+        let mut manifest: serde_json::Value = serde_json::from_str(&manifest).expect("JSON");
         manifest["files"]["state"] = sha256(&kept.join("state")).into();
-        fs::write(kept.join("manifest.json"), manifest.to_string()).expect("it is there");
+        fs::write(kept.join("manifest.json"), manifest.to_string())
+            .expect("the file can be written");
         assert_guest_works(&cache).await;
     });
 }
 
 fn sha256(file: &Path) -> String {
     use sha2::Digest as _;
-    data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(fs::read(file).expect("it is there")))
+    data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(
+        fs::read(file).expect("the file can be read"),
+    ))
 }
 
 #[test]
@@ -177,7 +185,8 @@ fn run_kernel_of_user_with_modules_passes() {
     // The modules are in another directory.
     let elsewhere = tempfile::tempdir().expect("a directory");
     let modules = elsewhere.path().join(&release);
-    fs::rename(tree.path().join("lib/modules").join(&release), &modules).expect("it can be moved");
+    fs::rename(tree.path().join("lib/modules").join(&release), &modules)
+        .expect("the directory can be renamed");
     assert_eq!(ran(&[]).code, Some(3));
     let ended = ran(&["--modules", &modules.to_string_lossy()]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);

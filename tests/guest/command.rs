@@ -31,7 +31,7 @@ pub fn program_directory(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::T
 
 /// Returns the path of an installed program.
 pub fn installed(name: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").expect("there is a PATH");
+    let path = std::env::var_os("PATH").expect("PATH is set");
     std::env::split_paths(&path)
         .map(|directory| directory.join(name))
         .find(|path| path.is_file())
@@ -83,8 +83,8 @@ pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> CommandResult {
 
 /// Waits until a started command ends.
 pub fn wait_for_end(child: Child, cache: &Path) -> CommandResult {
-    let session = i32::try_from(child.id()).expect("a process has a small number");
-    let output = child.wait_with_output().expect("it ends");
+    let session = i32::try_from(child.id()).expect("the PID fits");
+    let output = child.wait_with_output().expect("the command ends");
     let ended = to_result(&output);
     assert_eq!(session_processes(session), [""; 0], "{}", ended.said);
     assert_clean(cache);
@@ -158,26 +158,26 @@ impl LoggedCommand {
 
     /// Returns the PID of the command.
     pub fn id(&self) -> i32 {
-        i32::try_from(self.child.id()).expect("a process has a small number")
+        i32::try_from(self.child.id()).expect("the PID fits")
     }
 
     /// Reads the log until a line contains the text. Returns the rest of the line.
     pub fn read_until(&mut self, words: &str) -> String {
         let mut before = Vec::new();
         for line in self.lines.by_ref() {
-            let line = line.expect("it says text");
+            let line = line.expect("a line of text");
             if let Some((_, rest)) = line.split_once(words) {
                 return rest.to_owned();
             }
             before.push(line);
         }
-        panic!("it never said `{words}`: {}", before.join("\n"));
+        panic!("the command never printed `{words}`: {}", before.join("\n"));
     }
 
     /// Waits until the command starts QEMU. Returns QEMU's PID and pidfd.
     pub fn wait_for_qemu(&mut self) -> (i32, HeldProcess) {
         let process = self.read_until("QEMU runs process=");
-        let process = process.trim().parse().expect("a process is a number");
+        let process = process.trim().parse().expect("a PID");
         (process, HeldProcess::new(process))
     }
 
@@ -188,7 +188,7 @@ impl LoggedCommand {
         let reading = std::thread::spawn(move || lines.for_each(drop));
         self.child.stderr = None;
         let ended = wait_for_end(self.child, cache);
-        reading.join().expect("it reads to the end");
+        reading.join().expect("the thread ends");
         ended
     }
 
@@ -196,8 +196,8 @@ impl LoggedCommand {
     pub fn kill(mut self) {
         let lines = self.lines;
         let reading = std::thread::spawn(move || lines.for_each(drop));
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-        reading.join().expect("it reads to the end");
+        self.child.kill().expect("the process runs");
+        self.child.wait().expect("the command ends");
+        reading.join().expect("the thread ends");
     }
 }

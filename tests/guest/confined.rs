@@ -25,7 +25,7 @@ const ORDINARY: u32 = 54_321;
 
 /// Gives a directory tree to a user and hides it from others.
 fn give_to(user: u32, path: &Path) {
-    let found = fs::symlink_metadata(path).expect("it is there");
+    let found = fs::symlink_metadata(path).expect("the file exists");
     let mode = if found.is_dir() { 0o700 } else { 0o600 };
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     chown(path, Some(user), Some(user)).expect("an owner");
@@ -67,7 +67,7 @@ fn command_as(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Comm
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("SVCLAB_CACHE", cache)
         .env("PATH", path)
-        .env("SECRET", "of the caller")
+        .env("SECRET", "caller's secret")
         // Cargo sets this variable; QEMU would get its directories as library directories.
         .env_remove("LD_LIBRARY_PATH")
         .stdin(Stdio::null())
@@ -132,7 +132,7 @@ fn record_qemu(mut child: Child) -> (Vec<QemuState>, std::process::Output) {
         }
         std::thread::yield_now();
     }
-    (seen, child.wait_with_output().expect("it ends"))
+    (seen, child.wait_with_output().expect("the command ends"))
 }
 
 fn children(process: u32) -> Vec<i32> {
@@ -187,7 +187,7 @@ fn is_other_user(seen: &QemuState) -> bool {
 
 #[test]
 fn qemu_started_by_root_is_confined() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     let (_directory, cache, _path, bin) = prepare(0);
     // The first run boots the guest; the second restores the snapshot.
     for _ in 0..2 {
@@ -202,7 +202,7 @@ fn qemu_started_by_root_is_confined() {
 
 #[test]
 fn cache_of_other_user_is_refused_before_qemu_starts() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     let (directory, cache, _path, bin) = prepare(0);
     // The script leaves a file if svclab starts it.
     let (qemu, started) = (bin.join(QEMU), directory.path().join("started"));
@@ -228,7 +228,7 @@ fn cache_of_other_user_is_refused_before_qemu_starts() {
 
 #[test]
 fn qemu_started_by_ordinary_user_is_confined() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     let (_directory, cache, _path, bin) = prepare(ORDINARY);
     for _ in 0..2 {
         for seen in run_passing(Caller::Ordinary, &cache, &bin, &RUN).0 {
@@ -242,7 +242,7 @@ fn qemu_started_by_ordinary_user_is_confined() {
 
 #[test]
 fn run_without_namespaces_passes_in_unprivileged_guest() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     for caller in [Caller::Container, Caller::WithoutNamespaces] {
         let (_directory, cache, _path, bin) = prepare(caller.user());
         for _ in 0..2 {
@@ -277,7 +277,7 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
 
 #[test]
 fn run_without_guest_and_host_agent_names_both_reasons() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     let (_directory, cache) = new_cache("6.12");
     let path = program_directory(&[], &[]);
     let words = ["run", QUICK];
@@ -325,7 +325,7 @@ fn compile_intruder(directory: &Path, macros: &[(&str, String)]) {
         .arg("-o")
         .args([directory.join(QEMU).as_path(), Path::new(source)])
         .status();
-    assert!(compiled.expect("there is a compiler").success());
+    assert!(compiled.expect("a C compiler is installed").success());
 }
 
 /// A sleeping process of a user, killed when dropped.
@@ -340,7 +340,7 @@ impl Drop for Victim {
 
 #[test]
 fn program_in_place_of_qemu_reaches_nothing() {
-    assert!(geteuid().is_root(), "this test takes root");
+    assert!(geteuid().is_root(), "this test needs root");
     let disk = fs::read_dir("/dev").expect("devices").filter_map(|entry| {
         let path = entry.ok()?.path();
         let found = fs::metadata(&path).ok()?;
@@ -391,7 +391,7 @@ fn program_in_place_of_qemu_reaches_nothing() {
         assert_eq!(tried.len(), 24, "{caller:?}: {stdout}");
         for (name, error) in tried {
             if name == "descriptors" {
-                assert_eq!(error, 0, "{caller:?}: strange descriptors");
+                assert_eq!(error, 0, "{caller:?}: unexpected descriptors");
                 continue;
             }
             let refusals = [

@@ -99,10 +99,10 @@ fn syscall_filter() -> Vec<libc::sock_filter> {
     let any = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     let end = libc::BPF_RET | libc::BPF_K;
     let error = |errno: Errno| {
-        let number = u32::try_from(errno as i32).expect("a small number");
+        let number = u32::try_from(errno as i32).expect("the number fits");
         line(end, libc::SECCOMP_RET_ERRNO | number, 0, 0)
     };
-    let number = |call: c_long| u32::try_from(call).expect("a small number");
+    let number = |call: c_long| u32::try_from(call).expect("the number fits");
     let mut program = vec![line(word, 0, 0, 0)];
     for call in REFUSED {
         program.extend([line(equal, number(*call), 0, 1), error(Errno::EPERM)]);

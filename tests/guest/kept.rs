@@ -51,14 +51,14 @@ fn run_ctrl_c_ends_guests() {
     let path = program_directory(&[QEMU], &[]);
     let mut booting = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
     let (_, qemu) = booting.wait_for_qemu();
-    kill(Pid::from_raw(booting.id()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(booting.id()), Signal::SIGINT).expect("the process runs");
     let ended = booting.wait_for_end(cache.directory());
     assert_eq!(ended.code, Some(130), "{}", ended.said);
     qemu.wait_for_end();
     // The same while the probes run.
     let mut probing = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
     probing.read_until("run its probes");
-    kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("the process runs");
     let ended = probing.wait_for_end(cache.directory());
     assert_eq!(ended.code, Some(130), "{}", ended.said);
 }
@@ -72,7 +72,7 @@ fn guest_killed_or_stopped_during_run_is_reported() {
         let mut run = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
         let (process, qemu) = run.wait_for_qemu();
         run.read_until("run its probes");
-        kill(Pid::from_raw(process), signal).expect("it runs");
+        kill(Pid::from_raw(process), signal).expect("the process runs");
         let ended = run.wait_for_end(cache.directory());
         qemu.wait_for_end();
         assert_eq!(ended.code, Some(5), "{}", ended.said);
@@ -153,15 +153,15 @@ fn kernel_damaged_is_fetched_again() {
     let made = || {
         fs::metadata(image)
             .and_then(|found| found.modified())
-            .expect("it is kept")
+            .expect("the kernel is cached")
     };
     let first = made();
     kernel(&["kernel", "fetch", "6.12"]);
-    assert_eq!(made(), first, "what is whole is not fetched again");
+    assert_eq!(made(), first, "a complete kernel was fetched again");
     let mut bytes = fs::read(image).expect("a kernel");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    fs::write(image, bytes).expect("it can be written");
+    fs::write(image, bytes).expect("the file can be written");
     let damaged = made();
     kernel(&["kernel", "fetch", "6.12"]);
     assert!(made() > damaged);
@@ -180,9 +180,9 @@ fn snapshot_per_build_is_created_and_old_ones_removed() {
         let position = bytes
             .windows(greeting.len())
             .position(|window| window == greeting)
-            .expect("it says who it is");
+            .expect("the program contains its version");
         bytes[position] = b'0' + build;
-        fs::write(&program, bytes).expect("it can be written");
+        fs::write(&program, bytes).expect("the file can be written");
         block_on(async {
             let guest = guest_with_program(&cache, &wanted, &program).await;
             drop(guest.start().await.expect("a guest"));

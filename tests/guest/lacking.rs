@@ -38,7 +38,7 @@ fn run_guest_without_qemu_names_package() {
         run_expecting(&cache, program_directory(&[], &[]).path(), 3),
         &cache
     );
-    assert!(!cache.exists(), "nothing is begun");
+    assert!(!cache.exists(), "the cache was created");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn run_guest_kernel_without_module_is_refused() {
     let image = image.to_string_lossy();
     let ended = run_kernel_expecting(&image, cache.directory(), path.path(), 3);
     assert_output_snapshot!(ended, cache.directory());
-    assert_eq!(cache.keys("snapshots"), [""; 0], "nothing was booted");
+    assert_eq!(cache.keys("snapshots"), [""; 0], "a guest was booted");
 }
 
 #[test]

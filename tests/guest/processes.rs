@@ -34,7 +34,7 @@ impl HeldProcess {
         loop {
             match poll(&mut polled, timeout) {
                 Ok(1) => return,
-                Ok(_) => panic!("it is left behind"),
+                Ok(_) => panic!("the process still runs"),
                 Err(Errno::EINTR) => {}
                 Err(errno) => panic!("{errno}"),
             }
@@ -47,13 +47,13 @@ impl HeldProcess {
         let ended = unsafe { tokio::io::unix::AsyncFd::register(self.0) };
         let ended = ended.map_err(std::io::Error::from).expect("a runtime");
         let within = tokio::time::timeout(MAX_END_TIME, ended.readable()).await;
-        drop(within.expect("it is left behind").expect("a runtime"));
+        drop(within.expect("the process still runs").expect("a runtime"));
     }
 }
 
 /// Returns the PIDs and names of the running processes of a session.
 pub fn session_processes(session: i32) -> Vec<String> {
-    let entries = fs::read_dir("/proc").expect("there are processes");
+    let entries = fs::read_dir("/proc").expect("/proc can be read");
     entries
         .filter_map(|entry| {
             let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;

@@ -38,7 +38,7 @@ impl QemuState {
                 let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
                 let flags = i32::from_str_radix(flags.trim(), 8).ok()?;
                 if flags & O_ACCMODE != O_RDONLY {
-                    name.push_str(" to be written");
+                    name.push_str(" (writable)");
                 }
             }
             // The type of a numbered object such as `socket:[1]`.
@@ -106,7 +106,7 @@ impl QemuState {
                     .iter()
                     .any(|file| descriptor.ends_with(file));
             let is_known = read || known.contains(&descriptor.as_str());
-            assert!(is_known, "{descriptor} is open");
+            assert!(is_known, "{descriptor} is open, but unknown");
         }
         for variable in self.environment.split_terminator('\0') {
             let name = variable.split('=').next();

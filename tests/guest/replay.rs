@@ -60,7 +60,7 @@ fn replay_ipvs_node_gives_same_verdicts() {
         let tarball = success_output(tarball.expect("the command starts"));
         success_output(runtime.run(&["down", "--all"]));
         let file = directory.path().join(format!("{cidr}.tar.gz"));
-        std::fs::write(&file, tarball).expect("it can be written");
+        std::fs::write(&file, tarball).expect("the file can be written");
         let file = file.display().to_string();
         let lab = verdict_lines(runtime.run(&["explain", &case]));
         let replayed = runtime.run(&["replay", &file, "--objects", &case]);

@@ -49,7 +49,7 @@ fn run_lab_with_pods(pods: usize) -> (CommandResult, tempfile::TempDir) {
     let directory = tempfile::tempdir().expect("a directory");
     let lab = write_lab(directory.path(), pods);
     let (_directory, cache) = new_cache("6.12");
-    let path = std::env::var_os("PATH").expect("there is a PATH");
+    let path = std::env::var_os("PATH").expect("PATH is set");
     let arguments = ["run", &lab, "--kernel", "6.12"];
     (run(cache.directory(), path.as_ref(), &arguments), directory)
 }

@@ -61,8 +61,11 @@ fn guest_lab_exec_probe_and_capture_work_as_on_host() {
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = large_input.clone();
     let feeding = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().expect("an end");
-    feeding.join().expect("it ends").expect("it is read");
+    let output = child.wait_with_output().expect("the command ends");
+    feeding
+        .join()
+        .expect("the thread ends")
+        .expect("the program reads its input");
     assert_eq!(output.status.code(), Some(7), "{:?}", output.stderr);
     assert!(output.stdout == large_input && output.stderr == b"wrong\n");
     // The guest's kernel runs, and diagnostic programs are available.
@@ -102,9 +105,9 @@ fn guest_lab_exec_probe_and_capture_work_as_on_host() {
         String::from_utf8_lossy(&call.stdout).contains("connected 3, "),
         "{call:?}"
     );
-    let front = i32::try_from(capture.id()).expect("a small number");
-    kill(Pid::from_raw(front), Signal::SIGINT).expect("it runs");
-    let output = capture.wait_with_output().expect("an end");
+    let front = i32::try_from(capture.id()).expect("the PID fits");
+    kill(Pid::from_raw(front), Signal::SIGINT).expect("the process runs");
+    let output = capture.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let read = Command::new("tcpdump")
         .args(["-n", "-r"])
@@ -175,7 +178,7 @@ fn daemon_killed_ends_guest() {
     );
     let exec = runtime.start(&["exec", "node-1", "--", "sleep", "600"]);
     let held = HeldProcess::new(holder);
-    kill(Pid::from_raw(holder), Signal::SIGKILL).expect("it runs");
+    kill(Pid::from_raw(holder), Signal::SIGKILL).expect("the process runs");
     held.wait_for_end();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !session_processes(holder).is_empty() {
@@ -186,7 +189,7 @@ fn daemon_killed_ends_guest() {
         );
         std::thread::yield_now();
     }
-    let ended = exec.wait_with_output().expect("an end");
+    let ended = exec.wait_with_output().expect("the command ends");
     assert_eq!(ended.status.code(), Some(125), "{}", runtime.told(&ended));
     let output = runtime.run(&["down"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");

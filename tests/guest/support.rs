@@ -45,7 +45,7 @@ pub fn unpack_kernel(
     let modules = list.join("kernel");
     fs::create_dir_all(boot).expect("a directory");
     fs::create_dir_all(&modules).expect("a directory");
-    fs::copy(kernel.directory.join("vmlinuz"), &image).expect("it can be copied");
+    fs::copy(kernel.directory.join("vmlinuz"), &image).expect("the file can be copied");
     let archive = fs::read(kernel.directory.join("modules.cpio")).expect("an archive");
     let mut rest = archive.as_slice();
     loop {
@@ -64,6 +64,6 @@ pub fn unpack_kernel(
         rest = entry.finish().expect("an archive");
     }
     let built_in = "modules.builtin";
-    fs::copy(kernel.directory.join(built_in), list.join(built_in)).expect("it can be copied");
+    fs::copy(kernel.directory.join(built_in), list.join(built_in)).expect("the file can be copied");
     (directory, image, release)
 }

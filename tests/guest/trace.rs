@@ -64,7 +64,7 @@ fn check_drops(evidence: &Evidence, backend: Backend) {
                 let behind = packet.bytes.get(14 + header..);
                 packet.interface == "client" && behind == Some(&each.packet[header..])
             });
-            let came = received.expect("it is captured, too").time;
+            let came = received.expect("the packet is captured, too").time;
             assert!(came.abs_diff(each.time) < SECOND, "{came} {each:?}");
             // Newer kernels report `nf_tables` drops in `nft_do_chain`, where the drop is decided.
             let function = each.function.as_deref();

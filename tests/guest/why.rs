@@ -52,7 +52,7 @@ fn why_flushed_rules_names_two_that_matter() {
         let matters = cures[0]["matters"].as_array().expect("differences");
         let rules: Vec<&str> = matters
             .iter()
-            .map(|difference| difference["good"].as_str().expect("what is missing"))
+            .map(|difference| difference["good"].as_str().expect("the missing rule"))
             .collect();
         assert!(
             rules.iter().any(|rule| rule.contains("! -s 11.0.0.0/16")

@@ -49,24 +49,21 @@ pub fn main(privilege: &str, outside: &str) -> ! {
         Ok(()) => serde_json::to_string(&run_attempts(standing, outside)),
         Err(failure) => serde_json::to_string(&failure.message),
     };
-    println!("{}", json.expect("it is text"));
+    println!("{}", json.expect("the value can be serialized"));
     exit(0)
 }
 
 /// Prints the privileges of this process.
 pub fn print_privileges() -> ! {
-    let status = serde_json::to_string(&status()).expect("it is text");
+    let status = serde_json::to_string(&status()).expect("the value can be serialized");
     println!("{status}");
     exit(0)
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "a list of attempts, each of a few lines, is read from its top to its end"
-)]
+#[expect(clippy::too_many_lines, reason = "a list of short attempts")]
 fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
     let outside: i32 = outside.parse().expect("a process");
-    let own_mounts = File::open("/proc/self/ns/mnt").expect("its own namespace");
+    let own_mounts = File::open("/proc/self/ns/mnt").expect("the mount namespace");
     let module = memfd_create(c"module", MFdFlags::empty()).expect("a file");
     let none: Option<&str> = None;
     let writing = |path: &str| OpenOptions::new().write(true).open(path);
@@ -79,14 +76,17 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         results.insert(attempt_name.to_owned(), word);
     };
     let nix = |done: nix::Result<()>| done.map_err(io::Error::from);
-    record("make a file in /usr", fs::write("/usr/svclab-was-here", ""));
     record(
-        "write a file of root's",
+        "create a file in /usr",
+        fs::write("/usr/svclab-was-here", ""),
+    );
+    record(
+        "write a file of root",
         writing("/etc/ld.so.cache").map(drop),
     );
-    record("write a setting", fs::write(SYSCTL, "1"));
+    record("write a sysctl", fs::write(SYSCTL, "1"));
     record(
-        "write a setting of the kernel's",
+        "write a sysctl of the kernel",
         fs::write("/proc/sys/kernel/core_pattern", "|/tmp/x"),
     );
     record(
@@ -94,7 +94,7 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         nix(finit_module(&module, c"", ModuleInitFlags::empty())),
     );
     record(
-        "end a process outside",
+        "end a process of the host",
         nix(kill(Pid::from_raw(outside), None)),
     );
     record(
@@ -118,7 +118,7 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         )),
     );
     record(
-        "mount anew, to be written",
+        "remount as writable",
         nix(mount(
             none,
             "/usr",
@@ -128,15 +128,15 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         )),
     );
     record(
-        "unmount what hides settings",
+        "unmount the cover of /proc/sys",
         nix(umount2("/proc/sys", MntFlags::MNT_DETACH)),
     );
-    record("mount by the newer calls", {
+    record("mount with the newer calls", {
         // SAFETY: the call reads a text that ends in a zero byte.
         let made = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    record("mount by the second set of calls", {
+    record("mount with an x32 call", {
         let number = libc::SYS_mount | 0x4000_0000;
         let null = std::ptr::null::<libc::c_char>();
         let (name, target) = (c"tmpfs".as_ptr(), c"/tmp".as_ptr());
@@ -147,15 +147,15 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
     if privilege == AgentPrivilege::Host {
         // Root of a user namespace already has these capabilities, and every user can create user
         // namespaces.
-        record("change its root", nix(chroot("/tmp")));
+        record("change the root directory", nix(chroot("/tmp")));
         record("become root", nix(setuid(Uid::from_raw(0))));
         record(
-            "make namespaces of users and mounts",
+            "create a user and a mount namespace",
             nix(unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)),
         );
     }
     record(
-        "enter a namespace of mounts",
+        "enter a mount namespace",
         nix(setns(&own_mounts, CloneFlags::CLONE_NEWNS)),
     );
     record(
@@ -170,7 +170,7 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
             unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount_fd, handle.as_ptr(), 0) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    record("load a program of the kernel's own", {
+    record("load a BPF program", {
         let attributes = [0_u64; 16];
         let size = size_of_val(&attributes);
         // SAFETY: the attributes have the stated size.
@@ -178,11 +178,11 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
     record(
-        "make a network namespace",
+        "create a network namespace",
         nix(unshare(CloneFlags::CLONE_NEWNET)),
     );
     record(
-        "write a setting of that",
+        "write a sysctl of the new namespace",
         fs::write("/proc/sys/net/ipv4/ip_forward", "1"),
     );
     let started = Command::new("/proc/self/exe")
@@ -192,7 +192,7 @@ fn run_attempts(privilege: AgentPrivilege, outside: &str) -> Attempts {
     Attempts {
         results,
         status: status(),
-        child_status: serde_json::from_slice(&started.stdout).expect("what it may"),
+        child_status: serde_json::from_slice(&started.stdout).expect("the privileges"),
     }
 }
 
@@ -206,7 +206,7 @@ fn status() -> BTreeMap<String, String> {
         "Seccomp",
     ];
     fs::read_to_string("/proc/self/status")
-        .expect("it is shown")
+        .expect("/proc/self/status can be read")
         .lines()
         .filter_map(|line| line.split_once(":\t"))
         .filter(|(name, _)| wanted.contains(name))

@@ -148,7 +148,7 @@ pub fn run_as_init() -> ! {
     };
     println!(
         "{}",
-        serde_json::to_string(&guest_report).expect("it is text")
+        serde_json::to_string(&guest_report).expect("the value can be serialized")
     );
     let _ = reboot(RebootMode::RB_POWER_OFF);
     std::process::exit(0)
@@ -175,7 +175,7 @@ fn find_escapes() -> Vec<String> {
 fn drop_status(case: &str) -> String {
     let evidence = format!("/tmp/report/{LAB}/{case}/evidence.json");
     let Ok(text) = fs::read(&evidence) else {
-        return format!("there is no {evidence}");
+        return format!("{evidence} does not exist");
     };
     let document: Option<Value> = serde_json::from_slice(&text).ok();
     let drops = document.map(|document| document["evidence"]["drops"].clone());
@@ -214,10 +214,13 @@ fn set_up_host() {
     };
     let root = "/root-of-host";
     let (bind, to) = (MsFlags::MS_BIND, MsFlags::MS_MOVE);
-    must("bind the root", mount(Some("/"), root, none, bind, none));
-    must("go there", chdir(root));
-    must("move it", mount(Some("."), "/", none, to, none));
-    must("make it the root", chroot("."));
+    must(
+        "bind the root directory",
+        mount(Some("/"), root, none, bind, none),
+    );
+    must("change to the new root", chdir(root));
+    must("move the mount", mount(Some("."), "/", none, to, none));
+    must("change the root", chroot("."));
     for (kind, target) in [
         ("proc", "/proc"),
         ("sysfs", "/sys"),

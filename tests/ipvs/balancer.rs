@@ -134,7 +134,7 @@ async fn wait_for_health(
         assert_eq!(turn.namespace, "fabric");
         let backend = turn.backend.to_string();
         let known = health.get_mut(backend.as_str());
-        *known.expect("it is behind the balancer") = turn.healthy;
+        *known.expect("a backend of the load balancer") = turn.healthy;
     }
 }
 
@@ -146,7 +146,9 @@ fn balancer_ingress_pod_killed_node_is_removed() {
             let line = lines
                 .iter()
                 .find(|line| line.starts_with("-a") && line.contains(node))
-                .unwrap_or_else(|| panic!("{node} is behind the balancer: {lines:?}"));
+                .unwrap_or_else(|| {
+                    panic!("{node} is not a backend of the load balancer: {lines:?}")
+                });
             line.rsplit(' ').next().map(str::to_owned)
         };
         let before = save_virtual_servers(&mut session, "fabric").await;
@@ -157,7 +159,7 @@ fn balancer_ingress_pod_killed_node_is_removed() {
         session
             .stop("pod/default/web-a")
             .await
-            .expect("it is served");
+            .expect("the server runs");
         wait_for_health(&mut session, &mut well, [false, true]).await;
         let after = save_virtual_servers(&mut session, "fabric").await;
         assert_eq!(weight(&after, "192.168.1.11:30080").as_deref(), Some("0"));
@@ -175,7 +177,7 @@ fn balancer_ingress_pod_killed_node_is_removed() {
         session
             .stop("pod/default/web-b")
             .await
-            .expect("it is served");
+            .expect("the server runs");
         wait_for_health(&mut session, &mut well, [false, false]).await;
         let evidence = probe(&mut session).await;
         assert_eq!(
@@ -214,7 +216,7 @@ fn balancer_refuse_mode_without_backends_refuses() {
         let (mut session, _) = build_and_probe(&prepare_balancer_case("refuses")).await;
         let mut well = BTreeMap::from([("192.168.1.11:30080", true), ("192.168.2.12:30080", true)]);
         for pod in ["pod/default/web-a", "pod/default/web-b"] {
-            session.stop(pod).await.expect("it is served");
+            session.stop(pod).await.expect("the server runs");
         }
         wait_for_health(&mut session, &mut well, [false, false]).await;
         let evidence = probe(&mut session).await;

@@ -303,7 +303,7 @@ fn cached_binary(file: &str) -> Result<PathBuf, Failed> {
     let path = cache.join("kube-proxy").join(file);
     path.canonicalize().map_err(|error| {
         format!(
-            "the kube-proxy is not at {}: {error}; `./scripts/test --full` builds it there",
+            "kube-proxy is not at {}: {error}; `./scripts/test --full` builds it",
             path.display()
         )
         .into()

@@ -149,7 +149,7 @@ fn parse_sets(text: &str) -> Result<Sets, Failed> {
                 sets.insert(name.to_owned(), (kind, BTreeSet::new()));
             }
             ["add", name, entry] => {
-                let set = sets.get_mut(name).ok_or("an entry of no set")?;
+                let set = sets.get_mut(name).ok_or("an entry without a set")?;
                 set.1.insert(entry.to_owned());
             }
             _ => return Err(format!("`{line}` is neither create nor add").into()),
@@ -174,7 +174,9 @@ fn parse_dummy_addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
         return Ok(BTreeSet::new());
     };
     if !(first.contains("<BROADCAST,NOARP>") && first.contains("state DOWN")) {
-        return Err(format!("{DUMMY} is not as a kube-proxy leaves it: {first}").into());
+        return Err(
+            format!("{DUMMY} does not have the state that kube-proxy sets: {first}").into(),
+        );
     }
     let of_link = lines.take_while(|line| line.starts_with(' '));
     let addresses = of_link.filter_map(|line| line.trim().strip_prefix("inet "));
@@ -185,7 +187,7 @@ fn parse_dummy_addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
             if line.trim() == expected {
                 Ok(address.to_owned())
             } else {
-                Err(format!("`{line}` is not how a kube-proxy binds an address").into())
+                Err(format!("`{line}` is no address that kube-proxy binds").into())
             }
         })
         .collect()

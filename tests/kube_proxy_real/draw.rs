@@ -65,7 +65,7 @@ struct Flags {
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "what a service may have varies independently"
+    reason = "the properties of a service vary independently"
 )]
 struct Service {
     kind: Kind,

@@ -125,7 +125,7 @@ fn check_killed_proxy() -> Result<(), Failed> {
     let case = prepare_cases()?
         .into_iter()
         .find(|case| case.case.id.contains("mode=iptables"))
-        .ok_or("there is no such case")?;
+        .ok_or("no case has mode=iptables")?;
     let binary = bench::binary()?;
     guests::block_on(async {
         let host = Host::with_agent(guests::AGENT.into()).with_programs([binary.clone()]);

@@ -39,15 +39,15 @@ mod guests;
 mod labs;
 mod marker;
 #[path = "../guest/processes.rs"]
-#[expect(dead_code, reason = "no QEMU is looked for, and no runtime waits")]
+#[expect(dead_code, reason = "this test uses neither QEMU nor a runtime")]
 mod processes;
 mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
-#[expect(dead_code, reason = "only the objects are needed here")]
+#[expect(dead_code, reason = "this test uses only the objects")]
 mod recordings;
 mod running;
 #[path = "../shared/running_labs.rs"]
-#[expect(dead_code, reason = "labs are brought up with a kube-proxy here")]
+#[expect(dead_code, reason = "this test starts labs with a kube-proxy")]
 mod running_labs;
 mod sizes;
 mod verify;

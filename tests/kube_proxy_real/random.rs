@@ -68,7 +68,7 @@ pub fn run_random_cases(mode: Mode, part: u32, parts: u32) -> Result<(), Failed>
                     // Shrinking may take long.
                     println!("{mode}: seed {seed}: {message}\nshrinking");
                 }
-                TestCaseError::fail("see below")
+                TestCaseError::fail("see the message below")
             })
     });
     match tried {
@@ -77,7 +77,7 @@ pub fn run_random_cases(mode: Mode, part: u32, parts: u32) -> Result<(), Failed>
             Ok(())
         }
         Ok(()) => Err(format!(
-            "only {} sets of objects were drawn, seed {seed}",
+            "only {} sets of objects were generated, seed {seed}",
             shown.get()
         )
         .into()),

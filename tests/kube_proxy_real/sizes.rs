@@ -47,13 +47,13 @@ enum RuleFormat {
 /// Returns one trial for each writer, tool and size.
 pub fn trials() -> Vec<Trial> {
     let mut writers = Vec::new();
-    let default_proxy = bench::binary().expect("the real kube-proxy is there");
+    let default_proxy = bench::binary().expect("the real kube-proxy is built");
     for program in [default_proxy]
         .into_iter()
         .chain(verify::other_kube_proxies())
     {
         let found = guests::block_on(read_version(&program, verify::new_host()));
-        let version = found.expect("it says its version").version;
+        let version = found.expect("the program prints its version").version;
         writers.extend([Writer::Generated(version), Writer::Real(program, version)]);
     }
     if verify::other_kube_proxies().next().is_none() {
@@ -120,7 +120,7 @@ fn lab(version: Version, way: RuleFormat, size: usize) -> Result<String, std::fm
 kind: Lab
 metadata: {{name: sizes}}
 spec:
-  about: Thousands of services are written, and what is written last works.
+  about: The last of thousands of services works.
   iptables: {tool}
   kubeProxy: {{version: {version}, mode: {mode}, clusterCIDR: 10.244.0.0/16}}
   hosts: {{laptop: {{address: 203.0.113.9/24}}}}

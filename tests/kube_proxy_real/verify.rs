@@ -90,7 +90,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: true,
     },
     Fault {
-        name: "an external address is passed by",
+        name: "the rules of an external address are missing",
         case: CLUSTER,
         node: "node-2",
         command: sed_nat_rules!("/-d 192.168.99.11\\/32/d"),
@@ -98,7 +98,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: true,
     },
     Fault {
-        name: "a balancer's address is passed by",
+        name: "the rules of a load balancer address are missing",
         case: CLUSTER,
         node: "node-2",
         command: sed_nat_rules!("/-d 1.2.3.4\\/32/d"),
@@ -106,7 +106,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: true,
     },
     Fault {
-        name: "what comes from outside is not marked",
+        name: "external traffic is not marked",
         case: CLUSTER,
         node: "node-2",
         command: sed_nat_rules!("/-A KUBE-FW-.*-j KUBE-MARK-MASQ/d"),
@@ -114,7 +114,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: false,
     },
     Fault {
-        name: "all that has a local endpoint is dropped",
+        name: "traffic to a local endpoint is dropped",
         case: LOCAL,
         node: "node-2",
         command: sed_nat_rules!("s/\\(-A KUBE-XLB-.*\\)-j KUBE-SEP-.*/\\1-j KUBE-MARK-DROP/"),
@@ -122,7 +122,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: false,
     },
     Fault {
-        name: "a node's own calls are not sent to all endpoints",
+        name: "requests of a node do not reach all endpoints",
         case: LOCAL,
         node: "node-1",
         command: sed_nat_rules!("/-A KUBE-XLB-.*--src-type LOCAL/d"),
@@ -130,7 +130,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: false,
     },
     Fault {
-        name: "pods are not known by their network",
+        name: "the rule of the cluster CIDR is missing",
         case: CIDR,
         node: "node-1",
         command: sed_nat_rules!("/-A KUBE-XLB-.*-s 10.0.0.0\\/8/d"),
@@ -138,7 +138,7 @@ const FAULTS: [Fault; 13] = [
         affects_all_versions: false,
     },
     Fault {
-        name: "the virtual server of a cluster IP has an entry too many",
+        name: "a cluster IP has an additional real server",
         case: IPVS,
         node: "node-1",
         command: &[
@@ -187,7 +187,7 @@ const FAULTS: [Fault; 13] = [
 
 /// Returns, for each program, one trial for each fault, and trials without faults.
 pub fn trials() -> Vec<Trial> {
-    let default_proxy = bench::binary().expect("the real kube-proxy is there");
+    let default_proxy = bench::binary().expect("the real kube-proxy is built");
     let mut trials = trials_of(
         &default_proxy,
         VERSION,
@@ -195,21 +195,21 @@ pub fn trials() -> Vec<Trial> {
         |_| true,
     );
     trials.push(Trial::test(
-        "verify::steps: its own version is silent",
+        "verify::steps: same version has no difference",
         check_steps_without_difference,
     ));
     trials.push(Trial::test(
-        "verify::steps: v1.21 leaves flows with who terminates",
+        "verify::steps: v1.21 keeps flows to terminating pods",
         check_step_difference_is_found,
     ));
     trials.extend(repeated_trials());
     trials.push(Trial::test(
-        "verify::restore-fails: it is an error in ten of ten runs",
+        "verify::restore-fails: 10 of 10 runs are errors",
         check_failed_restore_is_error,
     ));
     for program in other_kube_proxies() {
         let version = guests::block_on(read_version(&program, new_host()))
-            .expect("it says its version")
+            .expect("the program prints its version")
             .version;
         let all_modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
         let modes = if version.minor_number() < FIRST_NFTABLES_MINOR {
@@ -245,7 +245,7 @@ fn trials_of(
 ) -> Vec<Trial> {
     let silent = modes.iter().map(|mode| {
         let (program, mode) = (program.to_owned(), *mode);
-        let name = format!("verify::{name}: {mode} mode is silent");
+        let name = format!("verify::{name}: {mode} mode has no difference");
         Trial::test(name, move || check_no_difference(&program, mode))
     });
     let faults = FAULTS.iter().filter(|fault| wanted(fault)).map(|fault| {

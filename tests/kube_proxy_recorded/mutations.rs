@@ -66,13 +66,13 @@ fn mutate(path: &Path) -> Result<(), Failed> {
                 (true, None) | (false, Some(_)) => {}
                 (false, None) => {
                     failures.push(format!(
-                        "not noticed: {mutation:?} of line {}: {line}",
+                        "not reported: {mutation:?} of line {}: {line}",
                         index + 1
                     ));
                 }
                 (true, Some(noise)) => {
                     failures.push(format!(
-                        "noticed, though {noise}: {mutation:?} of line {}: {line}",
+                        "reported, although {noise}: {mutation:?} of line {}: {line}",
                         index + 1
                     ));
                 }
@@ -163,7 +163,7 @@ fn noise_of_rules(
     let line = lines[index];
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     match change {
-        Mutation::Word(2) if line.starts_with(':') => Some("counters count packets"),
+        Mutation::Word(2) if line.starts_with(':') => Some("packet counters are ignored"),
         Mutation::Word(n) if n > 0 && words[n - 1] == "--probability" => {
             // The kernel stores a 32-bit number of units of 2^-31.
             let kernel_value = |line: &str| -> Option<u32> {
@@ -179,7 +179,7 @@ fn noise_of_rules(
             let table = table.iter().take_while(|line| **line != "COMMIT");
             let rule_prefix = format!("-A {} ", &words[0][1..]);
             let is_used = table.into_iter().any(|line| line.starts_with(&rule_prefix));
-            (!is_used).then_some("a built-in chain without rules is printed or not")
+            (!is_used).then_some("the declaration of a built-in chain without rules is optional")
         }
         Mutation::SwapWithNext => {
             let next = *lines.get(index + 1)?;
@@ -188,7 +188,7 @@ fn noise_of_rules(
                 (b':', b'-') => {
                     let name = &words[0][1..];
                     let used = next.starts_with(&format!("-A {name} "));
-                    (!used).then_some("a chain may be declared after rules of others")
+                    (!used).then_some("a chain can be declared after rules of other chains")
                 }
                 (b'-', b'-') => noise_of_swapped_rules(line, next),
                 _ => None,
@@ -202,7 +202,7 @@ fn noise_of_rules(
 fn noise_of_swapped_rules(line: &str, next: &str) -> Option<&'static str> {
     let chain = |rule: &str| rule.split(' ').nth(1).unwrap_or_default().to_owned();
     if chain(line) != chain(next) {
-        return Some("they are of different chains");
+        return Some("the rules have different chains");
     }
     let lists = [
         "KUBE-SERVICES",
@@ -240,7 +240,7 @@ fn noise_of_sets(
             let is_number = hex.map_or(word.parse::<u32>().is_ok(), |digits| {
                 u32::from_str_radix(digits, 16).is_ok()
             });
-            is_number.then_some("the kernel or the program picks it")
+            is_number.then_some("the kernel or the program selects the value")
         }
         Mutation::SwapWithNext => {
             let next: Vec<&str> = lines.get(index + 1)?.split_ascii_whitespace().collect();
@@ -256,11 +256,11 @@ fn noise_of_nft(lines: &[&str], index: usize, change: Mutation) -> Option<&'stat
     let next = lines.get(index + 1).map_or("", |line| line.trim());
     match change {
         Mutation::Word(_) => None,
-        _ if line.is_empty() => Some("blank lines are nothing"),
-        Mutation::Drop => (line == "size 65535").then_some("the kernel gives it to such sets"),
+        _ if line.is_empty() => Some("empty lines have no meaning"),
+        Mutation::Drop => (line == "size 65535").then_some("this size is the kernel's default"),
         Mutation::Duplicate => None,
-        Mutation::SwapWithNext if next.is_empty() => Some("blank lines are nothing"),
-        Mutation::SwapWithNext if line == next => Some("blanks before a line are nothing"),
+        Mutation::SwapWithNext if next.is_empty() => Some("empty lines have no meaning"),
+        Mutation::SwapWithNext if line == next => Some("indentation has no meaning"),
         Mutation::SwapWithNext => {
             let opened = lines[..index].iter().rev().map(|line| line.trim());
             let enclosing_block = opened.clone().find(|line| {
@@ -284,15 +284,15 @@ fn noise_of_nft(lines: &[&str], index: usize, change: Mutation) -> Option<&'stat
             let braces = |line: &str| line.ends_with('{') || line == "}";
             if enclosing_block.starts_with("chain ") {
                 let property = (about(line) || about(next)) && !braces(line) && !braces(next);
-                return property.then_some("what a chain is stands anywhere in it");
+                return property.then_some("properties of a chain have no order");
             }
             if enclosing_block.starts_with("table ") {
                 return None;
             }
             if both_lines(whole) {
-                return Some("what a set is stands in any order");
+                return Some("properties of a set have no order");
             }
-            both_lines(entry).then_some("entries come in any order")
+            both_lines(entry).then_some("entries have no order")
         }
     }
 }
@@ -306,22 +306,24 @@ fn noise_of_servers(lines: &[&str], index: usize, change: Mutation) -> Option<&'
     let is_server_with_backend = line.starts_with("-A")
         && next.starts_with("-a")
         && virtual_server(line) == virtual_server(next);
-    (!is_server_with_backend).then_some("ipvsadm sorts what it prints")
+    (!is_server_with_backend).then_some("ipvsadm sorts its output")
 }
 
 fn noise_of_links(lines: &[&str], index: usize, change: Mutation) -> Option<&'static str> {
     let words: Vec<&str> = lines[index].split_ascii_whitespace().collect();
     match change {
         Mutation::Word(0) if words[0].ends_with(':') => {
-            Some("interfaces are numbered as they come")
+            Some("interface numbers depend on the order of creation")
         }
-        Mutation::Word(3) if words[0].starts_with("link/") => Some("it is the link layer's"),
+        Mutation::Word(3) if words[0].starts_with("link/") => {
+            Some("the link-layer address is ignored")
+        }
         Mutation::Word(1) if words[0].starts_with("link/") => {
             // No link-local address is derived from this address.
             let rest = lines[index + 1..].iter();
             let mut lines_of_interface = rest.take_while(|line| line.starts_with(' '));
             let has_derived_address = lines_of_interface.any(|line| line.contains("inet6 fe80::"));
-            (!has_derived_address).then_some("it is the link layer's")
+            (!has_derived_address).then_some("the link-layer address is ignored")
         }
         _ => None,
     }

@@ -67,7 +67,8 @@ pub fn load_sets(
 ) -> Result<(String, String), Failed> {
     let (script, sets) = (script.to_owned(), sets.to_owned());
     in_thread(move || {
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+        unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|e| format!("cannot create a network namespace: {e}"))?;
         let nowhere = Path::new("/dev/null");
         run("ipset", &["restore"], &sets, nowhere)?;
         let rules = restore_and_save(&script, family, flavour)?;
@@ -81,7 +82,8 @@ pub fn load_sets(
 pub fn load_nft(ruleset: &str) -> Result<String, Failed> {
     let ruleset = ruleset.to_owned();
     in_thread(move || {
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+        unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|e| format!("cannot create a network namespace: {e}"))?;
         let nowhere = Path::new("/dev/null");
         run("nft", &["-f", "-"], &ruleset, nowhere)?;
         run("nft", &["list", "ruleset"], "", nowhere)
@@ -107,9 +109,11 @@ fn load_in_new_namespace(
     family: Family,
     flavour: IptablesBackend,
 ) -> Result<String, String> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(|e| format!("cannot create a network namespace: {e}"))?;
     for name in accounting {
-        create_nfacct_object(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
+        create_nfacct_object(name)
+            .map_err(|e| format!("cannot create nfacct object {name}: {e}"))?;
     }
     restore_and_save(text, family, flavour)
 }
@@ -121,7 +125,8 @@ fn restore_and_save(
     flavour: IptablesBackend,
 ) -> Result<String, String> {
     // With a common lock file, all namespaces would wait for each other.
-    let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
+    let folder =
+        tempfile::tempdir().map_err(|e| format!("cannot create a temporary directory: {e}"))?;
     let lock = folder.path().join("xtables.lock");
     let infix = match family {
         Family::V4 => "",
@@ -195,6 +200,6 @@ fn create_nfacct_object(name: &str) -> std::io::Result<()> {
     match code.map(i32::from_ne_bytes) {
         Some(0) => Ok(()),
         Some(code) => Err(std::io::Error::from_raw_os_error(-code)),
-        None => Err(std::io::Error::other("no answer")),
+        None => Err(std::io::Error::other("no reply")),
     }
 }

@@ -123,7 +123,7 @@ fn check_loads(minor: u8, objects: &str) -> Result<(), Failed> {
             let refused = listed
                 .err()
                 .and_then(|error| error.message().map(str::to_owned));
-            let refused = refused.ok_or("the kernel takes entries that overlap")?;
+            let refused = refused.ok_or("the kernel accepted overlapping entries")?;
             if !refused.contains("203.0.113.7 . tcp . 80 . 203.0.113.7") {
                 return Err(refused.into());
             }

@@ -130,7 +130,7 @@ fn proxy(version: &str, flags: &str) -> Result<KubeProxy, Failed> {
         "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?),
         "nocidr" => {}
         "masqall" => proxy.masquerade_all = true,
-        other => return Err(format!("flags `{other}` are not known").into()),
+        other => return Err(format!("unknown flags `{other}`").into()),
     }
     Ok(proxy)
 }
@@ -287,7 +287,7 @@ fn read_cluster(path: &Path) -> Result<Cluster, Failed> {
             Some("Node") => cluster.nodes.push(serde_json::from_value(item)?),
             Some("Service") => cluster.services.push(serde_json::from_value(item)?),
             Some("EndpointSlice") => cluster.slices.push(serde_json::from_value(item)?),
-            other => return Err(format!("kind {other:?} is not expected").into()),
+            other => return Err(format!("unexpected kind {other:?}").into()),
         }
     }
     Ok(cluster)

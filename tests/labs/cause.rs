@@ -442,11 +442,15 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             }
         }
     }
-    trials.push(Trial::test("cause/of every timeout", move || {
+    trials.push(Trial::test("cause/every timeout", move || {
         if probes_without_cause.is_empty() {
             Ok(())
         } else {
-            Err(format!("no cause is named for\n{}", probes_without_cause.join("\n")).into())
+            Err(format!(
+                "these probes have no cause:\n{}",
+                probes_without_cause.join("\n")
+            )
+            .into())
         }
     }));
     trials
@@ -598,9 +602,12 @@ fn change_kube_proxy_table(
     change: impl FnOnce(&mut Table) -> bool,
 ) -> Result<(), Failed> {
     let mut ruleset = nft::parse(&namespace.nft).map_err(|problems| format!("{problems:?}"))?;
-    let table = ruleset.tables.first_mut().ok_or("there are no tables")?;
+    let table = ruleset
+        .tables
+        .first_mut()
+        .ok_or("the namespace has no nftables table")?;
     if !change(table) {
-        return Err(format!("there is no such thing to change in\n{table}").into());
+        return Err(format!("nothing to change in\n{table}").into());
     }
     namespace.nft = ruleset.to_string();
     Ok(())
@@ -619,11 +626,11 @@ fn replace_line(
     replacement: Option<&str>,
 ) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
-    let rules = rules.ok_or("there are no rules")?;
+    let rules = rules.ok_or("the namespace has no iptables rules")?;
     let (matching, rest): (Vec<&str>, Vec<&str>) = rules.lines().partition(|rule| *rule == line);
     if matching.len() != 1 || replacement == Some(line) {
         return Err(format!(
-            "{} lines read `{line}`:\n{}",
+            "{} lines are `{line}`:\n{}",
             matching.len(),
             rest.join("\n")
         )
@@ -639,7 +646,7 @@ fn replace_line(
 /// Appends a line to a table.
 fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
     let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
-    let rules = rules.ok_or("there are no rules")?;
+    let rules = rules.ok_or("the namespace has no iptables rules")?;
     let table = format!("*{table}\n");
     let begins = rules.find(&table);
     if begins.is_none() {
@@ -647,7 +654,9 @@ fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(),
         rules.push_str("COMMIT\n");
     }
     let from = begins.or_else(|| rules.find(&table)).unwrap_or_default();
-    let end = rules[from..].find("COMMIT\n").ok_or("a table has no end")?;
+    let end = rules[from..]
+        .find("COMMIT\n")
+        .ok_or("the table has no COMMIT")?;
     rules.insert_str(from + end, &format!("{line}\n"));
     Ok(())
 }
@@ -674,7 +683,7 @@ fn check_cause(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Fa
         .is_some_and(|count| count.contains(timeouts))
         || timeouts == 0
     {
-        return Err(format!("as it is: {as_it_is:?}").into());
+        return Err(format!("unchanged case: {as_it_is:?}").into());
     }
     if undone.len() != as_it_is.len() || undone.iter().any(|v| *v != Verdict::Connected) {
         return Err(format!("with {}: {undone:?}", cause.name()).into());

@@ -47,7 +47,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                 trials.push(Trial::test(name, move || change(&from, &to, &delta)));
             }
             Err(rebuild) => {
-                let name = format!("change/into {}: built anew, as {rebuild}", to.case.id);
+                let name = format!("change/into {}: rebuilt, because {rebuild}", to.case.id);
                 let known = [
                     "the list of interfaces of",
                     "the list of namespaces changes",
@@ -58,13 +58,13 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                     if expected {
                         Ok(())
                     } else {
-                        Err("a change should reach it".into())
+                        Err("a delta should exist".into())
                     }
                 }));
             }
         }
     }
-    assert!(checked > 10, "{checked} cases are reached by a change");
+    assert!(checked > 10, "only {checked} cases are reached by a delta");
     trials
 }
 
@@ -83,7 +83,7 @@ fn steps(prepared: &Prepared) -> Vec<Trial> {
         let (from, to) = (there, bare(&step.plan));
         there = to.clone();
         let delta = made.delta.clone();
-        let name = format!("change/{} by the step {}", prepared.case.id, step.name);
+        let name = format!("change/{} at step {}", prepared.case.id, step.name);
         trials.push(Trial::test(name, move || {
             let (changed, built) = guests::with_agent_for(&to, async |agent| {
                 let mut standing = agent.build_standing(watched(&from)).await?;

@@ -24,7 +24,7 @@ struct Flip {
 pub fn check_every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(), Failed> {
     let flips = all_flips(prepared.case.expected(), prepared);
     if flips.is_empty() {
-        return Err("the case expects nothing".into());
+        return Err("the case has no expectations".into());
     }
     for flip in flips {
         let judge =
@@ -32,14 +32,14 @@ pub fn check_every_expectation(prepared: &Prepared, evidence: &Evidence) -> Resu
         let judgement = judge.judge(evidence);
         if judgement.holds() {
             return Err(format!(
-                "turned round, and still as expected: {}\n{:#?}",
+                "the inverted expectation is still met: {}\n{:#?}",
                 flip.failing_name, flip.row.expected
             )
             .into());
         }
         if !has_failure(&judgement, &flip.failing_name) {
             return Err(format!(
-                "the failure does not speak of {}: {judgement:#?}",
+                "the failure does not mention {}: {judgement:#?}",
                 flip.failing_name
             )
             .into());
@@ -90,7 +90,7 @@ fn all_flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     flip_kernel_state(&row.expected, &mut flip);
     for name in row.expected.steps.keys() {
         flip(name, &|expected| {
-            let step = expected.steps.get_mut(name).expect("the step is there");
+            let step = expected.steps.get_mut(name).expect("the step exists");
             step.within = Duration::ZERO;
         });
     }
@@ -100,7 +100,7 @@ fn all_flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
             .spec
             .all_probes()
             .all(|(name, _)| row.expected.probes.contains_key(name)),
-        "a probe of which nothing is expected"
+        "a probe without expectations"
     );
     flips
 }
@@ -108,7 +108,7 @@ fn all_flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
 fn flip_probe(name: &str, probe: &ProbeExpectation, flip: &mut Invert<'_>) {
     let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
         flip(name, &|expected| {
-            change(expected.probes.get_mut(name).expect("the probe is there"));
+            change(expected.probes.get_mut(name).expect("the probe exists"));
         });
     };
     for verdict in 0..probe.verdicts().len() {

@@ -28,7 +28,7 @@ const REMEMBERS: &str = "table ip clients {
 
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let prepared = cases.iter().find(|prepared| prepared.case.id == CASE);
-    let prepared = prepared.expect("there is such a case").clone();
+    let prepared = prepared.expect("the case exists").clone();
     let name = format!("forget/{CASE}");
     vec![Trial::test(name, move || check_reset(&prepared))]
 }
@@ -49,10 +49,10 @@ fn check_reset(prepared: &Prepared) -> Result<(), Failed> {
         Ok((met, listed(&mut session).await?))
     })?;
     if !met.contains("10.244.1.9") {
-        return Err(format!("it was not remembered: {met}").into());
+        return Err(format!("the set has no entry: {met}").into());
     }
     if !forgotten.contains("set affinity-a") || forgotten.contains("10.244.1.9") {
-        return Err(format!("it was not forgotten: {forgotten}").into());
+        return Err(format!("the set was not reset: {forgotten}").into());
     }
     Ok(())
 }

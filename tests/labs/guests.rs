@@ -70,7 +70,7 @@ impl Guests {
                 .expect("a runtime");
             begun
                 .send(runtime.handle().clone())
-                .expect("who started it waits for it");
+                .expect("the caller waits for the handle");
             // A closed channel also ends the thread.
             let _ = runtime.block_on(ended);
         });
@@ -102,7 +102,7 @@ impl Guests {
         let agent = self.agents[index].get_or_init(|| async {
             // QEMU lives as long as the thread that started it.
             let start = self.handle.spawn(async move { kernel.start().await });
-            let agent = start.await.expect("it does not panic");
+            let agent = start.await.expect("the task does not panic");
             agent.map_err(|error| error.to_string())
         });
         agent.await.clone()
@@ -112,10 +112,14 @@ impl Guests {
 fn in_guest<T>(doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>) -> Result<T, String> {
     let guests = GUESTS.get_or_init(Guests::new);
     guests.handle.block_on(async {
-        let place = guests.places.acquire().await.expect("nobody closes it");
+        let place = guests
+            .places
+            .acquire()
+            .await
+            .expect("the semaphore is open");
         let index = lock_free_places(guests)
             .pop()
-            .expect("there are as many as places");
+            .expect("each permit has a place");
         let done = match guests.agent(index).await {
             Ok(agent) => doing(agent).await.map_err(|error| error.to_string()),
             Err(error) => Err(error),

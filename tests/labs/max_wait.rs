@@ -20,9 +20,9 @@ pub fn trials() -> Vec<Trial> {
 
 fn check_long_wait() -> Result<(), Failed> {
     let labs = select_labs(&[CASE.to_owned()], &stage::topologies())?;
-    let lab = labs.first().ok_or("the lab is not there")?;
+    let lab = labs.first().ok_or("the lab does not exist")?;
     let case = lab.scenario.cases().iter().find(|case| case.id == CASE);
-    let case = case.ok_or("the case is not there")?;
+    let case = case.ok_or("the case does not exist")?;
     let prepared = prepare(lab, case, LONG_WAIT).map_err(|problems| format!("{problems:?}"))?;
     let evidence = guests::run(&prepared)?;
     let judge = prepared
@@ -33,7 +33,7 @@ fn check_long_wait() -> Result<(), Failed> {
         .wire
         .iter()
         .find(|check| check.expected.contains("retransmitted after 1 s, 2 s, 4 s"))
-        .ok_or("nothing is expected to be sent again")?;
+        .ok_or("no retransmission is expected")?;
     let intervals = retransmission_check.observed.split(", ").count();
     // A busy guest waits longer than 8 s by its kernel's clock, which adds a retransmission.
     if !judgement.holds() || intervals < 3 {

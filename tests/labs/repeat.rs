@@ -40,7 +40,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             let prepared = cases
                 .iter()
                 .find(|prepared| prepared.case.id == *id)
-                .unwrap_or_else(|| panic!("there is a case {id}"))
+                .unwrap_or_else(|| panic!("no case {id}"))
                 .clone();
             let name = format!("repeat/{id}: {times} times {verdict}");
             Trial::test(name, move || check_repetitions(&prepared, *verdict, times))

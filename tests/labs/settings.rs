@@ -24,7 +24,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             let prepared = cases
                 .iter()
                 .find(|prepared| prepared.case.id == *id)
-                .unwrap_or_else(|| panic!("there is a case {id}"))
+                .unwrap_or_else(|| panic!("no case {id}"))
                 .clone();
             Trial::test(format!("settings/{id}"), move || check_sysctls(&prepared))
         })
@@ -43,7 +43,10 @@ fn check_sysctls(prepared: &Prepared) -> Result<(), Failed> {
             .iter()
             .flat_map(|namespace| {
                 let enter = enter::command(&session, &namespace.name);
-                differences(namespace, &enter.expect("the agent is a process here"))
+                differences(
+                    namespace,
+                    &enter.expect("the agent is a process of this machine"),
+                )
             })
             .collect();
         Ok(differences)

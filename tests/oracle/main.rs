@@ -36,10 +36,10 @@ fn evidence() -> Evidence {
     let mut prepared = cases
         .into_iter()
         .find(|prepared| prepared.case.id == CASE)
-        .expect("the case is there");
+        .expect("the case exists");
     let plan: &mut Plan = &mut prepared.plan;
     plan.watch.packets = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
-    let pod = plan.namespace("pod/default/web").expect("the pod is there");
+    let pod = plan.namespace("pod/default/web").expect("the pod exists");
     let pod = pod.links[0].addresses[0].ip();
     plan.probes = probes(&plan.probes[0], pod);
     // The pod declares its port for TCP only.
@@ -107,6 +107,9 @@ fn frame_every_packet_is_parsed_like_tshark() {
                 .is_some_and(|inner| inner.has_kind(kind))
         };
         let tunnelled = frames.iter().flatten().any(inner);
-        assert!(bare && tunnelled, "no {kind:?} both bare and in the tunnel");
+        assert!(
+            bare && tunnelled,
+            "no {kind:?} both with and without a tunnel"
+        );
     }
 }

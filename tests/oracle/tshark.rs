@@ -74,8 +74,8 @@ impl ParsedPacket {
 pub fn read(packets: &[Packet]) -> Vec<TsharkPacket> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("evidence.pcap");
-    let file = File::create(&path).expect("the file can be made");
-    let mut pcap = PcapWriter::new(file).expect("the file can be begun");
+    let file = File::create(&path).expect("the file can be created");
+    let mut pcap = PcapWriter::new(file).expect("the header can be written");
     for packet in packets {
         let written = PcapPacket::new(
             Duration::from_nanos(packet.time),
@@ -122,7 +122,7 @@ impl Fields<'_> {
     /// Returns the next value of a field.
     fn next(&mut self, field: &str) -> &str {
         let field = self.0.iter_mut().find(|(name, _)| *name == field);
-        field.expect("the field was asked for").1.remove(0)
+        field.expect("the field was requested").1.remove(0)
     }
 
     fn number(&mut self, field: &str) -> u16 {

@@ -173,47 +173,44 @@ fn distinct_verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
 type NamedTrial = (&'static str, fn(Backend));
 const TRIALS: [NamedTrial; 11] = [
     (
-        "what is dropped where it was chosen is waited for",
+        "drop before confirmation is not settled",
         dropped_before_confirmation_is_not_settled,
     ),
     (
-        "what is dropped behind where it was chosen is settled",
+        "drop after confirmation is settled",
         dropped_after_confirmation_is_settled,
     ),
     (
-        "what had no choice is settled where it is dropped",
+        "drop without a random choice is settled",
         dropped_without_random_choice_is_settled,
     ),
+    ("dropped reply is settled", dropped_reply_is_settled),
     (
-        "an answer that is dropped is settled",
-        dropped_reply_is_settled,
-    ),
-    (
-        "a policy settles as a rule does",
+        "drop by chain policy is settled",
         dropped_by_policy_is_settled,
     ),
     (
-        "what a coin drops is waited for",
+        "random drop is not settled",
         dropped_at_random_is_not_settled,
     ),
     (
-        "what came by a coin is waited for",
+        "drop after a random chain is not settled",
         dropped_after_random_chain_is_not_settled,
     ),
     (
-        "what is soon forgotten is waited for",
+        "drop with an expiring entry is not settled",
         dropped_with_expiring_entry_is_not_settled,
     ),
     (
-        "what is refused without a word is waited for",
+        "reject without ICMP is not settled",
         rejected_without_icmp_is_not_settled,
     ),
     (
-        "a datagram that is refused without a word is waited for",
+        "datagram reject without ICMP is not settled",
         datagram_rejected_without_icmp_is_not_settled,
     ),
     (
-        "a datagram that is dropped is settled",
+        "random datagram drop is settled",
         datagram_dropped_at_random_is_settled,
     ),
 ];

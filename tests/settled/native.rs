@@ -7,39 +7,39 @@ use super::{Lab, RETRANSMISSION_TIME};
 /// Names and functions of the trials.
 pub const TRIALS: [(&str, fn()); 9] = [
     (
-        "what is dropped where it was drawn is waited for",
+        "drop before confirmation is not settled",
         dropped_before_confirmation_is_not_settled,
     ),
     (
-        "what is dropped behind where it was drawn is settled",
+        "drop after confirmation is settled",
         dropped_after_confirmation_is_settled,
     ),
     (
-        "what a map sends there or there is waited for",
+        "drop after a random map is not settled",
         dropped_after_random_map_is_not_settled,
     ),
     (
-        "what an entry drops is settled",
+        "drop by a map entry is settled",
         dropped_by_map_entry_is_settled,
     ),
     (
-        "an answer that is dropped is settled though rules ask for new connections",
+        "dropped reply is settled with rules for new connections",
         dropped_reply_is_settled,
     ),
     (
-        "what waits for an answer before it is marked is waited for",
+        "dropped reply before a mark by state is not settled",
         dropped_reply_with_state_mark_is_not_settled,
     ),
     (
-        "what a draw drops is waited for",
+        "random drop is not settled",
         dropped_at_random_is_not_settled,
     ),
     (
-        "who is remembered by a set is waited for",
+        "drop until a set entry exists is not settled",
         dropped_until_set_entry_is_not_settled,
     ),
     (
-        "what is refused without a word is waited for",
+        "reject without ICMP is not settled",
         rejected_without_icmp_is_not_settled,
     ),
 ];

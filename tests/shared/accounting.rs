@@ -41,7 +41,7 @@ impl Account {
                 *account.ends.entry(end).or_default() += 1;
                 if flight.end == End::Unknown {
                     let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
-                    let (namespace, flow) = hop.expect("a packet was somewhere");
+                    let (namespace, flow) = hop.expect("a packet has a hop");
                     account.unknown.push(format!(
                         "{case} {} #{}: {} {flow} in {namespace}",
                         journey.probe,
@@ -105,7 +105,7 @@ pub async fn account(
 
 async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Account {
     let id = &case.case.id;
-    let judge = case.judge().expect("it can be judged");
+    let judge = case.judge().expect("the case can be judged");
     let mut watched = Plan {
         watch: Watch::everything(&case.plan),
         ..case.plan.clone()
@@ -126,7 +126,9 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
     };
     let left_out = evidence.packets_left_out + evidence.trace_missed + lost;
     if left_out > 0 {
-        account.wrong.push(format!("{id}: {left_out} left out"));
+        account
+            .wrong
+            .push(format!("{id}: {left_out} events missed"));
     }
     // Without full evidence, only the verdicts can be compared.
     let unwatched = Plan {

@@ -18,7 +18,7 @@ pub fn new_cache(series: &str) -> (tempfile::TempDir, Cache) {
     fs::create_dir_all(&place).expect("a directory");
     for file in fs::read_dir(&kernel).expect("a kernel's files") {
         let file = file.expect("a kernel's files");
-        fs::copy(file.path(), place.join(file.file_name())).expect("it can be copied");
+        fs::copy(file.path(), place.join(file.file_name())).expect("the file can be copied");
     }
     // Copies the result of the KVM check, which otherwise runs again.
     let notes = shared_cache().directory().join("notes");

@@ -15,7 +15,7 @@ pub fn case(name: &str) -> Prepared {
 /// Prepares the cases of shipped labs that the names select.
 pub fn cases(names: &[String]) -> Vec<Prepared> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let labs = select_labs(names, &directory).expect("there are such labs");
+    let labs = select_labs(names, &directory).expect("the labs exist");
     labs.iter()
         .flat_map(|lab| lab.cases.iter().map(move |at| (lab, *at)))
         .map(|(lab, at)| {

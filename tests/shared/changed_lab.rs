@@ -68,8 +68,8 @@ fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Va
         let index = choices.below(inside);
         place = match place {
             Value::Array(items) => &mut items[index],
-            Value::Object(map) => map.values_mut().nth(index).expect("one of them"),
-            _ => unreachable!("nothing is inside"),
+            Value::Object(map) => map.values_mut().nth(index).expect("a value"),
+            _ => unreachable!("a scalar has no values"),
         };
     }
 }

@@ -13,7 +13,7 @@ pub fn copy_programs(directory: &Path) -> PathBuf {
         .args([env!("CARGO_BIN_EXE_svclab"), agent])
         .arg(directory)
         .status()
-        .expect("cp is everywhere");
+        .expect("cp is installed");
     assert!(
         copied.success(),
         "{} cannot be written",

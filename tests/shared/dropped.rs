@@ -192,7 +192,7 @@ pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
         }
     }
     for way in expected_drops(short) {
-        let packets = usize::try_from(way.packets * times).expect("a few");
+        let packets = usize::try_from(way.packets * times).expect("the number fits");
         let found = found.remove(&way.port).unwrap_or_default();
         assert_eq!(found.len(), packets, "{} {dropped:#?}", way.port);
         for each in found {
@@ -210,7 +210,7 @@ pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
         let counted = counted_packets(evidence, &way);
         assert_eq!(
             counted,
-            Some(i64::try_from(packets).expect("a few")),
+            Some(i64::try_from(packets).expect("the number fits")),
             "{}",
             way.port
         );

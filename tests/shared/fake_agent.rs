@@ -212,7 +212,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     let plan = &prepared.plan;
     let expected = &prepared.case.expected().expected;
     if evidence.steps.len() != plan.steps.len() {
-        return Some("a step is missing, or is one too many".to_owned());
+        return Some("the number of steps is wrong".to_owned());
     }
     let stages: Vec<&Evidence> = std::iter::once(evidence)
         .chain(evidence.steps.iter().map(|step| &*step.evidence))
@@ -229,7 +229,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
         if !numbers.iter().copied().eq(0..planned.connections)
             || attempts().count() != numbers.len()
         {
-            return Some(format!("not every connection of {name} is there once"));
+            return Some(format!("not every connection of {name} occurs once"));
         }
         let names_any = expectation
             .verdicts()
@@ -244,7 +244,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
                 .count();
             let fits = |seen: u32| count.is_none_or(|count| count.contains(seen));
             if !fits(u32::try_from(seen).unwrap_or(u32::MAX)) {
-                return Some(format!("{word} of {name} is not as often as expected"));
+                return Some(format!("the number of {word} of {name} is unexpected"));
             }
         }
         let expects_sources = expectation
@@ -253,7 +253,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
         if (expects_sources || expectation.source_port.is_some())
             && attempts().all(|attempt| attempt.seen_source.is_none())
         {
-            return Some(format!("no server saw a source of {name}"));
+            return Some(format!("no server recorded a source of {name}"));
         }
         for pod in expectation.endpoints.iter().flatten() {
             let is_it = |attempt: &Attempt| {
@@ -273,7 +273,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     let expects = |count: Count| count.min() > 0;
     for wire in &expected.wire {
         if expects(wire.count) && stages.iter().all(|stage| stage.packets.is_empty()) {
-            return Some(format!("no packet was seen on {}", wire.on));
+            return Some(format!("no packet was captured on {}", wire.on));
         }
     }
     let no_rules = |stage: &&Evidence| stage.rules.is_empty() && stage.nft.is_empty();
@@ -284,13 +284,13 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     }
     for name in expected.steps.keys() {
         if evidence.steps.iter().all(|step| step.name != *name) {
-            return Some(format!("nothing was seen of {name}"));
+            return Some(format!("no packet of {name} was captured"));
         }
     }
     let holds =
         !(expected.sets.is_empty() && expected.ipvs.is_empty() && expected.links.is_empty());
     if holds && stages.iter().any(|stage| stage.kernel_state.is_empty()) {
-        return Some("what is held is missing".to_owned());
+        return Some("the kernel state is missing".to_owned());
     }
     None
 }
@@ -369,7 +369,7 @@ fn answer(request: Request, evidence: &Evidence, manner: AgentBehavior) -> Vec<E
         lab,
         failure: Failure {
             kind: FailureKind::Machine,
-            message: "it does not work".to_owned(),
+            message: "the agent failed".to_owned(),
             remedy: None,
             rejected: None,
         },
@@ -415,7 +415,9 @@ pub async fn run_case(
     let (near, far) = duplex(1 << 16);
     let agent = tokio::spawn(serve(far, evidence.clone(), manner));
     let (reading, writing) = tokio::io::split(near);
-    let connected = Agent::connect(reading, writing).await.expect("it is ready");
+    let connected = Agent::connect(reading, writing)
+        .await
+        .expect("the agent is ready");
     let (result, seen) = run_on_agent(&connected, prepared.clone()).await;
     agent.abort();
     let outcome = result.result;
@@ -438,7 +440,7 @@ pub async fn run_case(
         let mut out = Vec::new();
         let mut writer = format.writer(&mut out, Telling::default());
         for event in &events {
-            writer.event(event).expect("memory takes everything");
+            writer.event(event).expect("a buffer accepts all output");
         }
     }
     outcome
@@ -455,7 +457,7 @@ pub async fn run_with_choices(prepared: &Prepared, choices: &mut Choices<'_>) {
     spoil(&mut evidence, choices);
     let reason = match manner {
         AgentBehavior::SendsEvidence => must_not_pass(prepared, &evidence),
-        other => Some(format!("the agent is {other:?}")),
+        other => Some(format!("the behavior of the agent is {other:?}")),
     };
     let outcome = run_case(prepared, &evidence, manner).await;
     if let Some(why) = reason {

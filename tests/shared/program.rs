@@ -32,15 +32,15 @@ pub const CALLER_KEY: &str = "svclab-key-of-the-caller";
 /// All attempts. Attempts on processes target the first process and this one: the kernel lets a
 /// process act on itself, so only a filter refuses both.
 const ATTEMPTS: &[Attempt] = &[
-    attempt("see a process of others", NOT_FOUND, find_agent),
+    attempt("find a process of others", NOT_FOUND, find_agent),
     attempt("find a descriptor of others", NOT_FOUND, find_descriptors),
-    attempt("have other rights", NOT_FOUND, check_capabilities),
+    attempt("have other capabilities", NOT_FOUND, check_capabilities),
     attempt(
         "forge a frame on an inherited descriptor",
         NOT_FOUND,
         || forge_frame(3..1024),
     ),
-    attempt("forge a frame by a process's files", NOT_FOUND, || {
+    attempt("forge a frame through /proc/PID/fd", NOT_FOUND, || {
         let files = other_processes()?.into_iter().flat_map(|process| {
             let files = fs::read_dir(process.join("fd")).into_iter().flatten();
             files.flatten().map(|file| file.path())
@@ -51,11 +51,11 @@ const ATTEMPTS: &[Attempt] = &[
         forge_frame(opened.iter().map(File::as_raw_fd))
     }),
     attempt(
-        "forge a frame on a descriptor it takes",
+        "forge a frame on a copied descriptor",
         FORBIDDEN,
         forge_on_copied_descriptors,
     ),
-    attempt("take a descriptor", FORBIDDEN, || {
+    attempt("copy a descriptor", FORBIDDEN, || {
         on_processes(|process| call(libc::SYS_pidfd_getfd, [pidfd(process)?, 0, 0, 0, 0]))
     }),
     attempt("trace a process", FORBIDDEN, || {
@@ -63,11 +63,11 @@ const ATTEMPTS: &[Attempt] = &[
         on_processes(|process| call(libc::SYS_ptrace, [0x4206, process, 0, 0, 0]))
     }),
     attempt(
-        "have a process traced by who started it",
+        "have a process traced by its parent",
         FORBIDDEN,
         trace_child,
     ),
-    attempt("find a key of who started svclab", NOT_FOUND, || {
+    attempt("find a key of the caller", NOT_FOUND, || {
         // A kernel without keyrings has no such file.
         let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
         if keys.contains(CALLER_KEY) {
@@ -105,7 +105,7 @@ const ATTEMPTS: &[Attempt] = &[
             _ => Ok(()),
         },
     ),
-    attempt("make a namespace", FORBIDDEN, || {
+    attempt("create a namespace", FORBIDDEN, || {
         try_each(&NAMESPACES, |kind| {
             call(libc::SYS_unshare, [kind, 0, 0, 0, 0])
         })
@@ -120,7 +120,7 @@ const ATTEMPTS: &[Attempt] = &[
             }
         })
     }),
-    attempt("start a process by clone3", UNSUPPORTED, || {
+    attempt("start a process with clone3", UNSUPPORTED, || {
         call(libc::SYS_clone3, [0; 5]).map(drop)
     }),
     attempt("enter a namespace", FORBIDDEN, || {
@@ -130,7 +130,7 @@ const ATTEMPTS: &[Attempt] = &[
             call(libc::SYS_setns, [descriptor, 0, 0, 0, 0])
         })
     }),
-    attempt("have io_uring", UNSUPPORTED, || {
+    attempt("set up io_uring", UNSUPPORTED, || {
         call(libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]).map(drop)
     }),
     attempt("use io_uring", UNSUPPORTED, || {
@@ -140,7 +140,7 @@ const ATTEMPTS: &[Attempt] = &[
         call(467, [0; 5]).map(drop)
     }),
     // Kernels later than 6.12 have some of these calls.
-    attempt("make a call that is not known", UNSUPPORTED, || {
+    attempt("make an unknown system call", UNSUPPORTED, || {
         for number in [400, 463, 464, 465, 466, 468, 469, 470, 5000] {
             match call(number, [0; 5]) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
@@ -149,19 +149,19 @@ const ATTEMPTS: &[Attempt] = &[
         }
         Err(Errno::ENOSYS.into())
     }),
-    attempt("make a call of the second set", FORBIDDEN, || {
+    attempt("make an x32 system call", FORBIDDEN, || {
         call(libc::SYS_getpid | 0x4000_0000, [0; 5]).map(drop)
     }),
     attempt("mount", FORBIDDEN, || {
         call(libc::SYS_mount, [0; 5]).map(drop)
     }),
-    attempt("load a program of the kernel's", FORBIDDEN, || {
+    attempt("load a BPF program", FORBIDDEN, || {
         // 9999 is no BPF operation.
         try_each(&[5, 9999], |operation| {
             call(libc::SYS_bpf, [operation, 0, 0, 0, 0])
         })
     }),
-    attempt("write a setting that is no network's", DENIED, || {
+    attempt("write a sysctl outside of net", DENIED, || {
         write("/proc/sys/kernel/core_pattern")
     }),
     attempt("write to a device", NOT_FOUND, open_devices),

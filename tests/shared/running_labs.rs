@@ -84,7 +84,7 @@ impl Runtime {
     /// Returns the PID of the daemon of the only running lab.
     pub fn daemon_pid(&self) -> i32 {
         let holder = self.lab_info()["holder"].as_i64().expect("a number");
-        i32::try_from(holder).expect("a small number")
+        i32::try_from(holder).expect("the number fits")
     }
 
     /// Renders both output streams and the exit code, without the path of the runtime directory.

@@ -135,11 +135,11 @@ pub async fn find_escapes(
     // Ending the programs of one lab must not end those of another.
     let late = node_command(&program, WAIT_FOREVER, Duration::from_millis(10));
     if agent.build(lab(vec![late])).await.is_ok() {
-        complaints.push("a command without end was waited for".to_owned());
+        complaints.push("an endless command did not fail".to_owned());
     }
     let running = other_session.look("other").await?;
     if let Some(ended) = running.ended {
-        complaints.push(format!("the program of another lab {ended}"));
+        complaints.push(format!("the program of another lab ended: {ended}"));
     }
     other_session.end().await?;
     Ok(complaints)

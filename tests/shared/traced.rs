@@ -146,9 +146,7 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
         if let Some(packet) = &met.packet {
             packets.insert(met.trace_id, packet.clone());
         }
-        let packet = packets
-            .get(&met.trace_id)
-            .expect("a packet is told at first");
+        let packet = packets.get(&met.trace_id).expect("a recorded packet");
         let header = if ip == 6 { 40 } else { 20 };
         let (protocol, flags) = if ip == 6 {
             (packet[6], packet.get(header + 13))

@@ -227,7 +227,7 @@ impl LabBuilder<'_, '_> {
             "kind": "Lab",
             "metadata": {"name": "drawn"},
             "spec": {
-                "about": "A lab that was drawn.",
+                "about": "A generated lab.",
                 "kubeProxy": {"version": version, "mode": mode, "clusterCIDR": "10.244.0.0/16"},
                 "fabric": fabric,
                 "hosts": {"laptop": {"address": "203.0.113.9/24", "ports": [9000]}},

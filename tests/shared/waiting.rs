@@ -25,7 +25,7 @@ pub fn start(mut svclab: Command, arguments: &[&str]) -> Child {
         .by_ref()
         .map_while(Result::ok)
         .any(|line| line.contains("run its probes"));
-    assert!(begun, "the probes never began");
+    assert!(begun, "the probes did not start");
     std::thread::spawn(move || lines.for_each(drop));
     run
 }

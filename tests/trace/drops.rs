@@ -91,7 +91,7 @@ fn flood_other_namespace() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for _ in 0..FLOOD {
         let sent = socket.send_to(b"nobody's business", FLOODED);
-        sent.expect("it is sent");
+        sent.expect("the packet can be sent");
     }
     let counters = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
     let mut lines = counters
@@ -100,13 +100,13 @@ fn flood_other_namespace() {
     let (names, numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
     let mut counted = names.split(' ').zip(numbers.split(' '));
     let unheard = counted.find(|(name, _)| *name == "NoPorts");
-    assert_eq!(unheard.expect("it").1, FLOOD.to_string());
+    assert_eq!(unheard.expect("the counter").1, FLOOD.to_string());
 }
 
 /// Sends packets from the client's namespace that the router drops before its rules, because the
 /// checksum of the IP header is wrong.
 fn flood_router(client: &File) {
-    setns(client, CloneFlags::CLONE_NEWNET).expect("root may");
+    setns(client, CloneFlags::CLONE_NEWNET).expect("root has the privilege");
     let mut frame = [0_u8; 60];
     frame[..6].copy_from_slice(&[0x0a, 0x58, 0xc5, 0xf6, 0xca, 0xfd]);
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -114,18 +114,18 @@ fn flood_router(client: &File) {
     frame[22..24].copy_from_slice(&[64, 17]);
     frame[26..30].copy_from_slice(&[10, 0, 1, 2]);
     frame[30..34].copy_from_slice(&[10, 0, 2, 2]);
-    let socket = Socket::new(Domain::PACKET, Type::RAW, None).expect("root may");
+    let socket = Socket::new(Domain::PACKET, Type::RAW, None).expect("root has the privilege");
     let mut to = SockAddrStorage::zeroed();
     // SAFETY: the storage has space for this address type, and zero bytes are a valid value.
     let link = unsafe { to.view_as::<libc::sockaddr_ll>() };
-    link.sll_family = u16::try_from(libc::AF_PACKET).expect("a small number");
-    let index = if_nametoindex("eth0").expect("its interface");
-    link.sll_ifindex = i32::try_from(index).expect("a small number");
-    let length = u32::try_from(size_of::<libc::sockaddr_ll>()).expect("a small number");
+    link.sll_family = u16::try_from(libc::AF_PACKET).expect("the number fits");
+    let index = if_nametoindex("eth0").expect("the interface");
+    link.sll_ifindex = i32::try_from(index).expect("the number fits");
+    let length = u32::try_from(size_of::<libc::sockaddr_ll>()).expect("the number fits");
     // SAFETY: the address has that family and length.
     let to = unsafe { SockAddr::new(to, length) };
     for _ in 0..FLOOD {
-        socket.send_to(&frame, &to).expect("it is sent");
+        socket.send_to(&frame, &to).expect("the packet can be sent");
     }
 }
 
@@ -141,7 +141,8 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence>
         plan.watch.counters = vec!["router".to_owned()];
         let mut session = agent.build(plan).await.expect("a lab");
         let inside = Inside::of(&session);
-        let enter = enter::command(&session, "host/client").expect("a process here");
+        let enter = enter::command(&session, "host/client")
+            .expect("the agent is a process of this machine");
         let client = enter
             .split(' ')
             .find_map(|word| word.strip_prefix("--net="));
@@ -149,11 +150,11 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence>
         let outer_thread = thread::spawn(move || {
             inside.await_trace();
             let work_thread = thread::spawn(move || work(&client));
-            work_thread.join().expect("it is done");
+            work_thread.join().expect("the thread ends");
             inside.let_through(Backend::Nft);
         });
         let evidence = session.probe().await.expect("evidence");
-        outer_thread.join().expect("it is done");
+        outer_thread.join().expect("the thread ends");
         assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
         evidence
     });

@@ -48,7 +48,7 @@ fn assert_trace_invisible(backend: Backend) {
         assert!(!inside.is_traced());
         let looking = std::thread::spawn(move || (inside.look(backend), inside));
         let evidence = session.probe().await.expect("evidence");
-        let (during, inside) = looking.join().expect("it looked");
+        let (during, inside) = looking.join().expect("the thread ends");
         assert_eq!(during.0, before.0);
         assert!(!inside.is_traced());
         assert_eq!(during.1, "nfnetlink_log\nnfnetlink_log\n");

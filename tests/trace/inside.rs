@@ -31,7 +31,8 @@ pub struct Inside {
 impl Inside {
     pub fn of(session: &Session) -> Self {
         Self {
-            enter: enter::command(session, "router").expect("the agent is a process here"),
+            enter: enter::command(session, "router")
+                .expect("the agent is a process of this machine"),
             lock: tempfile::tempdir().expect("a directory"),
         }
     }
@@ -61,7 +62,7 @@ impl Inside {
     pub fn await_trace(&self) {
         let begun = Instant::now();
         while !self.is_traced() {
-            assert!(begun.elapsed() < MAX_WAIT, "it is never there");
+            assert!(begun.elapsed() < MAX_WAIT, "the trace rules are missing");
         }
     }
 

@@ -26,9 +26,9 @@ fn start_capture(labs: &Labs, targets: &[&str], file: &Path) -> Child {
 }
 
 fn interrupt(child: Child) -> Output {
-    let process = Pid::from_raw(i32::try_from(child.id()).expect("a small number"));
+    let process = Pid::from_raw(i32::try_from(child.id()).expect("the PID fits"));
     kill(process, Signal::SIGINT).expect("the signal can be sent");
-    child.wait_with_output().expect("an end")
+    child.wait_with_output().expect("the command ends")
 }
 
 fn probe_once(labs: &Labs) {
@@ -153,10 +153,12 @@ fn capture_reader_closed_ends() {
     let mut child = labs.runtime.start(&["capture"]);
     let mut head = [0; 4];
     let mut stdout = child.stdout.take().expect("a pipe");
-    stdout.read_exact(&mut head).expect("it begins");
+    stdout
+        .read_exact(&mut head)
+        .expect("the capture has a header");
     assert_eq!(head, [0x0a, 0x0d, 0x0d, 0x0a]);
     drop(stdout);
-    assert_output_snapshot!(labs, child.wait_with_output().expect("an end"));
+    assert_output_snapshot!(labs, child.wait_with_output().expect("the command ends"));
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn capture_lab_stopped_or_lost_ends() {
     let capture = start_capture(&labs, &["pod/default/web/eth0"], &file);
     probe_once(&labs);
     assert_eq!(labs.runtime.run(&["down"]).status.code(), Some(0));
-    let output = capture.wait_with_output().expect("an end");
+    let output = capture.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let packets = read_capture("tcpdump", &["-n"], &file).len();
     assert!(packets > 0);
@@ -181,8 +183,8 @@ fn capture_lab_stopped_or_lost_ends() {
     labs.runtime.up(&labs.case("Local"));
     let capture = start_capture(&labs, &[], &file);
     let holder = Pid::from_raw(labs.runtime.daemon_pid());
-    kill(holder, Signal::SIGKILL).expect("it runs");
-    assert_output_snapshot!(labs, capture.wait_with_output().expect("an end"));
+    kill(holder, Signal::SIGKILL).expect("the process runs");
+    assert_output_snapshot!(labs, capture.wait_with_output().expect("the command ends"));
     read_capture("tcpdump", &["-n"], &file);
 }
 
@@ -192,7 +194,7 @@ fn capture_full_disk_ends_with_error() {
     let full = OpenOptions::new()
         .write(true)
         .open("/dev/full")
-        .expect("it is there");
+        .expect("/dev/full exists");
     let mut capture = labs.runtime.svclab(&["capture"]);
     let output = capture.stdout(full).output().expect("the command starts");
     assert_output_snapshot!(labs, output);
@@ -224,7 +226,7 @@ fn capture_disk_fills_up_keeps_whole_packets() {
     while child.try_wait().expect("a child").is_none() {
         probe_once(&labs);
     }
-    let output = child.wait_with_output().expect("an end");
+    let output = child.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let packets = read_capture("tcpdump", &["-n"], &kept).len();
     assert_eq!(read_capture("tshark", &["-n"], &kept).len(), packets);

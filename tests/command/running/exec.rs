@@ -23,8 +23,8 @@ fn run_exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
     let input = input.to_vec();
     // A program that does not read all its input closes the pipe.
     let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let output = child.wait_with_output().expect("an end");
-    feeding.join().expect("it ends");
+    let output = child.wait_with_output().expect("the command ends");
+    feeding.join().expect("the thread ends");
     output
 }
 
@@ -51,7 +51,11 @@ fn exec_large_streams_are_complete() {
     let input: Vec<u8> = (0..4_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
     let output = run_exec(&labs, &["cat"], &input);
     assert_eq!(output.status.code(), Some(0));
-    assert!(output.stdout == input, "{} bytes came", output.stdout.len());
+    assert!(
+        output.stdout == input,
+        "{} bytes were printed",
+        output.stdout.len()
+    );
     // Output written right before the end is complete.
     for _ in 0..20 {
         let output = run_exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
@@ -79,9 +83,12 @@ fn exec_closed_stream_ends_program() {
         .take()
         .expect("a pipe")
         .read_exact(&mut some)
-        .expect("it writes");
+        .expect("the program writes");
     assert_eq!(&some, b"y\ny\n");
-    assert_eq!(child.wait().expect("an end").code(), Some(128 + 13));
+    assert_eq!(
+        child.wait().expect("the command ends").code(),
+        Some(128 + 13)
+    );
 }
 
 #[test]
@@ -112,12 +119,12 @@ fn start_waiting_program(labs: &Labs) -> (Child, BufReader<std::process::ChildSt
 fn exec_sigint_is_passed_to_program() {
     let labs = Labs::with_running_case();
     let (mut child, mut lines) = start_waiting_program(&labs);
-    let front = Pid::from_raw(i32::try_from(child.id()).expect("a small number"));
+    let front = Pid::from_raw(i32::try_from(child.id()).expect("the PID fits"));
     kill(front, Signal::SIGINT).expect("the signal can be sent");
     let mut rest = String::new();
     lines.read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "asked\n");
-    assert_eq!(child.wait().expect("an end").code(), Some(3));
+    assert_eq!(child.wait().expect("the command ends").code(), Some(3));
 }
 
 /// Returns all descendants of a process.
@@ -143,12 +150,15 @@ fn exec_command_killed_ends_program() {
         .filter(|candidate| !without.contains(candidate))
         .collect();
     assert!(!started.is_empty());
-    child.kill().expect("it runs");
-    child.wait().expect("an end");
+    child.kill().expect("the process runs");
+    child.wait().expect("the command ends");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
     let is_there = |process: &i32| Path::new(&format!("/proc/{process}")).exists();
     while started.iter().any(is_there) {
-        assert!(std::time::Instant::now() < deadline, "{started:?} go on");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{started:?} still run"
+        );
         std::thread::yield_now();
     }
 }
@@ -159,7 +169,7 @@ fn exec_lab_stopped_ends_program() {
     let (child, _lines) = start_waiting_program(&labs);
     let down = labs.runtime.run(&["down"]);
     assert_eq!(down.status.code(), Some(0), "{down:?}");
-    assert_output_snapshot!(labs, child.wait_with_output().expect("an end"));
+    assert_output_snapshot!(labs, child.wait_with_output().expect("the command ends"));
 }
 
 #[test]
@@ -188,7 +198,7 @@ fn exec_program_from_up_argument_runs() {
     let labs = Labs::new();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let program = directory.path().join("mine");
-    std::fs::copy("/bin/true", &program).expect("it can be copied");
+    std::fs::copy("/bin/true", &program).expect("the file can be copied");
     let program = program.display().to_string();
     let up = ["up", "--detach", &labs.case("Local"), "--program", &program];
     let output = labs.runtime.run(&up);

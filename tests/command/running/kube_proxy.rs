@@ -70,7 +70,7 @@ fn kube_proxy_in_running_lab_runs_until_down() {
     assert_eq!(call["verdict"], "connected");
     assert_output_snapshot!(labs, run(&["down"]));
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
-    assert!(left.is_empty(), "{left:?} go on");
+    assert!(left.is_empty(), "{left:?} still run");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn kube_proxy_daemon_killed_ends() {
     assert_eq!(count_kube_proxies(holder), 1);
     kill(Pid::from_raw(holder), Signal::SIGKILL).expect("the signal can be sent");
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
-    assert!(left.is_empty(), "{left:?} go on");
+    assert!(left.is_empty(), "{left:?} still run");
 }
 
 #[test]

@@ -63,10 +63,10 @@ impl User {
             let mut some = [0; 1024];
             let mut polled = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
             let ready = poll(&mut polled, PollTimeout::from(60_000_u16)).expect("a terminal");
-            assert!(ready > 0, "`{words}` was not seen: {}", self.output);
+            assert!(ready > 0, "`{words}` was not printed: {}", self.output);
             // Reading fails once no process has the terminal open.
             let read = self.terminal.read(&mut some).unwrap_or(0);
-            assert!(read > 0, "`{words}` was never seen: {}", self.output);
+            assert!(read > 0, "`{words}` was never printed: {}", self.output);
             self.output
                 .push_str(&String::from_utf8_lossy(&some[..read]));
         }
@@ -93,7 +93,7 @@ impl User {
     }
 
     fn wait(mut self) -> Option<i32> {
-        self.child.wait().expect("an end").code()
+        self.child.wait().expect("the command ends").code()
     }
 }
 
@@ -143,7 +143,7 @@ fn exec_on_terminal_restores_settings() {
     let mut user = User::start(&labs, &["exec", "node-1", "--", "tty"], &[]);
     user.read_until("/dev/pts/");
     let before = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
-    assert_eq!(user.child.wait().expect("an end").code(), Some(0));
+    assert_eq!(user.child.wait().expect("the command ends").code(), Some(0));
     let after = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
     assert!(
         after

@@ -40,7 +40,7 @@ fn up_lab_runs_until_down() {
     let holder = labs.runtime.daemon_pid();
     assert_output_snapshot!(labs, run(&["down"]));
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
-    assert!(left.is_empty(), "{left:?} go on");
+    assert!(left.is_empty(), "{left:?} still run");
     assert_eq!(labs.runtime.files(), ["lock"]);
     assert_output_snapshot!(labs, run(&["down"]));
 }
@@ -112,8 +112,8 @@ fn up_in_foreground_lab_runs_until_ctrl_c() {
             .take_while(|line| !line.starts_with("Ctrl-C"))
             .collect();
         assert!(printed[0].contains(" is running on "), "{printed:?}");
-        end(i32::try_from(holder.id()).expect("a small number"));
-        let output = holder.wait_with_output().expect("an end");
+        end(i32::try_from(holder.id()).expect("the PID fits"));
+        let output = holder.wait_with_output().expect("the command ends");
         assert_eq!(labs.runtime.files(), ["lock"]);
         output
     };
@@ -140,7 +140,7 @@ fn daemon_killed_ends_lab_and_leaves_no_trace() {
     assert!(session_processes(holder).len() > 1);
     send_signal(holder, Signal::SIGKILL);
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
-    assert!(left.is_empty(), "{left:?} go on");
+    assert!(left.is_empty(), "{left:?} still run");
     assert_eq!(certifier::look().digest(), before);
     // The next command removes the files of the killed daemon.
     assert_eq!(labs.runtime.files().len(), 3);
@@ -160,19 +160,19 @@ fn lab_lost_is_reported_in_log() {
     let labs = Labs::with_running_case();
     let holder = labs.runtime.daemon_pid();
     let [parent] = children(holder)[..] else {
-        panic!("there is one agent");
+        panic!("the daemon has one agent");
     };
     let exec = labs
         .runtime
         .start(&["exec", "node-1", "--", "cat", "/dev/zero"]);
     send_signal(parent, Signal::SIGKILL);
-    let exec = exec.wait_with_output().expect("an end");
+    let exec = exec.wait_with_output().expect("the command ends");
     assert_eq!(exec.status.code(), Some(125));
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
-    assert!(left.is_empty(), "{left:?} go on");
+    assert!(left.is_empty(), "{left:?} still run");
     let files = labs.runtime.files();
     let log = files.iter().find(|file| has_extension(file, "log"));
-    let log = labs.runtime.sockets().join(log.expect("its log is left"));
+    let log = labs.runtime.sockets().join(log.expect("the log is kept"));
     insta::assert_snapshot!(std::fs::read_to_string(log).expect("text"));
     assert!(!files.iter().any(|file| has_extension(file, "sock")));
 }

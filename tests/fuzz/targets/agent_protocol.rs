@@ -26,13 +26,13 @@ fn is_heard_or_refused(message: &[u8]) {
         if let Request::Build { plan, .. } = &request {
             let _ = Needs::of(plan);
         }
-        let again = serde_json::to_vec(&request).expect("what was read can be written");
-        let read = serde_json::from_slice::<Request>(&again).expect("what was written");
+        let again = serde_json::to_vec(&request).expect("the parsed value can be rendered");
+        let read = serde_json::from_slice::<Request>(&again).expect("the written value");
         assert_eq!(read, request);
     }
     if let Ok(event) = read_event(message) {
-        let again = serde_json::to_vec(&event).expect("what was read can be written");
-        let read = read_event(&again).expect("what was written");
+        let again = serde_json::to_vec(&event).expect("the parsed value can be rendered");
+        let read = read_event(&again).expect("the written value");
         assert_eq!(read, event);
     }
 }

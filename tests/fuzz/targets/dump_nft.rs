@@ -13,12 +13,12 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(dump) = shared::dump(Format::Nft, bytes) else {
         return;
     };
-    let ruleset = dump.nft.expect("what was read");
+    let ruleset = dump.nft.expect("a ruleset");
     // A parsed ruleset can be rendered and has the same meaning then.
-    let again = nft::parse(&ruleset.to_string()).expect("what was read can be written");
+    let again = nft::parse(&ruleset.to_string()).expect("the parsed value can be rendered");
     let differences = compare::nft::compare(&ruleset, &again);
     assert!(
         differences.is_empty(),
-        "it differs when it is written: {differences:?}"
+        "the rendered ruleset differs: {differences:?}"
     );
 });

@@ -16,16 +16,16 @@ fuzz_target!(|bytes: &[u8]| {
     for path in files.iter().map(|file| &file.path).chain(&others) {
         assert!(
             !path.contains(char::is_control),
-            "a path reaches the terminal"
+            "a path contains control characters"
         );
     }
     for (at, file) in files.iter().enumerate() {
-        assert!(wanted(&file.path), "a file that is not wanted");
-        assert!(file.bytes.len() <= MAX_BYTES, "a file that is too large");
+        assert!(wanted(&file.path), "an unknown file");
+        assert!(file.bytes.len() <= MAX_BYTES, "a file above the size limit");
         let others = &files[at + 1..];
         assert!(
             others.iter().all(|other| other.path != file.path),
-            "a file is there twice"
+            "two files have the same name"
         );
     }
 });

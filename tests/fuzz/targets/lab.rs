@@ -20,13 +20,16 @@ pub fn is_taken_or_refused(bytes: &[u8]) {
     let show = |diagnostics: &[Diagnostic]| {
         for diagnostic in diagnostics {
             let text = diagnostic.render(&sources, Rendering::default());
-            assert!(!text.contains('\u{1b}'), "an escape reaches the terminal");
+            assert!(
+                !text.contains('\u{1b}'),
+                "the output contains an escape character"
+            );
         }
     };
     let (scenario, warnings) = match Scenario::load(&sources) {
         Ok(loaded) => loaded,
         Err(errors) => {
-            assert!(!errors.is_empty(), "refused without a word");
+            assert!(!errors.is_empty(), "rejected without a message");
             return show(&errors);
         }
     };

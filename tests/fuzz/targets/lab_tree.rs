@@ -25,7 +25,7 @@ static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {
         include_str!("../../../topologies/local-ingress.yaml"),
         include_str!("../../../topologies/missing-cluster-cidr.yaml"),
     ];
-    let documents = |text| serde_saphyr::from_multiple(text).expect("a lab that is right");
+    let documents = |text| serde_saphyr::from_multiple(text).expect("a valid lab");
     texts.into_iter().map(documents).collect()
 });
 

@@ -20,11 +20,11 @@ pub fn check_dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
         let message = diagnostic.render(&read.sources, Rendering::default());
         assert!(
             !message.contains('\u{1b}'),
-            "an escape reaches the terminal"
+            "the output contains an escape character"
         );
     }
     let differences = compare(&read.dump, &read.dump);
-    assert!(differences.is_empty(), "it differs from itself");
+    assert!(differences.is_empty(), "the dump differs from itself");
     let empty = NodeDump::parse(vec![File {
         name: format.file_name().to_owned(),
         format: Some(format),
@@ -51,16 +51,16 @@ fn assert_round_trip(rules: &IptablesRules) {
         // Two tables with the same name are invalid and were reported.
         return;
     }
-    let again = IptablesRules::parse(&rules.to_string()).expect("what was read can be written");
+    let again = IptablesRules::parse(&rules.to_string()).expect("the parsed value can be rendered");
     let differences = svclab_dump::compare::iptables::compare(rules, &again, Order::Strict);
     assert!(
         differences.is_empty(),
-        "it differs when it is written: {differences:?}"
+        "the rendered rules differ: {differences:?}"
     );
     let chains = rules.tables.iter().flat_map(|table| &table.chains);
     for rule in chains.flat_map(|chain| &chain.rules) {
         let text = rule.canonical_text();
-        let again = Rule::from_words(text.as_str()).expect("a rule's text is a rule");
-        assert_eq!(again.canonical_text(), text, "a text's text is itself");
+        let again = Rule::from_words(text.as_str()).expect("the text of a rule can be parsed");
+        assert_eq!(again.canonical_text(), text, "the canonical text is stable");
     }
 }
