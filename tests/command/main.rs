@@ -48,6 +48,7 @@ mod running_labs;
 #[path = "../shared/settled.rs"]
 mod settled;
 mod short;
+mod style;
 mod support;
 mod typed;
 mod untouched;
