@@ -9,6 +9,7 @@ use svclab_ruleset::tool::{Format, IpFamily};
 
 /// Difference between two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// Location of the difference.
     pub location: DumpLocation,

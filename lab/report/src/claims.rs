@@ -52,7 +52,11 @@ pub struct ClaimLine {
 
 /// Status of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "verdict", rename_all = "camelCase")]
+#[serde(
+    tag = "verdict",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
 pub enum ClaimStatus {
     /// All cases with this claim confirm it.
     Confirmed {

@@ -16,6 +16,7 @@ pub const SCHEMA: &str = "svclab/diff/v1";
 
 /// Comparison of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Always `svclab/diff/v1`.
     pub schema: String,

@@ -8,6 +8,7 @@ pub const SCHEMA: &str = "svclab/ps/v1";
 
 /// Output of `svclab ps --format json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Always `svclab/ps/v1`.
     pub schema: String,

@@ -11,6 +11,7 @@ pub const SCHEMA: &str = "svclab/replay/v1";
 
 /// Replayed nodes and the journeys of packets there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ReplayDocument {
     /// Always `svclab/replay/v1`.
     pub schema: String,

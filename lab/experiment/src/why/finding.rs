@@ -11,6 +11,7 @@ pub const SCHEMA: &str = "svclab/why/v1";
 
 /// Results for all requested cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Always `svclab/why/v1`.
     pub schema: String,
@@ -70,6 +71,7 @@ pub struct FailingProbe {
 
 /// Changes that together are a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Fix {
     /// Changes to make.
     pub changes: Vec<DescribedChange>,
@@ -81,6 +83,7 @@ pub struct Fix {
 
 /// Change with its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DescribedChange {
     /// Action of an operator that makes the change.
     pub description: String,
@@ -102,6 +105,7 @@ impl From<&ProposedChange> for DescribedChange {
 
 /// Changes that were tried together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct TriedChanges {
     /// Changes that were tried.
     pub changes: Vec<DescribedChange>,
@@ -129,6 +133,7 @@ pub enum ChangeResult {
 
 /// Connection counts of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ProbeCount {
     /// Probe name.
     pub probe: String,

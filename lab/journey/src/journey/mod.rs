@@ -105,7 +105,7 @@ pub struct Crossing {
 
 /// Cause of an address rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Rewrite {
     /// Rules, as indices into [`Hop::met`].
     ByRules(Vec<usize>),
@@ -162,7 +162,7 @@ pub struct Step {
 
 /// End of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum End {
     /// Delivered to a socket.
     Delivered,
@@ -205,6 +205,7 @@ pub enum End {
 
 /// A sysctl of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SysctlValue {
     /// Name of the sysctl, such as `net.ipv4.conf.eth0.rp_filter`.
     pub name: String,

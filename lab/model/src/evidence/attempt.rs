@@ -73,6 +73,7 @@ impl fmt::Display for Verdict {
 
 /// Attempt of a probe: one of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// Probe name from the lab.
     pub probe: String,

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     schemars::JsonSchema,
 )]
+#[serde(rename_all = "camelCase")]
 pub struct AddressPair {
     /// Source address and port.
     pub source: SocketAddr,
@@ -55,6 +56,7 @@ pub fn bare(address: SocketAddr) -> String {
 
 /// Conntrack entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ConntrackEntry {
     /// Namespace whose conntrack holds the entry.
     pub namespace: String,
@@ -81,6 +83,7 @@ pub struct ConntrackEntry {
 
 /// IPVS connection, which maps a client to a real server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct IpvsConnection {
     /// Namespace whose IPVS holds the connection.
     pub namespace: String,

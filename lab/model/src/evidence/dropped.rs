@@ -6,6 +6,7 @@ use super::bytes;
 
 /// Packet that the kernel reported as dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct DroppedPacket {
     /// Nanoseconds since the epoch, on the same clock as packet times.
     pub time: u64,
@@ -27,7 +28,7 @@ pub struct DroppedPacket {
 
 /// Dropped packets, or the reason for the lack of data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DropEvidence {
     /// Dropped packets were not requested.
     #[default]

@@ -7,6 +7,7 @@ use crate::plan::VirtualServer;
 
 /// State read back from a namespace. Parts that were not requested are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct KernelState {
     /// Output of `ipset save`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -24,6 +25,7 @@ pub struct KernelState {
 
 /// Interface read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct LinkState {
     /// Interface name.
     pub name: String,

@@ -11,6 +11,7 @@ pub const MAX_TRACE_EVENTS: usize = 200_000;
 
 /// Trace event: a packet matched a rule or reached the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct TraceEvent {
     /// Namespace of the event. Events of one namespace with the same `by` are in chronological
     /// order.

@@ -32,6 +32,7 @@ pub use step::StepEvidence;
 
 /// Evidence of one run of a plan's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Evidence {
     /// Attempts of all probes, in order of their start.
     pub attempts: Vec<Attempt>,
@@ -152,6 +153,7 @@ impl Evidence {
 
 /// Rules of one namespace as their own program prints them, with counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SavedRules {
     /// Namespace of the rules.
     pub namespace: String,
@@ -165,6 +167,7 @@ pub struct SavedRules {
 
 /// Kernel and programs that the agent found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Environment {
     /// Kernel release of the agent's machine, as printed by `uname -r`.
     pub kernel: String,

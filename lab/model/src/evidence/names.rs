@@ -86,6 +86,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct TestMaps {
         #[serde(deserialize_with = "flat")]
         flat: BTreeMap<String, u64>,

@@ -19,6 +19,7 @@ pub enum Direction {
 
 /// Frame captured at an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Packet {
     /// Nanoseconds since the epoch. The timestamp comes from the capturing kernel. Its offset is
     /// that of the clock at the start of the lab, so setting the clock later has no effect.

@@ -12,6 +12,7 @@ const VARYING_PARAMETERS: [&str; 3] = ["timeout", "timeoutSeconds", "resourceVer
 /// Request that an API server rejected, with the number of times. The requests of a node come from
 /// kube-proxy and from programs that a user runs there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Refused {
     /// Node of the API server.
     pub node: String,

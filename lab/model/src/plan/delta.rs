@@ -12,6 +12,7 @@ use super::{
 /// Difference between two plans. The agent stops servers first, then changes each namespace, then
 /// starts servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Delta {
     /// Changed namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,6 +37,7 @@ pub struct Delta {
 
 /// Changes in one namespace, in the order in which the agent applies them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NamespaceDelta {
     /// Namespace name.
     pub namespace: String,
@@ -77,6 +79,7 @@ pub struct NamespaceDelta {
 
 /// Changes of ipsets, as input for `ipset restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SetsChange {
     /// Commands to run before the rules change: create sets, add and delete members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -90,6 +93,7 @@ pub struct SetsChange {
 
 /// Changes of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LinkChange {
     /// Interface name.
     pub name: String,
@@ -106,6 +110,7 @@ pub struct LinkChange {
 
 /// Items to remove, then items to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AddRemove<T> {
     /// Items to remove first.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
@@ -117,6 +122,7 @@ pub struct AddRemove<T> {
 
 /// Changes of rules, as input for `iptables-restore --noflush`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RulesChange {
     /// Input for `iptables-restore` and `ip6tables-restore`.
     pub batches: Iptables,
@@ -127,6 +133,7 @@ pub struct RulesChange {
 
 /// Changes of nftables tables, applied in one transaction: deletions, then additions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TablesChange {
     /// Tables to delete, as family and name: `ip kube-proxy`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -12,6 +12,7 @@ const UDP: u8 = 17;
 
 /// Filter for UDP conntrack entries to delete. An entry must match all fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConntrackFilter {
     /// Whether the filter matches IPv6 entries. Otherwise, it matches IPv4 entries.
     pub v6: bool,

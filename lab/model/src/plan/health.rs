@@ -9,6 +9,7 @@ use svclab_ruleset::ipvs::VirtualServerKey;
 
 /// Periodic check of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
     /// Namespace of the balancer that runs the check.
     pub namespace: String,
@@ -27,6 +28,7 @@ pub struct HealthCheck {
 
 /// Real server of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GuardedServer {
     /// Virtual server that the real server belongs to.
     pub key: VirtualServerKey,
@@ -36,7 +38,11 @@ pub struct GuardedServer {
 
 /// Request of a health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "asks")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "asks"
+)]
 pub enum HealthRequest {
     /// Checks that the backend accepts a TCP connection.
     Connect,

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 /// Interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Link {
     /// Interface name, at most 15 bytes, unique in the namespace.
     pub name: String,
@@ -44,7 +45,7 @@ impl Link {
 
 /// Type of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "is")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
 pub enum LinkKind {
     /// End of a veth pair between two namespaces. Each end names the other end.
     Veth {

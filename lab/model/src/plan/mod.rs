@@ -32,6 +32,7 @@ pub use typed::{CommandLimits, NodeCommand};
 
 /// Network of a cluster for one kernel, and the probes to run in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// Case name as the user writes it, used in messages.
     pub case: String,
@@ -63,6 +64,7 @@ pub struct Plan {
 
 /// Network namespace and its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Namespace {
     /// Name, unique in the plan: `node-1`, `pod/default/client`, `host/laptop`.
     pub name: String,
@@ -139,6 +141,7 @@ impl Backend {
 
 /// Input for `iptables-restore` and `ip6tables-restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Iptables {
     /// Backend that loads the input.
     pub backend: Backend,
@@ -151,6 +154,7 @@ pub struct Iptables {
 
 /// Static neighbour entry, which needs no resolution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Neighbour {
     /// IP address of the neighbour.
     pub address: IpAddr,
@@ -162,6 +166,7 @@ pub struct Neighbour {
 
 /// Forwarding entry of a vxlan device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Forwarding {
     /// Name of the vxlan device.
     pub dev: String,
@@ -173,6 +178,7 @@ pub struct Forwarding {
 
 /// Value for one sysctl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Sysctl {
     /// Sysctl name with dots, as `sysctl` prints it, always under `net.`. A dot in an interface
     /// name is written as a slash, as `sysctl` does.
@@ -191,6 +197,7 @@ pub struct Sysctl {
 
 /// Evidence that the agent records while probes run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Watch {
     /// Namespaces in which to capture all packets.
     pub packets: Vec<String>,

@@ -9,6 +9,7 @@ use svclab_ruleset::ipvs::Transport;
 
 /// Server in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Server {
     /// Namespace that the server listens in.
     pub namespace: String,
@@ -28,7 +29,7 @@ pub struct Server {
 
 /// Behaviour of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ServerKind {
     /// Replies with its name and the peer address that it sees.
     Identify,
@@ -149,6 +150,7 @@ pub type Count = u32;
 
 /// Exchange to try, one or more times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Probe {
     /// Probe name from the lab.
     pub name: String,
@@ -176,6 +178,7 @@ pub struct Probe {
 
 /// Destination of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Target {
     /// Destination IP address.
     pub address: IpAddr,

@@ -43,6 +43,7 @@ pub const NFTABLES_TABLE: &str = "kube-proxy";
 
 /// Real kube-proxy that runs in a node's namespace instead of generated rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RealProxy {
     /// Namespace of the node.
     pub namespace: String,
@@ -65,6 +66,7 @@ pub struct RealProxy {
 
 /// Number of objects that a kube-proxy receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SyncTarget {
     /// Number of services.
     pub services: u64,

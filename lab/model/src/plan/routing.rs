@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Route with at most one next hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Route {
     /// Destination network. A default route has prefix length 0.
     pub to: IpNetwork,
@@ -34,6 +35,7 @@ pub struct Route {
 
 /// Multipath route. Each connection uses one of the next hops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MultipathRoute {
     /// Destination network.
     pub to: IpNetwork,
@@ -52,6 +54,7 @@ pub struct MultipathRoute {
 
 /// Next hop of a multipath route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NextHop {
     /// Address of the next hop. `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
@@ -162,6 +165,7 @@ impl std::fmt::Display for Route {
 
 /// Routing rule, which selects the routing table for packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RoutingRule {
     /// Priority. The kernel evaluates rules with low numbers first.
     pub priority: u32,

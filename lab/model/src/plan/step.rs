@@ -10,6 +10,7 @@ use super::{ConntrackFilter, Delta, Probe};
 /// Step of a plan. The agent opens connections, changes the lab and waits for all kube-proxies.
 /// Then it runs the probes and sends data on the open connections again.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Step name from the lab.
     pub name: String,
@@ -49,6 +50,7 @@ pub fn probes_by_stage<'p>(
 
 /// Update of the API objects for real kube-proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ApiUpdate {
     /// Complete list of objects after the step.
     pub objects: Vec<serde_json::Value>,

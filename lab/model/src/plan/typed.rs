@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Command to run in a namespace, after all rules have been loaded and each kube-proxy has written
 /// its rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeCommand {
     /// Namespace to run the command in.
     pub namespace: String,

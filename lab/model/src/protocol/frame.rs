@@ -88,15 +88,18 @@ pub enum FrameError {
 /// Returns an error if the frame is too large for its kind or not a valid event.
 pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Kind {
         say: String,
     }
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Probed {
         lab: LabId,
         evidence: Box<Evidence>,
     }
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Ran {
         lab: LabId,
         finished: ProgramOutput,

@@ -28,7 +28,7 @@ pub type LabId = u32;
 
 /// Message from a front end to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "ask")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "ask")]
 pub enum Request {
     /// Sets the clock and reseeds the random number generator of an agent that may have been
     /// suspended. Sent only to an agent that has a machine to itself. Answered by [`Event::Ready`].
@@ -212,7 +212,7 @@ impl Request {
 
 /// Message from an agent to a front end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "say")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "say")]
 pub enum Event {
     /// First message of an agent that is ready, and its answer to [`Request::SetClock`].
     Ready {
@@ -363,6 +363,7 @@ impl Event {
 
 /// Result of a program that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProgramOutput {
     /// Whether the program exited with status 0.
     pub success: bool,
@@ -374,6 +375,7 @@ pub struct ProgramOutput {
 
 /// Status of a program started with [`Request::Start`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Running {
     /// Description of the program's end, to follow its name: `exited with status 1`. `None` while
     /// the program runs.
@@ -384,6 +386,7 @@ pub struct Running {
 
 /// Change in the health of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct BackendHealthChange {
     /// Namespace of the balancer that runs the health check.
     pub namespace: String,
@@ -410,6 +413,7 @@ pub enum FailureKind {
 /// Error of an agent operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
+#[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// Cause of the failure.
     pub kind: FailureKind,
@@ -442,6 +446,7 @@ impl Failure {
 
 /// Input that a program or the kernel refused to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RejectedInput {
     /// Namespace for which the input was loaded.
     pub namespace: String,

@@ -21,7 +21,11 @@ pub const MAX_CHUNK: usize = 32 << 10;
 
 /// Request to open a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "open")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "open"
+)]
 pub enum StreamRequest {
     /// Program, which the agent starts for the stream.
     Exec(Exec),
@@ -62,6 +66,7 @@ pub struct Terminal {
 
 /// Size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TerminalSize {
     /// Number of rows.
     pub rows: u16,
@@ -71,6 +76,7 @@ pub struct TerminalSize {
 
 /// Interfaces of one namespace to capture on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CaptureTarget {
     /// Namespace name.
     pub namespace: String,
@@ -91,7 +97,11 @@ pub enum OutputStream {
 
 /// Message to a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "tell")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "tell"
+)]
 pub enum ToStream {
     /// Standard input for the program. Acknowledged by [`FromStream::InputAck`].
     Input {
@@ -125,7 +135,11 @@ pub enum ToStream {
 
 /// Message from a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "heard")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "heard"
+)]
 pub enum FromStream {
     /// The stream is open: the program or the capture is running.
     Opened,
@@ -163,7 +177,7 @@ pub enum FromStream {
 
 /// Reason for the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "by")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "by")]
 pub enum End {
     /// The program exited.
     Status {

@@ -51,6 +51,7 @@ pub struct OmittedItem {
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
+#[serde(rename_all = "camelCase")]
 pub struct At {
     /// Name of the file; a file in an archive follows the archive name and a colon.
     pub file: String,

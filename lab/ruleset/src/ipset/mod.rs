@@ -62,6 +62,7 @@ impl fmt::Display for Family {
 
 /// Set with its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Set {
     kind: SetType,
     family: Option<Family>,
@@ -160,6 +161,7 @@ pub enum IpsetError {
 /// Input of `ipset restore` from one or more components. All `create` lines precede all `add`
 /// lines. Sets are in the order of first use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct IpsetScript {
     sets: IndexMap<String, Set>,
 }

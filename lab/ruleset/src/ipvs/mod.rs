@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     schemars::JsonSchema,
 )]
-#[serde(rename_all = "camelCase", tag = "by")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "by")]
 pub enum VirtualServerKey {
     /// Packets to an address and port.
     Address {
@@ -86,6 +86,7 @@ impl fmt::Display for Timeouts {
 
 /// IPVS virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct VirtualServer {
     /// Packets that the virtual server receives.
     pub key: VirtualServerKey,
@@ -118,6 +119,7 @@ pub struct VirtualServer {
     schemars::JsonSchema,
 )]
 #[serde(default)]
+#[serde(rename_all = "camelCase")]
 pub struct SchedulerFlags {
     /// Whether another real server is used if the selected one accepts no connections.
     pub fallback: bool,
@@ -147,6 +149,7 @@ impl SchedulerFlags {
     Deserialize,
     schemars::JsonSchema,
 )]
+#[serde(rename_all = "camelCase")]
 pub struct RealServer {
     /// Address and port of the real server.
     pub to: SocketAddr,

@@ -25,6 +25,7 @@ pub struct CaseEvidence {
 
 /// Evidence of a case, and the paths of its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct EvidenceDocument {
     /// Name and version of the schema: `svclab/evidence/v1`.
     pub schema: String,

@@ -12,6 +12,7 @@ pub const SCHEMA: &str = "svclab/journeys/v1";
 
 /// Journeys of several cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Journeys {
     /// Name and version of the schema: `svclab/journeys/v1`.
     pub schema: String,
@@ -21,6 +22,7 @@ pub struct Journeys {
 
 /// Journeys of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct CaseJourneys {
     /// Case, and the completeness of its evidence.
     #[serde(flatten)]
@@ -34,6 +36,7 @@ pub struct CaseJourneys {
 
 /// Journeys after a step of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct StepJourneys {
     /// Name of the step.
     pub step: String,
@@ -44,6 +47,7 @@ pub struct StepJourneys {
 
 /// Case that ran with full evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct CaseHead {
     /// Full name of the case.
     pub case: String,
@@ -53,21 +57,14 @@ pub struct CaseHead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<bool>,
     /// Number of packets that were not kept. If it is not 0, journeys may lack packets.
-    #[serde(rename = "packetsLeftOut")]
     pub packets_left_out: u64,
     /// Number of trace events that were not kept.
-    #[serde(rename = "stepsLeftOut")]
     pub trace_events_missed: u64,
     /// Number of dropped packets that were not kept.
-    #[serde(rename = "dropsLeftOut")]
     pub drops_missed: u64,
     /// Reason why the kernel's drops could not be traced, and how to change that. The kernel's
     /// counters then replace the records of drops. Absent if drops were traced.
-    #[serde(
-        rename = "dropsUnknown",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drops_unknown: Option<String>,
 }
 
@@ -89,6 +86,7 @@ impl CaseHead {
 
 /// Connection with its conclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ExplainedJourney {
     /// Conclusion in plain words, one sentence each.
     pub conclusion: Vec<String>,

@@ -121,7 +121,7 @@ impl Summary {
 
 /// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "camelCase")]
 pub struct CaseResult {
     /// Name of the lab.
     pub lab: String,

@@ -18,6 +18,7 @@ pub const VERSION: u32 = 2;
 
 /// First message of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Greeting {
     /// Version of the client, [`VERSION`].
     pub version: u32,
@@ -28,7 +29,7 @@ pub struct Greeting {
 
 /// Request to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "ask")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "ask")]
 pub enum ClientRequest {
     /// Describes the lab. The reply is [`DaemonReply::About`].
     About,
@@ -67,6 +68,7 @@ pub enum ClientRequest {
 
 /// Probe that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ProbeRequest {
     /// Name of the source.
     pub from: String,
@@ -82,7 +84,7 @@ pub struct ProbeRequest {
 
 /// Form of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum OutputForm {
     /// Text for people.
     Text {
@@ -105,7 +107,11 @@ pub enum RenderedJourneys {
 
 /// Reply of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "tell")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "tell"
+)]
 pub enum DaemonReply {
     /// Description of the lab.
     About {
@@ -143,6 +149,7 @@ pub enum DaemonReply {
 
 /// Interface of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// Name of its namespace.
     pub namespace: String,
