@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab_model::evidence::met::{At, MAX_TRACE_EVENTS, TraceEvent};
+use svclab_model::evidence::trace::{MAX_TRACE_EVENTS, TraceEvent, TracePoint};
 use svclab_model::evidence::{Direction, Environment, Packet, SavedRules};
 use svclab_model::plan::{Backend, Namespace, Plan};
 use svclab_model::protocol::frame::MAX_EVENT;
@@ -75,17 +75,17 @@ const REPLIES: &[AgentReply] = &[
                 backend: Backend::Nft,
                 trace_id: 1,
                 packet: None,
-                ip: 4,
+                ip_version: 4,
                 input: None,
                 output: None,
                 mark: 0,
                 table: "filter".to_owned(),
                 inet: false,
                 chain: "INPUT".to_owned(),
-                at: At::Rule(1),
+                point: TracePoint::Rule(1),
                 verdict: None,
             };
-            evidence.met = (0..MAX_TRACE_EVENTS).map(met).collect();
+            evidence.trace = (0..MAX_TRACE_EVENTS).map(met).collect();
             let text = |length: usize| {
                 let line = "-A INPUT -s 192.0.2.1/32 -j DROP\n";
                 format!("*filter\n{}COMMIT\n", line.repeat(length / line.len()))
@@ -99,7 +99,7 @@ const REPLIES: &[AgentReply] = &[
                 evidence.rules = vec![SavedRules {
                     namespace: "node-1".to_owned(),
                     backend: Backend::Nft,
-                    ip: 4,
+                    ip_version: 4,
                     text: text(length * 9 / 10),
                 }];
             }
@@ -268,7 +268,7 @@ fn send_event(event: &Event) {
 fn run_agent(manner: &AgentReply) -> ExitCode {
     send_event(&Event::Ready {
         protocol: VERSION,
-        surroundings: Environment::default(),
+        environment: Environment::default(),
     });
     while let Ok(request) = recv_request() {
         match request {
@@ -300,7 +300,7 @@ fn recv_request() -> io::Result<Request> {
 }
 
 fn prepare_case() -> Prepared {
-    fake_agent::expect_only_probes(&cases::case(CASE))
+    fake_agent::expect_only_probes(&cases::prepare_case(CASE))
 }
 
 /// Runs the front end: requests evidence, then prints its peak memory in MiB and its message about

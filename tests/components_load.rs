@@ -168,8 +168,9 @@ fn flannel_start_and_restart_restored_read_back() {
         "v0.21.3", "v0.25.1", "v0.25.2", "v0.28.9",
     ] {
         let config = new_flannel(version);
-        let first = flannel::start(&config, lease, &NodeState::default()).expect("a start");
-        let again = flannel::start(&config, lease, &first.standing).expect("a restart");
+        let first =
+            flannel::start_flanneld(&config, lease, &NodeState::default()).expect("a start");
+        let again = flannel::start_flanneld(&config, lease, &first.state).expect("a restart");
         check(version, &IpsetScript::new(), &[first.script, again.script]);
     }
 }
@@ -192,7 +193,8 @@ fn flannel_start_after_older_version_reads_back() {
             .leftover_state()
             .expect("a supported flannel version");
         let lease = "192.168.64.0/24".parse().expect("a lease");
-        let started = flannel::start(&new_flannel(after), lease, &standing).expect("a start");
+        let started =
+            flannel::start_flanneld(&new_flannel(after), lease, &standing).expect("a start");
         let name = format!("{before} then {after}");
         check(
             &name,
@@ -230,9 +232,9 @@ fn s2_components_started_match_write_up_chain() {
         vec!["192.168.64.0/20".parse().expect("a pool")],
     );
     let mut kube_proxy = IptablesScript::new();
-    let nat = kube_proxy.table(Table::Nat);
-    nat.chain("KUBE-POSTROUTING");
-    nat.command(
+    let nat = kube_proxy.table_mut(Table::Nat);
+    nat.declare_chain("KUBE-POSTROUTING");
+    nat.push_command(
         "-I POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
     );
 
@@ -251,10 +253,10 @@ fn s2_components_started_match_write_up_chain() {
     // The MASQUERADE rules of the write-up lack `--random-fully`: its node had an old iptables.
     new.random_fully = Some(false);
     let lease = "192.168.64.0/24".parse().expect("a lease");
-    let started = flannel::start(&new, lease, &standing).expect("a start");
+    let started = flannel::start_flanneld(&new, lease, &standing).expect("a start");
     scripts.push(started.script);
     // kube-proxy inserts its jump in front of calico's, until Felix refreshes its own.
-    scripts.push(calico::refresh(&started.standing.chains));
+    scripts.push(calico::refresh(&started.state.chains));
 
     let sets = calico::ipsets(&felix).expect("two sets");
     for backend in BACKENDS {

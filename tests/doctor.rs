@@ -33,7 +33,7 @@ fn doctor_this_machine_exit_code_matches_report() {
     let document = parse_report(&output);
     assert_eq!(output.status.code(), Some(if document.ok { 0 } else { 3 }));
     assert_eq!(document.diagnosis.root, nix::unistd::geteuid().is_root());
-    let found = document.diagnosis.surroundings.expect("an agent");
+    let found = document.diagnosis.environment.expect("an agent");
     assert!(!found.kernel.is_empty());
     // Every machine that runs these tests has these features.
     for feature in [
@@ -83,7 +83,7 @@ fn doctor_no_user_namespaces_suggests_remedy() {
     assert_eq!(output.status.code(), Some(3));
     let document = parse_report(&output);
     assert!(!document.ok);
-    assert_eq!(document.diagnosis.surroundings, None);
+    assert_eq!(document.diagnosis.environment, None);
     let (first, others) = document.diagnosis.findings.split_first().expect("findings");
     assert_eq!(first.host.status, CheckStatus::Fails);
     assert!(

@@ -19,14 +19,14 @@ mod stage;
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
 
 /// Number of labs before the baseline is measured; by then all one-time allocations are done.
-const WARM: usize = 20;
+const WARMUP_LABS: usize = 20;
 
 /// Allowed difference of memory in KiB; the allocator keeps a varying amount after each lab. A
 /// leaked lab of this kind costs some 300 KiB, so a leak exceeds the slack after a few labs.
 const MAX_MEMORY_DIFFERENCE: u64 = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Holds {
+struct ProcessResources {
     descriptors: usize,
     threads: usize,
     /// Number of distinct network namespaces among its descriptors.
@@ -35,7 +35,7 @@ struct Holds {
     memory: u64,
 }
 
-impl fmt::Display for Holds {
+impl fmt::Display for ProcessResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -45,8 +45,8 @@ impl fmt::Display for Holds {
     }
 }
 
-impl Holds {
-    fn of(process: u32) -> Self {
+impl ProcessResources {
+    fn read(process: u32) -> Self {
         let directory = Path::new("/proc").join(process.to_string());
         let list = |name: &str| fs::read_dir(directory.join(name)).expect("a process");
         let descriptors: Vec<_> = list("fd")
@@ -71,7 +71,7 @@ impl Holds {
         }
     }
 
-    fn is_as_flat_as(&self, other: &Self) -> bool {
+    fn has_not_grown_since(&self, other: &Self) -> bool {
         let steady = |holds: &Self| (holds.descriptors, holds.threads, holds.namespaces);
         steady(self) == steady(other) && self.memory.abs_diff(other.memory) <= MAX_MEMORY_DIFFERENCE
     }
@@ -94,55 +94,60 @@ fn run_labs_in_a_row(labs: usize) -> Result<(), Failed> {
     let (warm, end) = stage::with_agent(async |agent| {
         let process = agent
             .process()
-            .map(innermost)
+            .map(innermost_child)
             .expect("an agent of this host");
-        let none = Holds::of(process).namespaces;
+        let initial_namespaces = ProcessResources::read(process).namespaces;
         let mut warm = None;
         for lab in 0..labs {
-            if lab == WARM {
-                warm = Some(at_rest(process, none).await);
+            if lab == WARMUP_LABS {
+                warm = Some(measure_when_idle(process, initial_namespaces).await);
             }
             let mut session = agent.build(prepared.plan.clone()).await?;
             session.probe().await?;
-            session.end().await?;
+            session.remove().await?;
         }
-        Ok((warm, at_rest(process, none).await))
+        Ok((warm, measure_when_idle(process, initial_namespaces).await))
     })?;
     let warm = warm.ok_or("too few labs to warm up")?;
-    let told = ["front end", "agent"]
+    let summary = ["front end", "agent"]
         .iter()
         .zip(warm.iter().zip(&end))
-        .map(|(who, (warm, end))| format!("{who}: {warm} after {WARM} labs, {end} after {labs}"))
+        .map(|(who, (warm, end))| {
+            format!("{who}: {warm} after {WARMUP_LABS} labs, {end} after {labs}")
+        })
         .collect::<Vec<_>>()
         .join("\n");
-    println!("{told}");
+    println!("{summary}");
     if warm
         .iter()
         .zip(&end)
-        .all(|(warm, end)| end.is_as_flat_as(warm))
+        .all(|(warm, end)| end.has_not_grown_since(warm))
     {
         return Ok(());
     }
-    Err(told.into())
+    Err(summary.into())
 }
 
 /// Measures this process and the agent, as soon as the agent holds at most `namespaces` network
 /// namespaces. The agent deletes the namespaces of ended labs with a short delay.
-async fn at_rest(agent: u32, namespaces: usize) -> [Holds; 2] {
+async fn measure_when_idle(agent: u32, namespaces: usize) -> [ProcessResources; 2] {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while Holds::of(agent).namespaces > namespaces && Instant::now() < deadline {
+    while ProcessResources::read(agent).namespaces > namespaces && Instant::now() < deadline {
         tokio::task::yield_now().await;
     }
-    [Holds::of(std::process::id()), Holds::of(agent)]
+    [
+        ProcessResources::read(std::process::id()),
+        ProcessResources::read(agent),
+    ]
 }
 
 /// Returns the PID of the agent's innermost process: its parents only wait for it.
-fn innermost(process: u32) -> u32 {
+fn innermost_child(process: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let children = children.unwrap_or_default();
     let child = children
         .split_whitespace()
         .next()
         .and_then(|child| child.parse().ok());
-    child.map_or(process, innermost)
+    child.map_or(process, innermost_child)
 }

@@ -129,7 +129,7 @@ fn build_plans(text: String) -> Option<Vec<Plan>> {
     let (scenario, warnings) = Scenario::load(&Sources::from(source)).ok()?;
     let chosen = SelectedLab {
         cases: (0..scenario.cases().len()).collect(),
-        named: scenario.name().to_owned(),
+        cli_name: scenario.name().to_owned(),
         scenario,
         warnings,
     };

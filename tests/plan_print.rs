@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
 use svclab_model::plan::{Plan, Route, RouteKind, RoutingAction, RoutingRule};
-use svclab_planner::print::{netns_name, steps};
+use svclab_planner::print::{batch_commands, netns_name};
 use svclab_runner::kernel::Host;
 
 fn plan() -> Plan {
@@ -223,8 +223,8 @@ fn run(command: &mut Command, name: &str) -> String {
 
 /// Applies the printed plan in new namespaces and returns their network.
 fn apply_with_tools(plan: &Plan, directory: &Path) -> Network {
-    let mut steps = steps(plan);
-    steps.sort_by_key(|step| step.stage);
+    let mut steps = batch_commands(plan);
+    steps.sort_by_key(|step| step.phase);
     let mut script = String::from("mount -t tmpfs none /run\n");
     for namespace in &plan.namespaces {
         let _ = writeln!(script, "ip netns add {}", netns_name(&namespace.name));

@@ -129,7 +129,7 @@ impl Conversation {
     }
 
     /// Receives the next event that is not a progress step.
-    pub fn answer(&mut self) -> Event {
+    pub fn recv_answer(&mut self) -> Event {
         loop {
             match self.recv() {
                 Event::Step { .. } => {}
@@ -154,9 +154,9 @@ impl Conversation {
         self.send(&Request::Build {
             lab,
             plan,
-            standing: false,
+            accepts_changes: false,
         });
-        match self.answer() {
+        match self.recv_answer() {
             Event::Built {
                 lab: built,
                 descriptors,
@@ -177,7 +177,7 @@ impl Conversation {
     }
 
     /// Waits until the agent ends. Returns its exit code and its standard error.
-    pub fn end(mut self) -> (Option<i32>, String) {
+    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
         let stderr = self.read_stderr();
         let status = self.child.wait().expect("a status");
         (status.code(), stderr)

@@ -51,7 +51,7 @@ fn count_syns(evidence: &Evidence, interface: &str, direction: Direction, to: &s
 
 /// Returns the packet counter of the only rule whose text contains `words`.
 fn rule_packets(evidence: &Evidence, ip: u8, words: &str) -> u64 {
-    let rules = evidence.rules.iter().filter(|rules| rules.ip == ip);
+    let rules = evidence.rules.iter().filter(|rules| rules.ip_version == ip);
     let lines: Vec<&str> = rules
         .flat_map(|rules| rules.text.lines())
         .filter(|line| line.contains(words))
@@ -73,7 +73,7 @@ fn agent_small_plan_returns_complete_evidence() {
         let mut agent = Conversation::start(user);
         let Event::Ready {
             protocol,
-            surroundings,
+            environment: surroundings,
         } = agent.recv()
         else {
             panic!("the agent is not ready");
@@ -100,7 +100,7 @@ fn agent_small_plan_returns_complete_evidence() {
             "{held:?}"
         );
         agent.send(&Request::Probe { lab: 7 });
-        let Event::Probed { lab: 7, evidence } = agent.answer() else {
+        let Event::Probed { lab: 7, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
 
@@ -150,7 +150,7 @@ fn agent_small_plan_returns_complete_evidence() {
                 .iter()
                 .all(|packet| packet.namespace == "router")
         );
-        assert_eq!(evidence.packets_left_out, 0);
+        assert_eq!(evidence.packets_missed, 0);
 
         // The connections of all TCP probes, and no others.
         assert_eq!(
@@ -167,7 +167,7 @@ fn agent_small_plan_returns_complete_evidence() {
         assert!(rule_packets(&evidence, 6, "-j REJECT") >= 1);
 
         agent.send(&Request::Remove { lab: 7 });
-        assert_eq!(agent.answer(), Event::Removed { lab: 7 });
+        assert_eq!(agent.recv_answer(), Event::Removed { lab: 7 });
         // The lab ID is free again.
         agent.build(7, Plan::default());
     }
@@ -184,7 +184,7 @@ fn agent_invalid_request_keeps_other_labs() {
         for request in [Request::Probe { lab: 1 }, Request::Remove { lab: 1 }] {
             agent.send(&request);
             assert_eq!(
-                fault_of(agent.answer()),
+                fault_of(agent.recv_answer()),
                 (1, FailureKind::Bug),
                 "{request:?}"
             );
@@ -193,9 +193,9 @@ fn agent_invalid_request_keeps_other_labs() {
         agent.send(&Request::Build {
             lab: 2,
             plan: Box::default(),
-            standing: false,
+            accepts_changes: false,
         });
-        assert_eq!(fault_of(agent.answer()), (2, FailureKind::Bug));
+        assert_eq!(fault_of(agent.recv_answer()), (2, FailureKind::Bug));
 
         let mut wrong = small_plan();
         wrong.namespaces[1].iptables.as_mut().expect("rules").v4 =
@@ -203,19 +203,19 @@ fn agent_invalid_request_keeps_other_labs() {
         agent.send(&Request::Build {
             lab: 3,
             plan: Box::new(wrong),
-            standing: false,
+            accepts_changes: false,
         });
-        let Event::Failed { lab: 3, failure } = agent.answer() else {
+        let Event::Failed { lab: 3, failure } = agent.recv_answer() else {
             panic!("the agent accepted an unknown option");
         };
         let rejected = failure.rejected.expect("the rejected line");
         assert_eq!(rejected.namespace, "router");
         assert_eq!(rejected.line, "-A FORWARD --no-such-option");
-        assert_eq!(agent.answer(), Event::Removed { lab: 3 });
+        assert_eq!(agent.recv_answer(), Event::Removed { lab: 3 });
 
         // The failed requests concerned other labs; lab 2 still works.
         agent.send(&Request::Probe { lab: 2 });
-        assert!(matches!(agent.answer(), Event::Probed { lab: 2, .. }));
+        assert!(matches!(agent.recv_answer(), Event::Probed { lab: 2, .. }));
     }
 }
 
@@ -234,9 +234,13 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
                 arguments: vec!["-c".to_owned(), "cat; grep -o br0 /proc/net/dev".to_owned()],
                 input: "read\n".to_owned(),
             });
-            agent.answer()
+            agent.recv_answer()
         };
-        let Event::ProgramFinished { lab: 1, finished } = run("router", "sh") else {
+        let Event::ProgramFinished {
+            lab: 1,
+            output: finished,
+        } = run("router", "sh")
+        else {
             panic!("the program did not run");
         };
         assert!(finished.success, "{}", finished.stderr);
@@ -253,9 +257,9 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
 
         let stop = Request::Stop { lab: 1, server };
         agent.send(&stop);
-        assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
+        assert_eq!(agent.recv_answer(), Event::Stopped { lab: 1 });
         agent.send(&Request::Probe { lab: 1 });
-        let Event::Probed { lab: 1, evidence } = agent.answer() else {
+        let Event::Probed { lab: 1, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
         let verdicts: Vec<Verdict> = attempts_of_probe(&evidence, "service")
@@ -264,7 +268,7 @@ fn agent_stop_server_and_run_program_act_in_namespace() {
             .collect();
         assert_eq!(verdicts, [Verdict::Refused; 2]);
         agent.send(&stop);
-        assert!(matches!(agent.answer(), Event::Failed { lab: 1, .. }));
+        assert!(matches!(agent.recv_answer(), Event::Failed { lab: 1, .. }));
     }
 }
 
@@ -279,7 +283,7 @@ fn capture_packet_burst_counts_missed_packets() {
         plan.probes[0].after = None;
         agent.build(1, plan);
         agent.send(&Request::Probe { lab: 1 });
-        let Event::Probed { lab: 1, evidence } = agent.answer() else {
+        let Event::Probed { lab: 1, evidence } = agent.recv_answer() else {
             panic!("the lab was not probed");
         };
         // The agent reads no packet before all are sent. The socket buffer is too small for all,
@@ -290,9 +294,9 @@ fn capture_packet_burst_counts_missed_packets() {
             .filter(|packet| packet.interface == "client" && packet.direction == Direction::In);
         let kept = kept.count() as u64;
         assert!(
-            kept + evidence.packets_left_out >= DATAGRAMS.into(),
+            kept + evidence.packets_missed >= DATAGRAMS.into(),
             "{kept} packets were kept, and {} were not",
-            evidence.packets_left_out
+            evidence.packets_missed
         );
     }
 }
@@ -308,7 +312,7 @@ fn agent_malformed_request_exits_with_error() {
             agent.build(1, small_plan());
             let processes = agent.processes();
             agent.send_bytes(bytes);
-            let (status, stderr) = agent.end();
+            let (status, stderr) = agent.wait_for_end();
             assert_eq!(status, Some(1), "{stderr}");
             assert!(stderr.starts_with("svclab agent: "), "{stderr}");
             processes.assert_ended();
@@ -331,7 +335,7 @@ fn agent_input_closed_exits_and_cleans_up() {
             }
             agent.close_input();
             let torn = last.is_some_and(|bytes| !bytes.is_empty());
-            let (status, stderr) = agent.end();
+            let (status, stderr) = agent.wait_for_end();
             assert_eq!(status, Some(i32::from(torn)), "{stderr}");
             processes.assert_ended();
         }

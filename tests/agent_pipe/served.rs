@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab_model::protocol::{Event, Failure, FailureKind, Request, Running};
+use svclab_model::protocol::{Event, Failure, FailureKind, ProgramStatus, Request};
 
 use super::conversation::{Conversation, test_users};
 use super::small_plan;
@@ -22,10 +22,10 @@ fn serve(agent: &mut Conversation, address: &str, objects: Vec<Value>) -> Result
     agent.send(&Request::Serve {
         lab: 1,
         namespace: "router".to_owned(),
-        at: address.parse().expect("an address and a port"),
+        address: address.parse().expect("an address and a port"),
         objects,
     });
-    match agent.answer() {
+    match agent.recv_answer() {
         Event::Served { lab: 1, version } => Ok(version),
         Event::Failed { lab: 1, failure } => Err(failure),
         other => panic!("{other:?}"),
@@ -40,18 +40,21 @@ fn start(agent: &mut Conversation, name: &str, script: &str) -> Result<(), Failu
         program: "bash".to_owned(),
         arguments: vec!["-c".to_owned(), script.to_owned()],
     });
-    match agent.answer() {
+    match agent.recv_answer() {
         Event::Started { lab: 1 } => Ok(()),
         Event::Failed { lab: 1, failure } => Err(failure),
         other => panic!("{other:?}"),
     }
 }
 
-fn program_status(agent: &mut Conversation, name: &str) -> Result<Running, Failure> {
+fn program_status(agent: &mut Conversation, name: &str) -> Result<ProgramStatus, Failure> {
     let name = name.to_owned();
     agent.send(&Request::ProgramStatus { lab: 1, name });
-    match agent.answer() {
-        Event::ProgramStatus { lab: 1, running } => Ok(running),
+    match agent.recv_answer() {
+        Event::ProgramStatus {
+            lab: 1,
+            status: running,
+        } => Ok(running),
         Event::Failed { lab: 1, failure } => Err(failure),
         other => panic!("{other:?}"),
     }
@@ -61,8 +64,8 @@ fn program_status(agent: &mut Conversation, name: &str) -> Result<Running, Failu
 fn wait_for_status(
     agent: &mut Conversation,
     name: &str,
-    is_expected: impl Fn(&Running) -> bool,
-) -> Running {
+    is_expected: impl Fn(&ProgramStatus) -> bool,
+) -> ProgramStatus {
     let begun = Instant::now();
     loop {
         let running = program_status(agent, name).expect("the program was started");
@@ -89,8 +92,11 @@ fn get_from_api(agent: &mut Conversation, target: &str) -> String {
         arguments: vec!["-c".to_owned(), get_script(target)],
         input: String::new(),
     });
-    match agent.answer() {
-        Event::ProgramFinished { lab: 1, finished } => finished.stdout,
+    match agent.recv_answer() {
+        Event::ProgramFinished {
+            lab: 1,
+            output: finished,
+        } => finished.stdout,
         other => panic!("{other:?}"),
     }
 }
@@ -117,27 +123,27 @@ fn api_watch_objects_changed_receives_events() {
         let watch = get_script("/api/v1/nodes?watch=true&resourceVersion=2");
         start(&mut agent, "watcher", &watch).expect("the program starts");
         wait_for_status(&mut agent, "watcher", |running| {
-            running.said.starts_with("HTTP/1.1 200 OK\r\n")
+            running.output.starts_with("HTTP/1.1 200 OK\r\n")
         });
         let changed = vec![node("b", "10.244.2.0/24"), node("a", "10.244.3.0/24")];
         assert_eq!(serve(&mut agent, API_ADDRESS, changed), Ok(4));
         let output = wait_for_status(&mut agent, "watcher", |running| {
-            running.said.contains("10.244.3.0/24")
+            running.output.contains("10.244.3.0/24")
         });
         assert_eq!(output.ended, None);
         let kinds: Vec<&str> = output
-            .said
+            .output
             .split(r#""type":""#)
             .skip(1)
             .filter_map(|event| event.split('"').next())
             .collect();
-        assert_eq!(kinds, ["ADDED", "MODIFIED"], "{}", output.said);
+        assert_eq!(kinds, ["ADDED", "MODIFIED"], "{}", output.output);
 
         agent.send(&Request::Stop {
             lab: 1,
             server: "watcher".to_owned(),
         });
-        assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
+        assert_eq!(agent.recv_answer(), Event::Stopped { lab: 1 });
         let failure = program_status(&mut agent, "watcher").expect_err("the program was stopped");
         assert_eq!(failure.message, "watcher was never started");
     }
@@ -168,7 +174,7 @@ fn agent_invalid_serve_or_start_returns_failure() {
     start(&mut agent, "short", "echo out; echo err >&2; exit 3").expect("the program starts");
     let ended = wait_for_status(&mut agent, "short", |running| running.ended.is_some());
     assert_eq!(ended.ended.as_deref(), Some("exited with status 3"));
-    let mut lines: Vec<&str> = ended.said.lines().collect();
+    let mut lines: Vec<&str> = ended.output.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["err", "out"]);
     let failure = start(&mut agent, "short", "true").expect_err("the name is in use");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::libc::{SIGCONT, SIGSTOP};
 use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
+use svclab_model::plan::{Plan, Probe, ProbeProtocol, Server, ServerKind, Sysctl, Target};
 use svclab_model::protocol::{Event, FailureKind, Request};
 
 use super::conversation::{Conversation, User};
@@ -28,15 +28,15 @@ fn probe(name: &str, to: &str, max_wait: Duration) -> Probe {
     let to: std::net::SocketAddr = to.parse().expect("an address and a port");
     Probe {
         name: name.to_owned(),
-        from: "host/client".to_owned(),
-        to: Target {
+        namespace: "host/client".to_owned(),
+        target: Target {
             address: to.ip(),
             port: to.port(),
         },
-        protocol: Protocol::Tcp,
+        protocol: ProbeProtocol::Tcp,
         connections: 1,
         bind: None,
-        patience: max_wait,
+        max_wait,
         settle: false,
         after: None,
     }
@@ -65,7 +65,7 @@ fn plan_with_first_backend(first: &str, retry_after: Duration) -> Plan {
             namespace: "router".to_owned(),
             name: name.to_owned(),
             address: None,
-            protocol: Protocol::Tcp,
+            protocol: ProbeProtocol::Tcp,
             port,
             kind: ServerKind::L7Proxy {
                 backends: [first, "10.0.2.2:8080"]
@@ -87,7 +87,7 @@ fn verdicts(evidence: &Evidence, probe: &str) -> Vec<Verdict> {
 }
 
 fn recv_evidence(agent: &mut Conversation) -> Box<Evidence> {
-    match agent.answer() {
+    match agent.recv_answer() {
         Event::Probed { lab: 1, evidence } => evidence,
         other => panic!("{other:?}"),
     }
@@ -199,7 +199,7 @@ fn syn_resent_within_max_wait_agent_stopped_is_connected() {
 fn backend_unresolved_agent_stopped_returns_failure() {
     let mut plan = plan_with_first_backend("10.0.2.99:8080", Duration::from_secs(10));
     plan.probes.retain(|probe| probe.name == "impatient");
-    plan.probes[0].patience = Duration::from_secs(8);
+    plan.probes[0].max_wait = Duration::from_secs(8);
     let mut agent = Conversation::start_ready(User::Same);
     agent.build(1, plan);
     let processes = agent.processes();
@@ -211,7 +211,7 @@ fn backend_unresolved_agent_stopped_returns_failure() {
     processes.signal_agent(SIGSTOP);
     thread::sleep(Duration::from_secs(5));
     processes.signal_agent(SIGCONT);
-    let Event::Failed { lab: 1, failure } = agent.answer() else {
+    let Event::Failed { lab: 1, failure } = agent.recv_answer() else {
         panic!("the probe has a verdict");
     };
     assert_eq!(failure.kind, FailureKind::TooBusy);

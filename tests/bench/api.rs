@@ -129,11 +129,14 @@ async fn measure_changes(session: &mut Session, program: &str, version: u64, tab
     ]);
     for name in &watchers {
         loop {
-            let running = session.look(name).await.expect("the program was started");
+            let running = session
+                .program_status(name)
+                .await
+                .expect("the program was started");
             if running.ended.is_some() {
                 table.add_row([
                     &format!("until {name} receives the last change"),
-                    running.said.trim(),
+                    running.output.trim(),
                 ]);
                 break;
             }

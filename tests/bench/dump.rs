@@ -72,7 +72,7 @@ fn measure(criterion: &mut Criterion) {
             let dump = IptablesRules::parse_with_problems(black_box(&whole), &mut problems);
             let odd = problems
                 .iter()
-                .find(|p| matches!(p.wrong, ProblemKind::UnknownLine(_)));
+                .find(|p| matches!(p.kind, ProblemKind::UnknownLine(_)));
             assert!(odd.is_none());
             dump
         });

@@ -63,7 +63,7 @@ impl RunningAgent {
     }
 
     /// Measures the time from the plan to the verdict. Removes the lab after the measurement.
-    pub fn verdict(&self, case: &Case) -> Duration {
+    pub fn measure_verdict(&self, case: &Case) -> Duration {
         let plan = case.plan().clone();
         self.runtime.block_on(async {
             let begun = Instant::now();

@@ -147,7 +147,7 @@ fn measure_svclab(runtime: &Runtime, agent: &Agent, size: u16) -> (Duration, u64
         let session = agent.build(plan).await.expect("the lab is built");
         let took = begun.elapsed();
         let more = kernel_memory().saturating_sub(before);
-        session.end().await.expect("the lab is removed");
+        session.remove().await.expect("the lab is removed");
         (took, more)
     })
 }

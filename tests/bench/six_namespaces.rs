@@ -54,7 +54,7 @@ fn main() {
                                 took
                             }
                             Method::Command => case.run(),
-                            Method::Agent => ready.verdict(&case),
+                            Method::Agent => ready.measure_verdict(&case),
                         };
                         place.borrow_mut().settle();
                     }

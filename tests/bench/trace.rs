@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use svclab_journey::journey::journeys;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::{prepare, select_labs};
@@ -85,15 +85,15 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
     for (description, name) in cases {
         let plan = plan(name);
         let watches = [
-            Watch::default(),
-            plan.watch.clone(),
-            Watch::everything(&plan),
+            EvidenceRequest::default(),
+            plan.evidence.clone(),
+            EvidenceRequest::everything(&plan),
         ];
         let mut medians = Vec::new();
         let mut last = None;
         for watch in watches {
             let plan = Plan {
-                watch,
+                evidence: watch,
                 ..plan.clone()
             };
             let mut took = Vec::new();
@@ -114,7 +114,7 @@ async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
         });
         let followed = median(followed.collect());
         let more = medians[2].saturating_sub(medians[0]);
-        let kernel = agent.surroundings().kernel.as_str();
+        let kernel = agent.environment().kernel.as_str();
         let mut row = vec![Cell::new(kernel), Cell::new(description)];
         row.extend(medians.into_iter().chain([more, followed]).map(|took| {
             let text = format!("{:.1} ms", took.as_secs_f64() * 1e3);
@@ -130,7 +130,7 @@ async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
     let mut session = agent.build(plan.clone()).await.expect("a lab");
     let evidence = session.probe().await.expect("evidence");
     let took = begun.elapsed();
-    assert_eq!(evidence.packets_left_out + evidence.trace_missed, 0);
+    assert_eq!(evidence.packets_missed + evidence.trace_missed, 0);
     drop(session);
     // The agent answers requests in order: once the empty lab is built, the previous lab is
     // removed.

@@ -272,7 +272,7 @@ async fn measure_fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
         let mut session = agent.build(plan).await.expect("the lab is built");
         probe_connected(&mut session).await;
         took.push(begun.elapsed());
-        session.end().await.expect("the lab is removed");
+        session.remove().await.expect("the lab is removed");
     }
     took
 }
@@ -289,7 +289,7 @@ fn deltas_both_ways(plan: &Plan, object: ChangedObject) -> [Delta; 2] {
 async fn measure_changes(agent: &Agent, plan: &Plan, object: ChangedObject) -> Vec<Duration> {
     let deltas = deltas_both_ways(plan, object);
     let mut session = agent
-        .build_standing(plan.clone())
+        .build_changeable(plan.clone())
         .await
         .expect("the lab is built");
     let mut took = Vec::new();
@@ -305,7 +305,7 @@ async fn measure_changes(agent: &Agent, plan: &Plan, object: ChangedObject) -> V
 async fn run_change_trial(session: &mut Session, delta: Delta) {
     session.change(delta).await.expect("the lab changes");
     session
-        .forget()
+        .reset_connections()
         .await
         .expect("the connection state is reset");
     probe_connected(session).await;
@@ -320,7 +320,7 @@ async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
         while begun.elapsed() < COUNTING_TIME {
             let mut session = agent.build(plan.clone()).await.expect("the lab is built");
             probe_connected(&mut session).await;
-            session.end().await.expect("the lab is removed");
+            session.remove().await.expect("the lab is removed");
             done += 1;
         }
         done
@@ -333,7 +333,7 @@ async fn count_changes(agents: &[Agent], plan: &Plan) -> f64 {
     let deltas = deltas_both_ways(plan, ChangedObject::Rule);
     let sessions = agents
         .iter()
-        .map(|agent| agent.build_standing(plan.clone()));
+        .map(|agent| agent.build_changeable(plan.clone()));
     let sessions = join_all(sessions).await;
     let begun = Instant::now();
     let each = sessions.into_iter().map(|session| async {

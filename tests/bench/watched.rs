@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use svclab_model::evidence::{DropEvidence, Evidence};
-use svclab_model::plan::{Backend, Watch};
+use svclab_model::plan::{Backend, EvidenceRequest};
 use svclab_runner::kernel::Host;
 use tokio::runtime::Runtime;
 
@@ -43,7 +43,7 @@ async fn measure_probes(backend: Backend, everything: bool, drops: bool) -> Vec<
     let agent = host.start().await.expect("an agent");
     let mut plan = plan::plan(backend);
     if everything {
-        plan.watch = Watch::everything(&plan);
+        plan.evidence = EvidenceRequest::everything(&plan);
     }
     let mut session = agent.build(plan).await.expect("the lab is built");
     let mut took = Vec::new();

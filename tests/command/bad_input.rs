@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Output;
 
-use super::support::{LAB, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, run, stderr, stdout, svclab, write_lab};
 
 /// Runs a lab and returns standard error without the directory name.
 fn run_lab(text: impl AsRef<[u8]>, code: i32) -> String {
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     checked_stderr(&output, directory.path(), code)
 }
@@ -149,7 +149,7 @@ fn leftover_chain_with_loop_is_refused_by_kernel() {
         "iptables: []",
         "iptables: [\"*nat\", \":KUBE-LOAD-BALANCER - [0:0]\", \"-A PREROUTING -j KUBE-LOAD-BALANCER\", \"-A KUBE-LOAD-BALANCER -j KUBE-LOAD-BALANCER\"]",
     );
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
     let printed = checked_stderr(&output, directory.path(), 2) + &stdout(&output);
     for words in [
@@ -190,7 +190,7 @@ fn expected_counter_missing_in_kernel_exits_3() {
 
 /// Runs a case of the good lab with one text replaced. Compares the output with the named snapshot.
 fn check_failing_case(name: &str, from: &str, to: &str, code: i32) {
-    let (directory, path) = lab(good_lab_with(from, to));
+    let (directory, path) = write_lab(good_lab_with(from, to));
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
     assert_eq!(output.status.code(), Some(code));
     assert_output_snapshot(&output, directory.path(), name);
@@ -240,7 +240,7 @@ fn object_misspelt_field_is_warned_about() {
         "ports: [{port: 80, targetPort: 8080}]",
         "ports: [{port: 80, targetPort: 8080}]\n  selctor: {}",
     );
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     insta::assert_snapshot!(checked_stderr(&output, directory.path(), 0));
 }
@@ -279,7 +279,7 @@ fn run_invalid_arguments_are_refused() {
 
 #[test]
 fn run_lab_outside_topologies_is_refused() {
-    let (directory, _) = lab(LAB);
+    let (directory, _) = write_lab(LAB);
     let stderr_of = |arguments: &[&str]| {
         let output = svclab()
             .current_dir(directory.path())
@@ -321,7 +321,7 @@ fn stdout_full_disk_exits_3() {
 
 /// Writes the lab, its objects and a dump of its node to a directory.
 fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
-    let (directory, lab) = lab(LAB);
+    let (directory, lab) = write_lab(LAB);
     let (_, objects) = LAB.split_once("---\n").expect("objects");
     let [objects, dump] = [
         ("objects.yaml", objects),
@@ -368,7 +368,7 @@ fn replay_two_dumps_of_same_node_is_refused() {
 
 #[test]
 fn run_two_results_in_same_file_is_refused() {
-    let (directory, lab) = lab(LAB);
+    let (directory, lab) = write_lab(LAB);
     let file = directory.path().join("a");
     let same_file = directory.path().join("./a");
     let [json, junit] = [("json", &file), ("junit", &same_file)]
@@ -405,7 +405,7 @@ fn command_with_nothing_to_run_exits_4() {
 
 #[test]
 fn case_name_unknown_or_duplicate_axis_is_refused() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let case = format!("{}/policy=Local,policy=Cluster", path.display());
     let refused = |case: &str| refused_arguments(directory.path(), &["plan", case], 4);
     insta::assert_snapshot!(refused(&case));

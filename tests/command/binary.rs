@@ -15,7 +15,7 @@ use svclab_runner::kernel::Host;
 use svclab_runner::results::ErrorKind;
 use svclab_runner::run::{PrepareOptions, prepare, select_labs, to_run_error};
 
-use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout};
+use super::support::{LAB, assert_matches_schema, run, stderr, stdout, write_lab};
 use super::{fake, guests};
 
 /// Returns the header of a 64-bit little-endian ELF program for a processor.
@@ -35,7 +35,7 @@ fn run_with_binary(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, 
         1,
     );
     assert_ne!(text, LAB);
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let bin = directory.path().join("bin");
     fs::create_dir(&bin).expect("a directory");
     let binary = bin.join("proxy");
@@ -49,7 +49,7 @@ fn run_with_binary(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, 
 /// Runs a lab with a [`fake`] kube-proxy. Returns the output of `svclab run`, raw and without
 /// varying parts.
 fn run_with_fake(ending: &str) -> (Output, String) {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(directory.path(), ending)
         .display()
         .to_string();
@@ -136,7 +136,7 @@ fn binary_without_its_loader_is_refused() {
 
 #[test]
 fn kube_proxy_failed_restore_is_an_error() {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNC_FAILS);
     let (program, path) = (program.display().to_string(), path.display().to_string());
     let case = format!("{path}/policy=Local");
@@ -195,7 +195,7 @@ metadata: {name: another}
 spec: {podCIDR: 10.244.77.0/24}
 status: {addresses: [{type: InternalIP, address: 192.168.77.11}]}
 ";
-    let (directory, path) = lab(text + another);
+    let (directory, path) = write_lab(text + another);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     let (code, text) = render_output(&output, directory.path());
     assert_eq!(code, Some(2), "{text}");
@@ -204,7 +204,7 @@ status: {addresses: [{type: InternalIP, address: 192.168.77.11}]}
 
 #[test]
 fn run_missing_kube_proxy_file_is_refused() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let path = path.display().to_string();
     let output = run(&["run", "--kube-proxy", "/nowhere/kube-proxy", &path]);
     let (code, text) = render_output(&output, directory.path());
@@ -237,7 +237,7 @@ fn plan_first_case(lab: &Path, kube_proxy: &Path) -> Plan {
 fn api_server_for_kube_proxy_serves_every_kind_of_lab() {
     let cidr = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
                 metadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/16]}\n";
-    let (directory, path) = lab(fake::lab() + cidr);
+    let (directory, path) = write_lab(fake::lab_without_rules() + cidr);
     let plan = plan_first_case(
         &path,
         &fake::write_fake_kube_proxy(directory.path(), fake::SYNCS),
@@ -259,7 +259,7 @@ fn api_server_for_kube_proxy_serves_every_kind_of_lab() {
 
 #[test]
 fn kube_proxy_without_rules_reports_refused_requests() {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(directory.path(), fake::NEVER_SYNCS);
     let plan = plan_first_case(&path, &program);
     let build_error = |within: Duration| {
@@ -304,7 +304,7 @@ fn run_refused_api_request_prints_warning() {
 
 #[test]
 fn run_refused_api_requests_are_in_json_and_report() {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let report = directory.path().join("report");
     let output = run(&[

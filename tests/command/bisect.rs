@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::replay::{CALL, collect_node, write_objects};
 use super::running::Labs;
 use super::running_labs::Runtime;
-use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, run, stderr, stdout, svclab, write_lab};
 
 const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 const PRESENT: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -54,7 +54,7 @@ fn lab_with_harmless_rule() -> (tempfile::TempDir, std::path::PathBuf) {
                 203.0.113.77 -j DROP\"]}}}}}}\n";
     let text = LAB.replacen("  axes:\n", more, 1);
     assert_ne!(text, LAB);
-    lab(text)
+    write_lab(text)
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn bisect_side_with_two_cases_is_refused() {
 
 #[test]
 fn bisect_labs_with_other_nodes_is_refused() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let lab = format!("{}/policy=Local", path.display());
     assert_output_snapshot!(bisect_refused(
         &["--good", &lab, "--bad", PRESENT],

@@ -14,7 +14,7 @@ use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use super::copied::copy_programs;
-use super::support::{LAB, lab, project};
+use super::support::{LAB, project, write_lab};
 use super::waiting;
 
 /// Returns a command that runs a shell in new network, mount and PID namespaces with a private
@@ -97,7 +97,7 @@ fn certificate_objects_left_behind_are_listed() {
     // The probe fails, so the run keeps the lab until it is interrupted. Meanwhile the test leaves
     // objects behind.
     let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
-    let (directory, path) = lab(wrong);
+    let (directory, path) = write_lab(wrong);
     let fifo = directory.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     // Starts a process that outlives its parent, during the run.
@@ -178,7 +178,7 @@ fn certificate_of_clean_run_is_unchanged_for_each_user() {
         &[""]
     };
     for user in users {
-        let (directory, path) = lab(LAB);
+        let (directory, path) = write_lab(LAB);
         make_readable(directory.path());
         let program = copy_programs(directory.path());
         let script = format!("cd /; exec {user}\"$3\" run --certify --format json \"$2\"");

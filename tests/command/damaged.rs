@@ -96,7 +96,7 @@ fn pack(directory: &Path, tarball: &Path, entries: &[&str]) -> PathBuf {
 /// Compares the output for each directory, without and with `--lenient`, with a snapshot.
 #[test]
 fn replay_damaged_dump_reports_location() {
-    let (directory, lab) = crate::support::lab(LAB);
+    let (directory, lab) = crate::support::write_lab(LAB);
     let directory = directory.path();
     let mut dumps: Vec<PathBuf> = Vec::new();
     for (name, files) in damaged_dumps() {
@@ -153,7 +153,7 @@ fn replay_damaged_dump_reports_location() {
 /// CRLF line ends and byte order marks of Windows programs are ignored.
 #[test]
 fn replay_dump_with_crlf_and_bom_reads_the_same() {
-    let (directory, lab) = crate::support::lab(LAB);
+    let (directory, lab) = crate::support::write_lab(LAB);
     let dump = directory.path().join("node-1");
     fs::create_dir(&dump).expect("a directory");
     for (file, text) in [

@@ -20,7 +20,7 @@ use svclab_runner::run::{Prepared, RunOptions, execute, explain, prepare, select
 use tokio::sync::mpsc;
 
 use super::guests::AGENT;
-use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, run, stderr, stdout, svclab, write_lab};
 
 /// Prepares the two cases of the good lab.
 fn prepare_both_cases(path: &Path) -> Vec<Prepared> {
@@ -46,7 +46,7 @@ fn options() -> RunOptions {
 
 /// Runs both cases, with a change to the plan of the second. Returns the results and all events.
 async fn run_with_changed_plan(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let mut cases = prepare_both_cases(&path);
     spoil(&mut cases[1].plan);
     let options = options();
@@ -107,7 +107,7 @@ fn assert_bug_after_pass(results: &Results, events: &[Event], message: &str) {
 #[tokio::test]
 async fn case_panic_is_an_error_other_case_passes() {
     // Invalid value that no lab can contain: doubling it overflows.
-    let spoil = |plan: &mut Plan| plan.probes[0].patience = Duration::MAX;
+    let spoil = |plan: &mut Plan| plan.probes[0].max_wait = Duration::MAX;
     let (results, events) = run_with_changed_plan(spoil).await;
     assert_bug_after_pass(&results, &events, "panicked");
 }
@@ -132,10 +132,10 @@ async fn agent_panic_is_an_error_other_case_passes() {
 /// Runs `explain` and `why` on two cases, of which the second panics.
 #[tokio::test]
 async fn explain_and_why_case_panic_is_a_bug_for_one_case() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let labs = select_labs(&[path.display().to_string()], &path).expect("a lab");
     let mut cases = prepare_both_cases(&path);
-    cases[1].plan.probes[0].patience = Duration::MAX;
+    cases[1].plan.probes[0].max_wait = Duration::MAX;
     let options = options();
     let explained = explain(cases.clone(), &options, pending()).await;
     let explained = explained.expect("the run is not interrupted");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::copied::copy_programs;
 use super::rights::can_trace_drops;
 use super::settled::normalized;
-use super::support::{LAB, assert_matches_schema, lab, project, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, project, run, stderr, stdout, svclab, write_lab};
 
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -178,7 +178,7 @@ fn explain_json_format_matches_schema() {
 
 #[test]
 fn explain_unknown_probe_is_refused() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let output = run(&["explain", "--probe=nobody", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(stderr(&output));

@@ -99,7 +99,7 @@ pub fn write_fake_kube_proxy(directory: &Path, ending: &str) -> PathBuf {
 }
 
 /// Returns the lab with a probe that needs no rules.
-pub fn lab() -> String {
+pub fn lab_without_rules() -> String {
     let (service, pod) = (
         "to: \"service/default/web:80\"",
         "to: \"pod/default/web:8080\"",

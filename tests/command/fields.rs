@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::fake;
-use super::support::{LAB, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, run, stderr, stdout, svclab, write_lab};
 
 /// Returns the lab with texts replaced.
 fn lab_with(replacements: &[(&str, &str)]) -> String {
@@ -24,7 +24,7 @@ fn undeclared_pod_port_connection_is_refused() {
         ("targetPort: 8080", "targetPort: 9090"),
         (CONNECTED, "{refused: 1}"),
     ]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let path = path.display().to_string();
     let output = run(&["run", "--kernel=host", "--format=json", &path]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -40,7 +40,7 @@ fn pod_port_removed_by_step_connection_is_refused() {
     let step = "  steps:\n  - name: later\n    change: [{patch: Pod/default/web, merge: {spec: {containers: [{name: web, ports: [{containerPort: 9090}]}]}}}]\n    probes: {callLater: {from: pod/default/client, to: \"service/default/web:80\"}}\n  axes:\n";
     let both = format!("{CONNECTED}\n    callLater: {{refused: 1}}");
     let text = lab_with(&[("  axes:\n", step), (CONNECTED, &both)]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }
@@ -51,7 +51,7 @@ fn pod_without_ports_serves_every_target_port() {
         ("targetPort: 8080", "targetPort: 9090"),
         (", ports: [{containerPort: 8080}]", ""),
     ]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     assert_eq!(stderr(&output), "");
@@ -71,7 +71,7 @@ fn chain_policy_drop_is_applied() {
             ),
             (CONNECTED, "{timeout: 1}"),
         ]);
-        let (_directory, path) = lab(text);
+        let (_directory, path) = write_lab(text);
         let output = run(&["run", "--kernel=host", &path.display().to_string()]);
         assert_eq!(
             output.status.code(),
@@ -85,7 +85,7 @@ fn chain_policy_drop_is_applied() {
 #[test]
 fn bind_with_a_port_is_refused() {
     let text = lab_with(&[("web:80\"}", "web:80\", bind: \"10.244.1.9:5000\"}")]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     let expected = "`10.244.1.9:5000` has port `5000`, but a probe binds to an address only";
@@ -98,7 +98,7 @@ fn probe_of_an_sctp_port_is_refused() {
         "[{port: 80, targetPort: 8080}]",
         "[{port: 80, targetPort: 8080, protocol: SCTP}]",
     )]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     let expected = "port 80 of service/default/web uses SCTP, which probes do not support";
@@ -111,7 +111,7 @@ fn pod_address_without_a_pod_cidr_is_refused() {
         "status: {podIP: 10.244.1.10}",
         "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd00::10\"}]}",
     )]);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let output = run(&["run", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     let expected = "the pod's address fd00::10 is in no podCIDR of its node `node-1`, which has no IPv6 podCIDR";

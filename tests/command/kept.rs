@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::support::{LAB, lab, svclab};
+use super::support::{LAB, svclab, write_lab};
 
 #[test]
 fn run_keep_on_failure_lab_runs_until_ctrl_c() {
     let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
-    let (_directory, path) = lab(wrong);
+    let (_directory, path) = write_lab(wrong);
     let mut front = svclab()
         .args(["run", "--keep-on-failure"])
         .arg(&path)

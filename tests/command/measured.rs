@@ -3,7 +3,7 @@
 
 use svclab_scenario::expectation::ProbeExpectation;
 
-use super::cases::cases;
+use super::cases::prepare_cases;
 
 /// Columns: measured connection, lab, flow, cluster CIDR, and the expectation in iptables, nftables
 /// and ipvs mode. An expectation is a verdict and, for `connected`, the kind of source that the
@@ -27,7 +27,7 @@ node → no endpoints                    | node-port     | empty-node           
 
 #[test]
 fn measured_flow_every_mode_has_matching_row() {
-    let prepared = cases(&["conformance".to_owned()]);
+    let prepared = prepare_cases(&["conformance".to_owned()]);
     let mut rows = 0;
     for line in LINES.lines().filter(|line| !line.is_empty()) {
         let [what, lab, flow, cidr, outcomes @ ..] =

@@ -1,7 +1,7 @@
 //! Up to v1.23, kube-proxy listens on every node port: a connection that no rule matches reaches
 //! kube-proxy itself, which never answers.
 
-use super::support::{lab, run, stderr, stdout};
+use super::support::{run, stderr, stdout, write_lab};
 
 /// A rule before kube-proxy's accepts the packets, so that none of its rules matches.
 const LAB: &str = "\
@@ -57,7 +57,7 @@ spec:
 
 #[test]
 fn node_port_without_matching_rule_reaches_kube_proxy() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     let output_text = stdout(&output) + &stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{output_text}");

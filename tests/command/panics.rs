@@ -11,7 +11,7 @@ use nix::libc;
 use svclab_diagnostic::exit_code;
 
 use super::fake;
-use super::support::{LAB, lab, stderr, stdout, svclab};
+use super::support::{LAB, stderr, stdout, svclab, write_lab};
 
 /// Perl script that sets `no_new_privs` and the filter, and executes the command; every Debian has
 /// Perl. The filter loads the number of the system call, compares it, and returns.
@@ -49,7 +49,7 @@ fn run_with_panic(directory: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn command_that_panics_asks_for_a_report() {
-    let (directory, _) = lab(LAB);
+    let (directory, _) = write_lab(LAB);
     let proxy = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let proxy = proxy.display().to_string();
     let (good, bad) = ("lab.yaml/policy=Cluster", "lab.yaml/policy=Local");

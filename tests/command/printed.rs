@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use super::fake;
-use super::support::{LAB, lab, stderr, stdout, svclab};
+use super::support::{LAB, stderr, stdout, svclab, write_lab};
 
 /// Returns control characters, each in its own text: C0, DEL, C1, and bidirectional controls.
 fn hostile_texts() -> Vec<String> {
@@ -103,7 +103,8 @@ fn lab_with_control_characters_prints_none() {
         ("clusterIP: 10.96.0.10", "clusterIP: HOSTILE"),
     ] {
         assert!(LAB.contains(good), "{good}");
-        let (_directory, path) = lab(LAB.replacen(good, &with_all_hostile_texts(hostile_field), 1));
+        let (_directory, path) =
+            write_lab(LAB.replacen(good, &with_all_hostile_texts(hostile_field), 1));
         let path = path.display().to_string();
         for command in ["plan", "run", "explain", "claims", "why", "verify"] {
             run_checked(&[command, &path]);
@@ -114,7 +115,7 @@ fn lab_with_control_characters_prints_none() {
 #[test]
 fn lab_with_raw_bidi_controls_is_refused() {
     let text = LAB.replacen("A pod calls", "A \u{202e}pod\u{2066} calls", 1);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let text = run_checked(&["plan", &path.display().to_string()]);
     assert!(
         text.contains("control character U+202E is not allowed in a lab"),
@@ -131,7 +132,7 @@ fn object_with_control_characters_prints_none() {
             // A YAML key has at most 1024 characters.
             yaml_escaped(&text.chars().take(50).collect::<String>())
         );
-        let (directory, path) = lab(LAB.replacen("labels: {app: web}", &labels, 1));
+        let (directory, path) = write_lab(LAB.replacen("labels: {app: web}", &labels, 1));
         let plan = run_checked(&["plan", &path.display().to_string()]);
         assert!(
             plan.contains("control characters of this Pod are replaced by U+FFFD")
@@ -251,7 +252,7 @@ fn program_by_hand_with_control_characters_prints_none() {
     let command = format!("\"sh -c 'printf \\\"{octal}\\\" >&2; exit 3'\"");
     let line = "leftovers: {iptables: []}";
     let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let case = format!("{}/policy=Cluster", path.display());
     for format in ["human", "json", "junit", "github"] {
         let text = run_checked(&["run", "--kernel=host", "--format", format, &case]);
@@ -266,7 +267,7 @@ fn kube_proxy_log_with_control_characters_prints_none() {
     let hex = map_joined(joined.bytes(), |byte| format!("\\x{byte:02x}"));
     let says = format!("print STDERR \"said {hex} end\\n\"; exit 3;");
     let program = fake::write_fake_kube_proxy(directory.path(), &says);
-    let (_lab, path) = lab(fake::lab());
+    let (_lab, path) = write_lab(fake::lab_without_rules());
     for format in ["human", "json", "junit", "github"] {
         let text = run_checked(&[
             "run",
@@ -288,7 +289,7 @@ fn is_command(line: &str) -> bool {
 
 #[test]
 fn github_messages_on_stderr_contain_no_commands() {
-    let (_directory, path) = lab("::error::a\n\r::error::b\r::error::c ##[error]d\n");
+    let (_directory, path) = write_lab("::error::a\n\r::error::b\r::error::c ##[error]d\n");
     let path = path.display().to_string();
     let name = "x\n::error::e\r::error::f ##[error]g";
     for arguments in [

@@ -1,7 +1,7 @@
 //! Tests that the number of refused connections does not depend on timing. The kernels of a lab do
 //! not limit ICMP errors, unless the lab sets a limit.
 
-use super::support::{lab, run, stderr, stdout};
+use super::support::{run, stderr, stdout, write_lab};
 
 /// More connections from one pod than a kernel refuses at once: 6 to one destination, and 50 in
 /// total.
@@ -61,7 +61,7 @@ spec:
 
 #[test]
 fn probe_many_connections_are_all_refused_without_limit() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     let output_text = stdout(&output) + &stderr(&output);
     assert_eq!(output.status.code(), Some(0), "{output_text}");

@@ -152,7 +152,7 @@ COMMIT
 
 #[test]
 fn replay_damaged_dump_needs_lenient() {
-    let (directory, path) = crate::support::lab(LAB);
+    let (directory, path) = crate::support::write_lab(LAB);
     let file = directory.path().join("iptables-save");
     std::fs::write(&file, DAMAGED).expect("the file can be written");
     let case = format!("{}/policy=Local", path.display());
@@ -239,7 +239,7 @@ fn replay_invalid_input_is_refused() {
 fn replay_both_iptables_backends_apply_together() {
     let legacy = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080\nCOMMIT\n";
     let nft = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.244.1.10/32 -p tcp -m tcp --dport 8080 -j REJECT --reject-with tcp-reset\nCOMMIT\n";
-    let (directory, path) = crate::support::lab(LAB);
+    let (directory, path) = crate::support::write_lab(LAB);
     let dump = directory.path().join("both");
     std::fs::create_dir(&dump).expect("a directory");
     for (name, text) in [("iptables-legacy-save", legacy), ("iptables-nft-save", nft)] {
@@ -319,7 +319,7 @@ COMMIT
 
 #[test]
 fn replay_rejected_objects_need_lenient() {
-    let (directory, path) = crate::support::lab(LAB);
+    let (directory, path) = crate::support::write_lab(LAB);
     let shown = directory.path().display().to_string();
     let case = format!("{}/policy=Local", path.display());
     let call = "pod/default/client->pod/default/web:8080";
@@ -354,7 +354,7 @@ fn lab_dump_with_rejected_rule_needs_lenient() {
     let place = "leftovers: {iptables: []}";
     for (lenient, code) in [("true", 0), ("false", 2)] {
         let lab = LAB.replace(place, &format!("{dump}{lenient}"));
-        let (directory, path) = crate::support::lab(lab);
+        let (directory, path) = crate::support::write_lab(lab);
         let file = directory.path().join("iptables-save");
         let rules = "\
 *nat
@@ -427,7 +427,7 @@ default via 192.168.51.1 dev eth1 table 2
 #[test]
 fn replay_routes_and_rules_match_dump() {
     let lab = LAB.replace("leftovers: {iptables: []}", "dump: node-1");
-    let (directory, path) = crate::support::lab(lab);
+    let (directory, path) = crate::support::write_lab(lab);
     let dump = directory.path().join("node-1");
     std::fs::create_dir(&dump).expect("a directory");
     for (file, text) in MANY_ROUTES {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use super::support::{LAB, lab, run, stderr, stdout, svclab};
+use super::support::{LAB, run, stderr, stdout, svclab, write_lab};
 
 /// The objects of the good lab, and services that kube-proxy ignores.
 const OBJECTS: &str = "\
@@ -287,7 +287,7 @@ fn rules_invalid_objects_report_location() {
 /// Rules from v1.31 on count with nfacct objects, which must exist.
 #[test]
 fn lab_kube_proxy_1_36_counts_with_nfacct() {
-    let (_directory, path) = lab(LAB.replacen("version: v1.30", "version: v1.36", 1));
+    let (_directory, path) = write_lab(LAB.replacen("version: v1.30", "version: v1.36", 1));
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }

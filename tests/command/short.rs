@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::cgroup::Cgroup;
 use super::copied::copy_programs;
-use super::support::{LAB, lab, project, stderr, stdout, svclab};
+use super::support::{LAB, project, stderr, stdout, svclab, write_lab};
 use super::waiting;
 
 /// Renders the output of a failed run without parts that differ between machines and runs.
@@ -47,7 +47,7 @@ fn run_through(wrapper: &[&str], path: &std::path::Path) -> Output {
 
 #[test]
 fn run_without_descriptors_names_limit() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     // With each limit, down to the first descriptor that a process opens, the run fails at another
     // point.
     let mut ends = Vec::new();
@@ -95,7 +95,7 @@ fn fails_with_remedy(output: &Output, path: &std::path::Path, remedy: &str, limi
 
 #[test]
 fn run_without_processes_names_limit() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
     let program = copy_programs(directory.path());
@@ -149,7 +149,7 @@ fn run_in_cgroup_without_processes_names_limit() {
         eprintln!("cannot create a cgroup");
         return run_without_processes_names_limit();
     }
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     // The programs that load a lab's rules start in parallel.
     let mut short = 0;
     let mut enough = 0;
@@ -219,7 +219,7 @@ fn run_in_cgroup_without_memory_names_limit() {
 
 /// Limits the address space of a process, where no cgroup can be created.
 fn check_limited_address_space() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let mut ends = Vec::new();
     for limit in [8, 16, 32, 64, 128, 256, 512] {
         let output = run_through(&["prlimit", &format!("--as={}", limit << 20)], &path);
@@ -257,7 +257,7 @@ fn run_with_mounts(script: &str, path: &std::path::Path) -> Output {
 
 #[test]
 fn run_full_tmp_and_read_only_home_passes() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     // The files of the test are not below the mount point.
     let stage = "mount -t tmpfs -o size=4k full /mnt
                  cat /dev/zero > /mnt/fill 2> /dev/null || true
@@ -270,7 +270,7 @@ fn run_full_tmp_and_read_only_home_passes() {
 
 #[test]
 fn run_restore_program_killed_is_machine_error() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let killed = directory.path().join("killed");
     fs::write(&killed, "#!/bin/sh\n[ \"$1\" = --version ] || kill -9 $$\n").expect("a script");
     fs::set_permissions(&killed, fs::Permissions::from_mode(0o755)).expect("permissions");

@@ -62,7 +62,7 @@ pub fn stderr(output: &Output) -> String {
 pub const LAB: &str = include_str!("good.yaml");
 
 /// Writes a lab named `lab` to a new directory. Returns the directory and the path.
-pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+pub fn write_lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("lab.yaml");
     std::fs::write(&path, text).expect("the lab can be written");

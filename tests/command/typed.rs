@@ -1,13 +1,13 @@
 //! Tests `byHand` commands on a node: they affect its packets, and a failed command is reported.
 
-use super::support::{LAB, lab, run, stderr, stdout};
+use super::support::{LAB, run, stderr, stdout, write_lab};
 
 /// Runs a lab with a `byHand` command on node-1. Returns the exit code and the output.
 fn run_by_hand(command: &str) -> (Option<i32>, String) {
     let line = "leftovers: {iptables: []}";
     let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);
     assert_ne!(text, LAB);
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let case = format!("{}/policy=Cluster", path.display());
     let output = run(&["run", "--kernel=host", &case]);
     let output_text = stdout(&output) + &stderr(&output);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use svclab_diagnostic::exit_code;
-use svclab_experiment::run::verify::{PreparedPairs, Program, Side, pairs, verify};
+use svclab_experiment::run::verify::{PreparedPairs, Program, Side, prepare_pairs, verify};
 use svclab_experiment::verify::Verification;
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::KernelChoice;
@@ -20,12 +20,12 @@ use svclab_runner::results::ErrorKind;
 use svclab_runner::run::{RunOptions, select_labs};
 use tokio::sync::mpsc;
 
-use super::support::{LAB, assert_matches_schema, lab, project, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_matches_schema, project, run, stderr, stdout, svclab, write_lab};
 use super::{fake, guests};
 
 /// Compares a shell script as kube-proxy, with further arguments.
 fn verify_script(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let program = directory.path().join("kube-proxy");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
     fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
@@ -51,7 +51,7 @@ fn verify_program(
 
 #[test]
 fn verify_missing_program_is_refused() {
-    let (directory, path) = lab(LAB);
+    let (directory, path) = write_lab(LAB);
     let program = directory.path().join("none");
     let (code, text) = verify_program(&program, &path, &[], directory.path());
     assert_eq!(code, Some(2), "{text}");
@@ -91,7 +91,7 @@ fn verify_mode_without_case_exits_4() {
 fn verify_mode_unsupported_by_version_exits_4() {
     let text = LAB.replacen("{version: v1.30,", "{version: v1.30, mode: nftables,", 1);
     assert_ne!(text, LAB);
-    let (directory, path) = lab(text);
+    let (directory, path) = write_lab(text);
     let program = directory.path().join("kube-proxy");
     fs::write(&program, "#!/bin/sh\necho Kubernetes v1.20.2\n").expect("a file");
     fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
@@ -102,7 +102,7 @@ fn verify_mode_unsupported_by_version_exits_4() {
 
 #[test]
 fn verify_program_without_end_is_refused() {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = directory.path().join("kube-proxy");
     for (script, wanted) in [
         ("sleep 1000", "--version did not exit within 10 s"),
@@ -121,7 +121,7 @@ fn verify_program_without_end_is_refused() {
 
 #[test]
 fn verify_refused_requests_are_reported_by_side() {
-    let (directory, path) = lab(fake::lab());
+    let (directory, path) = write_lab(fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let (code, text) = verify_program(&program, &path, &[], directory.path());
     // The probe targets a pod, so missing rules do not change its result.
@@ -142,7 +142,7 @@ fn verify_refused_requests_are_reported_by_side() {
 fn verify_refused_requests_in_step_are_reported() {
     let probe = "{from: pod/default/client, to: \"pod/default/web-b:8080\"}";
     let steps = format!("{ADD_POD_STEP}      callNew: {probe}\n");
-    let (directory, path) = lab(with_steps(&steps, "callNew", &fake::lab()));
+    let (directory, path) = write_lab(with_steps(&steps, "callNew", &fake::lab_without_rules()));
     let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS_AFTER_STEP);
     let (code, text) = verify_program(&program, &path, &["--format=json"], directory.path());
     assert_eq!(code, Some(0), "{text}");
@@ -172,7 +172,7 @@ fn compare_versions(case: &str, [against, new]: [&str; 2]) -> Verification {
     let labs = select_labs(&[case.to_owned()], &project().join("topologies")).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
     let (against, new) = (side(against), side(new));
-    let found = pairs(&labs, &against, &new, &[], false);
+    let found = prepare_pairs(&labs, &against, &new, &[], false);
     run_verify(found, &against, &new, guests::AGENT)
 }
 
@@ -180,7 +180,7 @@ fn compare_versions(case: &str, [against, new]: [&str; 2]) -> Verification {
 fn pair_cases(lab: &Path, version: &str) -> PreparedPairs {
     let labs = select_labs(&[lab.display().to_string()], lab).expect("the lab");
     let side = Side::Rules(version.parse().expect("a version"));
-    pairs(&labs, &side, &side, &[], false)
+    prepare_pairs(&labs, &side, &side, &[], false)
 }
 
 fn compare_lab(lab: &Path, version: &str, agent: &str) -> Verification {
@@ -210,11 +210,15 @@ fn verify_udp_flow_moved_after_step_is_reported() {
     let mut verification = compare_versions(case, ["v1.21", "v1.24"]);
     assert_eq!(verification.exit_code(), 1, "{verification:#?}");
     for side in [&verification.against, &verification.new] {
-        assert_eq!(side.moving.map(|moving| moving.flows), Some(5), "{side:?}");
+        assert_eq!(
+            side.shift_times.map(|moving| moving.flows),
+            Some(5),
+            "{side:?}"
+        );
     }
     // Removes values that differ between runs or machines.
-    verification.against.moving = None;
-    verification.new.moving = None;
+    verification.against.shift_times = None;
+    verification.new.shift_times = None;
     for changed in &mut verification.changed {
         assert!(changed.error_per_billion < 1_000, "{changed:?}");
         changed.error_per_billion = 0;
@@ -241,7 +245,7 @@ fn verify_ipvs_steps_compares_flows_before_them() {
     let case = format!("{}/version=v1.21,mode=iptables", path.display());
     let labs = select_labs(&[case], directory.path()).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
-    let found = pairs(&labs, &side("v1.21"), &side("v1.24"), &[], false);
+    let found = prepare_pairs(&labs, &side("v1.21"), &side("v1.24"), &[], false);
     let steps: Vec<usize> = found
         .pairs
         .iter()
@@ -304,7 +308,7 @@ fn write_version_only_program(directory: &Path, version: &str) -> PathBuf {
 
 #[test]
 fn verify_step_with_other_flags_is_refused() {
-    let (directory, path) = lab(lab_with_steps());
+    let (directory, path) = write_lab(lab_with_steps());
     // This version calls no `conntrack`, which the machine may lack.
     let program = write_version_only_program(directory.path(), "v1.32.1");
     let (code, text) = verify_program(&program, &path, &[], directory.path());
@@ -316,7 +320,7 @@ fn verify_step_with_other_flags_is_refused() {
 /// `conntrack`.
 #[test]
 fn verify_steps_without_conntrack_exits_3() {
-    let (directory, path) = lab(lab_with_steps());
+    let (directory, path) = write_lab(lab_with_steps());
     let program = write_version_only_program(directory.path(), "v1.31.4");
     // Hides the program in every directory of the path.
     let hide = "for each in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do \
@@ -357,7 +361,7 @@ fn lab_with_invalid_case() -> String {
 /// The fake kube-proxy writes no rules, so its flow changes, too: the error takes precedence.
 #[test]
 fn verify_case_that_cannot_be_prepared_is_an_error() {
-    let (directory, path) = lab(lab_with_invalid_case());
+    let (directory, path) = write_lab(lab_with_invalid_case());
     let program = fake::write_fake_kube_proxy(directory.path(), fake::SYNCS);
     let (code, text) = verify_program(&program, &path, &[], directory.path());
     assert_eq!(code, Some(exit_code::INVALID_INPUT.into()), "{text}");
@@ -374,7 +378,7 @@ fn verify_case_that_cannot_be_prepared_is_an_error() {
 /// Both sides behave alike in the valid case; the other case cannot be compared.
 #[test]
 fn verify_valid_and_invalid_case_exits_2() {
-    let (_directory, path) = lab(lab_with_invalid_case());
+    let (_directory, path) = write_lab(lab_with_invalid_case());
     let verification = compare_lab(&path, "v1.30.5", guests::AGENT);
     assert_eq!((verification.cases, verification.changed.len()), (1, 0));
     assert_eq!(verification.exit_code(), exit_code::INVALID_INPUT);
@@ -382,7 +386,7 @@ fn verify_valid_and_invalid_case_exits_2() {
 
 #[test]
 fn verify_without_an_agent_is_no_success() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let verification = compare_lab(&path, "v1.30.5", "/bin/false");
     assert_eq!(verification.cases, 0);
     let [failed, second] = verification.failed.as_slice() else {
@@ -397,10 +401,10 @@ fn verify_without_an_agent_is_no_success() {
 /// A panic during the comparison of a case is an error of that case.
 #[test]
 fn verify_case_that_panics_is_a_bug() {
-    let (_directory, path) = lab(LAB);
+    let (_directory, path) = write_lab(LAB);
     let mut found = pair_cases(&path, "v1.30.5");
     // Invalid value that no lab can contain: doubling it overflows.
-    found.pairs[0].new.plan.probes[0].patience = Duration::MAX;
+    found.pairs[0].new.plan.probes[0].max_wait = Duration::MAX;
     let version = Side::Rules("v1.30.5".parse().expect("a version"));
     let verification = run_verify(found, &version, &version, guests::AGENT);
     let [failed] = verification.failed.as_slice() else {
@@ -421,7 +425,7 @@ fn verify_shipped_labs_do_not_fail_with_any_version() {
         let version = text.parse().expect("a version");
         let path = write_version_only_program(directory.path(), text);
         let new = Side::Program(Program { path, version });
-        let found = pairs(&labs, &Side::Rules(version), &new, &[], false);
+        let found = prepare_pairs(&labs, &Side::Rules(version), &new, &[], false);
         assert_eq!(found.failed, [], "{text}");
         assert!(!found.pairs.is_empty() && !found.not_compared.is_empty());
     }

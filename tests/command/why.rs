@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::full::ordinary_or_full;
 use super::running::Labs;
 use super::settled::normalized;
-use super::support::{LAB, assert_matches_schema, lab, run, stderr, stdout};
+use super::support::{LAB, assert_matches_schema, run, stderr, stdout, write_lab};
 
 /// The node-to-service probe of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -282,7 +282,7 @@ fn why_dump_missing_jump_names_it() {
     insta::assert_snapshot!(normalized(&stdout(&output)));
     // The result is the same if the lab itself names the dump.
     let nodes = "node-1:\n      dump: iptables-save\n";
-    let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
+    let (directory, path) = write_lab(LAB.replacen("node-1:\n", nodes, 1));
     std::fs::copy(dump, directory.path().join("iptables-save")).expect("the file can be copied");
     let of_lab = run(&[
         "why",
@@ -360,7 +360,7 @@ fn why_probe_failing_after_step_is_explained() {
     let text = LAB.replacen("  axes:\n", &format!("{STEP}  axes:\n"), 1) + SECOND_NODE;
     let expected = "    again: {connected: 1}\n    call: {connected";
     let text = text.replace("    call: {connected", expected);
-    let (_directory, path) = lab(text);
+    let (_directory, path) = write_lab(text);
     let case = format!("{}/policy=Cluster", path.display());
     let output = run(&["why", "--kernel=host", &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args();
     match arguments.nth(1).as_deref() {
         Some("intruder") => return intruder::main(arguments),
-        Some(tenants::RUN_ATTEMPTS) => return program::inside(),
+        Some(tenants::RUN_ATTEMPTS) => return program::run_attempts(),
         Some(tenants::WAIT_FOREVER) => loop {
             pause();
         },
@@ -109,7 +109,7 @@ fn try_all(user: User) -> Result<(), Failed> {
             wrong.push(format!("{} did not run", attempt.name));
         }
     }
-    wrong.extend(outside.agent(user));
+    wrong.extend(outside.check_agent(user));
     wrong.extend(outside.touched());
     if wrong.is_empty() {
         return Ok(());

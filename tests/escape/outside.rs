@@ -160,7 +160,7 @@ impl Host {
     }
 
     /// Returns what is wrong with the user and the namespaces of the agent, as seen from outside.
-    pub fn agent(&self, user: User) -> Vec<String> {
+    pub fn check_agent(&self, user: User) -> Vec<String> {
         let agent = self.agent.to_string();
         let (own_namespaces, agent_namespaces) =
             (identity::namespaces("self"), identity::namespaces(&agent));

@@ -10,7 +10,7 @@ use svclab_model::plan::{Namespace, Plan};
 use svclab_runner::kernel::{Agent, Host, KernelError};
 
 use super::copied::copy_programs;
-use super::guests::{block_on, guest};
+use super::guests::{block_on, new_guest};
 use super::program::ProgramIdentity;
 use super::tenants::{self, are_isolated_on_host};
 
@@ -85,7 +85,9 @@ pub fn run_agent(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     tenants::join_keyring_with_key();
     let reached = block_on(async {
         let agent = if standing == AgentPrivilege::Guest {
-            let guest = guest("6.12").await.with_programs([program_path.clone()]);
+            let guest = new_guest("6.12")
+                .await
+                .with_programs([program_path.clone()]);
             guest.with_memory(512).start().await
         } else {
             let host =
@@ -133,7 +135,7 @@ async fn check_legacy_tables(
     let save = "iptables-legacy-save";
     let saved_all = session.run(node, save, &[], "").await?;
     let saved_filter = session.run(node, save, &["-t", "filter"], "").await?;
-    session.end().await?;
+    session.remove().await?;
     let is_due = if privilege == AgentPrivilege::Machine {
         saved_all.stdout.is_empty()
     } else {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use svclab_runner::run::Prepared;
 
-use super::accounting::account;
-use super::cases::cases;
-use super::guests::{block_on, guest};
+use super::accounting::account_for_packets;
+use super::cases::prepare_cases;
+use super::guests::{block_on, new_guest};
 
 /// Number of parallel cases in a guest, the same as of `svclab run`.
 const PARALLEL_CASES: usize = 2;
@@ -20,15 +20,16 @@ const MAX_CONNECTIONS_IN_PARALLEL: u32 = 100;
 const LONG_WAIT: Duration = Duration::from_secs(15);
 
 fn assert_all_ends_known(series: &str) {
-    let (many, few): (Vec<Prepared>, Vec<Prepared>) = cases(&[]).into_iter().partition(|case| {
-        let connections = case.plan.probes.iter().map(|each| each.connections);
-        connections.sum::<u32>() > MAX_CONNECTIONS_IN_PARALLEL
-    });
+    let (many, few): (Vec<Prepared>, Vec<Prepared>) =
+        prepare_cases(&[]).into_iter().partition(|case| {
+            let connections = case.plan.probes.iter().map(|each| each.connections);
+            connections.sum::<u32>() > MAX_CONNECTIONS_IN_PARALLEL
+        });
     block_on(async {
-        let agent = guest(series).await.start().await.expect("a guest");
-        let mut accounts = account(&agent, many, 1, Some(LONG_WAIT)).await;
-        accounts.add(account(&agent, few, PARALLEL_CASES, None).await);
-        accounts.print(&agent.surroundings().kernel);
+        let agent = new_guest(series).await.start().await.expect("a guest");
+        let mut accounts = account_for_packets(&agent, many, 1, Some(LONG_WAIT)).await;
+        accounts.add(account_for_packets(&agent, few, PARALLEL_CASES, None).await);
+        accounts.print(&agent.environment().kernel);
         let troubles = [accounts.wrong, accounts.unknown].concat();
         assert_eq!(troubles, Vec::<String>::new());
     });

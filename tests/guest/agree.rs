@@ -7,18 +7,18 @@ use futures_util::StreamExt as _;
 use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::Prepared;
 
-use super::cases::cases;
-use super::guests::{AGENT, block_on, guest};
-use super::outcome::{RunOutcome, watched};
+use super::cases::prepare_cases;
+use super::guests::{AGENT, block_on, new_guest};
+use super::outcome::{RunOutcome, with_full_evidence};
 
 /// Number of parallel cases in one guest, the same as of `svclab run`.
-const AT_ONCE: usize = 2;
+const PARALLEL_CASES: usize = 2;
 
 /// Cases with more connections than this wait longer.
-const MANY: u32 = 100;
+const MANY_CONNECTIONS: u32 = 100;
 
 /// Wait of probes in such cases.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONG_WAIT: Duration = Duration::from_secs(30);
 
 async fn run(agent: &Agent, prepared: &Prepared) -> RunOutcome {
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
@@ -32,21 +32,21 @@ async fn run(agent: &Agent, prepared: &Prepared) -> RunOutcome {
 }
 
 /// Runs the cases of a lab on both agents and compares the outcomes.
-async fn assert_same_outcomes(lab: &str, here: Agent, there: Agent) {
-    let mut prepared = cases(&[lab.to_owned()]);
+async fn assert_same_outcomes(lab: &str, first: Agent, second: Agent) {
+    let mut prepared = prepare_cases(&[lab.to_owned()]);
     assert!(prepared.len() > 1, "{lab}");
     for case in &mut prepared {
         let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
-        if connections > MANY {
+        if connections > MANY_CONNECTIONS {
             // Recording all packets slows the guest down.
             for probe in &mut case.plan.probes {
-                probe.patience = PATIENCE;
+                probe.max_wait = LONG_WAIT;
             }
         }
     }
-    futures_util::stream::iter(prepared.into_iter().map(watched))
-        .for_each_concurrent(AT_ONCE, async |case| {
-            let (here, there) = tokio::join!(run(&here, &case), run(&there, &case));
+    futures_util::stream::iter(prepared.into_iter().map(with_full_evidence))
+        .for_each_concurrent(PARALLEL_CASES, async |case| {
+            let (here, there) = tokio::join!(run(&first, &case), run(&second, &case));
             let differences = differences(&here, &there);
             assert!(differences.is_empty(), "{}:\n{differences}", case.case.id);
         })
@@ -66,7 +66,7 @@ fn differences(first: &RunOutcome, second: &RunOutcome) -> String {
 fn assert_host_and_guest_agree(lab: &str) {
     block_on(async {
         let host = Host::with_agent(AGENT.into()).start().await;
-        let guest = guest("6.12").await.start().await;
+        let guest = new_guest("6.12").await.start().await;
         assert_same_outcomes(lab, host.expect("an agent"), guest.expect("a guest")).await;
     });
 }
@@ -83,8 +83,8 @@ fn local_ingress_host_and_guest_agree() {
 
 fn assert_guests_agree(lab: &str) {
     block_on(async {
-        let older = guest("6.1").await.start().await;
-        let newer = guest("6.12").await.start().await;
+        let older = new_guest("6.1").await.start().await;
+        let newer = new_guest("6.12").await.start().await;
         assert_same_outcomes(lab, older.expect("a guest"), newer.expect("a guest")).await;
     });
 }

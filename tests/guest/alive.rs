@@ -8,9 +8,9 @@ use svclab_model::plan::{Namespace, Plan};
 use svclab_runner::kernel::guest::Deadlines;
 use svclab_runner::kernel::{Agent, KernelError};
 
-use super::cases::case;
+use super::cases::prepare_case;
 use super::command::installed;
-use super::guests::{block_on, guest};
+use super::guests::{block_on, new_guest};
 use super::processes::{HeldProcess, is_qemu};
 use super::support::{QUICK, SERIES};
 
@@ -24,7 +24,7 @@ async fn start_guest_with_deadlines(
     series: &str,
     deadlines: Deadlines,
 ) -> (Agent, Pid, HeldProcess) {
-    let guest = guest(series).await.with_deadlines(deadlines);
+    let guest = new_guest(series).await.with_deadlines(deadlines);
     let agent = guest.start().await.expect("a guest");
     let process = agent.process().and_then(|id| i32::try_from(id).ok());
     let process = process.expect("a guest is a process");
@@ -36,9 +36,9 @@ async fn start_guest_with_deadlines(
 fn guest_runs_own_kernel_with_host_programs() {
     block_on(async {
         for series in SERIES {
-            let guest = guest(series).await;
+            let guest = new_guest(series).await;
             let agent = guest.start().await.expect("a guest");
-            let surroundings = agent.surroundings();
+            let surroundings = agent.environment();
             assert_eq!(surroundings.kernel, guest.release());
             assert!(surroundings.kernel.starts_with(&format!("{series}.")));
             let tools: Vec<&str> = surroundings.tools.keys().map(String::as_str).collect();
@@ -58,8 +58,8 @@ fn guest_runs_own_kernel_with_host_programs() {
 #[test]
 fn guest_runs_labs_in_sequence_and_parallel() {
     block_on(async {
-        let agent = guest("6.12").await.start().await.expect("a guest");
-        let prepared = case(QUICK);
+        let agent = new_guest("6.12").await.start().await.expect("a guest");
+        let prepared = prepare_case(QUICK);
         for _ in 0..2 {
             let (first, second) = tokio::join!(
                 agent.build(prepared.plan.clone()),
@@ -82,8 +82,8 @@ fn guest_runs_labs_in_sequence_and_parallel() {
 #[test]
 fn guest_clock_matches_host_clock() {
     block_on(async {
-        let agent = guest("6.1").await.start().await.expect("a guest");
-        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let agent = new_guest("6.1").await.start().await.expect("a guest");
+        let mut session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         let now = || {
             #[expect(clippy::disallowed_methods, reason = "compares the time of day")]
             let now = SystemTime::now();
@@ -109,9 +109,9 @@ fn guest_clock_matches_host_clock() {
 #[test]
 fn program_in_guest_setting_clock_is_refused() {
     block_on(async {
-        let guest = guest("6.12").await.with_programs([installed("date")]);
+        let guest = new_guest("6.12").await.with_programs([installed("date")]);
         let agent = guest.start().await.expect("a guest");
-        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         let set = session.run("node-1", "date", &["--set", "@0"], "").await;
         let set = set.expect("the program starts");
         assert!(!set.success, "{}", set.stdout);
@@ -127,10 +127,10 @@ fn program_in_guest_setting_clock_is_refused() {
 fn guests_of_same_snapshot_choose_different_endpoints() {
     // Each connection goes to one of two pods, by a random number.
     let prepared =
-        case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24,mode=iptables");
+        prepare_case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24,mode=iptables");
     for series in SERIES {
         let chosen = block_on(async {
-            let guest = guest(series).await;
+            let guest = new_guest(series).await;
             let mut plan = prepared.plan.clone();
             plan.probes.retain(|probe| probe.name == "podToClusterIP");
             let clones = (0..3).map(|_| async {
@@ -158,7 +158,7 @@ fn guests_of_same_snapshot_choose_different_endpoints() {
 fn guest_killed_is_reported_as_lost() {
     block_on(async {
         let (agent, qemu, held) = start_guest("6.12").await;
-        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGKILL).expect("the process runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
@@ -179,7 +179,7 @@ fn guest_silent_is_killed_after_deadline() {
     };
     block_on(async {
         let (agent, qemu, held) = start_guest_with_deadlines("6.12", deadlines).await;
-        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGSTOP).expect("the process runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
@@ -196,7 +196,7 @@ fn guest_silent_is_killed_after_deadline() {
 fn guest_without_agent_handle_ends() {
     block_on(async {
         let (agent, _, held) = start_guest("6.12").await;
-        let session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         drop((session, agent));
         held.wait_for_end_async().await;
     });
@@ -205,7 +205,7 @@ fn guest_without_agent_handle_ends() {
 #[test]
 fn guest_out_of_memory_is_reported() {
     block_on(async {
-        let agent = guest("6.12").await.start().await.expect("a guest");
+        let agent = new_guest("6.12").await.start().await.expect("a guest");
         let namespaces = (0..4000).map(|number| Namespace {
             name: format!("node-{number}"),
             ..Namespace::default()
@@ -222,14 +222,14 @@ fn guest_out_of_memory_is_reported() {
             panic!("{error:?}")
         };
         assert_eq!(lost.cause, "the guest ran out of memory");
-        assert_eq!(lost.step.as_deref(), Some("create its namespaces"));
+        assert_eq!(lost.last_step.as_deref(), Some("create its namespaces"));
     });
 }
 
 #[test]
 fn guest_has_no_host_devices_or_file_systems() {
     block_on(async {
-        let guest = guest("6.12").await;
+        let guest = new_guest("6.12").await;
         let agent = guest
             .with_programs([installed("cat")])
             .start()
@@ -284,9 +284,9 @@ fn guest_program_below_tmp_runs_at_same_path() {
     std::fs::copy(installed("date"), copy.path()).expect("a copy");
     copy.persist(&program).expect("the program can be replaced");
     block_on(async {
-        let guest = guest("6.12").await.with_programs([program.clone()]);
+        let guest = new_guest("6.12").await.with_programs([program.clone()]);
         let agent = guest.start().await.expect("a guest");
-        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepare_case(QUICK).plan).await.expect("a lab");
         let program = program.display().to_string();
         let finished = session.run("node-1", &program, &["+%s"], "").await;
         assert!(finished.expect("the program starts").success);

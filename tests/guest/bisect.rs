@@ -5,12 +5,12 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::SVCLAB;
-use super::guests::{block_on, guest, shared_cache};
+use super::guests::{block_on, new_guest, shared_cache};
 
 /// Runs `bisect` on dumps of a write-up that replace a node of a case.
 fn bisect(case: &str, good: &str, bad: &str) -> Value {
     // Fetches the kernel.
-    block_on(guest("6.12"));
+    block_on(new_guest("6.12"));
     let output = Command::new(SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("SVCLAB_CACHE", shared_cache().directory())

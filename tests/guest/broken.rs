@@ -11,7 +11,7 @@ use svclab_runner::kernel::KernelError;
 use svclab_runner::kernel::guest::{Cache, Deadlines, KernelRequest, SNAPSHOTS};
 
 use super::caches::{assert_clean, new_cache};
-use super::cases::case;
+use super::cases::prepare_case;
 use super::command::{QEMU, program_directory, run};
 use super::guests::block_on;
 use super::support::{QUICK, guest_in, guest_with_program, unpack_kernel};
@@ -73,7 +73,7 @@ fn snapshot(cache: &Cache) -> PathBuf {
 }
 
 async fn assert_guest_works(cache: &Cache) {
-    let prepared = case(QUICK);
+    let prepared = prepare_case(QUICK);
     let agent = guest_in(cache, "6.12")
         .await
         .start()
@@ -179,8 +179,8 @@ fn run_kernel_of_user_with_modules_passes() {
     };
     // The modules are beside the kernel, as in a package.
     let ended = ran(&[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
-    let results: serde_json::Value = serde_json::from_str(&ended.said).expect("results");
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let results: serde_json::Value = serde_json::from_str(&ended.output).expect("results");
     assert_eq!(results["cases"][0]["kernel"], release.as_str());
     // The modules are in another directory.
     let elsewhere = tempfile::tempdir().expect("a directory");
@@ -189,5 +189,5 @@ fn run_kernel_of_user_with_modules_passes() {
         .expect("the directory can be renamed");
     assert_eq!(ran(&[]).code, Some(3));
     let ended = ran(&["--modules", &modules.to_string_lossy()]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
 }

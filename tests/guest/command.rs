@@ -68,7 +68,7 @@ pub fn command_on_machine(program: &str, cache: &Path, path: &Path) -> Command {
 /// Exit code and output of an ended command.
 pub struct CommandResult {
     pub code: Option<i32>,
-    pub said: String,
+    pub output: String,
 }
 
 /// Runs the command until it ends. Then asserts that no process of the command runs, no lock of the
@@ -86,7 +86,7 @@ pub fn wait_for_end(child: Child, cache: &Path) -> CommandResult {
     let session = i32::try_from(child.id()).expect("the PID fits");
     let output = child.wait_with_output().expect("the command ends");
     let ended = to_result(&output);
-    assert_eq!(session_processes(session), [""; 0], "{}", ended.said);
+    assert_eq!(session_processes(session), [""; 0], "{}", ended.output);
     assert_clean(cache);
     ended
 }
@@ -97,14 +97,14 @@ fn to_result(output: &Output) -> CommandResult {
         .concat();
     CommandResult {
         code: output.status.code(),
-        said: text,
+        output: text,
     }
 }
 
 /// Returns the output without parts that differ between machines and runs.
 pub fn normalized(ended: &CommandResult, cache: &Path) -> String {
     let mut text = ended
-        .said
+        .output
         .replace(&cache.display().to_string(), "CACHE")
         .replace(SVCLAB, "SVCLAB");
     // The text of a kernel console varies.

@@ -41,7 +41,7 @@ fn run_killed_while_other_waits_lets_other_pass() {
     first.kill();
     qemu.wait_for_end();
     let ended = second.wait_for_end(cache.directory());
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
     assert_eq!(cache.keys(SNAPSHOTS).len(), 1);
 }
 
@@ -53,14 +53,14 @@ fn run_ctrl_c_ends_guests() {
     let (_, qemu) = booting.wait_for_qemu();
     kill(Pid::from_raw(booting.id()), Signal::SIGINT).expect("the process runs");
     let ended = booting.wait_for_end(cache.directory());
-    assert_eq!(ended.code, Some(130), "{}", ended.said);
+    assert_eq!(ended.code, Some(130), "{}", ended.output);
     qemu.wait_for_end();
     // The same while the probes run.
     let mut probing = LoggedCommand::start(cache.directory(), path.path(), &WAITING_RUN);
     probing.read_until("run its probes");
     kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("the process runs");
     let ended = probing.wait_for_end(cache.directory());
-    assert_eq!(ended.code, Some(130), "{}", ended.said);
+    assert_eq!(ended.code, Some(130), "{}", ended.output);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn guest_killed_or_stopped_during_run_is_reported() {
         kill(Pid::from_raw(process), signal).expect("the process runs");
         let ended = run.wait_for_end(cache.directory());
         qemu.wait_for_end();
-        assert_eq!(ended.code, Some(5), "{}", ended.said);
+        assert_eq!(ended.code, Some(5), "{}", ended.output);
         ended
     };
     assert_output_snapshot!(lost_by(Signal::SIGKILL), cache.directory());
@@ -90,20 +90,20 @@ fn kernel_list_and_rm_include_snapshots() {
     let kernel = |words: &[&str], code: i32| {
         let words: Vec<&str> = ["kernel"].iter().chain(words).copied().collect();
         let ended = run(cache.directory(), path.path(), &words);
-        assert_eq!(ended.code, Some(code), "{}", ended.said);
+        assert_eq!(ended.code, Some(code), "{}", ended.output);
         ended
     };
-    let kernel_path = kernel(&["path", "6.12"], 0).said;
+    let kernel_path = kernel(&["path", "6.12"], 0).output;
     assert!(Path::new(kernel_path.trim()).is_file(), "{kernel_path}");
     assert_output_snapshot!(kernel(&["path"], 0), cache.directory());
-    let kept = kernel(&["list"], 0).said;
+    let kept = kernel(&["list"], 0).output;
     assert!(
         kept.contains(" cached, ") && kept.contains(" linux-image-6.12."),
         "{kept}"
     );
     assert!(!kept.contains("snapshot"), "{kept}");
     block_on(async { drop(guest_in(&cache, "6.12").await.start().await) });
-    let kept = kernel(&["list"], 0).said;
+    let kept = kernel(&["list"], 0).output;
     assert!(kept.contains(", 1 snapshot "), "{kept}");
     assert_output_snapshot!(kernel(&["rm", "6.7"], 3), cache.directory());
     assert_output_snapshot!(kernel(&["rm", "6.12"], 0), cache.directory());
@@ -141,8 +141,8 @@ fn kernel_damaged_is_fetched_again() {
     let (_tree, path) = fake_apt();
     let kernel = |words: &[&str]| {
         let ended = run(cache.directory(), path.path(), words);
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
-        ended.said
+        assert_eq!(ended.code, Some(0), "{}", ended.output);
+        ended.output
     };
     let listed = kernel(&["kernel", "list"]);
     assert!(listed.contains("can be fetched"), "{listed}");

@@ -26,7 +26,7 @@ fn run_expecting(cache: &Path, path: &Path, code: i32) -> CommandResult {
 /// Runs a case with another kernel, and asserts the exit code.
 fn run_kernel_expecting(kernel: &str, cache: &Path, path: &Path, code: i32) -> CommandResult {
     let ended = run(cache, path, &["run", QUICK, "--kernel", kernel]);
-    assert_eq!(ended.code, Some(code), "{}", ended.said);
+    assert_eq!(ended.code, Some(code), "{}", ended.output);
     ended
 }
 
@@ -117,7 +117,7 @@ fn run_guest_kernel_without_agent_port_is_lost() {
     let path = program_directory(&[QEMU], &[]);
     let image = image.to_string_lossy();
     let ended = run_kernel_expecting(&image, cache.directory(), path.path(), 5);
-    assert!(ended.said.contains("find the port"), "{}", ended.said);
+    assert!(ended.output.contains("find the port"), "{}", ended.output);
     assert_output_snapshot!(ended, cache.directory());
 }
 
@@ -239,6 +239,6 @@ fn run_guest_full_cache_is_reported() {
         .spawn()
         .expect("unshare starts");
     let ended = command::wait_for_end(child, place.path());
-    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert_eq!(ended.code, Some(3), "{}", ended.output);
     assert_output_snapshot!(ended, place.path());
 }

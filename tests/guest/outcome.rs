@@ -10,7 +10,7 @@ use svclab_journey::Frame;
 use svclab_judge::Judgement;
 use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
-use svclab_model::plan::{LinkKind, Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, LinkKind, Plan};
 use svclab_runner::run::Prepared;
 
 /// UDP port of VXLAN.
@@ -54,19 +54,19 @@ impl fmt::Display for Occurrences {
 pub struct RunOutcome(pub BTreeSet<String>);
 
 /// Adds full evidence of packets, counters and rules to the plan.
-pub fn watched(mut prepared: Prepared) -> Prepared {
+pub fn with_full_evidence(mut prepared: Prepared) -> Prepared {
     let namespaces: Vec<String> = prepared
         .plan
         .namespaces
         .iter()
         .map(|namespace| namespace.name.clone())
         .collect();
-    prepared.plan.watch = Watch {
+    prepared.plan.evidence = EvidenceRequest {
         packets: namespaces.clone(),
         counters: namespaces.clone(),
         rules: namespaces,
         // Other evidence stays as the case requests it.
-        ..prepared.plan.watch
+        ..prepared.plan.evidence
     };
     prepared
 }
@@ -74,14 +74,14 @@ pub fn watched(mut prepared: Prepared) -> Prepared {
 impl RunOutcome {
     /// Describes one run of a case.
     pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &Evidence) -> Self {
-        assert_eq!(evidence.packets_left_out, 0, "{}", prepared.case.id);
+        assert_eq!(evidence.packets_missed, 0, "{}", prepared.case.id);
         let plan = &prepared.plan;
         let ground = RunContext::from_evidence(plan, evidence);
         let mut lines = BTreeSet::new();
         for check in judgement.checks() {
             lines.insert(format!(
                 "check {}: {}: {}",
-                check.on, check.expected, check.holds
+                check.target, check.expected, check.holds
             ));
         }
         for claim in &judgement.claims {
@@ -158,7 +158,7 @@ impl RunContext {
     fn from_evidence(plan: &Plan, evidence: &Evidence) -> Self {
         let mut server_ports: BTreeSet<u16> =
             plan.servers.iter().map(|server| server.port).collect();
-        server_ports.extend(plan.probes.iter().map(|probe| probe.to.port));
+        server_ports.extend(plan.probes.iter().map(|probe| probe.target.port));
         server_ports.insert(VXLAN);
         let pods: BTreeSet<&str> = plan
             .servers
@@ -169,7 +169,7 @@ impl RunContext {
         let callers: BTreeSet<&str> = plan
             .probes
             .iter()
-            .map(|probe| probe.from.as_str())
+            .map(|probe| probe.namespace.as_str())
             .filter(|name| name.contains('/') && !pods.contains(name))
             .collect();
         let addresses = |names: &BTreeSet<&str>| -> BTreeSet<IpAddr> {
@@ -337,7 +337,7 @@ impl RunContext {
                 let (line, often) = self.parse_rule(table, line);
                 lines_of_rules.push(format!(
                     "rule {} ip{} {:?} {table} {number:04}: {line} {often}",
-                    saved.namespace, saved.ip, saved.backend
+                    saved.namespace, saved.ip_version, saved.backend
                 ));
             }
         }

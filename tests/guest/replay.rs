@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::{Command, Output, Stdio};
 
 use super::SVCLAB;
-use super::guests::{block_on, guest, shared_cache};
+use super::guests::{block_on, new_guest, shared_cache};
 use super::running_labs::Runtime;
 
 /// Programs of collect-node that a guest has only on request.
@@ -41,7 +41,7 @@ fn verdict_lines(output: Output) -> Vec<String> {
 
 #[test]
 fn replay_ipvs_node_gives_same_verdicts() {
-    block_on(guest("6.12"));
+    block_on(new_guest("6.12"));
     let directory = tempfile::tempdir().expect("a directory");
     for cidr in ["missing", "right"] {
         let case =

@@ -58,12 +58,12 @@ fn run_lab_with_pods(pods: usize) -> (CommandResult, tempfile::TempDir) {
 #[test]
 fn lab_within_guest_memory_passes() {
     let (ended, _) = run_lab_with_pods(280);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
 }
 
 #[test]
 fn lab_above_guest_memory_is_refused() {
     let (ended, directory) = run_lab_with_pods(330);
-    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert_eq!(ended.code, Some(3), "{}", ended.output);
     assert_output_snapshot!(ended, directory.path());
 }

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::SVCLAB;
 use super::by_hand::{self, CONNECTS, UNFILTERED};
-use super::guests::{block_on, guest, shared_cache};
+use super::guests::{block_on, new_guest, shared_cache};
 use super::processes::{HeldProcess, session_processes};
 use super::running_labs::Runtime;
 
@@ -28,7 +28,7 @@ fn start_lab() -> Runtime {
 
 fn start_lab_of(case: &str) -> Runtime {
     // Fetches the kernel.
-    block_on(guest("6.12"));
+    block_on(new_guest("6.12"));
     let runtime = Runtime::new(svclab);
     runtime.up(case);
     runtime
@@ -82,7 +82,12 @@ fn guest_lab_exec_probe_and_capture_work_as_on_host() {
         assert_eq!(runtime.run(&asks).status.code(), Some(0), "{program}");
     }
     let absent = runtime.run(&["exec", "node-1", "--", "no-such-program"]);
-    assert_eq!(absent.status.code(), Some(127), "{}", runtime.told(&absent));
+    assert_eq!(
+        absent.status.code(),
+        Some(127),
+        "{}",
+        runtime.render_output(&absent)
+    );
 
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("guest.pcapng");
@@ -190,7 +195,12 @@ fn daemon_killed_ends_guest() {
         std::thread::yield_now();
     }
     let ended = exec.wait_with_output().expect("the command ends");
-    assert_eq!(ended.status.code(), Some(125), "{}", runtime.told(&ended));
+    assert_eq!(
+        ended.status.code(),
+        Some(125),
+        "{}",
+        runtime.render_output(&ended)
+    );
     let output = runtime.run(&["down"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
 }

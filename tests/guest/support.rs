@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
 
-use super::guests::{AGENT, block_on, guest};
+use super::guests::{AGENT, block_on, new_guest};
 
 /// Kernel series that the tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
@@ -36,7 +36,7 @@ pub fn unpack_kernel(
     series: &str,
     wanted: impl Fn(&str) -> bool,
 ) -> (tempfile::TempDir, PathBuf, String) {
-    let kernel = block_on(guest(series)).kernel().clone();
+    let kernel = block_on(new_guest(series)).kernel().clone();
     let release = kernel.metadata.release.clone();
     let directory = tempfile::tempdir().expect("a directory");
     let boot = directory.path().join("boot");

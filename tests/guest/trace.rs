@@ -3,7 +3,7 @@
 use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::Backend;
 
-use super::guests::{block_on, guest};
+use super::guests::{block_on, new_guest};
 use super::support::SERIES;
 use super::{dropped, traced};
 
@@ -14,9 +14,12 @@ const SECOND: u64 = 1_000_000_000;
 fn trace_every_guest_kernel_reports_all_rules() {
     for series in SERIES {
         block_on(async {
-            let agent = guest(series).await.start().await.expect("a guest");
+            let agent = new_guest(series).await.start().await.expect("a guest");
             for backend in [Backend::Nft, Backend::Legacy] {
-                let mut session = agent.build(traced::plan(backend)).await.expect("a lab");
+                let mut session = agent
+                    .build(traced::router_plan(backend))
+                    .await
+                    .expect("a lab");
                 let evidence = session.probe().await.expect("evidence");
                 traced::check_trace(&evidence, backend);
                 check_drops(&evidence, backend);
@@ -29,10 +32,10 @@ fn trace_every_guest_kernel_reports_all_rules() {
 fn drops_every_guest_kernel_reports_all() {
     for series in SERIES {
         block_on(async {
-            let agent = guest(series).await.start().await.expect("a guest");
+            let agent = new_guest(series).await.start().await.expect("a guest");
             for backend in [Backend::Nft, Backend::Legacy] {
                 for short in [false, true] {
-                    let plan = dropped::plan(backend, 1, short);
+                    let plan = dropped::drop_plan(backend, 1, short);
                     let mut session = agent.build(plan).await.expect("a lab");
                     let evidence = session.probe().await.expect("evidence");
                     dropped::check_drops(&evidence, 1, short);
@@ -55,7 +58,7 @@ fn check_drops(evidence: &Evidence, backend: Backend) {
     let mut drops = Vec::new();
     for each in dropped.iter().filter(|each| !each.packet.is_empty()) {
         let version = each.packet[0] >> 4;
-        if traced::port(version, &each.packet) == 9999 {
+        if traced::destination_port(version, &each.packet) == 9999 {
             let location = (each.namespace.as_str(), each.interface.as_deref());
             drops.push((version, location, each.reason.as_str()));
             // The drop has the same clock as the packets: the packet was received just before.

@@ -63,7 +63,7 @@ pub struct GuestReport {
     /// Exit code and output of a run before the required modules are loaded.
     pub unloaded: (Option<i32>, String),
     /// Modules that the kernel requested for that run, and for the mount of an unknown file system.
-    pub asked: [String; 2],
+    pub requested_modules: [String; 2],
     /// Escape attempts that succeeded in programs of such an agent's labs.
     pub escapes: Vec<String>,
     /// The sysctl of the attempts, before and after.
@@ -143,7 +143,7 @@ pub fn run_as_init() -> ! {
             unloaded.status.code(),
             String::from_utf8_lossy(&unloaded.stdout).into_owned(),
         ),
-        asked,
+        requested_modules: asked,
         sysctl: [before, read_sysctl()],
     };
     println!(

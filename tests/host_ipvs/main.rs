@@ -29,12 +29,12 @@ fn main() -> ExitCode {
         [machine::SVCLAB, ..] => return svclab::cli::main(),
         [_, attempt::RUN_ATTEMPTS, standing, outside] => attempt::main(standing, outside),
         [_, attempt::PRINT_PRIVILEGES] => attempt::print_privileges(),
-        [_, tenants::RUN_ATTEMPTS] => return program::inside(),
+        [_, tenants::RUN_ATTEMPTS] => return program::run_attempts(),
         [_, tenants::WAIT_FOREVER] => loop {
             nix::unistd::pause();
         },
         // All agents are started by this path.
-        [machine::AGENT, ..] => return svclab_agent::start(),
+        [machine::AGENT, ..] => return svclab_agent::run_from_args(),
         _ => {}
     }
     let mut tests = vec![

@@ -146,7 +146,7 @@ pub fn host_with_ipvs_runs_labs_with_ipvs() {
     let (code, words) = report.unloaded;
     assert_eq!(code, Some(3), "{words}");
     assert!(words.contains("modprobe"), "{words}");
-    assert_eq!(report.asked, ["", "fs-svclab-none\n"]);
+    assert_eq!(report.requested_modules, ["", "fs-svclab-none\n"]);
     assert_eq!(report.sysctl[0], report.sysctl[1]);
 }
 
@@ -172,7 +172,10 @@ fn run_in_guest() -> GuestReport {
     let KernelError::NoGuest(error) = &error else {
         panic!("{error}")
     };
-    let GuestError::Ended { said: console, .. } = &**error else {
+    let GuestError::Ended {
+        output: console, ..
+    } = &**error
+    else {
         panic!("{error}")
     };
     let line = console.lines().find(|line| line.starts_with('{'));

@@ -9,7 +9,7 @@ use svclab_model::plan::Sysctl;
 use svclab_runner::kernel::Session;
 use svclab_runner::run::Prepared;
 
-use super::cases::case;
+use super::cases::prepare_case;
 use super::guests::block_on;
 use super::programs::{guest_with_ipvsadm, run_program, save_virtual_servers};
 
@@ -29,7 +29,7 @@ fn results_of_probe<'a>(
 
 /// Prepares a case of the lab of load balancers.
 fn prepare_balancer_case(kind: &str) -> Prepared {
-    case(&format!("tests/ipvs/balancer.yaml/kind={kind}"))
+    prepare_case(&format!("tests/ipvs/balancer.yaml/kind={kind}"))
 }
 
 /// Builds the lab of a case and probes it. Asserts that the case passes.
@@ -61,7 +61,7 @@ async fn probe(session: &mut Session) -> Evidence {
 fn ipvs_two_services_one_endpoint_replies_match() {
     // IPVS looks up the connection of a reply without its service.
     block_on(async {
-        let mut prepared = case(
+        let mut prepared = prepare_case(
             "clb-hairpin/policy=Cluster,ingress=clientsNode,balancer=internal,rpFilter=0,byHand=nothing",
         );
         let namespaces = &mut prepared.plan.namespaces;
@@ -82,7 +82,7 @@ fn ipvs_two_services_one_endpoint_replies_match() {
 #[test]
 fn balancer_virtual_servers_deleted_connections_are_refused() {
     block_on(async {
-        let prepared = case(
+        let prepared = prepare_case(
             "clb-hairpin/policy=Cluster,ingress=otherNode,balancer=internal,rpFilter=0,byHand=nothing",
         );
         let agent = guest_with_ipvsadm().await;
@@ -233,7 +233,7 @@ fn balancer_with_two_addresses_answers_on_both() {
         let mut prepared = prepare_balancer_case("twoAddresses");
         let mut second = prepared.plan.probes[0].clone();
         "second".clone_into(&mut second.name);
-        second.to.address = "198.51.100.11".parse().expect("an address");
+        second.target.address = "198.51.100.11".parse().expect("an address");
         prepared.plan.probes.push(second);
         let agent = guest_with_ipvsadm().await;
         let mut session = agent.build(prepared.plan).await.expect("a lab");

@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 
 use svclab_model::plan::{Namespace, Plan};
-use svclab_planner::print::{BuildPhase, steps};
+use svclab_planner::print::{BuildPhase, batch_commands};
 use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, VirtualServer, VirtualServerKey,
 };
 
-use super::cases::case;
+use super::cases::prepare_case;
 use super::guests::block_on;
 use super::programs::{guest_with_ipvsadm, run_program, save_virtual_servers, sorted_lines};
 
 fn real_server(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
     RealServer {
-        to: to.parse().expect("an address and a port"),
+        address: to.parse().expect("an address and a port"),
         weight,
         method: forwarding,
     }
@@ -146,7 +146,7 @@ fn every_kind_of_server() -> Vec<VirtualServer> {
             );
             server.flags = SchedulerFlags {
                 fallback,
-                port: hashed,
+                hash_port: hashed,
             };
             servers.push(server);
         }
@@ -202,10 +202,10 @@ fn ipvs_every_kind_of_server_is_read_back_by_ipvsadm() {
         assert_eq!(defaults.trim(), "Timeout (tcp tcpfin udp): 900 120 300");
 
         // The output of `svclab plan` creates the same virtual servers.
-        let printed = steps(&plan);
+        let printed = batch_commands(&plan);
         let step = printed
             .iter()
-            .find(|step| step.stage == BuildPhase::VirtualServers)
+            .find(|step| step.phase == BuildPhase::VirtualServers)
             .expect("virtual servers are printed");
         assert_eq!(step.command, ["ipvsadm", "-R"]);
         run_program(&mut session, "empty", "ipvsadm", &["-R"], &step.text).await;
@@ -227,7 +227,7 @@ fn ipvs_servers_of_cases_match_plan() {
         "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
     ] {
         block_on(async {
-            let prepared = case(name);
+            let prepared = prepare_case(name);
             let agent = guest_with_ipvsadm().await;
             let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
             let mut checked = 0;

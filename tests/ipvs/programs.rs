@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use svclab_runner::kernel::{Agent, Session};
 
-use super::guests::guest;
+use super::guests::new_guest;
 
 /// Returns the path of an installed program.
 fn installed(name: &str) -> PathBuf {
@@ -17,7 +17,7 @@ fn installed(name: &str) -> PathBuf {
 
 /// Starts a guest with `ipvsadm` and `ip`.
 pub async fn guest_with_ipvsadm() -> Agent {
-    guest("6.12")
+    new_guest("6.12")
         .await
         .with_programs(["ipvsadm", "ip"].map(installed))
         .start()

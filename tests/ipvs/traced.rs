@@ -9,7 +9,7 @@ use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
 };
 
-use super::guests::{block_on, guest};
+use super::guests::{block_on, new_guest};
 
 /// Addresses of virtual servers and their real servers, for IPv4 and IPv6.
 const VIRTUAL_SERVERS: [(&str, &str); 2] = [
@@ -24,7 +24,7 @@ fn socket(text: &str) -> SocketAddr {
 /// Returns a plan with a client, a router with virtual servers, and a server.
 fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
-    plan.watch.trace = vec!["router".to_owned(), "host/client".to_owned()];
+    plan.evidence.trace = vec!["router".to_owned(), "host/client".to_owned()];
     let probe = plan.probes.remove(0);
     plan.probes = VIRTUAL_SERVERS
         .iter()
@@ -34,7 +34,7 @@ fn plan() -> Plan {
                 connections: 2,
                 ..probe.clone()
             };
-            probe.to.address = socket(served).ip();
+            probe.target.address = socket(served).ip();
             probe
         })
         .collect();
@@ -56,7 +56,7 @@ fn plan() -> Plan {
                 persistence: None,
                 flags: SchedulerFlags::default(),
                 servers: vec![RealServer {
-                    to: socket(by),
+                    address: socket(by),
                     weight: 1,
                     method: Forwarding::Masquerade,
                 }],
@@ -69,7 +69,7 @@ fn plan() -> Plan {
 #[test]
 fn ipvs_traced_namespace_records_chosen_real_servers() {
     block_on(async {
-        let agent = guest("6.12").await.start().await.expect("a guest");
+        let agent = new_guest("6.12").await.start().await.expect("a guest");
         let mut session = agent.build(plan()).await.expect("a lab");
         let evidence = session.probe().await.expect("evidence");
         for attempt in &evidence.attempts {
@@ -96,7 +96,7 @@ fn ipvs_traced_namespace_records_chosen_real_servers() {
         for each in &evidence.ipvs_connections {
             assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
             let (server, real) = VIRTUAL_SERVERS[usize::from(each.client.is_ipv6())];
-            assert_eq!(each.server, socket(server));
+            assert_eq!(each.virtual_server, socket(server));
             assert_eq!(each.real_server, socket(real));
         }
     });

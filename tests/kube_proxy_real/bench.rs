@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab_model::plan::{self, Link, LinkKind, Mac, Namespace, Plan, Watch};
+use svclab_model::plan::{self, EvidenceRequest, Link, LinkKind, Mac, Namespace, Plan};
 use svclab_rules::kube_proxy::{KubeProxy, Mode, flags};
 use svclab_runner::kernel::{Agent, Session};
 
@@ -165,7 +165,7 @@ impl ProxyNode {
         let came = Instant::now();
         loop {
             let texts = self.read().await?;
-            if differences::of(&self.proxy, marked, &texts)?.is_none() {
+            if differences::compare_all(&self.proxy, marked, &texts)?.is_none() {
                 return Ok(None);
             }
             if self.proxy.mode != Mode::Ipvs || came.elapsed() >= max_wait {
@@ -202,9 +202,9 @@ impl ProxyNode {
 
     /// Returns why waiting is useless; `None` if the kube-proxy may still write.
     async fn stop_reason(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
-        let running = self.session.look(PROXY).await?;
+        let running = self.session.program_status(PROXY).await?;
         let log_end = || {
-            let lines: Vec<&str> = running.said.lines().collect();
+            let lines: Vec<&str> = running.output.lines().collect();
             lines[lines.len().saturating_sub(20)..].join("\n")
         };
         if let Some(ended) = &running.ended {
@@ -271,9 +271,9 @@ fn node() -> Plan {
             end(NODE, "outside", &format!("{ADDRESS}/24")),
             end("outside", NODE, "192.168.50.1/24"),
         ],
-        watch: Watch {
+        evidence: EvidenceRequest {
             links: vec![NODE.to_owned()],
-            ..Watch::default()
+            ..EvidenceRequest::default()
         },
         ..Plan::default()
     }

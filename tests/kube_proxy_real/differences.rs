@@ -31,7 +31,11 @@ pub struct Texts {
 
 /// Compares `texts` with the generated state of a cluster. Returns the differences; `None` if
 /// equal.
-pub fn of(proxy: &KubeProxy, cluster: &Cluster, texts: &Texts) -> Result<Option<String>, Failed> {
+pub fn compare_all(
+    proxy: &KubeProxy,
+    cluster: &Cluster,
+    texts: &Texts,
+) -> Result<Option<String>, Failed> {
     compare_lines(proxy, cluster, texts, |_| true)
 }
 

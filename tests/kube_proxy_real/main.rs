@@ -146,7 +146,7 @@ async fn start_agent(mode: Mode) -> Result<(Agent, String), Failed> {
             .into_iter()
             .map(installed)
             .collect::<Result<_, _>>()?;
-        let guest = guests::guest("6.12").await;
+        let guest = guests::new_guest("6.12").await;
         guest
             .with_programs(programs)
             .with_programs([binary])

@@ -60,7 +60,7 @@ fn run_command(runtime: &Runtime, arguments: &[&str]) -> Result<String, Failed> 
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(format!("{arguments:?}: {}", runtime.told(&output)).into())
+        Err(format!("{arguments:?}: {}", runtime.render_output(&output)).into())
     }
 }
 
@@ -136,7 +136,7 @@ fn check_on_host() -> Result<(), Failed> {
 
 fn check_in_guest() -> Result<(), Failed> {
     // Fetches the kernel.
-    guests::block_on(guests::guest("6.12"));
+    guests::block_on(guests::new_guest("6.12"));
     let runtime = start_lab(IPVS, "6.12")?;
     assert_eq!(runtime.lab_info()["guest"], true);
     assert_node_prints(&runtime, &["ipvsadm", "-Sn"], "-A -t 172.30.0.40:80 -s rr")?;

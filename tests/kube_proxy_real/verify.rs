@@ -15,7 +15,7 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
-use svclab_experiment::run::verify::{PreparedPairs, Side, pairs, read_version, verify};
+use svclab_experiment::run::verify::{PreparedPairs, Side, prepare_pairs, read_version, verify};
 use svclab_experiment::verify::{OutcomeCount, Verification};
 use svclab_model::plan::{CommandLimits, NodeCommand};
 use svclab_rules::kube_proxy::Mode;
@@ -283,7 +283,7 @@ fn compare_cases(
         };
         let against = Side::Rules(version);
         let new = Side::Program(program);
-        let mut found = pairs(&labs, &against, &new, modes, false);
+        let mut found = prepare_pairs(&labs, &against, &new, modes, false);
         change(&mut found);
         Ok(run_verify(found, &against, &new).await)
     })
@@ -379,7 +379,7 @@ fn compare_same_release(patch: Option<&str>, case: &str, finds: IsExpected) -> R
     let verification = guests::block_on(async {
         let against = Side::Program(read_version(&against, new_host()).await?);
         let new = Side::Program(read_version(&new, new_host()).await?);
-        let found = pairs(&labs, &against, &new, &[], false);
+        let found = prepare_pairs(&labs, &against, &new, &[], false);
         Ok::<_, Failed>(run_verify(found, &against, &new).await)
     })?;
     if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {
@@ -430,7 +430,7 @@ fn check_failed_restore_is_error() -> Result<(), Failed> {
         // A guest takes seconds to boot.
         let names = if run == 0 { &names[..] } else { &names[..1] };
         let verification = compare_cases(&broken, None, names, &[], |_| {})?;
-        let is_error = |failed: &svclab_experiment::verify::Failed| {
+        let is_error = |failed: &svclab_experiment::verify::FailedCase| {
             failed.error.message.contains(" cannot write its rules")
                 && failed
                     .error
@@ -463,12 +463,12 @@ fn check_steps_without_difference() -> Result<(), Failed> {
     let verification = compare_cases(&binary, None, &[CASE_WITH_STEPS.to_owned()], &[], |_| {})?;
     // Traffic moves five times on either side, which is reported.
     let moved_flows = [&verification.against, &verification.new]
-        .map(|side| side.moving.map_or(0, |moving| moving.flows));
+        .map(|side| side.shift_times.map_or(0, |moving| moving.flows));
     let is_whole = verification.flows == FLOW_COUNT
         && verification.not_compared.is_empty()
         && moved_flows == [5, 5]
         && verification
-            .moved
+            .shifts
             .iter()
             .all(|moved| moved.against_us.is_some() && moved.new_us.is_some());
     if verification.exit_code() == 0 && is_whole {

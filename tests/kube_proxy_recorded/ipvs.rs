@@ -167,17 +167,19 @@ fn check_loads(minor: u8, family: Family, flavour: IptablesBackend) -> Result<()
     proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
     let written = ipvs_rules(&proxy, &cluster.objects("node-a"), family)?;
     let mut script = IptablesScript::new();
-    script.table(Table::Nat).chain(chains::MARK_DROP);
+    script
+        .table_mut(Table::Nat)
+        .declare_chain(chains::MARK_DROP);
     for (table, block) in written.script.tables() {
-        let target_table = script.table(table);
+        let target_table = script.table_mut(table);
         for chain in &block.chains {
             if !target_table.chains.contains(chain) {
-                target_table.chain(chain);
+                target_table.declare_chain(chain);
             }
         }
         for command in &block.commands {
             if !without_ipvs(command).is_empty() {
-                target_table.command(command);
+                target_table.push_command(command);
             }
         }
     }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         eprintln!("the tests of kind `kernel` need a user namespace: {error}");
     }
     let mut trials = Vec::new();
-    for recording in recordings::all() {
+    for recording in recordings::all_iptables() {
         let name = recording.name();
         let known = recording.clone();
         trials.push(Trial::test(format!("text::{name}"), move || {
@@ -95,7 +95,9 @@ fn generate(recording: &Recording) -> Result<Rules, Failed> {
     let written = rules(&recording.proxy()?, &objects, recording.family)?;
     let mut script = IptablesScript::new();
     if recording.had_mark_drop() {
-        script.table(Table::Nat).chain(chains::MARK_DROP);
+        script
+            .table_mut(Table::Nat)
+            .declare_chain(chains::MARK_DROP);
     }
     script.append(written.script);
     Ok(Rules { script, ..written })
@@ -222,7 +224,9 @@ fn check_loads(minor: u8, family: Family, flavour: IptablesBackend) -> Result<()
     proxy.masquerade_bit = 15;
     let written = rules(&proxy, &cluster.objects("node-a"), family)?;
     let mut script = IptablesScript::new();
-    script.table(Table::Nat).chain(chains::MARK_DROP);
+    script
+        .table_mut(Table::Nat)
+        .declare_chain(chains::MARK_DROP);
     script.append(written.script);
     let written = Rules { script, ..written };
     let saved = namespace::load(&written, family, flavour)?;

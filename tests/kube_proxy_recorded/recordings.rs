@@ -27,7 +27,7 @@ pub struct Recording {
 }
 
 /// Returns all recordings of iptables mode.
-pub fn all() -> Vec<Recording> {
+pub fn all_iptables() -> Vec<Recording> {
     let mut recordings = Vec::new();
     for version in entries(&home()) {
         let name = version

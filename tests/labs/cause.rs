@@ -435,7 +435,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                     continue;
                 }
                 let (prepared, probe) = (prepared.clone(), probe.clone());
-                let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.name());
+                let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.describe());
                 trials.push(Trial::test(name, move || {
                     check_cause(&prepared, &probe, cause)
                 }));
@@ -469,7 +469,7 @@ fn timed_out_probes(prepared: &Prepared) -> Vec<String> {
 }
 
 impl Cause {
-    fn name(&self) -> String {
+    fn describe(&self) -> String {
         let names: Vec<String> = self.undo.iter().map(|undo| undo.name()).collect();
         names.join("; ")
     }
@@ -521,7 +521,7 @@ impl Undo {
     }
 
     /// Applies the change to a plan.
-    fn on(self, plan: &mut Plan) -> Result<(), Failed> {
+    fn apply(self, plan: &mut Plan) -> Result<(), Failed> {
         match self {
             Self::WithSysctl {
                 namespaces: of,
@@ -576,7 +576,7 @@ impl Undo {
                 };
                 let before = count(servers);
                 for server in servers.iter_mut() {
-                    server.servers.retain(|real| real.to.to_string() != to);
+                    server.servers.retain(|real| real.address.to_string() != to);
                 }
                 if count(servers) == before {
                     return Err(format!("{of} has no backend {to}").into());
@@ -662,18 +662,18 @@ fn append_line(namespace: &mut Namespace, table: &str, line: &str) -> Result<(),
 }
 
 /// Asserts that the probe times out in the original plan, and connects in the changed one.
-fn check_cause(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Failed> {
+fn check_cause(prepared: &Prepared, probe_name: &str, cause: &Cause) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
-    plan.probes.retain(|probe| probe.name == asked);
+    plan.probes.retain(|probe| probe.name == probe_name);
     let mut changed = plan.clone();
     for undo in cause.undo {
-        undo.on(&mut changed)?;
+        undo.apply(&mut changed)?;
     }
-    let (as_it_is, undone) = guests::with_agent_for(&prepared.plan, async |agent| {
+    let (original, undone) = guests::with_agent_for(&prepared.plan, async |agent| {
         futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
     })?;
-    let expected = &prepared.case.expected().expected.probes[asked];
-    let timeouts = as_it_is
+    let expected = &prepared.case.expected().expected.probes[probe_name];
+    let timeouts = original
         .iter()
         .filter(|verdict| **verdict == Verdict::Timeout)
         .count();
@@ -683,10 +683,10 @@ fn check_cause(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Fa
         .is_some_and(|count| count.contains(timeouts))
         || timeouts == 0
     {
-        return Err(format!("unchanged case: {as_it_is:?}").into());
+        return Err(format!("unchanged case: {original:?}").into());
     }
-    if undone.len() != as_it_is.len() || undone.iter().any(|v| *v != Verdict::Connected) {
-        return Err(format!("with {}: {undone:?}", cause.name()).into());
+    if undone.len() != original.len() || undone.iter().any(|v| *v != Verdict::Connected) {
+        return Err(format!("with {}: {undone:?}", cause.describe()).into());
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
 use svclab_model::evidence::{Evidence, LinkState};
-use svclab_model::plan::{Delta, Plan, Watch};
+use svclab_model::plan::{Delta, EvidenceRequest, Plan};
 use svclab_ruleset::nft;
 use svclab_ruleset::nft::Table;
 use svclab_runner::kernel::{KernelError, Session};
@@ -44,7 +44,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
                 checked += 1;
                 let (from, to) = (from.plan.clone(), to.clone());
                 let name = format!("change/into {}", to.case.id);
-                trials.push(Trial::test(name, move || change(&from, &to, &delta)));
+                trials.push(Trial::test(name, move || check_change(&from, &to, &delta)));
             }
             Err(rebuild) => {
                 let name = format!("change/into {}: rebuilt, because {rebuild}", to.case.id);
@@ -74,30 +74,30 @@ fn steps(prepared: &Prepared) -> Vec<Trial> {
     let bare = |plan: &Plan| Plan {
         probes: Vec::new(),
         steps: Vec::new(),
-        watch: Watch::default(),
+        evidence: EvidenceRequest::default(),
         ..plan.clone()
     };
-    let mut there = bare(&prepared.plan);
+    let mut state_before = bare(&prepared.plan);
     let mut trials = Vec::new();
-    for (step, made) in prepared.steps.iter().zip(&prepared.plan.steps) {
-        let (from, to) = (there, bare(&step.plan));
-        there = to.clone();
-        let delta = made.delta.clone();
+    for (step, planned_step) in prepared.steps.iter().zip(&prepared.plan.steps) {
+        let (from, to) = (state_before, bare(&step.plan));
+        state_before = to.clone();
+        let delta = planned_step.delta.clone();
         let name = format!("change/{} at step {}", prepared.case.id, step.name);
         trials.push(Trial::test(name, move || {
             let (changed, built) = guests::with_agent_for(&to, async |agent| {
-                let mut standing = agent.build_standing(watched(&from)).await?;
-                let wanted = watched(&to);
+                let mut standing = agent.build_changeable(with_state_evidence(&from)).await?;
+                let wanted = with_state_evidence(&to);
                 let delta = Delta {
-                    watch: Some(wanted.watch.clone()),
+                    evidence: Some(wanted.evidence.clone()),
                     ..delta
                 };
                 standing.change(delta).await?;
-                standing.forget().await?;
-                let (changed, _) = look(&mut standing, &to).await?;
+                standing.reset_connections().await?;
+                let (changed, _) = read_state(&mut standing, &to).await?;
                 drop(standing);
                 let mut fresh = agent.build(wanted).await?;
-                let (built, _) = look(&mut fresh, &to).await?;
+                let (built, _) = read_state(&mut fresh, &to).await?;
                 Ok((changed, built))
             })?;
             if changed == built {
@@ -142,20 +142,20 @@ const QUERIES: [(&str, &[&str]); 4] = [
     ),
 ];
 
-fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
+fn check_change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
     let (changed, built) = guests::with_agent_for(&to.plan, async |agent| {
-        let mut standing = agent.build_standing(watched(from)).await?;
+        let mut session = agent.build_changeable(with_state_evidence(from)).await?;
         // The probes leave conntrack entries and counters behind, which must not matter.
-        standing.probe().await?;
+        session.probe().await?;
         let mut delta = delta.clone();
-        let wanted = watched(&to.plan);
-        delta.watch = Some(wanted.watch.clone());
-        standing.change(delta).await?;
-        standing.forget().await?;
-        let changed = look(&mut standing, &to.plan).await?;
-        drop(standing);
-        let mut fresh = agent.build(wanted).await?;
-        let built = look(&mut fresh, &to.plan).await?;
+        let wanted = with_state_evidence(&to.plan);
+        delta.evidence = Some(wanted.evidence.clone());
+        session.change(delta).await?;
+        session.reset_connections().await?;
+        let changed = read_state(&mut session, &to.plan).await?;
+        drop(session);
+        let mut new_session = agent.build(wanted).await?;
+        let built = read_state(&mut new_session, &to.plan).await?;
         Ok((changed, built))
     })?;
     if changed.0 != built.0 {
@@ -171,17 +171,17 @@ fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
 }
 
 /// Adds full state evidence to the plan.
-fn watched(plan: &Plan) -> Plan {
+fn with_state_evidence(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
-    plan.watch.rules.clone_from(&names);
-    plan.watch.sets.clone_from(&names);
-    plan.watch.ipvs.clone_from(&names);
-    plan.watch.links = names;
+    plan.evidence.rules.clone_from(&names);
+    plan.evidence.sets.clone_from(&names);
+    plan.evidence.ipvs.clone_from(&names);
+    plan.evidence.links = names;
     plan
 }
 
-async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), KernelError> {
+async fn read_state(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), KernelError> {
     let mut texts = BTreeMap::new();
     if !guests::needs_guest(plan) {
         for namespace in &plan.namespaces {
@@ -202,7 +202,7 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
     }
     let evidence = session.probe().await?;
     let rules = evidence.rules.iter().map(|saved| {
-        let key = (saved.namespace.clone(), saved.ip);
+        let key = (saved.namespace.clone(), saved.ip_version);
         (key, parse_chains(&saved.text))
     });
     let held = &evidence.kernel_state;

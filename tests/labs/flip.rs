@@ -58,7 +58,7 @@ fn has_failure(judgement: &Judgement, name: &str) -> bool {
         .map(|probe| (probe.name.clone(), probe.expected.is_some()))
         .chain(checks.map(|check| {
             (
-                check.on.clone(),
+                check.target.clone(),
                 !check.expected.is_empty() && !check.observed.is_empty(),
             )
         }))

@@ -11,7 +11,7 @@ use super::stage;
 const CASE: &str = "service-paths/clusterCIDR=set,mode=nftables";
 
 /// A table that records sources in a set, like kube-proxy's session affinity.
-const REMEMBERS: &str = "table ip clients {
+const AFFINITY_TABLE: &str = "table ip clients {
 	set affinity-a {
 		type ipv4_addr
 		size 65535
@@ -38,26 +38,26 @@ fn check_reset(prepared: &Prepared) -> Result<(), Failed> {
     plan.probes.retain(|probe| probe.name == "podToLocal");
     for namespace in &mut plan.namespaces {
         if namespace.name == "node-a" {
-            namespace.nft.push_str(REMEMBERS);
+            namespace.nft.push_str(AFFINITY_TABLE);
         }
     }
-    let (met, forgotten) = stage::with_agent(async |agent| {
-        let mut session = agent.build_standing(plan).await?;
+    let (recorded, after_reset) = stage::with_agent(async |agent| {
+        let mut session = agent.build_changeable(plan).await?;
         session.probe().await?;
-        let met = listed(&mut session).await?;
-        session.forget().await?;
-        Ok((met, listed(&mut session).await?))
+        let met = list_set(&mut session).await?;
+        session.reset_connections().await?;
+        Ok((met, list_set(&mut session).await?))
     })?;
-    if !met.contains("10.244.1.9") {
-        return Err(format!("the set has no entry: {met}").into());
+    if !recorded.contains("10.244.1.9") {
+        return Err(format!("the set has no entry: {recorded}").into());
     }
-    if !forgotten.contains("set affinity-a") || forgotten.contains("10.244.1.9") {
-        return Err(format!("the set was not reset: {forgotten}").into());
+    if !after_reset.contains("set affinity-a") || after_reset.contains("10.244.1.9") {
+        return Err(format!("the set was not reset: {after_reset}").into());
     }
     Ok(())
 }
 
-async fn listed(session: &mut Session) -> Result<String, KernelError> {
+async fn list_set(session: &mut Session) -> Result<String, KernelError> {
     let command = ["list", "set", "ip", "clients", "affinity-a"];
     Ok(session.run("node-a", "nft", &command, "").await?.stdout)
 }

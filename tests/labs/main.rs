@@ -21,11 +21,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use svclab_runner::run::Prepared;
 
 /// Number of parallel cases, which mostly wait for timeouts.
-const AT_ONCE: usize = 16;
+const PARALLEL_CASES: usize = 16;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_ONCE);
+    arguments.test_threads.get_or_insert(PARALLEL_CASES);
     let cases = stage::cases();
     let trials = cause::trials(&cases)
         .into_iter()
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         .chain(settled::trials())
         .chain(cases.iter().cloned().map(trial))
         .chain(
-            stage::of(&["conformance".to_owned()])
+            stage::cases_of(&["conformance".to_owned()])
                 .into_iter()
                 .map(trial),
         )

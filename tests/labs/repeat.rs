@@ -29,7 +29,7 @@ const AGENTS: usize = 2;
 
 /// Number of parallel labs in each agent. Most of a timeout is waiting, and a process may have at
 /// most 1024 descriptors.
-const AT_ONCE: usize = 25;
+const PARALLEL_LABS: usize = 25;
 
 /// Returns one trial for each of the cases.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
@@ -85,7 +85,7 @@ fn run_repetitions(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, S
                 let mut session = agent.build(prepared.plan.clone()).await?;
                 session.probe().await
             })
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(PARALLEL_LABS)
             .try_collect()
             .await
     })

@@ -42,7 +42,7 @@ fn check_sysctls(prepared: &Prepared) -> Result<(), Failed> {
             .namespaces
             .iter()
             .flat_map(|namespace| {
-                let enter = enter::command(&session, &namespace.name);
+                let enter = enter::enter_command(&session, &namespace.name);
                 differences(
                     namespace,
                     &enter.expect("the agent is a process of this machine"),

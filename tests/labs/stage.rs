@@ -17,11 +17,11 @@ pub fn topologies() -> PathBuf {
 
 /// Prepares every case of every lab directly in `topologies/`.
 pub fn cases() -> Vec<Prepared> {
-    of(&[])
+    cases_of(&[])
 }
 
 /// Prepares every case of the labs with these names.
-pub fn of(names: &[String]) -> Vec<Prepared> {
+pub fn cases_of(names: &[String]) -> Vec<Prepared> {
     let labs = select_labs(names, &topologies()).expect("the labs are well-formed");
     labs.iter()
         .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))

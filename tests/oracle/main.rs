@@ -7,7 +7,7 @@ mod tshark;
 use svclab_journey::Frame;
 use svclab_model::evidence::PacketKind;
 use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{Plan, Probe, Protocol, Server, Target};
+use svclab_model::plan::{Plan, Probe, ProbeProtocol, Server, Target};
 
 /// A case whose probe connects, through the tunnel in both directions.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
@@ -17,28 +17,28 @@ const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
 fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
     let to = |name: &str, protocol, port| Probe {
         name: name.to_owned(),
-        to: Target { address: pod, port },
+        target: Target { address: pod, port },
         protocol,
         ..call.clone()
     };
     vec![
         call.clone(),
-        to("datagram", Protocol::Udp, 8080),
-        to("refused datagram", Protocol::Udp, 9),
-        to("refused", Protocol::Tcp, 9),
-        to("ping", Protocol::Ping, 0),
+        to("datagram", ProbeProtocol::Udp, 8080),
+        to("refused datagram", ProbeProtocol::Udp, 9),
+        to("refused", ProbeProtocol::Tcp, 9),
+        to("ping", ProbeProtocol::Ping, 0),
     ]
 }
 
 /// Runs the case with packets of every namespace captured.
-fn evidence() -> Evidence {
+fn record_evidence() -> Evidence {
     let cases = stage::cases();
     let mut prepared = cases
         .into_iter()
         .find(|prepared| prepared.case.id == CASE)
         .expect("the case exists");
     let plan: &mut Plan = &mut prepared.plan;
-    plan.watch.packets = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
+    plan.evidence.packets = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
     let pod = plan.namespace("pod/default/web").expect("the pod exists");
     let pod = pod.links[0].addresses[0].ip();
     plan.probes = probes(&plan.probes[0], pod);
@@ -46,7 +46,7 @@ fn evidence() -> Evidence {
     let is_tcp = |server: &&Server| server.namespace == "pod/default/web" && server.port == 8080;
     let server = plan.servers.iter().find(is_tcp).cloned();
     plan.servers.push(Server {
-        protocol: Protocol::Udp,
+        protocol: ProbeProtocol::Udp,
         ..server.expect("the pod serves its port")
     });
     let evidence = stage::with_agent(async |agent| agent.build(prepared.plan).await?.probe().await)
@@ -62,7 +62,7 @@ fn evidence() -> Evidence {
             Verdict::Answered
         ]
     );
-    assert_eq!(evidence.packets_left_out, 0);
+    assert_eq!(evidence.packets_missed, 0);
     evidence
 }
 
@@ -81,8 +81,8 @@ const KINDS: [PacketKind; 9] = [
 
 #[test]
 fn frame_every_packet_is_parsed_like_tshark() {
-    let evidence = evidence();
-    let tshark_packets = tshark::read(&evidence.packets);
+    let evidence = record_evidence();
+    let tshark_packets = tshark::parse_packets(&evidence.packets);
     assert_eq!(tshark_packets.len(), evidence.packets.len());
     let frames: Vec<Option<Frame>> = evidence
         .packets

@@ -71,7 +71,7 @@ impl ParsedPacket {
 }
 
 /// Parses packets with tshark.
-pub fn read(packets: &[Packet]) -> Vec<TsharkPacket> {
+pub fn parse_packets(packets: &[Packet]) -> Vec<TsharkPacket> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("evidence.pcap");
     let file = File::create(&path).expect("the file can be created");

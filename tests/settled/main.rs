@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Trial};
 use svclab_model::evidence::{Attempt, Verdict};
-use svclab_model::plan::{Backend, Iptables, Plan, Protocol, Sysctl};
+use svclab_model::plan::{Backend, Iptables, Plan, ProbeProtocol, Sysctl};
 use svclab_runner::kernel::Host;
 use tokio::runtime::Builder;
 
@@ -41,7 +41,7 @@ struct Lab {
     router: &'static str,
     server: &'static str,
     setting: Option<(&'static str, &'static str)>,
-    protocol: Protocol,
+    protocol: ProbeProtocol,
     connections: u32,
     /// nftables tables of the router and of the server, in place of these rules.
     tables: Option<[String; 2]>,
@@ -55,7 +55,7 @@ impl Lab {
             router: "",
             server: "",
             setting: None,
-            protocol: Protocol::Tcp,
+            protocol: ProbeProtocol::Tcp,
             connections: MANY_CONNECTIONS,
             tables: None,
         }
@@ -104,11 +104,11 @@ impl Lab {
         plan.probes.retain(|probe| probe.name == "service");
         let probe = &mut plan.probes[0];
         probe.protocol = self.protocol;
-        if self.protocol == Protocol::Udp {
-            probe.to.address = "10.0.2.2".parse().expect("an address");
-            probe.to.port = 8080;
+        if self.protocol == ProbeProtocol::Udp {
+            probe.target.address = "10.0.2.2".parse().expect("an address");
+            probe.target.port = 8080;
         }
-        (probe.connections, probe.patience, probe.settle) = (self.connections, patience, settle);
+        (probe.connections, probe.max_wait, probe.settle) = (self.connections, patience, settle);
         plan
     }
 
@@ -126,7 +126,7 @@ impl Lab {
                 .expect("a lab");
             let evidence = session.probe().await.expect("evidence");
             // The agent records the proof internally, without adding it to the requested evidence.
-            assert!(evidence.met.is_empty() && evidence.connections.is_empty());
+            assert!(evidence.trace.is_empty() && evidence.conntrack.is_empty());
             let is_unrequested =
                 |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
             assert!(!evidence.packets.iter().any(is_unrequested));
@@ -340,7 +340,7 @@ fn rejected_without_icmp_is_not_settled(backend: Backend) {
 fn datagram_rejected_without_icmp_is_not_settled(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p udp --dport 8080 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
-        protocol: Protocol::Udp,
+        protocol: ProbeProtocol::Udp,
         ..Lab::new(backend, "")
     };
     lab.assert_not_settled();
@@ -352,7 +352,7 @@ fn datagram_dropped_at_random_is_settled(backend: Backend) {
         "-A FORWARD -p udp --dport 8080 -m statistic --mode random --probability 0.5 -j DROP\n";
     let lab = Lab {
         router: coin,
-        protocol: Protocol::Udp,
+        protocol: ProbeProtocol::Udp,
         ..Lab::new(backend, "")
     };
     let attempts = lab.run(true, MAX_WAIT);

@@ -6,15 +6,15 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use svclab_journey::journey::{End, Journey};
+use svclab_journey::journey::{Journey, PathEnd};
 use svclab_model::evidence::{DropEvidence, Evidence};
-use svclab_model::plan::{Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
 
 /// Counts of the ways in which packets ended.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct PacketAccount {
     /// Number of packets by kind of end.
     ends: BTreeMap<&'static str, usize>,
     /// Descriptions of packets whose end is unknown.
@@ -23,23 +23,23 @@ pub struct Account {
     pub wrong: Vec<String>,
 }
 
-impl Account {
+impl PacketAccount {
     fn from_journeys(case: &str, journeys: &[Journey]) -> Self {
         let mut account = Self::default();
         for journey in journeys {
-            for flight in &journey.flights {
+            for flight in &journey.packets {
                 let end = match flight.end {
-                    End::Delivered => "delivered",
-                    End::Answered(_) => "answered",
-                    End::ByRule => "dropped by a rule",
-                    End::Dropped { .. } => "dropped with the kernel's reason",
-                    End::CountedDrop { .. } => "dropped and counted",
-                    End::NotReceived => "gone",
-                    End::Waiting(_) => "waiting for a neighbour",
-                    End::Unknown => "unknown",
+                    PathEnd::Delivered => "delivered",
+                    PathEnd::Rejected(_) => "answered",
+                    PathEnd::DroppedByRule => "dropped by a rule",
+                    PathEnd::Dropped { .. } => "dropped with the kernel's reason",
+                    PathEnd::CountedDrop { .. } => "dropped and counted",
+                    PathEnd::NotReceived => "gone",
+                    PathEnd::Waiting(_) => "waiting for a neighbour",
+                    PathEnd::Unknown => "unknown",
                 };
                 *account.ends.entry(end).or_default() += 1;
-                if flight.end == End::Unknown {
+                if flight.end == PathEnd::Unknown {
                     let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
                     let (namespace, flow) = hop.expect("a packet has a hop");
                     account.unknown.push(format!(
@@ -85,36 +85,36 @@ impl Account {
 /// Runs every case with and without full evidence, and returns how every packet ended. With
 /// `patience`, probes with full evidence wait that long: a slow kernel needs more time to trace
 /// many connections.
-pub async fn account(
+pub async fn account_for_packets(
     agent: &Agent,
     cases: Vec<Prepared>,
     at_once: usize,
     patience: Option<Duration>,
-) -> Account {
-    let accounts: Vec<Account> = futures_util::stream::iter(cases)
-        .map(async |case| both(agent, &case, patience).await)
+) -> PacketAccount {
+    let accounts: Vec<PacketAccount> = futures_util::stream::iter(cases)
+        .map(async |case| run_both(agent, &case, patience).await)
         .buffer_unordered(at_once)
         .collect()
         .await;
-    let mut all = Account::default();
+    let mut total = PacketAccount::default();
     for account in accounts {
-        all.add(account);
+        total.add(account);
     }
-    all
+    total
 }
 
-async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Account {
+async fn run_both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> PacketAccount {
     let id = &case.case.id;
     let judge = case.judge().expect("the case can be judged");
     let mut watched = Plan {
-        watch: Watch::everything(&case.plan),
+        evidence: EvidenceRequest::everything(&case.plan),
         ..case.plan.clone()
     };
     for probe in &mut watched.probes {
-        probe.patience = patience.unwrap_or(probe.patience);
+        probe.max_wait = patience.unwrap_or(probe.max_wait);
     }
     let evidence = run(agent, watched).await;
-    let mut account = Account::from_journeys(id, &case.journeys(&evidence).concat());
+    let mut account = PacketAccount::from_journeys(id, &case.journeys(&evidence).concat());
     let judgement = judge.judge(&evidence);
     if !judgement.holds() {
         let wrong = format!("{id}, watched: {judgement:#?}");
@@ -124,7 +124,7 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
         DropEvidence::Watched { missed: lost, .. } => *lost,
         DropEvidence::Unwatched | DropEvidence::Uncertain(_) => 0,
     };
-    let left_out = evidence.packets_left_out + evidence.trace_missed + lost;
+    let left_out = evidence.packets_missed + evidence.trace_missed + lost;
     if left_out > 0 {
         account
             .wrong
@@ -132,7 +132,7 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
     }
     // Without full evidence, only the verdicts can be compared.
     let unwatched = Plan {
-        watch: Watch::default(),
+        evidence: EvidenceRequest::default(),
         ..case.plan.clone()
     };
     let unwatched = run(agent, unwatched).await;

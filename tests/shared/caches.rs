@@ -6,11 +6,11 @@ use std::path::Path;
 
 use svclab_runner::kernel::guest::{Cache, KERNELS};
 
-use super::guests::{block_on, guest, shared_cache};
+use super::guests::{block_on, new_guest, shared_cache};
 
 /// Creates a cache for one test, with the kernel of a series and no snapshot.
 pub fn new_cache(series: &str) -> (tempfile::TempDir, Cache) {
-    let kernel = block_on(guest(series)).kernel().directory.clone();
+    let kernel = block_on(new_guest(series)).kernel().directory.clone();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let cache = Cache::open(directory.path().join("cache")).expect("a cache");
     let key = kernel.file_name().and_then(OsStr::to_str);

@@ -6,14 +6,14 @@ use std::time::Duration;
 use svclab_runner::run::{Prepared, prepare, select_labs};
 
 /// Prepares a case of a shipped lab.
-pub fn case(name: &str) -> Prepared {
-    let mut cases = cases(&[name.to_owned()]);
+pub fn prepare_case(name: &str) -> Prepared {
+    let mut cases = prepare_cases(&[name.to_owned()]);
     assert_eq!(cases.len(), 1, "{name}");
     cases.remove(0)
 }
 
 /// Prepares the cases of shipped labs that the names select.
-pub fn cases(names: &[String]) -> Vec<Prepared> {
+pub fn prepare_cases(names: &[String]) -> Vec<Prepared> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let labs = select_labs(names, &directory).expect("the labs exist");
     labs.iter()

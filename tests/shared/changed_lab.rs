@@ -40,7 +40,7 @@ const TEXTS: [&str; 24] = [
 /// Changes some values of a lab's documents. New values are arbitrary or come from `grafts`.
 pub fn change_lab(lab: &mut [Value], grafts: &[Vec<Value>], choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(CHANGES) {
-        let mut source = choices.of(grafts);
+        let mut source = choices.pick(grafts);
         let graft = pick(&mut source, choices).clone();
         change(pick(lab, choices), graft, choices);
     }
@@ -77,7 +77,7 @@ fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Va
 fn change(place: &mut Value, graft: Value, choices: &mut Choices<'_>) {
     match (choices.below(8), place) {
         (0, place) => *place = graft,
-        (1, place) => *place = choices.of(&TEXTS).into(),
+        (1, place) => *place = choices.pick(&TEXTS).into(),
         (2, place) => *place = any_text(choices).into(),
         (3, place) => *place = choices.number().cast_signed().into(),
         (4, place) => *place = Value::Null,
@@ -96,12 +96,12 @@ fn change(place: &mut Value, graft: Value, choices: &mut Choices<'_>) {
         }
         (_, Value::Object(map)) => {
             let name = match choices.below(2) {
-                0 => choices.of(&TEXTS).to_owned(),
+                0 => choices.pick(&TEXTS).to_owned(),
                 _ => any_text(choices),
             };
             map.insert(name, graft);
         }
-        (_, Value::String(text)) => text.push_str(choices.of(&TEXTS)),
+        (_, Value::String(text)) => text.push_str(choices.pick(&TEXTS)),
         (_, place) => *place = (choices.below(2) == 1).into(),
     }
 }

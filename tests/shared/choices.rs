@@ -19,7 +19,7 @@ impl Choices<'_> {
     }
 
     /// Returns one of `items`.
-    pub fn of<T: Clone>(&mut self, items: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())].clone()
     }
 

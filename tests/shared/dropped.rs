@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use svclab_model::evidence::{DropEvidence, DroppedPacket, Evidence};
-use svclab_model::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
+use svclab_model::plan::{
+    Backend, EvidenceRequest, Iptables, Plan, Probe, ProbeProtocol, Sysctl, Target,
+};
 
 /// Wait of each probe; longer than the kernel needs. Unanswered packets are datagrams, because a
 /// slow kernel would retransmit a SYN.
@@ -43,7 +45,7 @@ enum DropCounter {
 struct ExpectedDrop {
     /// Destination port, unique among all entries.
     port: u16,
-    protocol: Protocol,
+    protocol: ProbeProtocol,
     from: Ipv4Addr,
     to: Ipv4Addr,
     packets: u32,
@@ -59,7 +61,7 @@ struct ExpectedDrop {
 fn expected_drops(short: bool) -> Vec<ExpectedDrop> {
     let way = |port, to, packets, reason, counted| ExpectedDrop {
         port,
-        protocol: Protocol::Udp,
+        protocol: ProbeProtocol::Udp,
         from: CLIENT,
         to,
         packets,
@@ -105,14 +107,14 @@ fn expected_drops(short: bool) -> Vec<ExpectedDrop> {
             "IP_INNOROUTES",
             kernel("IpExtInNoRoutes"),
         ),
-        refused(7005, Protocol::Tcp, 2, "TcpOutRsts"),
-        refused(7006, Protocol::Udp, 6, "UdpNoPorts"),
+        refused(7005, ProbeProtocol::Tcp, 2, "TcpOutRsts"),
+        refused(7006, ProbeProtocol::Udp, 6, "UdpNoPorts"),
     ]
 }
 
 /// Builds the plan, with `times` the number of packets. With `short`, the TTL of the packets
 /// expires.
-pub fn plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
+pub fn drop_plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     for namespace in &mut plan.namespaces {
         match namespace.name.as_str() {
@@ -149,20 +151,20 @@ pub fn plan(backend: Backend, times: u32, ttl_expires: bool) -> Plan {
         .iter()
         .map(|way| Probe {
             name: way.port.to_string(),
-            from: "host/client".to_owned(),
-            to: Target {
+            namespace: "host/client".to_owned(),
+            target: Target {
                 address: way.to.into(),
                 port: way.port,
             },
             protocol: way.protocol,
             connections: way.packets * times,
             bind: Some(way.from.into()),
-            patience: MAX_WAIT,
+            max_wait: MAX_WAIT,
             settle: false,
             after: None,
         })
         .collect();
-    plan.watch = Watch::everything(&plan);
+    plan.evidence = EvidenceRequest::everything(&plan);
     plan
 }
 
@@ -222,7 +224,7 @@ pub fn check_drops(evidence: &Evidence, times: u32, short: bool) {
 /// Returns the number of packets that the kernel counted for an entry.
 fn counted_packets(evidence: &Evidence, way: &ExpectedDrop) -> Option<i64> {
     let rules = evidence.rules.iter();
-    let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip == 4);
+    let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip_version == 4);
     let mut lines = rules.flat_map(|rules| rules.text.lines());
     let packets = |counters: &str| counters.split(':').next()?.parse().ok();
     match way.counted {

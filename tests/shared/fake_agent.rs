@@ -52,7 +52,7 @@ pub fn ideal_evidence(prepared: &Prepared) -> Evidence {
     for (step, probes) in plan.steps.iter().zip(stages) {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
-            changed: 1_000_000,
+            changed_at: 1_000_000,
             applied_at: 2_000_000,
             evidence: Box::new(stage_evidence(prepared, probes)),
             ..StepEvidence::default()
@@ -68,7 +68,7 @@ fn stage_evidence<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Prob
             .collect(),
         ..Evidence::default()
     };
-    let watch = &prepared.plan.watch;
+    let watch = &prepared.plan.evidence;
     for name in &watch.counters {
         evidence.counters.insert(name.clone(), BTreeMap::new());
     }
@@ -150,7 +150,9 @@ fn spoil_steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
         }
         (2, Some(step)) => step.name.push('x'),
         (3, Some(_)) => steps.reverse(),
-        (4, Some(step)) => (step.changed, step.applied_at) = (choices.number(), choices.number()),
+        (4, Some(step)) => {
+            (step.changed_at, step.applied_at) = (choices.number(), choices.number());
+        }
         (5, Some(step)) => step
             .convergence_attempts
             .clone_from(&step.evidence.attempts),
@@ -181,7 +183,7 @@ fn spoil_stage(evidence: &mut Evidence, choices: &mut Choices<'_>) {
         (11, _) => evidence.counters.clear(),
         (12, _) => evidence.kernel_state.clear(),
         (13, _) => {
-            evidence.packets_left_out = choices.number();
+            evidence.packets_missed = choices.number();
             evidence.trace_missed = choices.number();
             evidence.refused_missed = choices.number();
         }
@@ -339,7 +341,7 @@ async fn serve(stream: DuplexStream, evidence: Evidence, manner: AgentBehavior) 
     let mut events = FramedWrite::new(writing, request_framing());
     let ready = Event::Ready {
         protocol: VERSION,
-        surroundings: svclab_model::evidence::Environment::default(),
+        environment: svclab_model::evidence::Environment::default(),
     };
     let mut answers = vec![ready];
     loop {
@@ -426,7 +428,7 @@ pub async fn run_case(
     let code = results.exit_code();
     assert_eq!(code == 0, outcome == CaseStatus::Pass, "{results:#?}");
     let events = [
-        Told::Begun { cases: 1 },
+        Told::RunStarted { cases: 1 },
         Told::CaseEnded {
             result: Box::new(result),
             evidence: seen,

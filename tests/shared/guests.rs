@@ -24,7 +24,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Creates a guest of a kernel series from the shared cache.
-pub async fn guest(series: &str) -> Guest {
+pub async fn new_guest(series: &str) -> Guest {
     Guest::with_agent(
         shared_cache(),
         &KernelRequest::Series(series.to_owned()),

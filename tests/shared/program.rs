@@ -387,7 +387,7 @@ pub struct ProgramIdentity {
 const IDENTITY_PREFIX: &str = "runs as ";
 
 /// Runs all attempts. Prints each attempt that was not refused to standard error.
-pub fn inside() -> ExitCode {
+pub fn run_attempts() -> ExitCode {
     let mut complaints = String::new();
     for attempt in ATTEMPTS {
         let errno = match (attempt.act)() {
@@ -419,7 +419,7 @@ pub fn inside() -> ExitCode {
 /// # Errors
 ///
 /// Returns the output if any attempt is missing or was not refused.
-pub fn read(output: &str) -> Result<ProgramIdentity, String> {
+pub fn parse_report(output: &str) -> Result<ProgramIdentity, String> {
     let lines: BTreeSet<&str> = output.lines().map(str::trim).collect();
     let whose = lines
         .iter()

@@ -88,7 +88,7 @@ impl Runtime {
     }
 
     /// Renders both output streams and the exit code, without the path of the runtime directory.
-    pub fn told(&self, output: &Output) -> String {
+    pub fn render_output(&self, output: &Output) -> String {
         let text = format!(
             "{}{}ends with {}",
             String::from_utf8_lossy(&output.stdout),

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::libc;
 use svclab_model::plan::{CommandLimits, Namespace, NodeCommand, Plan};
 use svclab_model::protocol::stream::{
-    End, Exec, FromStream, StreamRequest, Terminal, TerminalSize, ToStream,
+    Exec, FromStream, StreamEnd, StreamRequest, Terminal, TerminalSize, ToStream,
 };
 use svclab_runner::kernel::{Agent, KernelError, Session};
 
@@ -106,7 +106,7 @@ pub async fn find_escapes(
     let tries = node_command(&program, RUN_ATTEMPTS, CommandLimits::default().max_time);
     let mut session = match agent.build(lab(vec![tries])).await {
         Ok(session) => session,
-        Err(KernelError::Failed(failure)) => {
+        Err(KernelError::RequestFailed(failure)) => {
             complaints.push(format!("byHand: {failure}"));
             agent.build(lab(Vec::new())).await?
         }
@@ -119,29 +119,29 @@ pub async fn find_escapes(
         ("exec", exec(&session, &program, None).await?),
         ("shell", exec(&session, &program, Some(terminal())).await?),
     ] {
-        match program::read(&output) {
+        match program::parse_report(&output) {
             Ok(one) => whose.push(one),
             Err(said) => complaints.push(format!("{way}: {said}")),
         }
     }
     whose.dedup();
-    match (&whose[..], program::read(&theirs)) {
+    match (&whose[..], program::parse_report(&theirs)) {
         ([own], Ok(theirs)) if are_isolated(own, &theirs) => {}
         (own, theirs) => complaints.push(format!("programs are {own:?}, others {theirs:?}")),
     }
     // The agent still answers requests, and sends nothing else.
     session.probe().await?;
-    session.end().await?;
+    session.remove().await?;
     // Ending the programs of one lab must not end those of another.
     let late = node_command(&program, WAIT_FOREVER, Duration::from_millis(10));
     if agent.build(lab(vec![late])).await.is_ok() {
         complaints.push("an endless command did not fail".to_owned());
     }
-    let running = other_session.look("other").await?;
+    let running = other_session.program_status("other").await?;
     if let Some(ended) = running.ended {
         complaints.push(format!("the program of another lab ended: {ended}"));
     }
-    other_session.end().await?;
+    other_session.remove().await?;
     Ok(complaints)
 }
 
@@ -156,9 +156,9 @@ async fn start_and_wait(session: &mut Session, program: &str) -> Result<String, 
         .start(NODE, "own", program, &[RUN_ATTEMPTS.to_owned()])
         .await?;
     loop {
-        let running = session.look("own").await?;
+        let running = session.program_status("own").await?;
         if running.ended.is_some() {
-            return Ok(running.said);
+            return Ok(running.output);
         }
     }
 }
@@ -190,15 +190,15 @@ async fn exec(
         match stream.recv().await? {
             FromStream::Output { of, bytes } => {
                 output.extend(bytes);
-                stream.send(ToStream::Ack { of });
+                stream.send(ToStream::Ack { stream: of });
             }
             FromStream::Ended { end } => {
-                if end != (End::Status { code: 0 }) {
+                if end != (StreamEnd::Status { code: 0 }) {
                     output.extend(format!("{end:?}").bytes());
                 }
                 return Ok(String::from_utf8_lossy(&output).into_owned());
             }
-            FromStream::Failed { failure, .. } => return Err(KernelError::Failed(failure)),
+            FromStream::Failed { failure, .. } => return Err(KernelError::RequestFailed(failure)),
             FromStream::Opened | FromStream::InputAck | FromStream::Packets { .. } => {}
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use svclab_model::evidence::met::{At, TraceEvent, Verdict};
+use svclab_model::evidence::trace::{RuleVerdict, TraceEvent, TracePoint};
 use svclab_model::evidence::{Evidence, SavedRules};
 use svclab_model::plan::{Backend, Iptables, Plan};
 
@@ -55,9 +55,9 @@ COMMIT
 ";
 
 /// Builds the plan, with its router traced.
-pub fn plan(backend: Backend) -> Plan {
+pub fn router_plan(backend: Backend) -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
-    plan.watch.trace = vec!["router".to_owned()];
+    plan.evidence.trace = vec!["router".to_owned()];
     for namespace in &mut plan.namespaces {
         if namespace.name == "router" {
             namespace.ipset.clear();
@@ -71,7 +71,7 @@ pub fn plan(backend: Backend) -> Plan {
     for probe in &mut plan.probes {
         if probe.name == "blocked" {
             // The kernel retransmits no SYN within this time.
-            probe.patience = Duration::from_millis(300);
+            probe.max_wait = Duration::from_millis(300);
         }
     }
     plan.probes
@@ -80,23 +80,23 @@ pub fn plan(backend: Backend) -> Plan {
 }
 
 /// A rendered trace event without its verdict, and the verdict.
-type Step = (String, Verdict);
+type Step = (String, RuleVerdict);
 
 /// Returns the expected trace of the first packet to the service.
 pub fn service_trace() -> Vec<Step> {
-    let jump = |chain: &str| Verdict::Jump(chain.to_owned());
+    let jump = |chain: &str| RuleVerdict::Jump(chain.to_owned());
     [
         ("nat PREROUTING 1 mark 0x0", jump("SERVICES")),
         ("nat SERVICES 2 mark 0x0", jump("MARK-MASQ")),
-        ("nat MARK-MASQ 1 mark 0x0", Verdict::Continue),
-        ("nat MARK-MASQ return mark 0x4000", Verdict::Return),
+        ("nat MARK-MASQ 1 mark 0x0", RuleVerdict::Continue),
+        ("nat MARK-MASQ return mark 0x4000", RuleVerdict::Return),
         ("nat SERVICES 3 mark 0x4000", jump("SEP")),
-        ("nat SEP 1 mark 0x4000", Verdict::Accept),
+        ("nat SEP 1 mark 0x4000", RuleVerdict::Accept),
         ("filter FORWARD 3 mark 0x4000", jump("OUTER")),
-        ("filter OUTER 2 mark 0x4000", Verdict::Return),
-        ("filter FORWARD 4 mark 0x4000", Verdict::Accept),
-        ("nat POSTROUTING 2 mark 0x4000", Verdict::Continue),
-        ("nat POSTROUTING 3 mark 0x0", Verdict::Accept),
+        ("filter OUTER 2 mark 0x4000", RuleVerdict::Return),
+        ("filter FORWARD 4 mark 0x4000", RuleVerdict::Accept),
+        ("nat POSTROUTING 2 mark 0x4000", RuleVerdict::Continue),
+        ("nat POSTROUTING 3 mark 0x0", RuleVerdict::Accept),
     ]
     .map(|(step, verdict)| (step.to_owned(), verdict))
     .to_vec()
@@ -104,12 +104,12 @@ pub fn service_trace() -> Vec<Step> {
 
 /// Returns the expected trace of the packet to the forbidden port.
 pub fn blocked_trace() -> Vec<Step> {
-    let jump = Verdict::Jump("SERVICES".to_owned());
+    let jump = RuleVerdict::Jump("SERVICES".to_owned());
     [
         ("nat PREROUTING 1 mark 0x0", jump),
-        ("nat SERVICES return mark 0x0", Verdict::Return),
-        ("nat PREROUTING policy mark 0x0", Verdict::Accept),
-        ("filter FORWARD 2 mark 0x0", Verdict::Drop),
+        ("nat SERVICES return mark 0x0", RuleVerdict::Return),
+        ("nat PREROUTING policy mark 0x0", RuleVerdict::Accept),
+        ("filter FORWARD 2 mark 0x0", RuleVerdict::Drop),
     ]
     .map(|(step, verdict)| (step.to_owned(), verdict))
     .to_vec()
@@ -117,7 +117,7 @@ pub fn blocked_trace() -> Vec<Step> {
 
 /// Returns the expected trace of the IPv6 packet that is refused.
 pub fn refused_trace() -> Vec<Step> {
-    vec![("filter FORWARD 1 mark 0x0".to_owned(), Verdict::Drop)]
+    vec![("filter FORWARD 1 mark 0x0".to_owned(), RuleVerdict::Drop)]
 }
 
 /// Returns the steps that a kernel reports: `nf_tables` does not report the end of a chain.
@@ -130,10 +130,10 @@ fn reported_steps(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Ste
 
 /// Renders a trace event without its verdict.
 pub fn render(met: &TraceEvent) -> String {
-    let at = match met.at {
-        At::Rule(line) => line.to_string(),
-        At::Return => "return".to_owned(),
-        At::Policy => "policy".to_owned(),
+    let at = match met.point {
+        TracePoint::Rule(line) => line.to_string(),
+        TracePoint::Return => "return".to_owned(),
+        TracePoint::Policy => "policy".to_owned(),
     };
     format!("{} {} {at} mark {:#x}", met.table, met.chain, met.mark)
 }
@@ -142,7 +142,11 @@ pub fn render(met: &TraceEvent) -> String {
 pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
     let mut packets: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut steps = Vec::new();
-    for met in evidence.met.iter().filter(|met| met.namespace == "router") {
+    for met in evidence
+        .trace
+        .iter()
+        .filter(|met| met.namespace == "router")
+    {
         if let Some(packet) = &met.packet {
             packets.insert(met.trace_id, packet.clone());
         }
@@ -153,7 +157,7 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
         } else {
             (packet[9], packet.get(header + 13))
         };
-        if met.ip == ip && protocol == 6 && flags.is_some_and(|flags| flags & 0x12 == 2) {
+        if met.ip_version == ip && protocol == 6 && flags.is_some_and(|flags| flags & 0x12 == 2) {
             steps.push((met, packet.clone()));
         }
     }
@@ -161,7 +165,7 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&TraceEvent, Vec<u8>)> {
 }
 
 /// Returns the destination port of a packet.
-pub fn port(ip: u8, packet: &[u8]) -> u16 {
+pub fn destination_port(ip: u8, packet: &[u8]) -> u16 {
     let offset = if ip == 6 { 42 } else { 22 };
     u16::from_be_bytes([packet[offset], packet[offset + 1]])
 }
@@ -169,15 +173,20 @@ pub fn port(ip: u8, packet: &[u8]) -> u16 {
 /// Compares the trace events with the counters of every rule.
 pub fn check_counters(evidence: &Evidence, backend: Backend) {
     let mut steps: BTreeMap<(u8, &str, &str, u32), u64> = BTreeMap::new();
-    for met in &evidence.met {
-        if let At::Rule(line) = met.at {
-            let rule = (met.ip, met.table.as_str(), met.chain.as_str(), line);
+    for met in &evidence.trace {
+        if let TracePoint::Rule(line) = met.point {
+            let rule = (met.ip_version, met.table.as_str(), met.chain.as_str(), line);
             *steps.entry(rule).or_default() += 1;
         }
         assert_eq!(met.backend, backend, "{met:?}");
     }
     let mut rules = 0;
-    for SavedRules { ip, text, .. } in &evidence.rules {
+    for SavedRules {
+        ip_version: ip,
+        text,
+        ..
+    } in &evidence.rules
+    {
         let mut table = "";
         let mut lines: BTreeMap<&str, u32> = BTreeMap::new();
         for line in text.lines() {
@@ -222,7 +231,7 @@ pub fn check_trace(evidence: &Evidence, backend: Backend) {
         |steps: &[&TraceEvent]| -> Vec<String> { steps.iter().map(|met| render(met)).collect() };
     let to = |ip, wanted: &[u16]| -> Vec<&TraceEvent> {
         let syns = syns(evidence, ip).into_iter();
-        syns.filter(|(_, packet)| wanted.contains(&port(ip, packet)))
+        syns.filter(|(_, packet)| wanted.contains(&destination_port(ip, packet)))
             .map(|(met, _)| met)
             .collect()
     };
@@ -267,7 +276,7 @@ pub fn check_trace(evidence: &Evidence, backend: Backend) {
     let ports: Vec<u16> = syns(evidence, 4)
         .iter()
         .filter(|(met, _)| met.table == "filter" && met.chain == "OUTER")
-        .map(|(_, packet)| port(4, packet))
+        .map(|(_, packet)| destination_port(4, packet))
         .collect();
     assert_eq!(ports, [8080, 8080]);
     check_counters(evidence, backend);
@@ -277,11 +286,11 @@ pub fn check_trace(evidence: &Evidence, backend: Backend) {
 /// Checks the conntrack entries of the connections to the service.
 fn check_conntrack(evidence: &Evidence) {
     let entries: Vec<_> = evidence
-        .connections
+        .conntrack
         .iter()
         .filter(|each| each.original.destination.port() == 80)
         .collect();
-    assert_eq!(entries.len(), 2, "{:#?}", evidence.connections);
+    assert_eq!(entries.len(), 2, "{:#?}", evidence.conntrack);
     for each in entries {
         assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
         assert_eq!(each.original.source.ip().to_string(), "10.0.1.2");
@@ -292,8 +301,8 @@ fn check_conntrack(evidence: &Evidence) {
         // Confirmed, with both addresses rewritten (`IPS_CONFIRMED`, `IPS_SRC_NAT`, `IPS_DST_NAT`).
         assert_eq!(each.status & (1 << 3 | 1 << 4 | 1 << 5), 0x38, "{each:?}");
     }
-    let dropped = evidence.connections.iter();
+    let dropped = evidence.conntrack.iter();
     let dropped = dropped.filter(|each| each.original.destination.port() == 9999);
     // The kernel never confirms a conntrack entry whose packet is dropped on its path.
-    assert_eq!(dropped.count(), 0, "{:#?}", evidence.connections);
+    assert_eq!(dropped.count(), 0, "{:#?}", evidence.conntrack);
 }

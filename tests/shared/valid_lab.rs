@@ -81,7 +81,7 @@ pub fn case_of(lab: &[Value], choices: &mut Choices<'_>) -> Result<Prepared, Str
     let (scenario, warnings) = loaded.map_err(|errors| messages(&errors))?;
     let lab = SelectedLab {
         cases: Vec::new(),
-        named: scenario.name().to_owned(),
+        cli_name: scenario.name().to_owned(),
         scenario,
         warnings,
     };
@@ -137,7 +137,7 @@ pub fn draw_lab(choices: &mut Choices<'_>) -> Vec<Value> {
 }
 
 fn draw_service(at: usize, choices: &mut Choices<'_>) -> Value {
-    let kind = choices.of(&["ClusterIP", "NodePort", "LoadBalancer"]);
+    let kind = choices.pick(&["ClusterIP", "NodePort", "LoadBalancer"]);
     let mut http = json!({"name": "http", "port": 80, "targetPort": 8080});
     let mut dns = json!({"name": "dns", "protocol": "UDP", "port": 53, "targetPort": 5353});
     let mut spec = json!({
@@ -149,7 +149,7 @@ fn draw_service(at: usize, choices: &mut Choices<'_>) -> Value {
     if kind != "ClusterIP" {
         http["nodePort"] = json!(30080 + at);
         dns["nodePort"] = json!(30180 + at);
-        spec["externalTrafficPolicy"] = json!(choices.of(&["Cluster", "Local"]));
+        spec["externalTrafficPolicy"] = json!(choices.pick(&["Cluster", "Local"]));
     }
     if kind == "LoadBalancer" {
         status = json!({"loadBalancer": {"ingress": [{"ip": format!("203.0.114.{}", 10 + at)}]}});
@@ -180,7 +180,7 @@ struct LabBuilder<'c, 'b> {
 
 impl LabBuilder<'_, '_> {
     fn lab_document(&mut self) -> Value {
-        let (version, mode) = self.choices.of(&PROXIES);
+        let (version, mode) = self.choices.pick(&PROXIES);
         let mut names = Vec::new();
         let mut probes = Map::new();
         for at in 0..=self.choices.below(3) {
@@ -221,7 +221,7 @@ impl LabBuilder<'_, '_> {
             expect.push(row);
         }
         expect.push(self.draw_row(&names, mode, &steps));
-        let fabric = json!({"foreignSources": self.choices.of(&["pass", "drop"])});
+        let fabric = json!({"foreignSources": self.choices.pick(&["pass", "drop"])});
         json!({
             "apiVersion": "svclab/v1",
             "kind": "Lab",
@@ -255,7 +255,7 @@ impl LabBuilder<'_, '_> {
         let from = self.draw_source();
         let (protocol, ports) =
             self.choices
-                .of(&[("tcp", (80, 8080)), ("udp", (53, 5353)), ("ping", (0, 0))]);
+                .pick(&[("tcp", (80, 8080)), ("udp", (53, 5353)), ("ping", (0, 0))]);
         let to = match (self.choices.below(3), protocol) {
             (_, "ping") => self.draw_source(),
             (0, _) => format!(
@@ -302,31 +302,31 @@ impl LabBuilder<'_, '_> {
         if self.choices.below(4) == 3 {
             let see = self
                 .choices
-                .of(&["SYN", "UDP from pod/default/client", "ANY"]);
+                .pick(&["SYN", "UDP from pod/default/client", "ANY"]);
             let on = format!("{node}/eth0");
-            row["wire"] = json!([{"on": on, "see": see, "count": self.choices.of(&count)}]);
+            row["wire"] = json!([{"on": on, "see": see, "count": self.choices.pick(&count)}]);
         }
         if self.choices.below(4) == 3 {
             let counter = "TcpExtIPReversePathFilter";
             row["counters"] =
-                json!([{"on": node, "counter": counter, "grows": self.choices.of(&count)}]);
+                json!([{"on": node, "counter": counter, "grows": self.choices.pick(&count)}]);
         }
         if self.choices.below(4) == 3 {
             let (table, chain, rule) = ("nat", "KUBE-POSTROUTING", "-j MASQUERADE");
             row["rules"] = json!([{
                 "on": node, "table": table, "chain": chain, "rule": rule,
-                "hits": self.choices.of(&count),
+                "hits": self.choices.pick(&count),
             }]);
         }
         if self.choices.below(4) == 3 {
-            let is = self.choices.of(&[json!([]), json!(["-j RETURN"])]);
+            let is = self.choices.pick(&[json!([]), json!(["-j RETURN"])]);
             row["chains"] =
                 json!([{"on": node, "table": "nat", "chain": "KUBE-MARK-MASQ", "is": is}]);
         }
         if self.choices.below(4) == 3 {
             let members = self
                 .choices
-                .of(&[json!([]), json!(["192.168.1.11,tcp:80"])]);
+                .pick(&[json!([]), json!(["192.168.1.11,tcp:80"])]);
             row["sets"] = json!([{
                 "on": node, "set": "KUBE-CLUSTER-IP", "type": "hash:ip,port", "members": members,
             }]);
@@ -334,7 +334,7 @@ impl LabBuilder<'_, '_> {
         if mode == "ipvs" && self.choices.below(4) == 3 {
             let is = self
                 .choices
-                .of(&[json!([]), json!(["-A -t 10.96.0.10:80 -s rr"])]);
+                .pick(&[json!([]), json!(["-A -t 10.96.0.10:80 -s rr"])]);
             row["ipvs"] = json!([{"on": node, "server": "10.96.0.10:80", "is": is}]);
             let on = format!("{node}/kube-ipvs0");
             row["links"] = json!([{"on": on, "flags": ["NOARP"], "addresses": ["10.96.0.10/32"]}]);
@@ -372,13 +372,13 @@ impl LabBuilder<'_, '_> {
                 let some = self
                     .choices
                     .below(usize::try_from(connections).unwrap_or(1));
-                let verdict = self.choices.of(&verdicts[1..]);
+                let verdict = self.choices.pick(&verdicts[1..]);
                 outcome[verdicts[0]] = json!(connections - some as u64);
                 outcome[verdict] = json!(some);
             }
             _ => {
                 outcome[verdicts[0]] = json!(format!("0..{connections}"));
-                outcome[self.choices.of(&verdicts[1..])] = json!(">=0");
+                outcome[self.choices.pick(&verdicts[1..])] = json!(">=0");
             }
         }
         if self.choices.below(3) == 2 {

@@ -51,10 +51,10 @@ fn check_parallel_drops(backend: Backend) {
         let (first, second) = (new_host().start().await, new_host().start().await);
         let (one, two) = (first.expect("an agent"), second.expect("an agent"));
         let labs = [
-            probe(&one, dropped::plan(backend, 1, false)),
-            probe(&one, dropped::plan(backend, 1, true)),
-            probe(&two, dropped::plan(backend, 2, false)),
-            probe(&two, dropped::plan(backend, 3, true)),
+            probe(&one, dropped::drop_plan(backend, 1, false)),
+            probe(&one, dropped::drop_plan(backend, 1, true)),
+            probe(&two, dropped::drop_plan(backend, 2, false)),
+            probe(&two, dropped::drop_plan(backend, 3, true)),
         ];
         join_all(labs).await
     });
@@ -135,13 +135,13 @@ fn evidence_while(work: impl FnOnce(&File) + Send + 'static) -> Option<Evidence>
     let evidence = block_on(async {
         let agent = new_host().start().await.expect("an agent");
         if !can_trace_drops() {
-            return probe(&agent, traced::plan(Backend::Nft)).await;
+            return probe(&agent, traced::router_plan(Backend::Nft)).await;
         }
         let mut plan = inside::plan(Backend::Nft);
-        plan.watch.counters = vec!["router".to_owned()];
+        plan.evidence.counters = vec!["router".to_owned()];
         let mut session = agent.build(plan).await.expect("a lab");
-        let inside = Inside::of(&session);
-        let enter = enter::command(&session, "host/client")
+        let inside = Inside::new(&session);
+        let enter = enter::enter_command(&session, "host/client")
             .expect("the agent is a process of this machine");
         let client = enter
             .split(' ')

@@ -2,7 +2,7 @@
 //! probes.
 
 use svclab_model::evidence::Verdict;
-use svclab_model::evidence::met::At;
+use svclab_model::evidence::trace::TracePoint;
 use svclab_model::plan::Backend;
 
 use super::inside::{self, Inside};
@@ -23,16 +23,16 @@ const LEGACY: [&str; 3] = [
 const LOGGERS: &str = "cat /proc/sys/net/netfilter/nf_log/2 /proc/sys/net/netfilter/nf_log/10";
 
 impl Inside {
-    fn all(&self, backend: Backend) -> Vec<String> {
+    fn list_all(&self, backend: Backend) -> Vec<String> {
         let legacy = LEGACY.iter().filter(|_| backend == Backend::Legacy);
         let commands = legacy.chain(&NFT);
-        commands.map(|command| self.said(command)).collect()
+        commands.map(|command| self.run(command)).collect()
     }
 
     /// Lists everything once packets are traced, then lets the probe through.
-    fn look(&self, backend: Backend) -> (Vec<String>, String) {
+    fn list_and_let_through(&self, backend: Backend) -> (Vec<String>, String) {
         self.await_trace();
-        let (rules, loggers) = (self.all(backend), self.said(LOGGERS));
+        let (rules, loggers) = (self.list_all(backend), self.run(LOGGERS));
         // The trace is still active.
         assert!(self.is_traced());
         self.let_through(backend);
@@ -43,24 +43,25 @@ impl Inside {
 fn assert_trace_invisible(backend: Backend) {
     let evidence = with_agent(async |agent| {
         let mut session = agent.build(inside::plan(backend)).await.expect("a lab");
-        let inside = Inside::of(&session);
-        let before = (inside.all(backend), inside.said(LOGGERS));
+        let inside = Inside::new(&session);
+        let before = (inside.list_all(backend), inside.run(LOGGERS));
         assert!(!inside.is_traced());
-        let looking = std::thread::spawn(move || (inside.look(backend), inside));
+        let looking = std::thread::spawn(move || (inside.list_and_let_through(backend), inside));
         let evidence = session.probe().await.expect("evidence");
         let (during, inside) = looking.join().expect("the thread ends");
         assert_eq!(during.0, before.0);
         assert!(!inside.is_traced());
         assert_eq!(during.1, "nfnetlink_log\nnfnetlink_log\n");
-        assert_eq!(inside.said(LOGGERS), before.1);
+        assert_eq!(inside.run(LOGGERS), before.1);
         evidence
     });
     assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
     // The trace names the deleted rule by its former line.
-    let dropped = evidence.met.iter().filter(|met| {
-        (met.table.as_str(), met.chain.as_str(), met.at) == ("filter", "FORWARD", At::Rule(2))
+    let dropped = evidence.trace.iter().filter(|met| {
+        (met.table.as_str(), met.chain.as_str(), met.point)
+            == ("filter", "FORWARD", TracePoint::Rule(2))
     });
-    assert!(dropped.count() > 0, "{:#?}", evidence.met);
+    assert!(dropped.count() > 0, "{:#?}", evidence.trace);
 }
 
 #[test]

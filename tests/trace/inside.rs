@@ -16,9 +16,9 @@ const LIST_TABLES: &str = "nft list tables";
 const TRACE_TABLE: &str = "svclab-trace";
 
 pub fn plan(backend: Backend) -> Plan {
-    let mut plan = traced::plan(backend);
+    let mut plan = traced::router_plan(backend);
     plan.probes.retain(|probe| probe.name == "blocked");
-    plan.probes[0].patience = MAX_WAIT;
+    plan.probes[0].max_wait = MAX_WAIT;
     plan
 }
 
@@ -29,16 +29,16 @@ pub struct Inside {
 }
 
 impl Inside {
-    pub fn of(session: &Session) -> Self {
+    pub fn new(session: &Session) -> Self {
         Self {
-            enter: enter::command(session, "router")
+            enter: enter::enter_command(session, "router")
                 .expect("the agent is a process of this machine"),
             lock: tempfile::tempdir().expect("a directory"),
         }
     }
 
     /// Runs a command in the router. Returns both output streams, without counters and times.
-    pub fn said(&self, command: &str) -> String {
+    pub fn run(&self, command: &str) -> String {
         let words = self.enter.replace("COMMAND", command);
         let mut words = words.split(' ');
         let output = Command::new(words.next().expect("a program"))
@@ -56,7 +56,7 @@ impl Inside {
 
     /// Whether packets of the router are traced.
     pub fn is_traced(&self) -> bool {
-        self.said(LIST_TABLES).contains(TRACE_TABLE)
+        self.run(LIST_TABLES).contains(TRACE_TABLE)
     }
 
     pub fn await_trace(&self) {
@@ -69,7 +69,7 @@ impl Inside {
     /// Deletes the dropping rule.
     pub fn let_through(&self, backend: Backend) {
         let word = backend.name();
-        let output_text = self.said(&format!("iptables-{word} -D FORWARD 2"));
+        let output_text = self.run(&format!("iptables-{word} -D FORWARD 2"));
         assert_eq!(output_text, "");
     }
 }

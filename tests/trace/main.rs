@@ -44,7 +44,7 @@ fn with_agent<T>(work: impl AsyncFnOnce(Agent) -> T) -> T {
     block_on(async { work(new_host().start().await.expect("an agent")).await })
 }
 
-fn probe(plan: Plan) -> Evidence {
+fn probe_plan(plan: Plan) -> Evidence {
     with_agent(async |agent| {
         let mut session = agent.build(plan).await.expect("a lab");
         session.probe().await.expect("evidence")
@@ -53,20 +53,23 @@ fn probe(plan: Plan) -> Evidence {
 
 #[test]
 fn trace_iptables_nft_reports_all_rules() {
-    traced::check_trace(&probe(traced::plan(Backend::Nft)), Backend::Nft);
+    traced::check_trace(&probe_plan(traced::router_plan(Backend::Nft)), Backend::Nft);
 }
 
 #[test]
 fn trace_iptables_legacy_reports_all_rules() {
-    traced::check_trace(&probe(traced::plan(Backend::Legacy)), Backend::Legacy);
+    traced::check_trace(
+        &probe_plan(traced::router_plan(Backend::Legacy)),
+        Backend::Legacy,
+    );
 }
 
 #[test]
 fn trace_not_requested_records_nothing() {
-    let mut plan = traced::plan(Backend::Nft);
-    plan.watch.trace.clear();
-    let evidence = probe(plan);
-    assert!(evidence.met.is_empty() && evidence.connections.is_empty());
+    let mut plan = traced::router_plan(Backend::Nft);
+    plan.evidence.trace.clear();
+    let evidence = probe_plan(plan);
+    assert!(evidence.trace.is_empty() && evidence.conntrack.is_empty());
     assert_eq!(evidence.trace_missed, 0);
     assert_eq!(evidence.drops, DropEvidence::Unwatched);
 }

@@ -17,7 +17,9 @@ async fn node_port_all_cases_meet_expectations() -> Result<(), LabError> {
 
 #[tokio::test]
 async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
-    let lab = Lab::from_yaml(LAB)?.case("policy=Cluster")?.watched();
+    let lab = Lab::from_yaml(LAB)?
+        .select_case("policy=Cluster")?
+        .with_full_evidence();
     let ran = lab.run().await?;
     let case = "node-port/policy=Cluster";
     let evidence = ran.evidence(case).expect("the case has evidence");
@@ -35,7 +37,7 @@ async fn node_port_of_other_node_masquerades_source() -> Result<(), LabError> {
     assert!(!evidence.packets.is_empty());
     assert!(
         evidence
-            .met
+            .trace
             .iter()
             .any(|met| met.chain == "KUBE-POSTROUTING")
     );

@@ -26,8 +26,7 @@ use super::failure;
 use super::netns::NetNs;
 use super::real_proxy::marker::{self, marker};
 use svclab_apiserver::{
-    ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, answer,
-    parse_request,
+    ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, parse_request,
 };
 use svclab_model::protocol::{Failure, FailureKind};
 
@@ -124,7 +123,7 @@ impl Api {
     }
 
     /// Returns the requests that the client has made for endpoints.
-    pub fn endpoints(&self) -> EndpointRequests {
+    pub fn endpoint_requests(&self) -> EndpointRequests {
         self.shared.endpoint_requests.get()
     }
 
@@ -223,7 +222,7 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
             ApiRequest::Objects { form, .. }
                 if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
         );
-        let answered = answer(&shared.store.borrow(), api_request)?;
+        let answered = svclab_apiserver::respond(&shared.store.borrow(), api_request)?;
         if is_for_endpoints {
             let interest = match answered {
                 ApiResponse::Document { .. } => EndpointRequests::Listed,

@@ -25,7 +25,7 @@ enum Task {
 
 /// Runs the program `svclab-agent`.
 #[must_use]
-pub fn start() -> ExitCode {
+pub fn run_from_args() -> ExitCode {
     if let Some(code) = restore::run_if_called() {
         return code;
     }

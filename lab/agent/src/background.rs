@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::child::Child;
 use super::netns::NetNs;
 use super::program;
-use svclab_model::protocol::{Failure, Running};
+use svclab_model::protocol::{Failure, ProgramStatus};
 
 /// Maximum number of bytes kept of a program's output: the last ones.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
@@ -50,7 +50,7 @@ impl BackgroundProgram {
         arguments: &[&str],
         path: &str,
     ) -> Result<Self, Failure> {
-        ns.tenant().runs();
+        ns.tenant().note_user_program();
         let child = program::start(ns, name, program, arguments, path)?;
         let life = Rc::<RefCell<ProgramState>>::default();
         let mut tasks = JoinSet::new();
@@ -64,11 +64,11 @@ impl BackgroundProgram {
     }
 
     /// Returns the status and output of the program.
-    pub fn look(&self) -> Running {
+    pub fn status(&self) -> ProgramStatus {
         let life = self.state.borrow();
-        Running {
+        ProgramStatus {
             ended: life.ended.clone(),
-            said: String::from_utf8_lossy(&life.output).into_owned(),
+            output: String::from_utf8_lossy(&life.output).into_owned(),
         }
     }
 
@@ -87,7 +87,7 @@ impl BackgroundProgram {
 
     /// Kills the program. When this function returns, all its resources are released and the
     /// processes of its group have ended.
-    pub async fn end(self) {
+    pub async fn kill(self) {
         let Self {
             mut tasks,
             kill_on_drop: wanted,

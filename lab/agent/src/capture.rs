@@ -124,7 +124,7 @@ impl Capture {
         {
             store(&self.buffer, packet);
         }
-        self.buffer.borrow_mut().missed += dropped(self.fd.get_ref().as_raw_fd());
+        self.buffer.borrow_mut().missed += take_drop_count(self.fd.get_ref().as_raw_fd());
     }
 }
 
@@ -171,7 +171,7 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
 }
 
 /// Returns the number of packets dropped for lack of buffer space since the previous call.
-pub fn dropped(socket: RawFd) -> u64 {
+pub fn take_drop_count(socket: RawFd) -> u64 {
     let mut counts = nix::libc::tpacket_stats {
         tp_packets: 0,
         tp_drops: 0,

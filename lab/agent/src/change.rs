@@ -19,7 +19,7 @@ impl Lab {
     ///
     /// When the kernel or a program rejects a change, or when the lab lacks an object that the
     /// change names.
-    pub async fn change(
+    pub async fn apply_delta(
         &mut self,
         delta: Delta,
         step: &impl Fn(String),
@@ -78,8 +78,8 @@ impl Lab {
         if let Some(probes) = delta.probes {
             self.plan.probes = probes;
         }
-        if let Some(watch) = delta.watch {
-            self.plan.watch = watch;
+        if let Some(watch) = delta.evidence {
+            self.plan.evidence = watch;
         }
         Ok(())
     }
@@ -90,20 +90,20 @@ impl Lab {
     /// # Errors
     ///
     /// When the kernel or a program rejects a change.
-    pub async fn forget(
+    pub async fn reset_state(
         &mut self,
         step: &impl Fn(String),
         on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
     ) -> Result<(), Failure> {
         step("reset its connection state".to_owned());
         for (name, ns) in &self.namespaces {
-            conntrack::forget(ns, name)?;
+            conntrack::delete_all(ns, name)?;
         }
         for namespace in &self.plan.namespaces {
             let ns = &self.namespaces[&namespace.name];
             rules::flush_affinity(ns, &namespace.name, &namespace.nft).await?;
         }
-        let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
+        let watched: BTreeSet<&String> = self.plan.evidence.rules.iter().collect();
         for namespace in &self.plan.namespaces {
             if !watched.contains(&namespace.name) {
                 continue;
@@ -180,7 +180,7 @@ impl Lab {
             ns,
             &name,
             "ipset".to_owned(),
-            &sets.before,
+            &sets.before_rules,
         )
         .await?;
         // The kernel frees the object of a deleted rule with a delay and rejects its deletion until
@@ -215,7 +215,7 @@ impl Lab {
         )
         .await?;
         if sets != SetsChange::default() {
-            plan.ipset = if sets.any {
+            plan.ipset = if sets.has_sets {
                 "\n".to_owned()
             } else {
                 String::new()

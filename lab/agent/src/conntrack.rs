@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::netns::NetNs;
 use super::trace::attributes::EncodedAttributes;
-use super::trace::connections;
+use super::trace::conntrack_entries;
 use super::{failure, nfnetlink};
 use svclab_model::evidence::{AddressPair, ConntrackEntry};
 use svclab_model::plan::ConntrackFilter;
@@ -23,7 +23,7 @@ const CTNETLINK_DELETE: u16 = 1 << 8 | 2;
 /// # Errors
 ///
 /// When the kernel rejects the request.
-pub fn forget(ns: &NetNs, name: &str) -> Result<(), Failure> {
+pub fn delete_all(ns: &NetNs, name: &str) -> Result<(), Failure> {
     let result = ns.enter(|| nfnetlink::request(CTNETLINK_DELETE, 0, &[]));
     result.and_then(|asked| asked).map_err(|error| {
         failure::host(
@@ -44,7 +44,7 @@ pub fn delete_stale(
     stale: &BTreeSet<ConntrackFilter>,
 ) -> Result<(), Failure> {
     let delete = || -> io::Result<()> {
-        let entries = connections::all(ns, name)?;
+        let entries = conntrack_entries::read_entries(ns, name)?;
         let matching = entries
             .iter()
             .filter(|entry| stale.iter().any(|forget| forget.matches(entry)));

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::exchange::ExchangeResult;
 use super::netns::NetNs;
-use super::prober::told;
+use super::prober::to_attempt_unchecked;
 use super::{max_wait, probe_start};
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::Probe;
@@ -60,7 +60,7 @@ impl<'a> ConvergenceProbes<'a> {
     /// # Errors
     ///
     /// When a socket cannot be opened.
-    pub async fn send(&mut self) -> Result<(), Failure> {
+    pub async fn run_round(&mut self) -> Result<(), Failure> {
         let connections_per_probe = (CONNECTIONS_PER_ROUND / self.probes.len().max(1)).max(1);
         for probe in self.probes {
             for _ in 0..connections_per_probe {
@@ -86,19 +86,23 @@ impl<'a> ConvergenceProbes<'a> {
         let number = self.sent;
         self.sent += 1;
         let timeout = ExchangeResult::without_answer(Verdict::Timeout, exchange.local, None);
-        self.pending
-            .push(told(&probe.name, number, Duration::ZERO, timeout));
+        self.pending.push(to_attempt_unchecked(
+            &probe.name,
+            number,
+            Duration::ZERO,
+            timeout,
+        ));
         let name = probe.name.clone();
         self.tasks.spawn_local(async move {
             let outcome = exchange.outcome.await;
-            told(&name, number, begun.elapsed(), outcome)
+            to_attempt_unchecked(&name, number, begun.elapsed(), outcome)
         });
         Ok(())
     }
 
     /// Returns all attempts in the order in which they were sent. An attempt without an answer by
     /// now is a timeout: no endpoint receives its packets.
-    pub async fn end(mut self) -> Vec<Attempt> {
+    pub async fn into_attempts(mut self) -> Vec<Attempt> {
         let remaining = async {
             while let Some(attempt) = self.tasks.join_next().await {
                 self.finished.extend(attempt.ok());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::kernel_file;
-use super::process_clock::Running;
+use super::process_clock::ClockGuard;
 
 /// File with the time in which at least one program of the host could run but waited for a
 /// processor, in microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`).
@@ -15,14 +15,14 @@ const MIN_DELAY: Duration = Duration::from_millis(100);
 
 /// Measurement of delays since its start.
 pub struct Delay {
-    running: Running,
+    running: ClockGuard,
     late: Duration,
     pressure: Duration,
 }
 
 impl Delay {
     pub fn start() -> Self {
-        let running = Running::begin();
+        let running = ClockGuard::start();
         let late = running.late();
         Self {
             running,

@@ -21,9 +21,11 @@ use super::launch::LaunchError;
 use super::netns::NetNs;
 use super::program;
 use super::stream::Stream;
-use super::streams::{SendToClient, Window, failed};
+use super::streams::{SendToClient, Window, failed_message};
 use super::terminal;
-use svclab_model::protocol::stream::{End, Exec, FromStream, MAX_CHUNK, OutputStream, ToStream};
+use svclab_model::protocol::stream::{
+    Exec, FromStream, MAX_CHUNK, OutputStream, StreamEnd, ToStream,
+};
 use svclab_model::protocol::{Failure, FailureKind};
 
 /// Time limit for reading the terminal after the program has exited, if other processes hold it
@@ -102,7 +104,7 @@ pub async fn run(
         drop(group);
         let _ = child.wait().await;
         return Ok(FromStream::Ended {
-            end: End::CaptureEnded,
+            end: StreamEnd::CaptureEnded,
         });
     };
     // Other processes of its group continue until the lab is removed.
@@ -111,18 +113,18 @@ pub async fn run(
         Ok(status) => Ok(FromStream::Ended {
             end: end_from_status(status),
         }),
-        Err(error) => Err(failed(failure::host(
+        Err(error) => Err(failed_message(failure::host(
             format!("cannot wait for {}: {error}", request.program),
             &error,
         ))),
     }
 }
 
-fn end_from_status(status: ExitStatus) -> End {
+fn end_from_status(status: ExitStatus) -> StreamEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => End::Status { code },
-        (None, Some(number)) => End::Signal { number },
-        (None, None) => End::Status { code: 0 },
+        (Some(code), _) => StreamEnd::Status { code },
+        (None, Some(number)) => StreamEnd::Signal { number },
+        (None, None) => StreamEnd::Status { code: 0 },
     }
 }
 
@@ -145,7 +147,7 @@ fn start(ns: &NetNs, request: &Exec) -> Result<StartedProgram, FromStream> {
     }
     let start_failure = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => program_not_found(program),
-        _ => failed(failure::host(
+        _ => failed_message(failure::host(
             format!("cannot start {program}: {error}"),
             &error,
         )),
@@ -154,16 +156,16 @@ fn start(ns: &NetNs, request: &Exec) -> Result<StartedProgram, FromStream> {
         set("TERM", &wanted.kind);
         let (ours, theirs) = terminal::open_pair(wanted.size).map_err(|error| {
             let message = format!("cannot open a terminal for {program}: {error}");
-            failed(failure::host(message, &error))
+            failed_message(failure::host(message, &error))
         })?;
         launch.terminal = Some(theirs);
         Some(ours)
     } else {
         None
     };
-    ns.tenant().runs();
+    ns.tenant().note_user_program();
     let mut child = launch.start(ns).map_err(|refusal| match refusal {
-        LaunchError::Inside(error) => failed(failure::cannot_enter(namespace, &error)),
+        LaunchError::Namespace(error) => failed_message(failure::cannot_enter(namespace, &error)),
         LaunchError::Program(error) => start_failure(error),
     })?;
     // The process must hold the only descriptor of the terminal's slave side.
@@ -231,12 +233,12 @@ async fn handle_messages(
         match message {
             ToStream::Input { bytes } => drop(feed.send(Some(bytes))),
             ToStream::EndOfInput => drop(feed.send(None)),
-            ToStream::Ack { of } => {
+            ToStream::Ack { stream: of } => {
                 if let Some(pump) = pump(of) {
                     pump.window.acknowledge();
                 }
             }
-            ToStream::StopReading { of } => {
+            ToStream::StopReading { stream: of } => {
                 if let Some(pump) = pump(of) {
                     pump.unread.send_replace(true);
                 }
@@ -316,7 +318,7 @@ impl OutputForwarder {
             });
         };
         loop {
-            self.window.one().await;
+            self.window.acquire().await;
             let read = tokio::select! {
                 biased;
                 read = stream.read(&mut chunk) => read,
@@ -347,7 +349,7 @@ impl OutputForwarder {
                 return;
             }
             send_output(&chunk[..read]);
-            self.window.one().await;
+            self.window.acquire().await;
         }
     }
 }

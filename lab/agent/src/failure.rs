@@ -40,12 +40,17 @@ pub fn bug(message: String) -> Failure {
 
 /// Adds to a failure the input that a program would have received. The agent sent the equivalent
 /// request to the kernel itself.
-pub fn of(mut failure: Failure, namespace: &str, program: &str, line: String) -> Failure {
+pub fn with_rejected_input(
+    mut failure: Failure,
+    namespace: &str,
+    program: &str,
+    line: String,
+) -> Failure {
     failure.rejected = Some(Box::new(RejectedInput {
         namespace: namespace.to_owned(),
         program: program.to_owned(),
         line,
-        said: failure.message.clone(),
+        message: failure.message.clone(),
         ..RejectedInput::default()
     }));
     failure

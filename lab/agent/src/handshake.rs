@@ -26,7 +26,7 @@ const LINEAR_TIMEOUTS_FILE: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
 
 /// When the answered SYN was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnsweredSyn {
     /// Within the time limit.
     InTime,
     /// After the time limit.
@@ -47,10 +47,10 @@ pub fn answered_syn(
     ns: &NetNs,
     max_wait: Duration,
     delay: Duration,
-) -> io::Result<Answered> {
+) -> io::Result<AnsweredSyn> {
     let (retransmissions, round_trip) = read_tcp_info(socket)?;
     if retransmissions == 0 {
-        return Ok(Answered::InTime);
+        return Ok(AnsweredSyn::InTime);
     }
     let linear = ns.enter(|| fs::read_to_string(LINEAR_TIMEOUTS_FILE))?;
     // A kernel without this sysctl doubles every interval.
@@ -71,13 +71,13 @@ pub fn answered_syn(
 
 /// Returns when the SYN was sent that was answered after `response_time`, given that the last
 /// SYN was sent at `last`.
-fn classify(last: Duration, response_time: Duration, max_wait: Duration) -> Answered {
+fn classify(last: Duration, response_time: Duration, max_wait: Duration) -> AnsweredSyn {
     if last < max_wait {
-        Answered::InTime
+        AnsweredSyn::InTime
     } else if response_time < MAX_PROMPT_RESPONSE {
-        Answered::Late
+        AnsweredSyn::Late
     } else {
-        Answered::Unknown
+        AnsweredSyn::Unknown
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
 
     const MAX_WAIT: Duration = Duration::from_secs(3);
 
-    fn classify_millis(last: u64, response_time: u64) -> Answered {
+    fn classify_millis(last: u64, response_time: u64) -> AnsweredSyn {
         let [last, took] = [last, response_time].map(Duration::from_millis);
         classify(last, took, MAX_WAIT)
     }
@@ -144,20 +144,20 @@ mod tests {
 
     #[test]
     fn answer_to_syn_within_limit_counts() {
-        assert_eq!(classify_millis(2000, 9000), Answered::InTime);
-        assert_eq!(classify_millis(1000, 0), Answered::InTime);
+        assert_eq!(classify_millis(2000, 9000), AnsweredSyn::InTime);
+        assert_eq!(classify_millis(1000, 0), AnsweredSyn::InTime);
     }
 
     #[test]
     fn answer_to_syn_after_limit_does_not_count() {
-        assert_eq!(classify_millis(3000, 1), Answered::Late);
-        assert_eq!(classify_millis(7000, 499), Answered::Late);
+        assert_eq!(classify_millis(3000, 1), AnsweredSyn::Late);
+        assert_eq!(classify_millis(7000, 499), AnsweredSyn::Late);
     }
 
     #[test]
     fn slow_answer_to_many_syns_is_unknown() {
-        assert_eq!(classify_millis(3000, 500), Answered::Unknown);
-        assert_eq!(classify_millis(7000, 5000), Answered::Unknown);
+        assert_eq!(classify_millis(3000, 500), AnsweredSyn::Unknown);
+        assert_eq!(classify_millis(7000, 5000), AnsweredSyn::Unknown);
     }
 
     #[test]

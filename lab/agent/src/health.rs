@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::max_wait::within;
 use super::netns::NetNs;
-use super::process_clock::Running;
+use super::process_clock::ClockGuard;
 use super::{failure, ipvs};
 use svclab_model::plan::HealthCheck;
 use svclab_model::plan::health::HealthRequest;
@@ -33,7 +33,7 @@ const TIMEOUT_FACTOR: u32 = 5;
 /// # Errors
 ///
 /// When a namespace is missing, or IPVS rejects a change.
-pub async fn begin(
+pub async fn start_checks(
     checks: &[HealthCheck],
     namespaces: &HashMap<String, NetNs>,
     on_change: &Rc<dyn Fn(BackendHealthChange)>,
@@ -69,7 +69,7 @@ async fn run_check(
     mut was_healthy: bool,
     on_change: Rc<dyn Fn(BackendHealthChange)>,
 ) {
-    let running = Running::begin();
+    let running = ClockGuard::start();
     let mut last_check = running.ran();
     loop {
         let elapsed = running.ran().saturating_sub(last_check);

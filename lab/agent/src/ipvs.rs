@@ -156,7 +156,7 @@ pub async fn set_weights(
     let mut result = Ok(());
     for server in servers {
         let real = RealServer {
-            to: server.to,
+            address: server.address,
             weight,
             method: Forwarding::Masquerade,
         };
@@ -169,7 +169,7 @@ pub async fn set_weights(
             .map_err(|errno| {
                 change_failure(
                     name,
-                    &format!("set the weight of {} in {}", server.to, server.key),
+                    &format!("set the weight of {} in {}", server.address, server.key),
                     errno,
                 )
             });
@@ -219,7 +219,7 @@ async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(
         let description = || format!("virtual server {}", server.key);
         let rejected = |object: &str, errno| {
             let failure = change_failure(&plan.name, &format!("add {object}"), errno);
-            failure::of(failure, &plan.name, IPVSADM, server.key.to_string())
+            failure::with_rejected_input(failure, &plan.name, IPVSADM, server.key.to_string())
         };
         request(
             handle,
@@ -237,7 +237,7 @@ async fn add_servers(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(
                 .await
                 .map_err(|errno| {
                     rejected(
-                        &format!("real server {} to {}", real.to, description()),
+                        &format!("real server {} to {}", real.address, description()),
                         errno,
                     )
                 })?;
@@ -315,7 +315,7 @@ fn service_attributes(server: &VirtualServer) -> Vec<DefaultNla> {
     for (set, flag) in [
         (server.persistence.is_some(), PERSISTENT),
         (server.flags.fallback, SCHEDULER_FALLBACK),
-        (server.flags.port, SCHEDULER_PORT),
+        (server.flags.hash_port, SCHEDULER_PORT),
     ] {
         if set {
             flags |= flag;
@@ -345,14 +345,14 @@ fn destination_attributes(real: &RealServer) -> Vec<DefaultNla> {
         Forwarding::Tunnel => 2,
         Forwarding::Route => 3,
     };
-    let family = if real.to.is_ipv6() {
+    let family = if real.address.is_ipv6() {
         nix::libc::AF_INET6
     } else {
         nix::libc::AF_INET
     };
     vec![
-        DefaultNla::new(1, padded(real.to.ip())),
-        DefaultNla::new(2, real.to.port().to_be_bytes().to_vec()),
+        DefaultNla::new(1, padded(real.address.ip())),
+        DefaultNla::new(2, real.address.port().to_be_bytes().to_vec()),
         u32_attribute(3, method),
         u32_attribute(4, real.weight),
         u32_attribute(5, 0),

@@ -35,7 +35,7 @@ const DEST: u16 = 2;
 /// # Errors
 ///
 /// When the kernel has no IPVS, or its response is invalid.
-pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
+pub async fn read_virtual_servers(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
     let (mut handle, driver) = connect(ns, name)?;
     let servers = read_until_stable(&mut handle).await;
     driver.abort();
@@ -147,7 +147,7 @@ fn parse_service(attributes: &Attributes) -> Option<VirtualServer> {
         },
         flags: SchedulerFlags {
             fallback: flags & SCHEDULER_FALLBACK != 0,
-            port: flags & SCHEDULER_PORT != 0,
+            hash_port: flags & SCHEDULER_PORT != 0,
         },
         servers: Vec::new(),
     })
@@ -160,7 +160,7 @@ fn parse_destination(attributes: &Attributes, behind: &VirtualServerKey) -> Opti
         (None, VirtualServerKey::FwMark { is_v6: v6, .. }) => *v6,
     };
     Some(RealServer {
-        to: SocketAddr::new(attributes.address(1, v6)?, attributes.port(2)?),
+        address: SocketAddr::new(attributes.address(1, v6)?, attributes.port(2)?),
         weight: attributes.get_u32(4)?,
         // The lower bits of the connection flags (`IP_VS_CONN_F_FWD_MASK`).
         method: match attributes.get_u32(3)? & 7 {

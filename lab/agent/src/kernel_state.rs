@@ -12,11 +12,11 @@ use tokio::time::sleep;
 
 use super::namespace_netlink::{NamespaceNetlink, step_failure};
 use super::netns::NetNs;
-use super::process_clock::Running;
+use super::process_clock::ClockGuard;
 use super::{failure, ipvs_read, program};
 use svclab_model::evidence::{KernelState, LinkState};
 use svclab_model::plan::Mode;
-use svclab_model::plan::{Namespace, Watch};
+use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_model::protocol::Failure;
 
 /// Time limit for the kernel to update the state of an interface. Its link watch runs at least once
@@ -38,7 +38,7 @@ pub async fn read(
     ns: &NetNs,
     netlink: &NamespaceNetlink,
     plan: &Namespace,
-    watch: &Watch,
+    watch: &EvidenceRequest,
     real: Option<Mode>,
 ) -> Result<Option<KernelState>, Failure> {
     let is_requested = |list: &[String]| list.contains(&plan.name);
@@ -63,11 +63,11 @@ pub async fn read(
         state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
     }
     if ipvs && (balances || !plan.ipvs.is_empty()) {
-        state.ipvs = ipvs_read::all(ns, &plan.name).await?;
+        state.ipvs = ipvs_read::read_virtual_servers(ns, &plan.name).await?;
     }
     if links {
         let unread = |error| step_failure(&plan.name, "read the interfaces", &error);
-        let running = Running::begin();
+        let running = ClockGuard::start();
         let started = running.ran();
         state.links = interfaces(netlink).await.map_err(unread)?;
         while !state.links.iter().all(is_state_current)

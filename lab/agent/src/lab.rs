@@ -20,10 +20,10 @@ use super::timestamps::TimestampGuard;
 use super::{
     accounting, failure, health, ipvs, node_commands, program, real_proxy, rules, server, sysctl,
 };
-use svclab_model::evidence::{Evidence, Refused};
+use svclab_model::evidence::{Evidence, RejectedRequest};
 use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Plan, Server};
-use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, Running};
+use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, ProgramStatus};
 
 /// Running lab. Dropping the value removes the lab from the kernel.
 pub struct Lab {
@@ -84,8 +84,8 @@ impl Lab {
             let of_namespace = sysctls.filter(|setting| setting.link.is_none());
             sysctl::write(&ns, &namespace.name, of_namespace)?;
             let wire = NamespaceNetlink::open(&ns, namespace).await?;
-            let queue_is_full = waiting >= rules::AT_ONCE;
-            let loads = rules::begin(&ns, namespace, stays_running, queue_is_full)?;
+            let queue_is_full = waiting >= rules::MAX_PARALLEL;
+            let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
             waiting += loads.count_waiting();
             started_loads.push(loads);
             built.push((ns, wire));
@@ -120,7 +120,7 @@ impl Lab {
         step("load its rules".to_owned());
         let loads = started_loads.into_iter().map(rules::load);
         let loaders: Vec<Loaders> = stream::iter(loads)
-            .buffered(rules::AT_ONCE)
+            .buffered(rules::MAX_PARALLEL)
             .try_collect()
             .await?;
         let loaders = loaders.into_iter().flatten().collect();
@@ -161,7 +161,7 @@ impl Lab {
         }
         if !lab.plan.commands.is_empty() {
             step("run its `byHand` commands".to_owned());
-            node_commands::all(&lab).await?;
+            node_commands::run_commands(&lab).await?;
         }
         lab.start_health_checks(step, on_health_change).await?;
         Ok(lab)
@@ -177,7 +177,7 @@ impl Lab {
             return Ok(());
         }
         step("check the backends of its load balancers".to_owned());
-        health::begin(
+        health::start_checks(
             &self.plan.health,
             &self.namespaces,
             on_health_change,
@@ -241,7 +241,7 @@ impl Lab {
     /// When the lab has no server or program with this name.
     pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
         if let Some(daemon) = self.background_programs.remove(server) {
-            daemon.end().await;
+            daemon.kill().await;
             return Ok(());
         }
         let (stopped, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
@@ -320,13 +320,13 @@ impl Lab {
 
     /// Returns the requests that the API servers refused, sorted by namespace, and the number of
     /// requests that were not recorded.
-    pub fn refused(&self) -> (Vec<Refused>, u64) {
+    pub fn refused_requests(&self) -> (Vec<RejectedRequest>, u64) {
         let (mut refused, mut missed) = (Vec::new(), 0_u64);
         let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
         for api in names.flat_map(|name| self.apis(name)) {
             let refusals = api.refusals();
             refused.extend_from_slice(refusals.requests());
-            missed = missed.saturating_add(refusals.left_out());
+            missed = missed.saturating_add(refusals.missed());
         }
         (refused, missed)
     }
@@ -359,10 +359,10 @@ impl Lab {
     /// # Errors
     ///
     /// When no program with this name was started.
-    pub fn look(&self, name: &str) -> Result<Running, Failure> {
+    pub fn program_status(&self, name: &str) -> Result<ProgramStatus, Failure> {
         self.background_programs
             .get(name)
-            .map(BackgroundProgram::look)
+            .map(BackgroundProgram::status)
             .ok_or_else(|| failure::bug(format!("{name} was never started")))
     }
 

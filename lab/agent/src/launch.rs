@@ -45,7 +45,7 @@ pub struct Launch {
 #[derive(Debug)]
 pub enum LaunchError {
     /// The network namespace or the mount namespace cannot be entered.
-    Inside(io::Error),
+    Namespace(io::Error),
     /// The program cannot be executed.
     Program(io::Error),
 }
@@ -94,14 +94,14 @@ impl Launch {
             error: None,
         };
         let (process, descriptor) =
-            clone_into(tenant.room(), &mut order).map_err(LaunchError::Inside)?;
+            clone_into(tenant.room(), &mut order).map_err(LaunchError::Namespace)?;
         if let Some((is_inside, errno)) = order.error {
             let _ = waitpid(process, None);
             let error = io::Error::from(errno);
             return Err(if is_inside {
                 LaunchError::Program(error)
             } else {
-                LaunchError::Inside(error)
+                LaunchError::Namespace(error)
             });
         }
         Child::new(process, descriptor, streams.into_agent_ends()).map_err(LaunchError::Program)

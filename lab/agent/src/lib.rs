@@ -115,7 +115,7 @@ pub const HOST_OPTION: &str = "--machine";
 /// Option before the path of a program that labs may run.
 pub const PROGRAM: &str = "--program";
 
-pub use arguments::start;
+pub use arguments::run_from_args;
 pub use init::{MODULES_DIR, PORT_NAME};
 pub use program::{PATH, find as find_program};
 

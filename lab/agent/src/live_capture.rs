@@ -14,7 +14,9 @@ use super::packet_clock::PacketClock;
 use super::streams::{AttachPoint, SendToClient, Window};
 use svclab_model::evidence::Packet;
 use svclab_model::protocol::Failure;
-use svclab_model::protocol::stream::{CaptureTarget, End, FromStream, OutputStream, ToStream};
+use svclab_model::protocol::stream::{
+    CaptureTarget, FromStream, OutputStream, StreamEnd, ToStream,
+};
 
 /// Maximum number of bytes kept of each packet. The largest packet of an interface has 64 KiB plus
 /// headers.
@@ -91,7 +93,7 @@ pub async fn run(
                 ToStream::Ack { .. } => window.acknowledge(),
                 ToStream::EndOfInput
                 | ToStream::StopReading {
-                    of: OutputStream::Stdout,
+                    stream: OutputStream::Stdout,
                 } => return,
                 _ => {}
             }
@@ -107,7 +109,7 @@ pub async fn run(
     buffer.read_available(&taps);
     buffer.send_packets(&taps, send);
     FromStream::Ended {
-        end: End::CaptureEnded,
+        end: StreamEnd::CaptureEnded,
     }
 }
 
@@ -143,10 +145,10 @@ impl PacketBuffer {
             if self.packets.is_empty() {
                 let readable = taps.iter().map(|tap| Box::pin(tap.fd.readable()));
                 drop(select_all(readable).await);
-                window.one().await;
+                window.acquire().await;
                 self.read_available(taps);
             } else {
-                window.one().await;
+                window.acquire().await;
             }
             // Packets later than all packets read so far wait for the next iteration.
             let latest = self.packets.iter().map(|packet| packet.time).max();
@@ -166,7 +168,7 @@ impl PacketBuffer {
         self.packets.sort_by_key(|packet| packet.time);
         let missed = taps
             .iter()
-            .map(|tap| capture::dropped(tap.fd.as_raw_fd()))
+            .map(|tap| capture::take_drop_count(tap.fd.as_raw_fd()))
             .sum();
         send(FromStream::Packets {
             packets: std::mem::take(&mut self.packets),

@@ -129,7 +129,7 @@ impl Loader {
         if message.is_empty() && !ended {
             return Ok(());
         }
-        Err(program::refused(
+        Err(program::input_rejected(
             &self.namespace,
             &self.program,
             message.trim(),

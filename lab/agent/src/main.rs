@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    svclab_agent::start()
+    svclab_agent::run_from_args()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::process_clock::Running;
+use super::process_clock::ClockGuard;
 use super::softnet::BacklogQueues;
 
 /// Maximum time to wait for queued packets when a time limit has expired.
@@ -51,7 +51,7 @@ async fn expired_with(
     longest_queue: Duration,
     read: impl Fn() -> BacklogQueues,
 ) -> NoAnswer {
-    let running = Running::begin();
+    let running = ClockGuard::start();
     running.wait(limit).await;
     let deadline = running.ran().saturating_add(longest_queue);
     let mut busy = read().busy;

@@ -149,7 +149,7 @@ impl NamespaceNetlink {
                         let step = format!("add address {address} to {}", link.name);
                         let failure = step_failure(&plan.name, &step, &error);
                         let line = format!("{address} dev {}", link.name);
-                        failure::of(failure, &plan.name, IP_ADDR, line)
+                        failure::with_rejected_input(failure, &plan.name, IP_ADDR, line)
                     })?;
             }
         }
@@ -161,7 +161,12 @@ impl NamespaceNetlink {
             added.execute().await.map_err(|error| {
                 let step = format!("add address {address} to lo");
                 let failure = step_failure(&plan.name, &step, &error);
-                failure::of(failure, &plan.name, IP_ADDR, format!("{address} dev lo"))
+                failure::with_rejected_input(
+                    failure,
+                    &plan.name,
+                    IP_ADDR,
+                    format!("{address} dev lo"),
+                )
             })?;
         }
         for link in plan.links.iter().filter(|link| !link.down) {
@@ -235,15 +240,15 @@ impl NamespaceNetlink {
                 .map_err(|error| {
                     let step = format!("add the route to {} through {}", route.to, route.dev);
                     let failure = step_failure(&plan.name, &step, &error);
-                    failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
+                    failure::with_rejected_input(failure, &plan.name, IP_ROUTE, route.to_string())
                 })?;
         }
-        for route in &plan.spread {
+        for route in &plan.multipath_routes {
             let message = self.multipath_message(plan, route)?;
             let added = self.handle.route().add(message).execute().await;
             added.map_err(|error| {
                 let failure = step_failure(&plan.name, &format!("add the route `{route}`"), &error);
-                failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
+                failure::with_rejected_input(failure, &plan.name, IP_ROUTE, route.to_string())
             })?;
         }
         // These routes are removed last, because next hops must be reachable while routes are
@@ -343,7 +348,7 @@ impl NamespaceNetlink {
             self.add_routing_rule(rule).await.map_err(|error| {
                 let step = format!("add the routing rule `{rule}`");
                 let failure = step_failure(&plan.name, &step, &error);
-                failure::of(failure, &plan.name, IP_RULE, rule.to_string())
+                failure::with_rejected_input(failure, &plan.name, IP_RULE, rule.to_string())
             })?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use svclab_model::protocol::{Failure, FailureKind};
 /// # Errors
 ///
 /// When a command cannot be started, fails, or exceeds a limit.
-pub async fn all(lab: &Lab) -> Result<(), Failure> {
+pub async fn run_commands(lab: &Lab) -> Result<(), Failure> {
     let Some(first) = lab.plan.commands.first() else {
         return Ok(());
     };
@@ -26,7 +26,7 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         };
         let (namespace, input) = (&command.namespace, command.input.as_str());
         let ns = lab.recorded_namespace(namespace)?;
-        ns.tenant().runs();
+        ns.tenant().note_user_program();
         let finished = limits::run(ns, command, program, words, uncounted)
             .await?
             .map_err(|exceeded| limit_exceeded(command, exceeded))?;
@@ -35,7 +35,9 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         }
         let stderr = finished.stderr.trim();
         if !input.is_empty() {
-            return Err(program::refused(namespace, program, stderr, input, 0));
+            return Err(program::input_rejected(
+                namespace, program, stderr, input, 0,
+            ));
         }
         let printed = last_part(&finished.stdout);
         let message = match (stderr, printed.as_str()) {

@@ -16,7 +16,7 @@ use super::prober::to_attempt;
 use super::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
 use super::{probe_start, tcp, udp};
 use svclab_model::evidence::Attempt;
-use svclab_model::plan::{Probe, Protocol};
+use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::Failure;
 
 /// Opened connection of a probe.
@@ -51,7 +51,7 @@ pub async fn open(
         let ns = probe_start::source_namespace(probe, namespaces)?;
         for number in 0..probe.connections {
             let started = Instant::now();
-            let first = probe_start::inside(probe, ns, || first_exchange(probe, ns))?;
+            let first = probe_start::run_in_namespace(probe, ns, || first_exchange(probe, ns))?;
             exchanges.push(async move {
                 let (line, outcome) = first.await;
                 let attempt = to_attempt(&probe.name, number, started.elapsed(), outcome)?;
@@ -69,14 +69,14 @@ pub async fn open(
 
 /// Sends the first packet. The calling thread must be in the namespace `ns`.
 fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
-    let max_wait = probe.patience;
+    let max_wait = probe.max_wait;
     let ns = ns.clone();
     let refused = |error| -> FirstExchange {
         let outcome = ExchangeResult::rejected(error);
         Box::pin(std::future::ready((None, outcome)))
     };
     Ok(match probe.protocol {
-        Protocol::Tcp => match tcp::start_connection(probe, ns.ports())? {
+        ProbeProtocol::Tcp => match tcp::start_connection(probe, ns.ports())? {
             Ok(mut stream) => Box::pin(async move {
                 if let Err(outcome) = tcp::wait_for_handshake(&stream, &ns, max_wait).await {
                     return (None, outcome);
@@ -87,7 +87,7 @@ fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
             }),
             Err(error) => refused(error),
         },
-        Protocol::Udp => match udp::open_socket(probe, ns.ports())? {
+        ProbeProtocol::Udp => match udp::open_socket(probe, ns.ports())? {
             Ok(socket) => Box::pin(async move {
                 let outcome = udp::exchange(&socket, max_wait).await;
                 let answered = outcome.answer.is_some();
@@ -95,7 +95,7 @@ fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
             }),
             Err(error) => refused(error),
         },
-        Protocol::Ping => return Err(io::Error::other("a ping has no connection")),
+        ProbeProtocol::Ping => return Err(io::Error::other("a ping has no connection")),
     })
 }
 
@@ -108,7 +108,7 @@ fn first_exchange(probe: &Probe, ns: &NetNs) -> io::Result<FirstExchange> {
 pub async fn exchange_again(open: Vec<OpenConnection>) -> Result<Vec<Attempt>, Failure> {
     let exchanges = open.into_iter().map(|open| async move {
         let started = Instant::now();
-        let max_wait = open.probe.patience;
+        let max_wait = open.probe.max_wait;
         let outcome = match open.connection {
             Ok(Connection::Tcp(mut stream)) => {
                 tcp::exchange(&mut stream, REQUEST_LAST, max_wait).await

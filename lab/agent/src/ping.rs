@@ -25,8 +25,8 @@ const REQUEST_BYTES: usize = 64;
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn begin(probe: &Probe) -> io::Result<Exchange> {
-    let peer = probe.to.address;
+pub fn start(probe: &Probe) -> io::Result<Exchange> {
+    let peer = probe.target.address;
     let protocol = match peer {
         IpAddr::V4(_) => Protocol::ICMPV4,
         IpAddr::V6(_) => Protocol::ICMPV6,
@@ -49,7 +49,7 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     }
     let socket = UdpSocket::from_std(socket.into())?;
     let local = socket.local_addr().ok();
-    Ok(Exchange::new(local, exchange(socket, probe.patience)))
+    Ok(Exchange::new(local, exchange(socket, probe.max_wait)))
 }
 
 /// Creates an echo request. The kernel fills in the identifier and the checksum.

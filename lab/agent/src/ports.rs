@@ -39,7 +39,7 @@ impl Ports {
     /// # Errors
     ///
     /// When `open` fails.
-    pub fn fresh<E>(
+    pub fn bind_unused<E>(
         &self,
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
     ) -> io::Result<Result<Socket, E>> {
@@ -82,7 +82,7 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 /// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
 #[must_use]
 pub fn source_address(probe: &Probe) -> SocketAddr {
-    let unspecified = if probe.to.address.is_ipv6() {
+    let unspecified = if probe.target.address.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {
         IpAddr::from(Ipv4Addr::UNSPECIFIED)
@@ -106,11 +106,14 @@ mod tests {
             io::Result::Ok(socket)
         };
         let port = |socket: &Socket| socket.local_addr().unwrap().as_socket().unwrap().port();
-        let first = ports.fresh(|| Ok(Ok::<_, ()>(bound(0)?))).unwrap().unwrap();
+        let first = ports
+            .bind_unused(|| Ok(Ok::<_, ()>(bound(0)?)))
+            .unwrap()
+            .unwrap();
         let used = port(&first);
         drop(first);
         let mut tries = 0;
-        let second = ports.fresh(|| {
+        let second = ports.bind_unused(|| {
             tries += 1;
             Ok(Ok::<_, ()>(bound(if tries == 1 { used } else { 0 })?))
         });
@@ -126,9 +129,9 @@ mod tests {
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
             Ok(Ok::<_, ()>(socket))
         };
-        let used = ports.fresh(open).unwrap().unwrap();
+        let used = ports.bind_unused(open).unwrap().unwrap();
         let mut tries = 0;
-        let reused = ports.fresh(|| {
+        let reused = ports.bind_unused(|| {
             tries += 1;
             match tries {
                 1 => Ok(Ok(used.try_clone()?)),
@@ -137,7 +140,7 @@ mod tests {
         });
         assert!(reused.unwrap().is_ok());
         assert_eq!(tries, 2);
-        let none = ports.fresh(|| Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()));
+        let none = ports.bind_unused(|| Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()));
         assert!(none.is_err_and(|error| is_exhausted(&error)));
     }
 

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::exchange::Exchange;
 use super::netns::NetNs;
 use super::{failure, ping, ports, tcp, udp};
-use svclab_model::plan::{Probe, Protocol};
+use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_model::protocol::{Failure, FailureKind};
 
 /// Returns the source namespace of a probe.
@@ -20,10 +20,10 @@ pub fn source_namespace<'n>(
     probe: &Probe,
     namespaces: &'n HashMap<String, NetNs>,
 ) -> Result<&'n NetNs, Failure> {
-    namespaces.get(&probe.from).ok_or_else(|| {
+    namespaces.get(&probe.namespace).ok_or_else(|| {
         failure::bug(format!(
             "cannot start probe {} in {}: the plan has no such namespace",
-            probe.name, probe.from
+            probe.name, probe.namespace
         ))
     })
 }
@@ -34,10 +34,10 @@ pub fn source_namespace<'n>(
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
 pub fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
-    inside(probe, ns, || match probe.protocol {
-        Protocol::Tcp => tcp::begin(probe, ns),
-        Protocol::Udp => udp::begin(probe, ns.ports()),
-        Protocol::Ping => ping::begin(probe),
+    run_in_namespace(probe, ns, || match probe.protocol {
+        ProbeProtocol::Tcp => tcp::start(probe, ns),
+        ProbeProtocol::Udp => udp::start(probe, ns.ports()),
+        ProbeProtocol::Ping => ping::start(probe),
     })
 }
 
@@ -46,7 +46,7 @@ pub fn start_exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
 /// # Errors
 ///
 /// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
-pub fn inside<T>(
+pub fn run_in_namespace<T>(
     probe: &Probe,
     ns: &NetNs,
     begin: impl FnOnce() -> io::Result<T>,
@@ -60,7 +60,7 @@ pub fn inside<T>(
 fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
     let message = format!(
         "cannot start probe {} from {}: {error}",
-        probe.name, probe.from
+        probe.name, probe.namespace
     );
     if ports::is_exhausted(error) || error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
         return Failure {
@@ -71,20 +71,20 @@ fn cannot_start(probe: &Probe, error: &io::Error) -> Failure {
                 _ if ports::is_exhausted(error) => {
                     format!(
                         "use fewer connections: {} has no free source port",
-                        probe.from
+                        probe.namespace
                     )
                 }
                 Some(address) => format!(
                     "use a source address of {}: {address} is not one",
-                    probe.from
+                    probe.namespace
                 ),
-                None if probe.to.address.is_ipv6() => format!(
+                None if probe.target.address.is_ipv6() => format!(
                     "add an IPv6 address to {}, which has none, or use an IPv4 target",
-                    probe.from
+                    probe.namespace
                 ),
                 None => format!(
                     "use fewer connections: {} has no free source port",
-                    probe.from
+                    probe.namespace
                 ),
             }),
             rejected: None,
@@ -105,15 +105,15 @@ mod tests {
         let remedy = |address: &str| {
             let probe = Probe {
                 name: "call".to_owned(),
-                from: "node-1".to_owned(),
-                to: Target {
+                namespace: "node-1".to_owned(),
+                target: Target {
                     address: address.parse().unwrap(),
                     port: 80,
                 },
-                protocol: Protocol::Tcp,
+                protocol: ProbeProtocol::Tcp,
                 connections: 1,
                 bind: None,
-                patience: Duration::from_secs(1),
+                max_wait: Duration::from_secs(1),
                 settle: false,
                 after: None,
             };

@@ -77,7 +77,7 @@ pub async fn run(
         let attempt = attempt?;
         running
             .pending
-            .retain(|one| one.at != index || one.number != attempt.index);
+            .retain(|one| one.probe_index != index || one.number != attempt.index);
         running
             .recent
             .retain(|(_, of, number)| *of != index || *number != attempt.index);
@@ -102,7 +102,7 @@ pub async fn run(
 /// Running connection that may be settled.
 pub struct PendingConnection {
     /// Index of its probe in the plan.
-    pub at: usize,
+    pub probe_index: usize,
     /// Index of the connection in its probe, from 0.
     pub number: u32,
     /// Local address of its socket.
@@ -151,7 +151,7 @@ impl StartedConnections {
         let local = exchange.local;
         if let Some(local) = local.filter(|_| probe.settle) {
             self.pending.push(PendingConnection {
-                at: probe_index,
+                probe_index,
                 number,
                 local,
                 settle: Some(settle),
@@ -184,13 +184,18 @@ pub fn to_attempt(
 ) -> Result<Attempt, Failure> {
     match outcome.unreliable {
         Some(reason) => Err(Failure::too_busy(&format!("probe {probe}"), reason)),
-        None => Ok(told(probe, number, elapsed, outcome)),
+        None => Ok(to_attempt_unchecked(probe, number, elapsed, outcome)),
     }
 }
 
 /// Converts the result of an exchange to an attempt of a probe, even if the host was too busy for a
 /// verdict.
-pub fn told(probe: &str, number: u32, elapsed: Duration, outcome: ExchangeResult) -> Attempt {
+pub fn to_attempt_unchecked(
+    probe: &str,
+    number: u32,
+    elapsed: Duration,
+    outcome: ExchangeResult,
+) -> Attempt {
     let (endpoint, seen_source) = outcome.answer.unzip();
     Attempt {
         probe: probe.to_owned(),

@@ -57,11 +57,11 @@ impl ThreadClock {
 }
 
 /// Guard that keeps the clock of this thread running.
-pub struct Running(());
+pub struct ClockGuard(());
 
-impl Running {
+impl ClockGuard {
     /// Starts the clock if it is stopped. The calling task must belong to a `LocalSet`.
-    pub fn begin() -> Self {
+    pub fn start() -> Self {
         let starts = CLOCK.with_borrow_mut(|pulse| {
             pulse.waits += 1;
             let starts = pulse.last_tick.is_none();
@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ClockGuard {
     fn drop(&mut self) {
         CLOCK.with_borrow_mut(|pulse| pulse.waits -= 1);
     }
@@ -134,7 +134,7 @@ mod tests {
 
     /// Runs a future on a clock that advances only while all tasks wait, or through `advance`,
     /// which simulates a blocked thread.
-    fn on_one_thread(future: impl Future<Output = ()>) {
+    fn run_with_paused_clock(future: impl Future<Output = ()>) {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().unwrap();
         LocalSet::new().block_on(&runtime, future);
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn clock_thread_blocked_counts_one_step() {
-        on_one_thread(async {
-            let running = Running::begin();
+        run_with_paused_clock(async {
+            let running = ClockGuard::start();
             running.wait(Duration::from_millis(50)).await;
             let (ran, late) = (running.ran(), running.late());
             advance(Duration::from_millis(500)).await;
@@ -156,10 +156,10 @@ mod tests {
 
     #[test]
     fn waits_thread_blocked_end_in_order_of_length() {
-        on_one_thread(async {
+        run_with_paused_clock(async {
             let order = RefCell::new(Vec::new());
             let wait = async |duration: u64| {
-                let running = Running::begin();
+                let running = ClockGuard::start();
                 running.wait(Duration::from_millis(duration)).await;
                 order.borrow_mut().push(duration);
             };
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn clock_last_wait_over_stops_ticks() {
-        on_one_thread(async {
-            let running = Running::begin();
+        run_with_paused_clock(async {
+            let running = ClockGuard::start();
             running.wait(TICK).await;
             drop(running);
             while CLOCK.with_borrow(|pulse| pulse.last_tick.is_some()) {

@@ -54,7 +54,7 @@ impl ProgramStart<'_> {
         set("LC_ALL", "C");
         set("PATH", self.path);
         launch.start(self.ns).map_err(|refusal| match refusal {
-            LaunchError::Inside(error) => failure::cannot_enter(self.name, &error),
+            LaunchError::Namespace(error) => failure::cannot_enter(self.name, &error),
             LaunchError::Program(error) => cannot_start(program, &error),
         })
     }
@@ -215,7 +215,13 @@ async fn write_input(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
 
 /// Returns the failure of a program that rejected its input. `before` is the number of lines that
 /// the program received earlier and counts too.
-pub fn refused(name: &str, program: &str, message: &str, input: &str, before: usize) -> Failure {
+pub fn input_rejected(
+    name: &str,
+    program: &str,
+    message: &str,
+    input: &str,
+    before: usize,
+) -> Failure {
     let mut lines = rejected_lines(message, input, before).into_iter();
     let first = lines.next();
     let others = lines.map(|(_, line)| line).collect();
@@ -240,7 +246,7 @@ pub fn refused(name: &str, program: &str, message: &str, input: &str, before: us
                 line,
                 line_number: number,
                 related_lines: others,
-                said: message.to_owned(),
+                message: message.to_owned(),
             }
         })),
     }

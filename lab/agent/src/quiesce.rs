@@ -77,7 +77,7 @@ impl Lab {
         let mut by_namespace = UnresolvedNeighbours::new();
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
             let name = &namespace.name;
-            if self.plan.watch.trace.contains(name) {
+            if self.plan.evidence.trace.contains(name) {
                 let unresolved = wire
                     .unresolved_neighbours()
                     .await

@@ -16,14 +16,14 @@ use svclab_ruleset::nft;
 
 /// Maximum number of programs that wait without input, and of namespaces that are loaded in
 /// parallel. Each program uses memory, which is scarce in a guest.
-pub const AT_ONCE: usize = 16;
+pub const MAX_PARALLEL: usize = 16;
 
 /// Program that loads nftables tables. It is not kept running, because a change of tables replaces
 /// them as a whole.
 const NFT: &str = "nft";
 
 /// Rules and sets to load into a namespace, with the programs that wait for them.
-pub struct Begun<'a> {
+pub struct PendingLoad<'a> {
     ns: NetNs,
     namespace: &'a str,
     stays_running: bool,
@@ -32,7 +32,7 @@ pub struct Begun<'a> {
     loads: Vec<(String, &'a str, Option<LoadProgram>)>,
 }
 
-impl Begun<'_> {
+impl PendingLoad<'_> {
     /// Returns the number of waiting programs.
     pub fn count_waiting(&self) -> usize {
         let programs = self.loads.iter();
@@ -80,12 +80,12 @@ fn start_single_input(ns: &NetNs, namespace: &str, program: &str) -> Result<Chil
 /// # Errors
 ///
 /// When a program is missing or cannot be started.
-pub fn begin<'a>(
+pub fn prepare<'a>(
     ns: &NetNs,
     namespace: &'a Namespace,
     stays_running: bool,
     defers_start: bool,
-) -> Result<Begun<'a>, Failure> {
+) -> Result<PendingLoad<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.as_str());
     let iptables_rules = namespace.iptables.iter().chain(&namespace.other_iptables);
@@ -108,7 +108,7 @@ pub fn begin<'a>(
             Ok((program, input, process))
         })
         .collect::<Result<_, Failure>>()?;
-    Ok(Begun {
+    Ok(PendingLoad {
         ns: ns.clone(),
         namespace: name,
         stays_running,
@@ -121,7 +121,7 @@ pub fn begin<'a>(
 /// # Errors
 ///
 /// When a program rejects a line. The failure contains the line and the program's message.
-pub async fn load(pending: Begun<'_>) -> Result<Loaders, Failure> {
+pub async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
     for (program, input, process) in pending.loads {
         let process = match process {
@@ -170,7 +170,9 @@ async fn run_to_end(
         return Ok(());
     }
     let message = finished.stderr.trim();
-    Err(program::refused(namespace, program, message, input, 0))
+    Err(program::input_rejected(
+        namespace, program, message, input, 0,
+    ))
 }
 
 /// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of

@@ -38,7 +38,7 @@ pub async fn read_iptables(
                 .collect();
             let added = events
                 .iter()
-                .filter(|met| (met.backend, met.ip, met.inet) == (backend, ip, false))
+                .filter(|met| (met.backend, met.ip_version, met.inet) == (backend, ip, false))
                 .filter(|met| met.namespace == plan.name)
                 .map(|met| met.table.as_str())
                 .filter(|table| Table::from_name(table).is_some());
@@ -50,7 +50,7 @@ pub async fn read_iptables(
                 Ok(text) => saved.push(SavedRules {
                     namespace: plan.name.clone(),
                     backend,
-                    ip,
+                    ip_version: ip,
                     text,
                 }),
                 Err(error) if !planned_tables.is_empty() => return Err(error),
@@ -92,7 +92,7 @@ async fn run_save(
 
 /// Returns the output of `nft list ruleset` if packets matched a table that iptables did not print.
 /// Returns `None` if there is no such table, or if `nft` fails.
-pub async fn nft(
+pub async fn read_nft(
     ns: &NetNs,
     name: &str,
     events: &[TraceEvent],
@@ -101,7 +101,7 @@ pub async fn nft(
     let is_printed = |met: &TraceEvent| {
         saved
             .iter()
-            .filter(|rules| (rules.backend, rules.ip) == (Backend::Nft, met.ip))
+            .filter(|rules| (rules.backend, rules.ip_version) == (Backend::Nft, met.ip_version))
             .any(|own| rules::table_names(&own.text).any(|table| table == met.table))
     };
     events

@@ -16,7 +16,7 @@ use super::deferred_cleanup::DeferredCleanup;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
-use super::streams::{SendToClient, Streams, failed};
+use super::streams::{SendToClient, Streams, failed_message};
 use super::tenant::Tenant;
 use super::{clock, environment, failure, heap, program};
 use svclab_model::protocol::stream::StreamId;
@@ -56,11 +56,11 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
             return writing.await.map_err(io::Error::other)?;
         }
     };
-    let surroundings = environment::look(&home).await;
+    let surroundings = environment::detect(&home).await;
     // A closed channel means that the front end has disconnected. Reading ends then too.
     let ready = Event::Ready {
         protocol: VERSION,
-        surroundings,
+        environment: surroundings,
     };
     let _ = events_sender.send(ready.clone());
 
@@ -148,11 +148,13 @@ fn forward_stream_request(
             kept.streams.open(stream, *opening, send);
         }
         (Request::StreamMessage { message: word, .. }, Some(kept)) => {
-            kept.streams.send(stream, word)
+            kept.streams.send(stream, word);
         }
         (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
         (Request::OpenStream { .. }, None) => {
-            send(failed(failure::bug(format!("lab {lab} does not exist"))));
+            send(failed_message(failure::bug(format!(
+                "lab {lab} does not exist"
+            ))));
         }
         // The client was already notified that the stream has ended.
         _ => {}
@@ -217,7 +219,7 @@ async fn run_lab(
             drop(say.send(Event::BackendHealthChanged {
                 lab: id,
                 change: turn,
-            }))
+            }));
         })
     };
     let mut running: Option<Lab> = None;
@@ -226,7 +228,7 @@ async fn run_lab(
             (
                 Request::Build {
                     plan,
-                    standing: stays,
+                    accepts_changes: stays,
                     ..
                 },
                 _,
@@ -240,7 +242,7 @@ async fn run_lab(
                         send(Event::Built {
                             lab: id,
                             descriptors: lab.descriptors(),
-                            refused: lab.refused().0,
+                            refused: lab.refused_requests().0,
                         });
                         running = Some(lab);
                     }
@@ -288,11 +290,11 @@ async fn handle_request(
             evidence: Box::new(lab.probe(step, on_health_change).await?),
         },
         Request::Change { delta, .. } => {
-            lab.change(*delta, step, on_health_change).await?;
+            lab.apply_delta(*delta, step, on_health_change).await?;
             Event::Changed { lab: id }
         }
         Request::ResetConnections { .. } => {
-            lab.forget(step, on_health_change).await?;
+            lab.reset_state(step, on_health_change).await?;
             Event::ConnectionsReset { lab: id }
         }
         Request::Stop { server, .. } => {
@@ -301,7 +303,7 @@ async fn handle_request(
         }
         Request::Serve {
             namespace,
-            at,
+            address: at,
             objects,
             ..
         } => Event::Served {
@@ -310,7 +312,7 @@ async fn handle_request(
         },
         Request::UpdateObjects {
             namespace,
-            at,
+            address: at,
             objects,
             ..
         } => Event::Served {
@@ -329,7 +331,7 @@ async fn handle_request(
         }
         Request::ProgramStatus { name, .. } => Event::ProgramStatus {
             lab: id,
-            running: lab.look(&name)?,
+            status: lab.program_status(&name)?,
         },
         Request::Run {
             namespace,
@@ -339,7 +341,7 @@ async fn handle_request(
             ..
         } => Event::ProgramFinished {
             lab: id,
-            finished: lab.run(&namespace, &program, &arguments, &input).await?,
+            output: lab.run(&namespace, &program, &arguments, &input).await?,
         },
         // Other functions handle these requests.
         Request::Build { .. }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::netns::NetNs;
 use super::{answers, failure, forwarder, namespace_netlink, pktinfo, poll, service_health};
-use svclab_model::plan::{Plan, Protocol, Server, ServerKind};
+use svclab_model::plan::{Plan, ProbeProtocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, FailureKind};
 
 /// Maximum number of connections that wait for `accept`. A probe may open thousands in parallel.
@@ -75,22 +75,22 @@ fn open_sockets(
             .and_then(|bound| bound)
             .map_err(|error| failure(&error))?;
         match (server.protocol, &server.kind) {
-            (_, ServerKind::Holds) => {
+            (_, ServerKind::ListenOnly) => {
                 tasks.spawn_local(async move {
                     let _socket = socket;
                     std::future::pending::<()>().await;
                 });
             }
-            (Protocol::Tcp, kind) => {
+            (ProbeProtocol::Tcp, kind) => {
                 let listener =
                     TcpListener::from_std(socket.into()).map_err(|error| failure(&error))?;
                 listen(listener, ns, server, kind, tasks);
             }
-            (Protocol::Udp, ServerKind::Identify) => {
+            (ProbeProtocol::Udp, ServerKind::Identify) => {
                 let socket = poll::register(socket).map_err(|error| failure(&error))?;
                 tasks.spawn_local(answer_datagrams(socket, Rc::from(server.name.as_str())));
             }
-            (Protocol::Udp | Protocol::Ping, _) => {
+            (ProbeProtocol::Udp | ProbeProtocol::Ping, _) => {
                 return Err(failure::bug(format!(
                     "the plan has a {} server of a kind that does not exist",
                     server.protocol
@@ -110,7 +110,7 @@ fn listen(
     tasks: &mut JoinSet<()>,
 ) {
     match kind {
-        ServerKind::Identify | ServerKind::Holds => {
+        ServerKind::Identify | ServerKind::ListenOnly => {
             tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
         }
         ServerKind::Health {
@@ -137,8 +137,8 @@ fn listen(
     }
 }
 
-fn bind(protocol: Protocol, address: SocketAddr) -> io::Result<Socket> {
-    let kind = if protocol == Protocol::Udp {
+fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<Socket> {
+    let kind = if protocol == ProbeProtocol::Udp {
         Type::DGRAM
     } else {
         Type::STREAM
@@ -153,7 +153,7 @@ fn bind(protocol: Protocol, address: SocketAddr) -> io::Result<Socket> {
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    if protocol == Protocol::Udp {
+    if protocol == ProbeProtocol::Udp {
         pktinfo::enable(&socket, address.ip())?;
     } else {
         socket.listen(BACKLOG)?;

@@ -100,9 +100,9 @@ impl<'a> Settler<'a> {
                 .collect(),
             ..Evidence::default()
         };
-        (evidence.packets, evidence.packets_left_out) = self.buffer.borrow().snapshot();
+        (evidence.packets, evidence.packets_missed) = self.buffer.borrow().snapshot();
         self.trace.snapshot(&mut evidence)?;
-        self.read_rules(&evidence.met).await?;
+        self.read_rules(&evidence.trace).await?;
         // A packet that arrived meanwhile is only partly recorded.
         if self.drain() != seen {
             self.packets_tried = 0;
@@ -118,7 +118,7 @@ impl<'a> Settler<'a> {
         Ok(journeys
             .iter()
             .enumerate()
-            .filter(|(_, journey)| proof.timeout(journey).is_ok())
+            .filter(|(_, journey)| proof.check_timeout(journey).is_ok())
             .map(|(index, _)| index)
             .collect())
     }
@@ -136,7 +136,7 @@ impl<'a> Settler<'a> {
     async fn read_rules(&mut self, events: &[TraceEvent]) -> Result<(), Failure> {
         let mut tables: BTreeMap<&str, BTreeSet<TableKey>> = BTreeMap::new();
         for met in events {
-            let table = (met.backend.name(), met.ip, met.table.clone());
+            let table = (met.backend.name(), met.ip_version, met.table.clone());
             tables.entry(&met.namespace).or_default().insert(table);
         }
         for (name, tables) in tables {
@@ -149,7 +149,7 @@ impl<'a> Settler<'a> {
             };
             let ns = self.lab.recorded_namespace(name)?;
             let saved = saved_rules::read_iptables(ns, namespace, events).await?;
-            let native = saved_rules::nft(ns, name, events, &saved).await;
+            let native = saved_rules::read_nft(ns, name, events, &saved).await;
             let rules = NamespaceRules {
                 matched_tables: tables,
                 saved,
@@ -162,7 +162,7 @@ impl<'a> Settler<'a> {
 
     fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
         Attempt {
-            probe: self.lab.plan.probes[pending.at].name.clone(),
+            probe: self.lab.plan.probes[pending.probe_index].name.clone(),
             index: pending.number,
             verdict: Verdict::Timeout,
             endpoint: None,

@@ -34,7 +34,7 @@ impl Lab {
         step: &impl Fn(String),
     ) -> Result<(Evidence, Vec<OpenConnection>), Failure> {
         step("start its packet captures".to_owned());
-        let watch = &self.plan.watch;
+        let watch = &self.plan.evidence;
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
         // The proof of a timeout may be in any namespace.
         let settles = self.plan.probes.iter().any(|probe| probe.settle);
@@ -93,7 +93,7 @@ impl Lab {
             delay_ms: delay.process_ms(),
             ..Evidence::default()
         };
-        (evidence.packets, evidence.packets_left_out) = buffer.borrow_mut().take();
+        (evidence.packets, evidence.packets_missed) = buffer.borrow_mut().take();
         let is_requested = |packet: &Packet| watch.packets.contains(&packet.namespace);
         evidence.packets.retain(is_requested);
         let closing_trace = match trace {
@@ -159,7 +159,7 @@ impl Lab {
         before: &HashMap<String, BTreeMap<String, i64>>,
         evidence: &mut Evidence,
     ) -> Result<(), Failure> {
-        let watch = &self.plan.watch;
+        let watch = &self.plan.evidence;
         for (name, before) in before {
             let after = counters::read(self.recorded_namespace(name)?, name)?;
             evidence
@@ -185,23 +185,23 @@ impl Lab {
                 evidence.kernel_state.insert(namespace.name.clone(), held);
             }
         }
-        evidence.logs.extend(real_proxy::said(self)?);
-        (evidence.refused, evidence.refused_missed) = self.refused();
+        evidence.logs.extend(real_proxy::outputs(self)?);
+        (evidence.refused, evidence.refused_missed) = self.refused_requests();
         evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(())
     }
 
     /// Reads the rules of the namespaces whose rules the plan requests.
     async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let events = &evidence.met;
-        let requested = self.plan.watch.rules.iter();
+        let events = &evidence.trace;
+        let requested = self.plan.evidence.rules.iter();
         let read =
             requested
                 .filter_map(|name| self.plan.namespace(name))
                 .map(|namespace| async move {
                     let ns = self.recorded_namespace(&namespace.name)?;
                     let saved = saved_rules::read_iptables(ns, namespace, events).await?;
-                    let native = saved_rules::nft(ns, &namespace.name, events, &saved).await;
+                    let native = saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
                     Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
                 });
         let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();

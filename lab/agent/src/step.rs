@@ -32,14 +32,14 @@ impl Lab {
         let name = &planned_step.name;
         step(format!("apply the step {name}"));
         let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
-        let captures = match &planned_step.told {
+        let captures = match &planned_step.api_update {
             Some(_) => self.start_captures(&buffer, |_| true)?,
             None => Vec::new(),
         };
-        let before = real_proxy::before(self, planned_step.told.as_ref()).await?;
+        let before = real_proxy::wait_until_idle(self, planned_step.api_update.as_ref()).await?;
         let changed = buffer.borrow_mut().now();
         let delay = Delay::start();
-        if let Some(update) = &planned_step.told {
+        if let Some(update) = &planned_step.api_update {
             self.plan.objects.clone_from(&update.objects);
             real_proxy::update_objects(self, &update.objects)?;
         }
@@ -47,11 +47,11 @@ impl Lab {
             probes: Some(planned_step.probes.clone()),
             ..planned_step.delta.clone()
         };
-        self.change(delta, step, on_health_change).await?;
-        for (name, stale) in &planned_step.forget {
+        self.apply_delta(delta, step, on_health_change).await?;
+        for (name, stale) in &planned_step.conntrack_deletions {
             conntrack::delete_stale(self.recorded_namespace(name)?, name, stale)?;
         }
-        let scouts = match &planned_step.told {
+        let scouts = match &planned_step.api_update {
             Some(update) => {
                 self.wait_for_proxies(update, &before, &planned_step.probes, step)
                     .await?
@@ -68,7 +68,7 @@ impl Lab {
         closing.wait().await;
         let step_evidence = StepEvidence {
             name: name.clone(),
-            changed,
+            changed_at: changed,
             applied_at: applied,
             convergence_attempts: scouts,
             delay_ms: delay.host_ms(),
@@ -98,9 +98,9 @@ impl Lab {
                     heard?;
                     break;
                 }
-                round = scouts.send() => round?,
+                round = scouts.run_round() => round?,
             }
         }
-        Ok(scouts.end().await)
+        Ok(scouts.into_attempts().await)
     }
 }

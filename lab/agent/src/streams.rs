@@ -46,7 +46,9 @@ impl Streams {
     pub fn open(self: &Rc<Self>, id: StreamId, request: StreamRequest, send: SendToClient) {
         let (message_sender, message_receiver) = mpsc::unbounded_channel();
         if self.message_senders.borrow().contains_key(&id) {
-            send(failed(failure::bug(format!("stream {id} already exists"))));
+            send(failed_message(failure::bug(format!(
+                "stream {id} already exists"
+            ))));
             return;
         }
         self.message_senders.borrow_mut().insert(id, message_sender);
@@ -71,10 +73,12 @@ impl Streams {
     ) -> Result<FromStream, FromStream> {
         match request {
             StreamRequest::Exec(request) => {
-                let place = self.attach_point(&request.namespace).map_err(failed)?;
+                let place = self
+                    .attach_point(&request.namespace)
+                    .map_err(failed_message)?;
                 exec::run(&place.ns, request, messages, send).await
             }
-            StreamRequest::Capture { of } => {
+            StreamRequest::Capture { targets: of } => {
                 let taps = of
                     .into_iter()
                     .map(|request| {
@@ -82,7 +86,7 @@ impl Streams {
                         live_capture::LiveCapture::open(&place, request)
                     })
                     .collect::<Result<Vec<_>, Failure>>();
-                Ok(live_capture::run(taps.map_err(failed)?, messages, send).await)
+                Ok(live_capture::run(taps.map_err(failed_message)?, messages, send).await)
             }
         }
     }
@@ -121,7 +125,7 @@ impl Streams {
 }
 
 /// Returns the message for a failure other than a missing program.
-pub fn failed(failure: Failure) -> FromStream {
+pub fn failed_message(failure: Failure) -> FromStream {
     FromStream::Failed {
         program_missing: false,
         failure,
@@ -140,7 +144,7 @@ impl Default for Window {
 
 impl Window {
     /// Waits until one more message may be sent.
-    pub async fn one(&self) {
+    pub async fn acquire(&self) {
         // Acquiring fails only for a closed semaphore, and this semaphore is never closed.
         if let Ok(permit) = self.0.acquire().await {
             permit.forget();

@@ -30,7 +30,14 @@ pub fn write<'a>(
             };
             match first.as_mut().and_then(|first| first.rejected.as_mut()) {
                 Some(rejected) => rejected.related_lines.push(render(setting)),
-                None => first = Some(failure::of(failure, name, SYSCTL, render(setting))),
+                None => {
+                    first = Some(failure::with_rejected_input(
+                        failure,
+                        name,
+                        SYSCTL,
+                        render(setting),
+                    ));
+                }
             }
         }
         first.map_or(Ok(()), Err)

@@ -10,11 +10,11 @@ use tokio::net::TcpStream;
 
 use super::answers;
 use super::exchange::{Exchange, ExchangeResult, UnreliableReason, verdict_from_error};
-use super::handshake::{self, Answered};
+use super::handshake::{self, AnsweredSyn};
 use super::max_wait;
 use super::netns::NetNs;
 use super::ports::{self, Ports};
-use super::process_clock::Running;
+use super::process_clock::ClockGuard;
 use super::server::{REQUEST_KEEP_OPEN, REQUEST_LAST};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
@@ -30,8 +30,8 @@ pub type DialResult = Result<TcpStream, io::Error>;
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
-    let max_wait = probe.patience;
+pub fn start(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
+    let max_wait = probe.max_wait;
     let ns = ns.clone();
     Ok(match start_connection(probe, ns.ports())? {
         Ok(mut stream) => Exchange::new(stream.local_addr().ok(), async move {
@@ -51,14 +51,14 @@ pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
 ///
 /// When no socket can be opened or the source address is unavailable.
 pub fn start_connection(probe: &Probe, ports: &Ports) -> io::Result<DialResult> {
-    let to = probe.to.socket();
+    let to = probe.target.socket();
     let open = || {
         let kind = Type::STREAM.nonblocking().cloexec();
         let socket = Socket::new(Domain::for_address(to), kind, None)?;
         socket.bind(&ports::source_address(probe).into())?;
         Ok(Ok(socket))
     };
-    let socket = match ports.fresh(open)? {
+    let socket = match ports.bind_unused(open)? {
         Ok(socket) => socket,
         Err(error) => return Ok(Err(error)),
     };
@@ -84,7 +84,7 @@ pub async fn wait_for_handshake(
     ns: &NetNs,
     max_wait: Duration,
 ) -> Result<(), ExchangeResult> {
-    let running = Running::begin();
+    let running = ClockGuard::start();
     let late_before = running.late();
     let writable = max_wait::within(max_wait, stream.writable()).await;
     let local = stream.local_addr().ok();
@@ -103,14 +103,14 @@ pub async fn wait_for_handshake(
     let failed = |error: io::Error| {
         ExchangeResult::without_answer(verdict_from_error(&error), local, Some(error))
     };
-    match (answered.unwrap_or(Answered::InTime), result) {
-        (Answered::InTime, ended) => ended.map_err(failed),
-        (Answered::Late, _) => Err(ExchangeResult::without_answer(
+    match (answered.unwrap_or(AnsweredSyn::InTime), result) {
+        (AnsweredSyn::InTime, ended) => ended.map_err(failed),
+        (AnsweredSyn::Late, _) => Err(ExchangeResult::without_answer(
             Verdict::Timeout,
             local,
             None,
         )),
-        (Answered::Unknown, _) => Err(ExchangeResult {
+        (AnsweredSyn::Unknown, _) => Err(ExchangeResult {
             unreliable: Some(UnreliableReason::Late),
             ..ExchangeResult::without_answer(Verdict::Timeout, local, None)
         }),

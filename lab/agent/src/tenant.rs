@@ -143,7 +143,7 @@ impl Tenant {
     }
 
     /// Records that a program selected by the user was started.
-    pub fn runs(&self) {
+    pub fn note_user_program(&self) {
         self.0.has_run.set(true);
     }
 }

@@ -20,9 +20,9 @@ use svclab_model::plan::Probe;
 /// # Errors
 ///
 /// When no socket can be opened or the source address is unavailable.
-pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
-    let max_wait = probe.patience;
-    let sent = ports.fresh(|| connect(probe))?.and_then(|socket| {
+pub fn start(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
+    let max_wait = probe.max_wait;
+    let sent = ports.bind_unused(|| connect(probe))?.and_then(|socket| {
         socket.send(next_request().as_bytes())?;
         Ok(socket)
     });
@@ -45,14 +45,14 @@ pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
 ///
 /// When no socket can be opened or the source address is unavailable.
 pub fn open_socket(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
-    Ok(match ports.fresh(|| connect(probe))? {
+    Ok(match ports.bind_unused(|| connect(probe))? {
         Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
         Err(error) => Err(error),
     })
 }
 
 fn connect(probe: &Probe) -> io::Result<io::Result<Socket>> {
-    let target = probe.to.socket();
+    let target = probe.target.socket();
     let socket = Socket::new(
         Domain::for_address(target),
         Type::DGRAM.nonblocking().cloexec(),

@@ -54,7 +54,7 @@ pub(super) fn status_object(refusal: &ApiError) -> Value {
 /// # Errors
 ///
 /// Returns [`ApiError::ObjectNotFound`] if the requested object does not exist.
-pub fn answer(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub fn respond(store: &Store, request: ApiRequest) -> Result<ApiResponse, ApiError> {
     let document = |code, body| ApiResponse::Document { code, body };
     Ok(match request {
         ApiRequest::Health => document(200, json!("ok")),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn get_document(target: &str) -> (u16, Value) {
-        let response = parse_request("GET", target).and_then(|asked| answer(&store(), asked));
+        let response = parse_request("GET", target).and_then(|asked| respond(&store(), asked));
         match response.unwrap_or_else(|refusal| ApiResponse::from(&refusal)) {
             ApiResponse::Document { code, body } => (code, body),
             ApiResponse::Stream { .. } => panic!("{target} is a watch"),
@@ -216,7 +216,7 @@ mod tests {
             for line in std::fs::read_to_string(&path).unwrap().lines() {
                 let (method, target) = line.split_once(' ').unwrap();
                 let response =
-                    parse_request(method, target).and_then(|asked| answer(&store(), asked));
+                    parse_request(method, target).and_then(|asked| respond(&store(), asked));
                 assert!(response.is_ok(), "{}: {line}: {response:?}", path.display());
                 request_count += 1;
             }

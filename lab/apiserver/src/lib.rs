@@ -2,7 +2,7 @@
 //! kube-proxy reads, in JSON.
 //!
 //! The crate does no I/O. [`Store`] holds objects and their latest changes, [`parse_request()`]
-//! parses a request, and [`answer()`] answers it. A [`Watch`] returns the events since the
+//! parses a request, and [`respond()`] answers it. A [`Watch`] returns the events since the
 //! last call. The agent owns the sockets.
 //!
 //! The requests differ between versions of kube-proxy. Versions up to v1.34 list, then watch from
@@ -20,7 +20,7 @@ mod selector;
 mod store;
 mod watch;
 
-pub use answer::{ApiResponse, answer};
+pub use answer::{ApiResponse, respond};
 pub use refusals::RejectedRequests;
 pub use request::{ApiError, ApiRequest, Scope, Verb, parse_request};
 pub use resource::{Resource, VersionedResource, served_resources};

@@ -1,7 +1,7 @@
 //! Records the requests that an API server rejected.
 
 use super::request::ApiError;
-use svclab_model::evidence::Refused;
+use svclab_model::evidence::RejectedRequest;
 
 /// Maximum number of different requests that are recorded.
 const MAX_REQUESTS: usize = 32;
@@ -13,7 +13,7 @@ const MAX_LENGTH: usize = 400;
 #[derive(Debug)]
 pub struct RejectedRequests {
     node: String,
-    requests: Vec<Refused>,
+    requests: Vec<RejectedRequest>,
     missed: u64,
 }
 
@@ -30,7 +30,7 @@ impl RejectedRequests {
 
     /// Records a rejected request: its method, its path with the query, and the reason.
     pub fn record(&mut self, method: &str, target: &str, refusal: &ApiError) {
-        let rejected = Refused {
+        let rejected = RejectedRequest {
             node: self.node.clone(),
             request: truncate(&format!("{method} {target}")),
             status: refusal.code(),
@@ -49,13 +49,13 @@ impl RejectedRequests {
 
     /// Returns the recorded requests, each once.
     #[must_use]
-    pub fn requests(&self) -> &[Refused] {
+    pub fn requests(&self) -> &[RejectedRequest] {
         &self.requests
     }
 
     /// Returns the number of further requests that were not recorded.
     #[must_use]
-    pub const fn left_out(&self) -> u64 {
+    pub const fn missed(&self) -> u64 {
         self.missed
     }
 }
@@ -116,7 +116,7 @@ mod tests {
                 .iter()
                 .all(|refused| refused.node == "node-1")
         );
-        assert_eq!(refusals.left_out(), 0);
+        assert_eq!(refusals.missed(), 0);
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         // A recorded request is counted even when the record is full.
         refuse(&mut refusals, 0);
         assert_eq!(
-            (refusals.requests().len(), refusals.left_out()),
+            (refusals.requests().len(), refusals.missed()),
             (MAX_REQUESTS, 3)
         );
         assert_eq!(refusals.requests()[0].times, 2);

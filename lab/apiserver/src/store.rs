@@ -62,7 +62,7 @@ pub enum StoreError {
         "cannot serve objects of kind `{0}`, only Node, Service, EndpointSlice, Endpoints and \
          ServiceCIDR"
     )]
-    Kind(String),
+    UnsupportedKind(String),
     /// The object has no name.
     #[error("cannot serve a {0} without a name")]
     MissingName(Resource),
@@ -298,7 +298,7 @@ fn unique_names(
 fn normalize(mut object: Value) -> Result<(Resource, ObjectKey, Value), StoreError> {
     let resource = Resource::from_object(&object).ok_or_else(|| {
         let kind = object.get("kind").and_then(Value::as_str);
-        StoreError::Kind(kind.unwrap_or_default().to_owned())
+        StoreError::UnsupportedKind(kind.unwrap_or_default().to_owned())
     })?;
     let text = |field: &str| {
         let found = object.pointer(&format!("/metadata/{field}"));

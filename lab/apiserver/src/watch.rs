@@ -157,7 +157,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::super::request::parse_request;
-    use super::super::{ApiResponse, answer};
+    use super::super::{ApiResponse, respond};
     use super::*;
 
     fn service(name: &str, proxy: Option<&str>, ip: &str) -> Value {
@@ -174,7 +174,7 @@ mod tests {
     fn watch(store: &Store, query: &str) -> Watch {
         let label = "labelSelector=%21service.kubernetes.io%2Fservice-proxy-name";
         let target = format!("/api/v1/services?{label}&watch=true&{query}");
-        match answer(store, parse_request("GET", &target).unwrap()).unwrap() {
+        match respond(store, parse_request("GET", &target).unwrap()).unwrap() {
             ApiResponse::Stream { watch, .. } => watch,
             ApiResponse::Document { .. } => panic!("{target} is not a watch"),
         }

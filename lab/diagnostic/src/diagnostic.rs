@@ -86,7 +86,7 @@ impl Diagnostic {
 
     /// Sets the main position and the text next to the caret.
     #[must_use]
-    pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
+    pub fn with_position(mut self, span: Span, text: impl Into<String>) -> Self {
         self.primary = Some(Box::new(Label {
             span,
             text: text.into(),
@@ -188,7 +188,7 @@ impl Diagnostic {
             ..Self::error(message)
         };
         match &self.primary {
-            Some(primary) => redacted.at(primary.span, ""),
+            Some(primary) => redacted.with_position(primary.span, ""),
             None => redacted,
         }
         .with_help(format!("use the path without symbolic links: {file}"))
@@ -327,7 +327,7 @@ mod tests {
     fn render_shows_carets_line_and_column() {
         let text = "a: 1\r\nb:\r\n  c: é, x\r\nd: 2\r\n";
         let diagnostic = Diagnostic::error("`c` is wrong")
-            .at(span(text, "x"), "here")
+            .with_position(span(text, "x"), "here")
             .with_related(span(text, "a"), "because of this")
             .with_help("leave it out");
         insta::assert_snapshot!(render("lab.yaml", text, &diagnostic), @r"
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn render_multi_line_span_marks_first_line() {
         let text = "a:\n  b: 1\n  c: 2\nd: 3\n";
-        let diagnostic = Diagnostic::warning("odd").at(span(text, "b: 1\n  c: 2"), "");
+        let diagnostic = Diagnostic::warning("odd").with_position(span(text, "b: 1\n  c: 2"), "");
         insta::assert_snapshot!(render("x.yaml", text, &diagnostic), @r"
         warning: odd
          --> x.yaml:2:3
@@ -363,7 +363,7 @@ mod tests {
         let printed = render(
             "x.yaml",
             &text,
-            &Diagnostic::error("odd").at(span(&text, "BAD"), "this"),
+            &Diagnostic::error("odd").with_position(span(&text, "BAD"), "this"),
         );
         assert!(printed.contains("x.yaml:1:1048581"), "{printed}");
         assert!(printed.contains("^^^ this"), "{printed}");
@@ -382,7 +382,7 @@ mod tests {
         ] {
             let text = format!("a: {odd}red\n");
             let diagnostic = Diagnostic::error(format!("odd {odd}"))
-                .at(span(&text, "red"), odd)
+                .with_position(span(&text, "red"), odd)
                 .with_help(odd);
             let printed = render(&format!("x{odd}.yaml"), &text, &diagnostic);
             assert!(!printed.contains(is_control), "{printed:?}");

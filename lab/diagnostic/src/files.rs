@@ -281,7 +281,7 @@ impl UnfinishedFile {
 ///
 /// Returns an error if `target` is a symbolic link, a device or a directory, or if the operating
 /// system reports an error.
-pub fn begin(target: &Path) -> io::Result<(File, UnfinishedFile)> {
+pub fn begin_file(target: &Path) -> io::Result<(File, UnfinishedFile)> {
     check_replaceable(target)?;
     let directory = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -306,7 +306,7 @@ pub fn write_file(
     target: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (file, unfinished) = begin(target)?;
+    let (file, unfinished) = begin_file(target)?;
     let mut out = BufWriter::new(file);
     write(&mut out)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?;

@@ -44,7 +44,7 @@ pub fn has_control(text: &str) -> bool {
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(is_control) {
-        Cow::Owned(remove_controls(text, Kind::Text, true).0)
+        Cow::Owned(remove_controls(text, TextKind::Text, true).0)
     } else {
         Cow::Borrowed(text)
     }
@@ -53,7 +53,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// Replaces control characters like [`printable`], but keeps svclab's own colours.
 #[must_use]
 pub fn styled(text: &str) -> String {
-    remove_controls(text, Kind::Styled, true).0
+    remove_controls(text, TextKind::Styled, true).0
 }
 
 /// Replaces control characters by U+FFFD, including newlines and tabs. Used for names and paths.
@@ -71,12 +71,12 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 /// permits, such as DEL and U+202E. The value of the document does not change.
 #[must_use]
 pub fn escape_json(text: &str) -> String {
-    remove_controls(text, Kind::Json, true).0
+    remove_controls(text, TextKind::Json, true).0
 }
 
 /// Kind of text that a [`PrintableWriter`] writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TextKind {
     /// Text without colours.
     Text,
     /// Text with svclab's own colours.
@@ -89,14 +89,14 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct PrintableWriter<W> {
     out: W,
-    kind: Kind,
+    kind: TextKind,
     /// Start of a character, line end or colour sequence that the next write may complete.
     pending: Vec<u8>,
 }
 
 impl<W: Write> PrintableWriter<W> {
     /// Creates a writer for one kind of text.
-    pub const fn new(out: W, kind: Kind) -> Self {
+    pub const fn new(out: W, kind: TextKind) -> Self {
         Self {
             out,
             kind,
@@ -144,7 +144,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
 
 /// Returns the text without control characters, and the end of the text that more text may
 /// complete. If this is the `last` text, the second part is empty.
-fn remove_controls(text: &str, kind: Kind, last: bool) -> (String, &str) {
+fn remove_controls(text: &str, kind: TextKind, last: bool) -> (String, &str) {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(index) = rest.find(is_control) {
@@ -156,11 +156,11 @@ fn remove_controls(text: &str, kind: Kind, last: bool) -> (String, &str) {
         let letter = remaining.chars().next().unwrap_or(REPLACEMENT);
         let mut length = letter.len_utf8();
         match (kind, leading_style(remaining)) {
-            (Kind::Styled, Some(style)) => {
+            (TextKind::Styled, Some(style)) => {
                 clean.push_str(style);
                 length = style.len();
             }
-            (Kind::Json, _) => {
+            (TextKind::Json, _) => {
                 let _ = write!(clean, "\\u{:04x}", u32::from(letter));
             }
             _ if remaining.starts_with("\r\n") => {}
@@ -174,7 +174,7 @@ fn remove_controls(text: &str, kind: Kind, last: bool) -> (String, &str) {
 
 /// Whether more text could complete a line end or a colour sequence. `text` starts with a control
 /// character.
-fn is_unfinished(text: &str, kind: Kind) -> bool {
+fn is_unfinished(text: &str, kind: TextKind) -> bool {
     let is_parameter = |byte: u8| byte.is_ascii_digit() || byte == b';';
     let begins_style = |text: &str| {
         let parameters = text.strip_prefix('[').unwrap_or(text);
@@ -183,10 +183,10 @@ fn is_unfinished(text: &str, kind: Kind) -> bool {
             && parameters.bytes().all(is_parameter)
     };
     match kind {
-        Kind::Json => false,
+        TextKind::Json => false,
         _ if text == "\r" => true,
-        Kind::Text => false,
-        Kind::Styled => text.strip_prefix('\u{1b}').is_some_and(begins_style),
+        TextKind::Text => false,
+        TextKind::Styled => text.strip_prefix('\u{1b}').is_some_and(begins_style),
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     /// Returns the text after one write. Checks that writes of single bytes give the same result.
-    fn write_text(text: &str, kind: Kind) -> String {
+    fn write_text(text: &str, kind: TextKind) -> String {
         let mut at_once = PrintableWriter::new(Vec::new(), kind);
         at_once.write_all(text.as_bytes()).unwrap();
         at_once.flush().unwrap();
@@ -263,8 +263,8 @@ mod tests {
             count += 1;
             let text = format!("a{control}é\t\n");
             assert_eq!(printable(&text), "a\u{fffd}é\t\n");
-            assert_eq!(write_text(&text, Kind::Text), "a\u{fffd}é\t\n");
-            assert_eq!(write_text(&text, Kind::Styled), "a\u{fffd}é\t\n");
+            assert_eq!(write_text(&text, TextKind::Text), "a\u{fffd}é\t\n");
+            assert_eq!(write_text(&text, TextKind::Styled), "a\u{fffd}é\t\n");
             assert_eq!(one_line(&text), "a\u{fffd}é\u{fffd}\u{fffd}");
         }
         assert_eq!(count, 63 + 12);
@@ -274,11 +274,11 @@ mod tests {
     fn printable_plain_text_stays() {
         for text in ["", "é → 漢\t\n", "\u{fffd}", "a\u{200d}b"] {
             assert_eq!(printable(text), text);
-            assert_eq!(write_text(text, Kind::Json), text);
+            assert_eq!(write_text(text, TextKind::Json), text);
         }
         assert_eq!(printable("a\r\nb\r\r\nc\r"), "a\nb\u{fffd}\nc\u{fffd}");
         assert_eq!(
-            write_text("a\r\nb\rc\r", Kind::Text),
+            write_text("a\r\nb\rc\r", TextKind::Text),
             "a\nb\u{fffd}c\u{fffd}"
         );
     }
@@ -286,8 +286,11 @@ mod tests {
     #[test]
     fn styled_keeps_own_colours_only() {
         let own_colours = "\u{1b}[1m\u{1b}[31mred\u{1b}[0m \u{1b}[1;94mblue\u{1b}[m";
-        assert_eq!(write_text(own_colours, Kind::Styled), own_colours);
-        assert_eq!(write_text("\u{1b}[31mred", Kind::Text), "\u{fffd}[31mred");
+        assert_eq!(write_text(own_colours, TextKind::Styled), own_colours);
+        assert_eq!(
+            write_text("\u{1b}[31mred", TextKind::Text),
+            "\u{fffd}[31mred"
+        );
         for hostile in [
             "\u{1b}[8mhidden",
             "\u{1b}[7m",
@@ -300,7 +303,7 @@ mod tests {
             "\u{1b}[31;31;31;31;31;31m",
             "\u{9b}31m",
         ] {
-            let text = write_text(hostile, Kind::Styled);
+            let text = write_text(hostile, TextKind::Styled);
             assert!(!text.contains(is_control), "{text:?}");
         }
     }
@@ -309,7 +312,7 @@ mod tests {
     fn json_strings_are_escaped_and_read_back() {
         let value = "a\u{7f}\u{9b}\u{202e}\u{1b}\r\n\u{61c}";
         let document = serde_json::to_string_pretty(&[value]).unwrap();
-        let text = write_text(&document, Kind::Json);
+        let text = write_text(&document, TextKind::Json);
         assert!(!text.contains(is_control), "{text}");
         let [read]: [String; 1] = serde_json::from_str(&text).unwrap();
         assert_eq!(read, value);
@@ -317,7 +320,7 @@ mod tests {
 
     #[test]
     fn printable_invalid_utf8_is_replaced() {
-        let mut out = PrintableWriter::new(Vec::new(), Kind::Text);
+        let mut out = PrintableWriter::new(Vec::new(), TextKind::Text);
         out.write_all(b"a\xff\xe2\x82").unwrap();
         out.write_all(b"\xacb\xe2").unwrap();
         out.flush().unwrap();

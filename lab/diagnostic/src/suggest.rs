@@ -46,7 +46,7 @@ pub fn did_you_mean<'c>(
 /// Formats names as a list: "`a`, `b` and `c`". For more than twelve names, lists the first twelve
 /// and the number of further names.
 #[must_use]
-pub fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
+pub fn format_list<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
     const MAX_LISTED: usize = 12;
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.as_slice() {
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn listed_many_names_are_truncated() {
-        assert_eq!(listed([]), "none");
-        assert_eq!(listed(["a", "b", "c"]), "`a`, `b` and `c`");
+        assert_eq!(format_list([]), "none");
+        assert_eq!(format_list(["a", "b", "c"]), "`a`, `b` and `c`");
         let many: Vec<String> = (0..20).map(|n| n.to_string()).collect();
-        assert!(listed(many.iter().map(String::as_str)).ends_with("`11` and 8 more"));
+        assert!(format_list(many.iter().map(String::as_str)).ends_with("`11` and 8 more"));
     }
 }

@@ -165,7 +165,7 @@ impl NodeDump {
         dump.check_sets(&sources, &mut parsed);
         let mut places = BTreeSet::new();
         for (id, text, mut problems) in parsed {
-            problems.sort_by_key(|problem| problem.at.start);
+            problems.sort_by_key(|problem| problem.range.start);
             let name = sources.get(id).map_or("", Source::name);
             places.extend(problem_lines(&text, &problems).map(|line| (name.to_owned(), line)));
             let shown = problems.iter().take(MAX_REPORTED);
@@ -245,19 +245,19 @@ impl NodeDump {
                 let dump = iptables::IptablesRules::parse_with_problems(text, problems);
                 self.rules.insert((ip, backing), dump);
             }
-            Format::Sets => self.sets = Some(ipset::saved::read(text, problems)),
-            Format::Nft => self.nft = Some(nft::read(text, problems)),
-            Format::VirtualServers => self.servers = Some(ipvs::saved::read(text, problems)),
-            Format::Links => self.links = Some(link::read(text, problems)),
-            Format::LinkDetails => self.kinds = Some(kind::read(text, problems)),
+            Format::Sets => self.sets = Some(ipset::saved::parse(text, problems)),
+            Format::Nft => self.nft = Some(nft::parse_ruleset(text, problems)),
+            Format::VirtualServers => self.servers = Some(ipvs::saved::parse(text, problems)),
+            Format::Links => self.links = Some(link::parse(text, problems)),
+            Format::LinkDetails => self.kinds = Some(kind::parse(text, problems)),
             Format::Routes(ip) => {
-                self.routes.insert(ip, route::read(text, ip, problems));
+                self.routes.insert(ip, route::parse(text, ip, problems));
             }
             Format::RoutingRules(ip) => {
                 self.routing_rules
-                    .insert(ip, route::rule::read(text, ip, problems));
+                    .insert(ip, route::rule::parse(text, ip, problems));
             }
-            Format::Sysctls => self.sysctls = Some(sysctl::read(text, problems)),
+            Format::Sysctls => self.sysctls = Some(sysctl::parse(text, problems)),
             Format::ProxyFlags => self.proxy.read_flags(text),
             Format::ProxyConfiguration => self.proxy.read_configuration(text),
         }
@@ -304,7 +304,7 @@ fn is_json(text: &str) -> bool {
 fn problem_lines<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
     let (mut offset, mut line) = (0, 1);
     problems.iter().map(move |problem| {
-        let start = text.floor_char_boundary(problem.at.start).max(offset);
+        let start = text.floor_char_boundary(problem.range.start).max(offset);
         let passed = text[offset..start].bytes().filter(|byte| *byte == b'\n');
         line += u32::try_from(passed.count()).unwrap_or(u32::MAX);
         offset = start;

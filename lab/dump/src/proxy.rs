@@ -71,7 +71,7 @@ impl KubeProxySettings {
     /// Returns the effective value of a flag, from the configuration file if there is one. `None`
     /// if the flag is unset or empty.
     #[must_use]
-    pub fn said(&self, flag: &str) -> Option<&str> {
+    pub fn value(&self, flag: &str) -> Option<&str> {
         let settings = if self.configuration.is_empty() {
             &self.flags
         } else {
@@ -85,9 +85,9 @@ impl KubeProxySettings {
 
     /// Returns the effective settings as flags.
     #[must_use]
-    pub fn told(&self) -> Vec<String> {
+    pub fn effective_flags(&self) -> Vec<String> {
         let flags = FIELDS.iter().filter_map(|(_, flag)| {
-            let value = self.said(flag)?;
+            let value = self.value(flag)?;
             Some(format!("--{flag}={value}"))
         });
         flags.collect()
@@ -105,7 +105,7 @@ mod tests {
             "/usr/bin/kube-proxy\n--proxy-mode=ipvs\n--cluster-cidr\n10.0.0.0/8\n--masquerade-all\n-v=2\n",
         );
         assert_eq!(
-            proxy.told(),
+            proxy.effective_flags(),
             [
                 "--proxy-mode=ipvs",
                 "--cluster-cidr=10.0.0.0/8",
@@ -117,7 +117,7 @@ mod tests {
              iptables: {masqueradeAll: false, masqueradeBit: 14}\nnodePortAddresses: [10.0.0.0/8, 10.1.0.0/16]\nipvs: null\n",
         );
         assert_eq!(
-            proxy.told(),
+            proxy.effective_flags(),
             [
                 "--proxy-mode=nftables",
                 "--masquerade-all=false",
@@ -125,7 +125,7 @@ mod tests {
                 "--nodeport-addresses=10.0.0.0/8,10.1.0.0/16"
             ]
         );
-        assert_eq!(proxy.said("cluster-cidr"), None);
+        assert_eq!(proxy.value("cluster-cidr"), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl<'a> AddressBook<'a> {
         let (owner, dev) = name.rsplit_once('/')?;
         let netns = self
             .cluster
-            .start(owner)
+            .source_namespace(owner)
             .unwrap_or_else(|_| owner.to_owned());
         let link = self
             .plan
@@ -64,12 +64,14 @@ impl<'a> AddressBook<'a> {
     /// Returns the namespace in which captures for a name run.
     #[must_use]
     pub fn namespace_of(&self, name: &str) -> String {
-        self.cluster.start(name).unwrap_or_else(|_| name.to_owned())
+        self.cluster
+            .source_namespace(name)
+            .unwrap_or_else(|_| name.to_owned())
     }
 
     /// Returns the name of an address as users write it; the address itself if it has no name.
     #[must_use]
-    pub fn name(&self, address: IpAddr) -> String {
+    pub fn name_of(&self, address: IpAddr) -> String {
         self.cluster
             .name_of(address)
             .or_else(|| self.interface_with_address(address))

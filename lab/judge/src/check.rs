@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     /// Interface, namespace or node to which the expectation applies.
-    pub on: String,
+    pub target: String,
     /// Expectation as text.
     pub expected: String,
     /// Observation as text.

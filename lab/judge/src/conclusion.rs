@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use super::address_book::AddressBook;
 use svclab_journey::journey::{
-    End, Hop, Journey, Kind, PacketPath, Rewrite, Step, SysctlValue, ingress_interface,
+    Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch, SysctlValue, ingress_interface,
 };
-use svclab_model::evidence::{AddressPair, Verdict, bare};
+use svclab_model::evidence::{AddressPair, Verdict, format_address};
 use svclab_model::plan::Backend;
 use svclab_model::plan::NFTABLES_TABLE as TABLE;
 
@@ -22,10 +22,10 @@ pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
         return vec![describe_unsent(journey)];
     };
     let mut sentences = vec![describe_request(request, journey, book)];
-    let reply = answer(journey, request);
+    let reply = find_reply(journey, request);
     let is_reply_received = |packet: &PacketPath| {
         let is_at_source = packet.hops.last().map(|hop| &hop.namespace) == Some(&journey.from);
-        is_at_source && packet.end == End::Delivered
+        is_at_source && packet.end == PathEnd::Delivered
     };
     if let Some(reply) = reply {
         if icmp_error_meaning(request, journey).is_some() && is_reply_received(reply) {
@@ -33,7 +33,7 @@ pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
             return sentences;
         }
         sentences.push(describe_reply(reply, request, journey, book));
-    } else if matches!(request.end, End::Delivered) {
+    } else if matches!(request.end, PathEnd::Delivered) {
         sentences.push("no reply was sent".to_owned());
     }
     if !matches!(journey.verdict, Verdict::Connected | Verdict::Answered) {
@@ -50,7 +50,7 @@ pub fn conclusion(journey: &Journey, book: &AddressBook<'_>) -> Vec<String> {
 /// Returns the first packet of the request; `None` if no packet was sent.
 #[must_use]
 pub fn find_request(journey: &Journey) -> Option<&PacketPath> {
-    journey.flights.iter().find(|flight| {
+    journey.packets.iter().find(|flight| {
         flight.direction
             && flight
                 .hops
@@ -61,9 +61,9 @@ pub fn find_request(journey: &Journey) -> Option<&PacketPath> {
 
 /// Returns the first packet of the reply, preferably from the namespace in which the request ended.
 #[must_use]
-pub fn answer<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j PacketPath> {
+pub fn find_reply<'j>(journey: &'j Journey, request: &PacketPath) -> Option<&'j PacketPath> {
     let end_namespace = &request.hops.last()?.namespace;
-    let mut replies = journey.flights.iter().filter(|flight| !flight.direction);
+    let mut replies = journey.packets.iter().filter(|flight| !flight.direction);
     let is_from_end = |flight: &&PacketPath| {
         flight
             .hops
@@ -98,10 +98,10 @@ fn describe_unsent(journey: &Journey) -> String {
 /// Returns the meaning of the ICMP error that rejected a packet. `None` if no such error rejected
 /// the packet, or if its code has no description here.
 fn icmp_error_meaning(flight: &PacketPath, journey: &Journey) -> Option<&'static str> {
-    let End::Answered(replies) = &flight.end else {
+    let PathEnd::Rejected(replies) = &flight.end else {
         return None;
     };
-    let error = journey.flights.get(*replies.first()?)?;
+    let error = journey.packets.get(*replies.first()?)?;
     let v6 = flight.hops.last()?.after.destination.is_ipv6();
     Some(match (v6, error.code?) {
         (false, 0) => "net unreachable: no route",
@@ -129,7 +129,7 @@ fn describe_rejection(
     Some(format!(
         "{} to {} was rejected in {} with ICMP {meaning}{why}",
         flight.kind.label(),
-        format_address(hop.after.destination, book),
+        format_named_address(hop.after.destination, book),
         hop.namespace
     ))
 }
@@ -144,17 +144,17 @@ fn describe_request(request: &PacketPath, journey: &Journey, book: &AddressBook<
         return rejection;
     }
     match &request.end {
-        End::Delivered | End::Answered(_) => {
-            let is_own_name = book.name(hop.after.destination.ip()) == hop.namespace;
+        PathEnd::Delivered | PathEnd::Rejected(_) => {
+            let is_own_name = book.name_of(hop.after.destination.ip()) == hop.namespace;
             let destination = if is_own_name {
-                bare(hop.after.destination)
+                format_address(hop.after.destination)
             } else {
-                format_address(hop.after.destination, book)
+                format_named_address(hop.after.destination, book)
             };
             let from = if Some(hop.after.source) == journey.addresses.map(|called| called.source) {
                 String::new()
             } else {
-                format!(", from {}", format_address(hop.after.source, book))
+                format!(", from {}", format_named_address(hop.after.source, book))
             };
             format!("{kind} reached {} at {destination}{from}", hop.namespace)
         }
@@ -175,22 +175,22 @@ fn describe_reply(
     };
     let is_at_source = hop.namespace == journey.from;
     let expected = journey.addresses.map(AddressPair::reversed);
-    if !is_at_source || !matches!(reply.end, End::Delivered | End::Answered(_)) {
+    if !is_at_source || !matches!(reply.end, PathEnd::Delivered | PathEnd::Rejected(_)) {
         let description = match reply.end {
-            End::Answered(ref by) => {
+            PathEnd::Rejected(ref by) => {
                 describe_rejection(reply, journey, book).unwrap_or_else(|| {
-                    let by = by.first().and_then(|at| journey.flights.get(*at));
+                    let by = by.first().and_then(|at| journey.packets.get(*at));
                     format!(
                         "{kind} to {} was rejected in {} with {}",
-                        format_address(hop.after.destination, book),
+                        format_named_address(hop.after.destination, book),
                         hop.namespace,
                         by.map_or("an error", |flight| flight.kind.label())
                     )
                 })
             }
-            End::Delivered => format!(
+            PathEnd::Delivered => format!(
                 "{kind} to {} was delivered to {}, which did not send the request",
-                format_address(hop.after.destination, book),
+                format_named_address(hop.after.destination, book),
                 hop.namespace
             ),
             ref end => describe_end(kind, hop, end, book),
@@ -208,9 +208,9 @@ fn describe_reply(
     let mut description = format!(
         "{kind} reached {} from {}, which is not the probe's target",
         hop.namespace,
-        format_address(hop.after.source, book)
+        format_named_address(hop.after.source, book)
     );
-    let reset = journey.flights.iter().any(|flight| {
+    let reset = journey.packets.iter().any(|flight| {
         flight.kind == Kind::Rst
             && flight.hops.first().is_some_and(|first_hop| {
                 first_hop.namespace == hop.namespace && first_hop.before == hop.after.reversed()
@@ -248,12 +248,12 @@ fn describe_bypassed(reply: &PacketPath, request: &PacketPath) -> String {
 }
 
 /// Returns the rule that set the mark on which the dropping rule matched, or the jump to that rule.
-fn marking_rule(hop: &Hop) -> Option<&Step> {
-    let (last, before) = hop.met.split_last()?;
+fn marking_rule(hop: &Hop) -> Option<&RuleMatch> {
+    let (last, before) = hop.matches.split_last()?;
     if last.mark == 0 || !last.rule.as_ref()?.contains("--mark") {
         return None;
     }
-    let mark_index = hop.met.windows(2).position(|pair| match pair {
+    let mark_index = hop.matches.windows(2).position(|pair| match pair {
         [one, next] => one.mark != last.mark && next.mark == last.mark,
         _ => false,
     })?;
@@ -264,7 +264,7 @@ fn marking_rule(hop: &Hop) -> Option<&Step> {
 }
 
 /// Describes the end of a packet that was not delivered.
-fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> String {
+fn describe_end(kind: &str, hop: &Hop, end: &PathEnd, book: &AddressBook<'_>) -> String {
     let namespace = &hop.namespace;
     let through = ingress_interface(hop)
         .map_or_else(String::new, |seen| format!(" through {}", seen.interface));
@@ -274,9 +274,9 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
         format!(" on ingress{through}")
     };
     match end {
-        End::ByRule => {
+        PathEnd::DroppedByRule => {
             let rule = hop
-                .met
+                .matches
                 .last()
                 .map_or_else(String::new, |step| describe_rule(step, hop));
             let marked = marking_rule(hop).map_or_else(String::new, |step| {
@@ -284,7 +284,7 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
             });
             format!("{kind} was dropped in {namespace} by {rule}{marked}")
         }
-        End::Dropped {
+        PathEnd::Dropped {
             reason,
             function: place,
             settings,
@@ -297,17 +297,17 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
             format!(
                 "{kind} from {} was dropped in {namespace}{on_ingress}: \
                  {why}{reason}{function_text}{}",
-                format_address(hop.before.source, book),
+                format_named_address(hop.before.source, book),
                 describe_sysctls(settings)
             )
         }
-        End::CountedDrop {
+        PathEnd::CountedDrop {
             counter,
             increase: count,
             lost,
             settings,
         } => {
-            let from = format_address(hop.before.source, book);
+            let from = format_named_address(hop.before.source, book);
             let end_text = match counter.as_str() {
                 "IpOutNoRoutes" => {
                     format!("reached {namespace}{through}, which had no route for the reply")
@@ -326,26 +326,26 @@ fn describe_end(kind: &str, hop: &Hop, end: &End, book: &AddressBook<'_>) -> Str
                 describe_sysctls(settings)
             )
         }
-        End::NotReceived => {
+        PathEnd::NotReceived => {
             let interface = hop
                 .crossings
                 .last()
                 .map_or("?", |seen| seen.interface.as_str());
             format!(
                 "{kind} to {} left {namespace} through {interface} and was not received",
-                format_address(hop.after.destination, book)
+                format_named_address(hop.after.destination, book)
             )
         }
-        End::Waiting(neighbour) => format!(
+        PathEnd::Waiting(neighbour) => format!(
             "{kind} to {} was still queued in {namespace}, waiting for the hardware address of \
              {neighbour}",
-            format_address(hop.after.destination, book)
+            format_named_address(hop.after.destination, book)
         ),
-        End::Unknown => format!(
+        PathEnd::Unknown => format!(
             "{kind} to {} reached {namespace}{through}, and its end was not recorded",
-            format_address(hop.after.destination, book)
+            format_named_address(hop.after.destination, book)
         ),
-        End::Delivered | End::Answered(_) => format!("{kind} reached {namespace}"),
+        PathEnd::Delivered | PathEnd::Rejected(_) => format!("{kind} reached {namespace}"),
     }
 }
 
@@ -387,24 +387,24 @@ fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<String> {
     }
     let prefix = format!("{} kept source {}", hop.namespace, source.ip());
     // Only for kube-proxy; load balancers keep the source on purpose.
-    let by_kube_proxy = |step: &Step| {
+    let by_kube_proxy = |step: &RuleMatch| {
         let target = step.target.as_deref().unwrap_or_default();
         let native_table = step.table.split_once(' ').map(|(_, table)| table);
         step.chain.starts_with("KUBE-")
             || target.starts_with("KUBE-")
             || native_table == Some(TABLE)
     };
-    if !hop.met.iter().any(by_kube_proxy) {
+    if !hop.matches.iter().any(by_kube_proxy) {
         return None;
     }
     let returns: Vec<String> = hop
-        .met
+        .matches
         .iter()
         .filter(|step| is_early_return(step))
         .map(|step| describe_rule(step, hop))
         .collect();
     if returns.is_empty() {
-        let marked = hop.met.iter().any(|step| step.mark != 0);
+        let marked = hop.matches.iter().any(|step| step.mark != 0);
         return Some(if marked {
             format!("{prefix}, although the packet was marked")
         } else {
@@ -419,7 +419,7 @@ fn describe_kept_source(hop: &Hop, request: &PacketPath) -> Option<String> {
 
 /// Whether the rule returned before masquerading. Rules that only match on an earlier mark do not
 /// count.
-fn is_early_return(step: &Step) -> bool {
+fn is_early_return(step: &RuleMatch) -> bool {
     let matches_mark = |rule: &String| rule.contains("--mark") || rule.starts_with("meta mark & ");
     step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(matches_mark)
 }
@@ -427,7 +427,7 @@ fn is_early_return(step: &Step) -> bool {
 /// Describes a matched rule and its position. Names the iptables backend if rules of both backends
 /// matched in the hop.
 #[must_use]
-pub fn describe_rule(step: &Step, hop: &Hop) -> String {
+pub fn describe_rule(step: &RuleMatch, hop: &Hop) -> String {
     let number = step.number.map_or_else(
         || format!(" ({})", step.target.as_deref().unwrap_or("end of chain")),
         |number| format!(" rule {number}"),
@@ -441,7 +441,7 @@ pub fn describe_rule(step: &Step, hop: &Hop) -> String {
         entries => format!(", matching entry {}", entries.join(" and ")),
     };
     let both = hop
-        .met
+        .matches
         .iter()
         .any(|rule_match| rule_match.backend != step.backend);
     let backend = match step.backend {
@@ -463,7 +463,7 @@ pub fn describe_rule(step: &Step, hop: &Hop) -> String {
 #[must_use]
 pub fn describe_rewrite(hop: &Hop) -> Option<String> {
     let rules = |indices: &[usize]| -> Vec<String> {
-        let steps = indices.iter().filter_map(|at| hop.met.get(*at));
+        let steps = indices.iter().filter_map(|at| hop.matches.get(*at));
         steps
             .map(|step| {
                 let target = step.target.as_deref().unwrap_or("a rule");
@@ -488,9 +488,9 @@ pub fn describe_rewrite(hop: &Hop) -> Option<String> {
 }
 
 /// Returns an address with its name in parentheses.
-fn format_address(address: SocketAddr, book: &AddressBook<'_>) -> String {
-    let name = book.name(address.ip());
-    let address = bare(address);
+fn format_named_address(address: SocketAddr, book: &AddressBook<'_>) -> String {
+    let name = book.name_of(address.ip());
+    let address = format_address(address);
     if address.starts_with(&name) {
         address
     } else {

@@ -19,7 +19,11 @@ const MIN_RETRANSMISSION_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
 /// cannot be the cause.
-pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+pub fn find_doubtful(
+    expected: &Expected,
+    judgement: &Judgement,
+    evidence: &Evidence,
+) -> Option<String> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut stages = std::iter::once(evidence).chain(later);
     let delays = stages.clone().map(|stage| stage.delay_ms);
@@ -32,7 +36,7 @@ pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> 
         let check = retransmission_checks(expected, judgement).find(|check| !check.holds)?;
         Some(format!(
             "{}: expected {}, observed {}, while svclab waited {} for a processor",
-            check.on,
+            check.target,
             check.expected,
             check.observed,
             render_duration(late)
@@ -77,7 +81,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
     let mut steps = judgement.steps.iter().zip(&evidence.steps);
     steps.find_map(|(outcome, seen)| {
         let within = expected.steps.get(&outcome.name)?.within;
-        let moved = outcome.moved().filter(|_| !outcome.holds)?;
+        let moved = outcome.shift_delay().filter(|_| !outcome.holds)?;
         let waited = Duration::from_millis(seen.delay_ms);
         (moved.saturating_sub(waited) <= within).then(|| {
             format!(
@@ -93,7 +97,7 @@ fn late_step(expected: &Expected, judgement: &Judgement, evidence: &Evidence) ->
 #[cfg(test)]
 mod tests {
     use super::super::StepOutcome;
-    use super::super::traffic_shift::Moved;
+    use super::super::traffic_shift::TrafficShift;
     use super::*;
     use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
     use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
@@ -121,7 +125,7 @@ mod tests {
         let on = "node-1".to_owned();
         let counter = "TcpRetransSegs".to_owned();
         let check = Check {
-            on: on.clone(),
+            target: on.clone(),
             expected: format!("{counter} grows by {grows}"),
             observed: "by 5".to_owned(),
             holds: false,
@@ -142,23 +146,29 @@ mod tests {
         let (expected, judgement) = counter(Count::exactly(2));
         let (late, took) = (400, Duration::from_secs(3));
         assert_eq!(
-            find(&expected, &judgement, &evidence(late, took)).as_deref(),
+            find_doubtful(&expected, &judgement, &evidence(late, took)).as_deref(),
             Some(
                 "node-1: expected TcpRetransSegs grows by 2, observed by 5, while svclab waited \
                  400 ms for a processor"
             )
         );
         // No delay, or no retransmission.
-        assert_eq!(find(&expected, &judgement, &evidence(0, took)), None);
+        assert_eq!(
+            find_doubtful(&expected, &judgement, &evidence(0, took)),
+            None
+        );
         let short = Duration::from_millis(50);
-        assert_eq!(find(&expected, &judgement, &evidence(late, short)), None);
+        assert_eq!(
+            find_doubtful(&expected, &judgement, &evidence(late, short)),
+            None
+        );
     }
 
     #[test]
     fn find_doubtful_no_packets_expected_returns_none() {
         let (expected, judgement) = counter(Count::exactly(0));
         let evidence = evidence(400, Duration::from_secs(3));
-        assert_eq!(find(&expected, &judgement, &evidence), None);
+        assert_eq!(find_doubtful(&expected, &judgement, &evidence), None);
     }
 
     fn shift_message(late_ms: u64) -> Option<String> {
@@ -168,7 +178,7 @@ mod tests {
             steps: [(name.clone(), StepExpectation { within })].into(),
             ..Expected::default()
         };
-        let shift = Moved {
+        let shift = TrafficShift {
             probe: "call".to_owned(),
             delay_us: 3_000_000,
             to: "pod/default/web".to_owned(),
@@ -177,7 +187,7 @@ mod tests {
             steps: vec![StepOutcome {
                 name,
                 applied_us: 0,
-                moved: vec![shift],
+                shifts: vec![shift],
                 expected: None,
                 holds: false,
             }],
@@ -191,7 +201,7 @@ mod tests {
             steps: vec![step],
             ..Evidence::default()
         };
-        find(&expected, &judgement, &evidence)
+        find_doubtful(&expected, &judgement, &evidence)
     }
 
     #[test]

@@ -13,11 +13,11 @@ use super::{doubtful, kernel_state, nft_tables, retransmissions, rule};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_journey::Frame;
 use svclab_model::evidence::{Attempt, Evidence, KernelState};
-use svclab_model::plan::{Plan, Probe as PlannedProbe, Protocol};
+use svclab_model::plan::{Plan, Probe as PlannedProbe, ProbeProtocol};
 use svclab_planner::cluster::{Cluster, NameError, Problem, place};
 use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, StepExpectation};
 use svclab_scenario::lab::{LabSpec, Probe};
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 use svclab_scenario::wire::{Overlay, PacketPattern, Peer, WireExpectation};
 
 /// Prefixes of the counter names in `/proc/net/netstat` and `/proc/net/snmp`.
@@ -79,7 +79,7 @@ pub struct JudgedStage<'a> {
 #[derive(Debug, Clone)]
 pub struct JudgedCase<'a> {
     /// Stage 0, with the plan that was run.
-    pub first: JudgedStage<'a>,
+    pub initial: JudgedStage<'a>,
     /// Stages after each step.
     pub later_stages: Vec<JudgedStage<'a>>,
     /// Lab document.
@@ -111,9 +111,9 @@ impl<'a> Judge<'a> {
         let address_book = |moment: &JudgedStage<'a>| AddressBook::new(moment.cluster, moment.plan);
         let (row, row_at) = (subject.row, subject.row_index);
         let judge = Self {
-            address_book: address_book(&subject.first),
+            address_book: address_book(&subject.initial),
             later_address_books: subject.later_stages.iter().map(address_book).collect(),
-            plan: subject.first.plan,
+            plan: subject.initial.plan,
             row,
             case: subject,
         };
@@ -139,10 +139,15 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn check_names(&self, expected: &Expected, parent: &[Step], problems: &mut Vec<Problem>) {
-        let mut add_problem = |path: &[Step], error: NameError| {
+    fn check_names(
+        &self,
+        expected: &Expected,
+        parent: &[PathSegment],
+        problems: &mut Vec<Problem>,
+    ) {
+        let mut add_problem = |path: &[PathSegment], error: NameError| {
             problems.push(Problem {
-                at: svclab_planner::cluster::At {
+                location: svclab_planner::cluster::DocumentPath {
                     document: svclab_scenario::reference::DocumentRef::Lab,
                     path: parent.iter().chain(path).cloned().collect(),
                 },
@@ -233,13 +238,13 @@ impl<'a> Judge<'a> {
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let mut judgement = self.check(&self.row.expected, evidence);
         judgement.claims = self.check_claims(evidence, judgement.holds());
-        judgement.doubtful = doubtful::find(&self.row.expected, &judgement, evidence);
+        judgement.doubtful = doubtful::find_doubtful(&self.row.expected, &judgement, evidence);
         judgement
     }
 
     /// Returns the traffic shifts after each step, without comparing them with expectations.
     #[must_use]
-    pub fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
+    pub fn traffic_shifts(&self, evidence: &Evidence) -> Vec<StepOutcome> {
         self.check_steps(&Expected::default(), evidence)
     }
 
@@ -308,7 +313,12 @@ impl<'a> Judge<'a> {
                         .map(|step| step.name.clone()),
                     expected: expectation.map(probe::render_expectation),
                     holds: expectation.is_none_or(|wanted| {
-                        probe::holds(wanted, &observed, &sources, source_groups.as_deref())
+                        probe::meets_expectation(
+                            wanted,
+                            &observed,
+                            &sources,
+                            source_groups.as_deref(),
+                        )
                     }),
                     observed,
                 }
@@ -332,7 +342,7 @@ impl<'a> Judge<'a> {
 
     /// Returns the traffic shifts after each step, compared with the expectations.
     fn check_steps(&self, expected: &Expected, evidence: &Evidence) -> Vec<StepOutcome> {
-        let stages = std::iter::once(&self.case.first).chain(&self.case.later_stages);
+        let stages = std::iter::once(&self.case.initial).chain(&self.case.later_stages);
         let mut outcomes = Vec::new();
         for (index, (before, after)) in stages.zip(&self.case.later_stages).enumerate() {
             let within = self.case.spec.steps.get(index);
@@ -342,7 +352,7 @@ impl<'a> Judge<'a> {
                 outcomes.extend(within.map(|(step, expected)| StepOutcome {
                     name: step.name.clone(),
                     applied_us: 0,
-                    moved: Vec::new(),
+                    shifts: Vec::new(),
                     expected: Some(render_within(expected)),
                     holds: false,
                 }));
@@ -360,11 +370,11 @@ impl<'a> Judge<'a> {
                 name: step_evidence.name.clone(),
                 applied_us: step_evidence
                     .applied_at
-                    .saturating_sub(step_evidence.changed)
+                    .saturating_sub(step_evidence.changed_at)
                     / 1000,
-                moved: probes
+                shifts: probes
                     .iter()
-                    .filter_map(|probe| change.moved(probe))
+                    .filter_map(|probe| change.traffic_shift(probe))
                     .collect(),
                 expected: None,
                 holds: true,
@@ -372,7 +382,7 @@ impl<'a> Judge<'a> {
             if let Some((_, expected)) = within {
                 outcome.expected = Some(render_within(expected));
                 let is_in_time = |moved| moved <= expected.within;
-                outcome.holds = outcome.moved().is_some_and(is_in_time);
+                outcome.holds = outcome.shift_delay().is_some_and(is_in_time);
             }
             outcomes.push(outcome);
         }
@@ -424,7 +434,7 @@ impl<'a> Judge<'a> {
         let links = expected
             .links
             .iter()
-            .map(|link| kernel_state::check_link(link, state_of(&link.on.of)));
+            .map(|link| kernel_state::check_link(link, state_of(&link.on.owner)));
         sets.chain(servers).chain(links).collect()
     }
 
@@ -439,13 +449,13 @@ impl<'a> Judge<'a> {
     /// Compares the number of matching packets, and the intervals between retransmissions, with an
     /// expectation.
     fn check_packets(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
-        let netns = self.address_book.namespace_of(&wire.on.of);
+        let netns = self.address_book.namespace_of(&wire.on.owner);
         let packets = evidence.packets.iter();
         let later = evidence.steps.iter().map(|step| &*step.evidence);
         let missed: u64 = later
             .clone()
-            .map(|later| later.packets_left_out)
-            .fold(evidence.packets_left_out, u64::saturating_add);
+            .map(|later| later.packets_missed)
+            .fold(evidence.packets_missed, u64::saturating_add);
         let frames: Vec<(u64, Frame)> = packets
             .chain(later.flat_map(|later| &later.packets))
             .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
@@ -463,7 +473,7 @@ impl<'a> Judge<'a> {
             format!(", but {missed} packets were not captured")
         };
         let mut checks = vec![Check {
-            on: wire.on.to_string(),
+            target: wire.on.to_string(),
             expected: format!("{} {wire}", format_count(&wire.count.to_string())),
             observed: format!("{}{missed_text}", format_count(&count.to_string())),
             // Without an upper bound, additional packets do not matter.
@@ -478,7 +488,7 @@ impl<'a> Judge<'a> {
                 .find(|seen| !retransmissions::matches(expected, seen, patience));
             let shown = failed.or(series.first());
             checks.push(Check {
-                on: wire.on.to_string(),
+                target: wire.on.to_string(),
                 expected: format!(
                     "{wire}, retransmitted after {}, within {}",
                     retransmissions::render_intervals(expected),
@@ -505,8 +515,8 @@ impl<'a> Judge<'a> {
         let steps = self.plan.steps.iter();
         let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
         let tcp = self.plan.probes.iter().chain(later);
-        tcp.filter(|probe| probe.protocol == Protocol::Tcp)
-            .map(|probe| probe.patience)
+        tcp.filter(|probe| probe.protocol == ProbeProtocol::Tcp)
+            .map(|probe| probe.max_wait)
             .min()
             .unwrap_or_default()
     }
@@ -544,7 +554,7 @@ impl<'a> Judge<'a> {
                     .filter_map(|seen| seen.counters.get(&netns)?.get(&counter.counter))
                     .fold(0, |sum: i64, by| sum.saturating_add(*by));
                 Check {
-                    on: counter.on.clone(),
+                    target: counter.on.clone(),
                     expected: format!("{} grows by {}", counter.counter, counter.grows),
                     observed: format!("by {increase}"),
                     holds: u32::try_from(increase).is_ok_and(|grew| counter.grows.contains(grew)),
@@ -574,7 +584,7 @@ impl<'a> Judge<'a> {
                     }
                 };
                 Check {
-                    on: chain.on.clone(),
+                    target: chain.on.clone(),
                     expected: format!(
                         "{} {} has the {} expected rules",
                         chain.table,
@@ -608,7 +618,7 @@ impl<'a> Judge<'a> {
                 let missed = if is_native { evidence.trace_missed } else { 0 };
                 let complete = missed == 0 || rule.hits.max().is_none();
                 Check {
-                    on: rule.on.clone(),
+                    target: rule.on.clone(),
                     expected: format!(
                         "{} packets match {} {} `{}`",
                         rule.hits, rule.table, rule.chain, rule.rule
@@ -705,7 +715,7 @@ fn describe_differences(judgement: &Judgement) -> String {
         .map(|check| {
             format!(
                 "{}: claimed {}; seen {}",
-                check.on, check.expected, check.observed
+                check.target, check.expected, check.observed
             )
         });
     let steps = judgement

@@ -47,7 +47,7 @@ pub fn check_set(expected: &SetExpectation, held: &KernelState) -> Check {
         format!("{kind} {{{}}}", members.join(separator))
     };
     Check {
-        on: expected.on.clone(),
+        target: expected.on.clone(),
         expected: format!(
             "{table_prefix}{} is {}",
             expected.set,
@@ -101,7 +101,7 @@ pub fn check_virtual_server(expected: &VirtualServerExpectation, held: &KernelSt
         }
     };
     Check {
-        on: expected.on.clone(),
+        target: expected.on.clone(),
         expected: format!("{} is {}", expected.server, render(&expected_lines)),
         observed: render(&observed_lines),
         holds: observed_lines == expected_lines,
@@ -129,7 +129,7 @@ pub fn check_link(expected: &LinkExpectation, held: &KernelState) -> Check {
     };
     let observed = observed.map(|link| (link_flags(link), to_strings(&link.addresses)));
     Check {
-        on: expected.on.to_string(),
+        target: expected.on.to_string(),
         expected: render(&wanted_flags, &expected_addresses),
         observed: observed.as_ref().map_or_else(
             || "no such interface".to_owned(),
@@ -161,7 +161,7 @@ mod tests {
 
     fn kernel_state() -> KernelState {
         let real = |to: &str| RealServer {
-            to: to.parse().unwrap(),
+            address: to.parse().unwrap(),
             weight: 1,
             method: Forwarding::Masquerade,
         };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use svclab_model::evidence::met::At;
+use svclab_model::evidence::trace::TracePoint;
 use svclab_model::evidence::{Evidence, KernelState, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::nft::Table;
@@ -37,7 +37,7 @@ pub fn is_equivalent(left: &[String], right: &[String]) -> bool {
 pub fn find_set(held: &KernelState, name: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
     let table = find_table(held, name)?;
     let set = table.set(set)?;
-    let kind = set.holds.trim_start_matches("type ");
+    let kind = set.type_line.trim_start_matches("type ");
     let entries = set.elements.iter().map(|element| match &element.value {
         Some(value) => format!("{} : {value}", element.key),
         None => element.key.clone(),
@@ -53,8 +53,8 @@ pub fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> O
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     let is_in_chain = |event: &&TraceEvent| {
         let is_family = match family {
-            "ip" => !event.inet && event.ip == 4,
-            "ip6" => !event.inet && event.ip == 6,
+            "ip" => !event.inet && event.ip_version == 4,
+            "ip6" => !event.inet && event.ip_version == 6,
             _ => event.inet,
         };
         is_family
@@ -62,8 +62,8 @@ pub fn count_hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> O
             && (event.namespace.as_str(), event.table.as_str()) == (netns, name)
             && event.chain == rule.chain
     };
-    for step in evidence.met.iter().filter(is_in_chain) {
-        if let At::Rule(number) = step.at {
+    for step in evidence.trace.iter().filter(is_in_chain) {
+        if let TracePoint::Rule(number) = step.point {
             *counts.entry(number).or_default() += 1;
         }
     }
@@ -141,18 +141,18 @@ table ip kube-proxy {
             backend: Backend::Nft,
             trace_id: 0,
             packet: None,
-            ip,
+            ip_version: ip,
             input: None,
             output: None,
             mark: 0,
             table: "kube-proxy".to_owned(),
             inet: false,
             chain: "a".to_owned(),
-            at: At::Rule(number),
+            point: TracePoint::Rule(number),
             verdict: None,
         };
         let evidence = Evidence {
-            met: vec![
+            trace: vec![
                 trace_event(4, 1),
                 trace_event(4, 2),
                 trace_event(4, 2),

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::Endpoint;
 
-use svclab_model::plan::{Probe, Protocol};
+use svclab_model::plan::{Probe, ProbeProtocol};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
 
@@ -88,11 +88,11 @@ fn target_port<'s>(
     probe: &Probe,
 ) -> Option<&'s ServicePort> {
     let spec = service.spec.as_ref()?;
-    let to = probe.to;
+    let to = probe.target;
     let protocol = match probe.protocol {
-        Protocol::Tcp => "TCP",
-        Protocol::Udp => "UDP",
-        Protocol::Ping => return None,
+        ProbeProtocol::Tcp => "TCP",
+        ProbeProtocol::Udp => "UDP",
+        ProbeProtocol::Ping => return None,
     };
     let service_ips = [
         cluster_ips(service),

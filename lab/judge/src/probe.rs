@@ -62,7 +62,7 @@ pub fn summarize(
         observed.endpoints.extend(attempt.endpoint.clone());
         if let Some(source) = attempt.seen_source {
             sources.insert(source.ip());
-            observed.seen_sources.insert(book.name(source.ip()));
+            observed.seen_sources.insert(book.name_of(source.ip()));
             if let Some(local) = attempt.local_address {
                 observed
                     .source_ports
@@ -80,7 +80,7 @@ pub fn summarize(
 /// Whether the observation meets the expectation. `sources` are the addresses behind
 /// `observed.seen_sources`. `expected_sources` are the addresses of each expected name.
 #[must_use]
-pub fn holds(
+pub fn meets_expectation(
     expected: &ProbeExpectation,
     observed: &Observed,
     sources: &BTreeSet<IpAddr>,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn meets(expected: &ProbeExpectation, observed: &Observed) -> bool {
-        holds(expected, observed, &BTreeSet::new(), None)
+        meets_expectation(expected, observed, &BTreeSet::new(), None)
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         let node = BTreeSet::from([address("10.0.0.1"), address("fd00::1")]);
         let meets_sources = |sources: &[&str]| {
             let sources = sources.iter().map(|source| address(source)).collect();
-            holds(
+            meets_expectation(
                 &expected,
                 &Observed::default(),
                 &sources,

@@ -14,7 +14,7 @@ pub fn chain_rules(
 ) -> Option<Vec<String>> {
     let text = &saved
         .iter()
-        .find(|rules| rules.namespace == netns && rules.ip == 4)?
+        .find(|rules| rules.namespace == netns && rules.ip_version == 4)?
         .text;
     let prefix = format!("-A {chain} ");
     let mut is_in_table = false;
@@ -96,7 +96,7 @@ mod tests {
         let saved = [SavedRules {
             namespace: "n".to_owned(),
             backend: Backend::Nft,
-            ip: 4,
+            ip_version: 4,
             text: text.to_owned(),
         }];
         let hits_of = |rule: &str| {

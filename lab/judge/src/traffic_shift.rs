@@ -23,7 +23,7 @@ pub struct StepOutcome {
     /// generates, the time that svclab needed; otherwise the time that real kube-proxies needed.
     pub applied_us: u64,
     /// Traffic shifts of the probes that the step affects.
-    pub moved: Vec<Moved>,
+    pub shifts: Vec<TrafficShift>,
     /// Expectation as text; absent if the lab states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
@@ -34,7 +34,7 @@ pub struct StepOutcome {
 /// Traffic shift of one probe after a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Moved {
+pub struct TrafficShift {
     /// Name of the probe.
     pub probe: String,
     /// Delay from the change to the first packet after which every attempt has a result that is
@@ -47,8 +47,8 @@ pub struct Moved {
 impl StepOutcome {
     /// Returns the delay until the traffic of all probes had shifted. `None` if no traffic shifted.
     #[must_use]
-    pub fn moved(&self) -> Option<Duration> {
-        let delays = self.moved.iter().map(|moved| moved.delay_us);
+    pub fn shift_delay(&self) -> Option<Duration> {
+        let delays = self.shifts.iter().map(|moved| moved.delay_us);
         delays.max().map(Duration::from_micros)
     }
 
@@ -56,7 +56,7 @@ impl StepOutcome {
     #[must_use]
     pub fn describe_shifts(&self) -> String {
         let shifts: Vec<String> = self
-            .moved
+            .shifts
             .iter()
             .map(|moved| {
                 let after = render_duration(Duration::from_micros(moved.delay_us));
@@ -115,7 +115,7 @@ impl<'a> StepContext<'a> {
             earlier,
             step,
             frames: packets
-                .filter(|packet| packet.time >= step.changed)
+                .filter(|packet| packet.time >= step.changed_at)
                 .filter_map(|packet| Some((packet, Frame::from_ethernet(&packet.bytes)?)))
                 .collect(),
         }
@@ -124,7 +124,7 @@ impl<'a> StepContext<'a> {
     /// Returns the traffic shift of a probe that ran after the step. `None` if the step changed
     /// nothing for the probe, or if no attempt with a new result was captured.
     #[must_use]
-    pub fn moved(&self, probe: &Probe) -> Option<Moved> {
+    pub fn traffic_shift(&self, probe: &Probe) -> Option<TrafficShift> {
         let attempts = attempts_of(&self.step.evidence.attempts, probe);
         let before_after = BeforeAfter {
             endpoints_before: possible_endpoints(self.before, probe),
@@ -134,10 +134,10 @@ impl<'a> StepContext<'a> {
                 .iter()
                 .filter(|(earlier_probe, _)| {
                     (
-                        &earlier_probe.from,
-                        earlier_probe.to,
+                        &earlier_probe.namespace,
+                        earlier_probe.target,
                         earlier_probe.protocol,
-                    ) == (&probe.from, probe.to, probe.protocol)
+                    ) == (&probe.namespace, probe.target, probe.protocol)
                 })
                 .map(|(_, attempt)| *attempt)
                 .collect(),
@@ -162,9 +162,9 @@ impl<'a> StepContext<'a> {
             .rposition(|(_, attempt)| before_after.is_old(attempt))
             .map_or(0, |last| last + 1);
         let (time, attempt) = attempts_by_time.get(after_old.max(first_new.unwrap_or(0)))?;
-        Some(Moved {
+        Some(TrafficShift {
             probe: probe.name.clone(),
-            delay_us: time.saturating_sub(self.step.changed) / 1000,
+            delay_us: time.saturating_sub(self.step.changed_at) / 1000,
             to: attempt
                 .endpoint
                 .clone()
@@ -197,14 +197,14 @@ impl<'a> StepContext<'a> {
         };
         let rejection_time = || {
             self.first_time(|packet, frame| {
-                packet.namespace == probe.from
+                packet.namespace == probe.namespace
                     && packet.direction == Direction::In
                     && is_rejection(frame, &is_local)
             })
         };
         let sent_time = || {
             self.first_time(|packet, frame| {
-                packet.namespace == probe.from
+                packet.namespace == probe.namespace
                     && packet.direction == Direction::Out
                     && is_local(frame.source, frame.ports.map(|(from, _)| from))
             })

@@ -88,16 +88,20 @@ pub fn render_trials(found: &Bisection) -> String {
         found.kernel
     );
     for (index, trial) in found.trials.iter().enumerate() {
-        let _ = writeln!(text, "{}", line(index + 1, trial, found.differences));
+        let _ = writeln!(
+            text,
+            "{}",
+            render_trial(index + 1, trial, found.differences)
+        );
     }
     text
 }
 
 /// Renders one trial as a line.
 #[must_use]
-pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
-    let purpose = match trial.of {
-        Purpose::End => "baseline",
+pub fn render_trial(number: usize, trial: &Trial, differences: usize) -> String {
+    let purpose = match trial.purpose {
+        Purpose::Baseline => "baseline",
         Purpose::Narrowing => "narrowing",
         Purpose::Verification => "verification",
     };
@@ -224,7 +228,7 @@ pub(super) mod tests {
 
     fn trial(purpose: Purpose, as_bad: usize, like: TrialClass, seen: Vec<OutcomeCount>) -> Trial {
         Trial {
-            of: purpose,
+            purpose,
             as_bad,
             lab_origin: LabOrigin::Changed,
             outcomes: seen,
@@ -237,14 +241,14 @@ pub(super) mod tests {
     pub fn document() -> Bisection {
         let entry = Difference {
             namespace: "node-1".to_owned(),
-            of: Kind::SetEntry,
+            kind: Kind::SetEntry,
             location: "ipset BLOCKED".to_owned(),
             good: None,
             bad: Some("10.244.2.10".to_owned()),
             owner: Some(Owner::Component("kube-proxy".to_owned())),
         };
         let rule = Difference {
-            of: Kind::Rule,
+            kind: Kind::Rule,
             location: "iptables filter FORWARD".to_owned(),
             bad: Some("-m set --match-set BLOCKED dst -j DROP".to_owned()),
             owner: None,
@@ -305,8 +309,13 @@ pub(super) mod tests {
                 },
             ],
             trials: vec![
-                trial(Purpose::End, 0, TrialClass::Good, good_outcomes.clone()),
-                trial(Purpose::End, 12, TrialClass::Bad, broken),
+                trial(
+                    Purpose::Baseline,
+                    0,
+                    TrialClass::Good,
+                    good_outcomes.clone(),
+                ),
+                trial(Purpose::Baseline, 12, TrialClass::Bad, broken),
                 refused,
                 trial(Purpose::Verification, 11, TrialClass::Good, good_outcomes),
             ],

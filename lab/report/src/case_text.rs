@@ -76,7 +76,7 @@ impl CaseRenderer<'_> {
         for step in &case.steps {
             text.step(step, self.verbose);
         }
-        for line in refused::lines(&case.refused, case.refused_missed) {
+        for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.heading(refused::LABEL, &[&line]);
         }
         if let Some(error) = &case.error {
@@ -126,13 +126,13 @@ impl CaseRenderer<'_> {
         for check in case.checks() {
             text.line(&format!(
                 "{}: {}; seen {}",
-                check.on, check.expected, check.observed
+                check.target, check.expected, check.observed
             ));
         }
         for step in &case.steps {
             text.line(&format!("step {}: {}", step.name, step.describe_shifts()));
         }
-        for line in refused::lines(&case.refused, case.refused_missed) {
+        for line in refused::render_lines(&case.refused, case.refused_missed) {
             text.line(&format!("{}: {line}", refused::LABEL));
         }
         text.0
@@ -214,7 +214,10 @@ impl Text {
     }
 
     fn check(&mut self, check: &Check) {
-        self.heading(&check.on, &[if check.holds { "as expected" } else { "" }]);
+        self.heading(
+            &check.target,
+            &[if check.holds { "as expected" } else { "" }],
+        );
         self.push_comparison(Some(&check.expected), &check.observed);
     }
 

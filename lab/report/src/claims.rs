@@ -18,7 +18,7 @@ use svclab_judge::{ClaimOutcome, ClaimVerdict};
 use svclab_runner::results::Results;
 
 pub use differ::{DifferingClaim, find_differing};
-pub use print::{Layout, print};
+pub use print::{Layout, print_claims};
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/claims/v1";
@@ -47,7 +47,7 @@ pub struct ClaimLine {
     pub says: Option<String>,
     /// Status of the claim.
     #[serde(flatten)]
-    pub standing: ClaimStatus,
+    pub status: ClaimStatus,
 }
 
 /// Status of a claim.
@@ -161,7 +161,7 @@ pub fn determine_statuses(results: &Results, declared: &[Declared<'_>]) -> Vec<C
         .map(|(id, (claim, claim_results))| ClaimLine {
             id: id.0.to_owned(),
             says: claim.map(|claim| claim.says.to_owned()),
-            standing: claim_status(&claim_results, claim.and_then(|claim| claim.not_checkable)),
+            status: claim_status(&claim_results, claim.and_then(|claim| claim.not_checkable)),
         })
         .collect()
 }
@@ -179,7 +179,7 @@ pub fn document(claims: Vec<ClaimLine>) -> Claims {
 /// else 0. A refuted claim is a finding and not a failure.
 #[must_use]
 pub fn exit_code(claims: &[ClaimLine]) -> u8 {
-    let unsettled = |claim: &ClaimLine| matches!(claim.standing, ClaimStatus::Unsettled { .. });
+    let unsettled = |claim: &ClaimLine| matches!(claim.status, ClaimStatus::Unsettled { .. });
     if claims.iter().any(unsettled) {
         exit_code::FAILED
     } else {
@@ -281,7 +281,7 @@ mod tests {
         let results = Results::new(BTreeMap::new(), cases);
         let lines = determine_statuses(&results, &[declared("S1-1", not_checkable)]);
         assert_eq!(lines.len(), 1);
-        lines.into_iter().next().unwrap().standing
+        lines.into_iter().next().unwrap().status
     }
 
     use ClaimVerdict::{Confirmed, Refuted, Unsettled};
@@ -397,7 +397,7 @@ mod tests {
         let line = |standing| ClaimLine {
             id: "S1-1".to_owned(),
             says: None,
-            standing,
+            status: standing,
         };
         let refuted = line(single_status(cases_with(&[("l/a", Refuted, "")]), None));
         assert_eq!(exit_code(std::slice::from_ref(&refuted)), 0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use svclab_journey::journey::{End, PacketPath};
+use svclab_journey::journey::{PacketPath, PathEnd};
 use svclab_judge::{describe_rewrite, describe_rule};
 use svclab_runner::results::journeys::ExplainedJourney;
 
@@ -11,7 +11,7 @@ use svclab_runner::results::journeys::ExplainedJourney;
 pub fn comments(connections: &[ExplainedJourney]) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for connection in connections {
-        for flight in &connection.journey.flights {
+        for flight in &connection.journey.packets {
             for (packet, comment) in path_comments(flight) {
                 let packet_comments = comments.entry(packet).or_default();
                 // A packet may belong to several connections.
@@ -43,7 +43,7 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             let rules: Vec<String> = match &hop.rewritten {
                 Some(svclab_journey::journey::Rewrite::ByRules(indices)) => indices
                     .iter()
-                    .filter_map(|index| hop.met.get(*index))
+                    .filter_map(|index| hop.matches.get(*index))
                     .map(|step| describe_rule(step, hop))
                     .collect(),
                 _ => Vec::new(),
@@ -66,15 +66,15 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
         return comments;
     };
     let end = match &flight.end {
-        End::ByRule => hop.met.last().map(|step| {
+        PathEnd::DroppedByRule => hop.matches.last().map(|step| {
             format!(
                 "dropped in {} by {}",
                 hop.namespace,
                 describe_rule(step, hop)
             )
         }),
-        End::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
-        End::CountedDrop {
+        PathEnd::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
+        PathEnd::CountedDrop {
             counter,
             increase: by,
             ..
@@ -82,13 +82,13 @@ fn path_comments(flight: &PacketPath) -> Vec<(usize, String)> {
             "lost in {}; kernel counter {counter} +{by}",
             hop.namespace
         )),
-        End::NotReceived => Some(format!("sent by {} but not received", hop.namespace)),
-        End::Waiting(neighbour) => Some(format!(
+        PathEnd::NotReceived => Some(format!("sent by {} but not received", hop.namespace)),
+        PathEnd::Waiting(neighbour) => Some(format!(
             "waiting in {} for the hardware address of {neighbour}",
             hop.namespace
         )),
-        End::Unknown => Some(format!("its end in {} was not recorded", hop.namespace)),
-        End::Delivered | End::Answered(_) => None,
+        PathEnd::Unknown => Some(format!("its end in {} was not recorded", hop.namespace)),
+        PathEnd::Delivered | PathEnd::Rejected(_) => None,
     };
     if let (Some(end), Some(seen)) = (end, hop.crossings.last()) {
         comments.push((seen.packet, end));

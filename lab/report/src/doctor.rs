@@ -47,7 +47,7 @@ pub fn render_text(diagnosis: &Diagnosis) -> String {
     } else {
         "without root"
     };
-    match &diagnosis.surroundings {
+    match &diagnosis.environment {
         Some(found) => {
             let _ = writeln!(text, "Linux {}, {privilege}", found.kernel);
             let width = found.tools.keys().map(String::len).max().unwrap_or(0);
@@ -210,7 +210,7 @@ mod tests {
         let untried = || availability(CheckStatus::Untried, "no guest kernel");
         Diagnosis {
             root: true,
-            surroundings: Some(surroundings()),
+            environment: Some(surroundings()),
             guest: GuestDiagnosis {
                 reason: "a guest kernel needs qemu-system-x86_64, which is not installed"
                     .to_owned(),
@@ -269,7 +269,7 @@ mod tests {
     fn healthy_diagnosis() -> Diagnosis {
         Diagnosis {
             root: false,
-            surroundings: Some(surroundings()),
+            environment: Some(surroundings()),
             guest: GuestDiagnosis {
                 qemu: Some("7.2.22".to_owned()),
                 kvm: Some(Kvm::Forbidden),
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn render_text_without_agent_reports_it() {
         let diagnosis = Diagnosis {
-            surroundings: None,
+            environment: None,
             ..broken_diagnosis()
         };
         assert!(render_text(&diagnosis).starts_with("The agent did not start, as root"));

@@ -8,7 +8,7 @@ use crate::claims::{ClaimLine, Declared, determine_statuses};
 use crate::{Format, Options};
 
 /// Renders the run in a format.
-pub fn told(format: Format, options: Options<'_>) -> String {
+pub fn render(format: Format, options: Options<'_>) -> String {
     let mut out = Vec::new();
     let mut writer = format.writer(&mut out, options);
     for event in events() {

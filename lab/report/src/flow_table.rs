@@ -34,7 +34,7 @@ pub(super) fn render_tables(tables: &[FlowTable]) -> String {
         .collect();
     if facts.len() > 1 {
         let covered = facts.iter().map(|facts| facts.covered.len()).sum();
-        let total = facts.iter().map(|facts| facts.all).sum();
+        let total = facts.iter().map(|facts| facts.total).sum();
         let _ = writeln!(text, "\nall labs: {}", coverage_text(covered, total));
     }
     strip_colours(&text)
@@ -82,7 +82,7 @@ fn render_table(table: &FlowTable) -> String {
         }
     }
     if let Some(facts) = &table.facts {
-        let _ = writeln!(text, "{}", coverage_text(facts.covered.len(), facts.all));
+        let _ = writeln!(text, "{}", coverage_text(facts.covered.len(), facts.total));
         // Many facts are not covered for the same reason.
         let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
         for why in reasons {

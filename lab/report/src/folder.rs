@@ -15,7 +15,7 @@ use super::junit::Junit;
 use super::pcapng::Pcapng;
 use super::writer::{Options, Writer};
 use svclab_diagnostic::files;
-use svclab_diagnostic::printable::{Kind, PrintableWriter, printable};
+use svclab_diagnostic::printable::{PrintableWriter, TextKind, printable};
 use svclab_model::evidence::Evidence;
 use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::journeys::ExplainedJourney;
@@ -88,7 +88,7 @@ impl Folder {
                 for (number, packet) in evidence.packets.iter().enumerate() {
                     pcapng.packet(packet, packet_comments.get(&number).map(String::as_str))?;
                 }
-                left_out += evidence.packets_left_out;
+                left_out += evidence.packets_missed;
                 Ok::<_, io::Error>(())
             };
             write(evidence, &document.connections)?;
@@ -108,7 +108,7 @@ impl Folder {
             pcapng.flush()
         })?;
         write_file(&path.join("evidence.json"), |out| {
-            let mut out = PrintableWriter::new(out, Kind::Json);
+            let mut out = PrintableWriter::new(out, TextKind::Json);
             serde_json::to_writer(&mut out, &seen.document)?;
             out.write_all(b"\n")?;
             out.flush()
@@ -132,7 +132,7 @@ impl Writer for Folder {
                     ..Options::default()
                 };
                 write_file(&self.path.join("junit.xml"), |out| {
-                    Junit::new(PrintableWriter::new(out, Kind::Text), options).event(event)
+                    Junit::new(PrintableWriter::new(out, TextKind::Text), options).event(event)
                 })
             }
             _ => Ok(()),

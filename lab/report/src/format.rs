@@ -8,7 +8,7 @@ use super::json::Json;
 use super::junit::Junit;
 use super::output::UntilClosed;
 use super::writer::{Options, Writer};
-use svclab_diagnostic::printable::{Kind, PrintableWriter};
+use svclab_diagnostic::printable::{PrintableWriter, TextKind};
 
 /// Output format of a run: `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
@@ -28,9 +28,9 @@ impl Format {
     /// Returns the writer of this format for `out`.
     pub fn writer<'a>(self, out: impl Write + 'a, options: Options<'a>) -> Box<dyn Writer + 'a> {
         let kind = match self {
-            Self::Json => Kind::Json,
-            Self::Human if options.colour => Kind::Styled,
-            _ => Kind::Text,
+            Self::Json => TextKind::Json,
+            Self::Human if options.colour => TextKind::Styled,
+            _ => TextKind::Text,
         };
         let out = PrintableWriter::new(UntilClosed::new(out), kind);
         match self {

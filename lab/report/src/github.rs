@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn log_failed_cases_are_annotated() {
         let mut page = Vec::new();
-        let log = fixture::told(
+        let log = fixture::render(
             Format::Github,
             Options {
                 summary: Some(Box::new(&mut page)),
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn log_contains_only_own_commands() {
-        let log = fixture::told(Format::Github, Options::default());
+        let log = fixture::render(Format::Github, Options::default());
         assert!(!log.contains("##["));
         let names = log
             .lines()

@@ -26,7 +26,7 @@ impl<W: Write> Writer for Human<'_, W> {
             rerun_command: &self.options.rerun_command,
         };
         match event {
-            Event::Begun { .. } | Event::CaseStarted { .. } => return Ok(()),
+            Event::RunStarted { .. } | Event::CaseStarted { .. } => return Ok(()),
             Event::CaseEnded { result, .. } => {
                 // A single write per case keeps it apart from other output on the terminal.
                 let text = format!(
@@ -65,7 +65,7 @@ mod tests {
     use crate::fixture;
 
     fn render(options: Options<'_>) -> String {
-        fixture::told(Format::Human, options)
+        fixture::render(Format::Human, options)
     }
 
     #[test]

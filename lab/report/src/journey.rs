@@ -7,8 +7,8 @@ use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 
 use super::text_util::wrap;
-use svclab_journey::journey::{End, Hop, Journey, Kind, PacketPath};
-use svclab_judge::{AddressBook, answer, conclusion, describe_rewrite, find_request};
+use svclab_journey::journey::{Hop, Journey, Kind, PacketPath, PathEnd};
+use svclab_judge::{AddressBook, conclusion, describe_rewrite, find_reply, find_request};
 use svclab_model::evidence::{AddressPair, Verdict};
 use svclab_runner::results::case_evidence::CaseEvidence;
 use svclab_runner::results::journeys::CaseHead;
@@ -41,10 +41,10 @@ pub fn render_case_journeys(result: &CaseResult, seen: &CaseEvidence) -> String 
         .connections
         .iter()
         .map(|explained| &explained.journey);
-    let mut text = renderer(books[0]).case(&head, first);
+    let mut text = renderer(books[0]).render_case(&head, first);
     for (step, book) in document.steps.iter().zip(books.iter().skip(1)) {
         let journeys = step.connections.iter().map(|explained| &explained.journey);
-        text += &renderer(*book).step(&step.step, journeys);
+        text += &renderer(*book).render_step(&step.step, journeys);
     }
     strip_str(&text).to_string()
 }
@@ -63,24 +63,35 @@ pub struct JourneyRenderer<'a> {
 impl JourneyRenderer<'_> {
     /// Renders the title of a case and its connections.
     #[must_use]
-    pub fn case<'j>(&self, head: &CaseHead, journeys: impl Iterator<Item = &'j Journey>) -> String {
+    pub fn render_case<'j>(
+        &self,
+        head: &CaseHead,
+        journeys: impl Iterator<Item = &'j Journey>,
+    ) -> String {
         let journeys: Vec<&Journey> = journeys.collect();
         let guessed = journeys.iter().any(|journey| is_uncertain(journey));
         let mut text = render_title(head, guessed);
         text.push('\n');
-        text + &self.journeys(journeys.into_iter())
+        text + &self.render_journeys(journeys.into_iter())
     }
 
     /// Renders the name of a step and the connections after it.
     #[must_use]
-    pub fn step<'j>(&self, name: &str, journeys: impl Iterator<Item = &'j Journey>) -> String {
-        format!("\n{HEAD}step {name}{HEAD:#}\n\n{}", self.journeys(journeys))
+    pub fn render_step<'j>(
+        &self,
+        name: &str,
+        journeys: impl Iterator<Item = &'j Journey>,
+    ) -> String {
+        format!(
+            "\n{HEAD}step {name}{HEAD:#}\n\n{}",
+            self.render_journeys(journeys)
+        )
     }
 
     /// Renders the connections of a case. Those with the same explanation are printed once. Colours
     /// are escape sequences.
     #[must_use]
-    pub fn journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
+    pub fn render_journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
         let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
         for journey in journeys {
             let key = format!(
@@ -131,10 +142,10 @@ impl JourneyRenderer<'_> {
             return;
         }
         let request = find_request(journey);
-        let answer = request.and_then(|request| answer(journey, request));
+        let answer = request.and_then(|request| find_reply(journey, request));
         let mut omitted = 0_usize;
-        for (index, flight) in journey.flights.iter().enumerate() {
-            let is_duplicate = journey.flights[..index]
+        for (index, flight) in journey.packets.iter().enumerate() {
+            let is_duplicate = journey.packets[..index]
                 .iter()
                 .any(|earlier| is_same_path(earlier, flight));
             let matters = [request, answer]
@@ -186,7 +197,7 @@ impl JourneyRenderer<'_> {
                 continue;
             }
             flush_folded(text, &mut folded);
-            let ends_badly = index == last && !matches!(flight.end, End::Delivered);
+            let ends_badly = index == last && !matches!(flight.end, PathEnd::Delivered);
             let (mark, style) = if hop.rewritten.is_some() || ends_badly {
                 (MARK, MATTERS)
             } else {
@@ -213,8 +224,11 @@ impl JourneyRenderer<'_> {
     /// Adds the rules of a hop that matter.
     fn push_rules(&self, text: &mut String, hop: &Hop) {
         let mut flow: AddressPair = hop.before;
-        for (index, step) in hop.met.iter().enumerate() {
-            let next_mark = hop.met.get(index + 1).map_or(step.mark, |next| next.mark);
+        for (index, step) in hop.matches.iter().enumerate() {
+            let next_mark = hop
+                .matches
+                .get(index + 1)
+                .map_or(step.mark, |next| next.mark);
             let matters = step.dropped
                 || next_mark != step.mark
                 || matches!(
@@ -270,7 +284,7 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
         head.case, head.kernel
     );
     for (left_out, evidence_kind) in [
-        (head.packets_left_out, "packets"),
+        (head.packets_missed, "packets"),
         (head.trace_events_missed, "trace events"),
         (head.drops_missed, "dropped packets"),
     ] {
@@ -292,11 +306,11 @@ fn render_title(head: &CaseHead, guessed: bool) -> String {
 
 /// Whether drop evidence from the kernel could explain the end of a packet path better.
 fn is_uncertain(journey: &Journey) -> bool {
-    let mut flights = journey.flights.iter();
+    let mut flights = journey.packets.iter();
     flights.any(|flight| {
         matches!(
             flight.end,
-            End::CountedDrop { .. } | End::NotReceived | End::Unknown
+            PathEnd::CountedDrop { .. } | PathEnd::NotReceived | PathEnd::Unknown
         )
     })
 }
@@ -349,18 +363,18 @@ fn render_interfaces(hop: &Hop) -> String {
 
 fn render_end(flight: &PacketPath, journey: &Journey) -> String {
     match &flight.end {
-        End::Delivered => "delivered".to_owned(),
-        End::Answered(by) => {
+        PathEnd::Delivered => "delivered".to_owned(),
+        PathEnd::Rejected(by) => {
             let mut words: Vec<&str> = by
                 .iter()
-                .filter_map(|index| journey.flights.get(*index))
+                .filter_map(|index| journey.packets.get(*index))
                 .map(|flight| flight.kind.label())
                 .collect();
             words.dedup();
             format!("answered by {}", words.join(", "))
         }
-        End::ByRule => "dropped by this rule".to_owned(),
-        End::Dropped {
+        PathEnd::DroppedByRule => "dropped by this rule".to_owned(),
+        PathEnd::Dropped {
             reason,
             function: place,
             ..
@@ -370,18 +384,18 @@ fn render_end(flight: &PacketPath, journey: &Journey) -> String {
                 .map_or_else(String::new, |place| format!(" in {place}"));
             format!("dropped by the kernel: {reason}{place}")
         }
-        End::CountedDrop {
+        PathEnd::CountedDrop {
             counter,
             increase: by,
             ..
         } => {
             format!("lost here; kernel counter {counter} +{by}")
         }
-        End::NotReceived => "not received".to_owned(),
-        End::Waiting(neighbour) => {
+        PathEnd::NotReceived => "not received".to_owned(),
+        PathEnd::Waiting(neighbour) => {
             format!("waiting here for the hardware address of {neighbour}")
         }
-        End::Unknown => "end not recorded".to_owned(),
+        PathEnd::Unknown => "end not recorded".to_owned(),
     }
 }
 
@@ -405,13 +419,13 @@ mod tests {
             case: "a-lab/case=1".to_owned(),
             kernel: "6.12".to_owned(),
             expected: Some(true),
-            packets_left_out: 3,
+            packets_missed: 3,
             trace_events_missed: 2,
             drops_missed: 1,
             drops_unknown: None,
         };
         let unknown = CaseHead {
-            packets_left_out: 0,
+            packets_missed: 0,
             trace_events_missed: 0,
             drops_missed: 0,
             drops_unknown: Some("the kernel cannot trace drops; use another one".to_owned()),

@@ -35,12 +35,12 @@ mod tests {
 
     #[test]
     fn json_document_matches_snapshot() {
-        insta::assert_snapshot!(fixture::told(Format::Json, Options::default()));
+        insta::assert_snapshot!(fixture::render(Format::Json, Options::default()));
     }
 
     #[test]
     fn json_document_roundtrip_is_equal() {
-        let json = fixture::told(Format::Json, Options::default());
+        let json = fixture::render(Format::Json, Options::default());
         let read: Results = serde_json::from_str(&json).unwrap();
         assert_eq!(read, fixture::results());
     }

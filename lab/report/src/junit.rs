@@ -118,7 +118,7 @@ fn test_case(case: &CaseResult, renderer: CaseRenderer<'_>) -> TestCase {
     for step in &case.steps {
         let name = |what: &str| format!("step.{}.{what}", step.name);
         test.add_property((name("appliedUs"), step.applied_us.to_string()));
-        for moved in &step.moved {
+        for moved in &step.shifts {
             let name = name(&format!("{}.movedUs", moved.probe));
             test.add_property((name, moved.delay_us.to_string()));
         }
@@ -165,7 +165,7 @@ fn message(case: &CaseResult) -> String {
     let checks = case
         .checks()
         .filter(|check| !check.holds)
-        .map(|check| check.on.as_str());
+        .map(|check| check.target.as_str());
     let steps = case.steps.iter().filter(|step| !step.holds);
     let steps = steps.map(|step| step.name.as_str());
     let names: IndexSet<&str> = probes.chain(checks).chain(steps).collect();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn report_labs_are_suites_and_cases_are_tests() {
-        insta::assert_snapshot!(fixture::told(Format::Junit, Options::default()));
+        insta::assert_snapshot!(fixture::render(Format::Junit, Options::default()));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn report_counts_match_the_summary() {
-        let xml = fixture::told(Format::Junit, Options::default());
+        let xml = fixture::render(Format::Junit, Options::default());
         let read = Report::deserialize_from_str(&xml).unwrap();
         let summary = fixture::results().summary;
         let wanted = (

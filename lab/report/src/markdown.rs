@@ -78,7 +78,7 @@ fn rows(case: &CaseResult) -> Vec<String> {
         });
     let checks = case.checks().filter(|check| !check.holds).map(|check| {
         row(
-            &format!("{}: {}", check.on, check.expected),
+            &format!("{}: {}", check.target, check.expected),
             &check.observed,
         )
     });

@@ -1,6 +1,6 @@
 //! Renders the requests that API servers refused.
 
-use svclab_model::evidence::Refused;
+use svclab_model::evidence::RejectedRequest;
 
 /// Label of the lines.
 pub const LABEL: &str = "API server refused";
@@ -9,8 +9,8 @@ pub const LABEL: &str = "API server refused";
 /// that were not recorded:
 /// `GET /api/v1/pods: 404, /api/v1/pods is not served (node-1 3 times, node-2 once)`.
 #[must_use]
-pub fn lines(refused: &[Refused], left_out: u64) -> Vec<String> {
-    let mut grouped: Vec<(&Refused, Vec<String>)> = Vec::new();
+pub fn render_lines(refused: &[RejectedRequest], left_out: u64) -> Vec<String> {
+    let mut grouped: Vec<(&RejectedRequest, Vec<String>)> = Vec::new();
     for request in refused {
         let node = format!("{} {}", request.node, request.describe_count());
         match grouped

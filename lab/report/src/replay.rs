@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use svclab_planner::replay::Account;
+use svclab_planner::replay::ReplayReport;
 use svclab_runner::results::journeys::CaseJourneys;
 
 /// Name and version of the JSON format.
@@ -16,7 +16,7 @@ pub struct ReplayDocument {
     /// Always `svclab/replay/v1`.
     pub schema: String,
     /// Replayed, simulated and omitted objects of each dumped node.
-    pub nodes: Vec<Account>,
+    pub nodes: Vec<ReplayReport>,
     /// Journeys of the packets.
     pub case: CaseJourneys,
 }
@@ -24,7 +24,7 @@ pub struct ReplayDocument {
 impl ReplayDocument {
     /// Creates the document of a case.
     #[must_use]
-    pub fn new(nodes: Vec<Account>, case: CaseJourneys) -> Self {
+    pub fn new(nodes: Vec<ReplayReport>, case: CaseJourneys) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             nodes,

@@ -115,7 +115,7 @@ mod tests {
     use crate::{Format, Options};
 
     fn run() -> Value {
-        let json = fixture::told(Format::Json, Options::default());
+        let json = fixture::render(Format::Json, Options::default());
         serde_json::from_str(&json).unwrap()
     }
 

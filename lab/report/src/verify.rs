@@ -11,8 +11,8 @@ use super::diff::Document;
 use super::refused;
 use super::text_util::{indent_lines, render_seconds, wrap};
 use svclab_experiment::verify::{
-    ChangedFlow, Moved, Moving, NotCompared, OutcomeCount, RulesDiffer, Share, SharesDiffer,
-    SideInfo, SideOf, Verification,
+    ChangedFlow, FlowShift, NotCompared, OutcomeCount, RulesDiffer, Share, SharesDiffer,
+    ShiftTimes, SideInfo, SideName, Verification,
 };
 
 /// Labels of the two sides.
@@ -35,8 +35,8 @@ pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> 
     }
     for failed in &verification.failed {
         let side = match failed.side {
-            SideOf::Against => AGAINST,
-            SideOf::New => NEW,
+            SideName::Against => AGAINST,
+            SideName::New => NEW,
         };
         let head = paint("ERROR", AnsiColor::Red, colour);
         let _ = writeln!(text, "{head} {} ({side})", failed.case);
@@ -47,14 +47,14 @@ pub fn render_text(verification: &Verification, verbose: bool, colour: bool) -> 
     }
     push_rules(&mut text, &verification.rules, verbose, colour);
     if verbose {
-        push_shifts(&mut text, &verification.moved);
+        push_shifts(&mut text, &verification.shifts);
     }
     for skipped in &verification.not_compared {
         push_not_compared(&mut text, skipped);
     }
     for (side, side_info) in [(AGAINST, &verification.against), (NEW, &verification.new)] {
         let _ = writeln!(text, "{side:<8} {}", render_side(side_info));
-        for line in refused::lines(&side_info.refused, 0) {
+        for line in refused::render_lines(&side_info.refused, 0) {
             let _ = writeln!(text, "         {}: {line}", refused::LABEL);
         }
     }
@@ -73,7 +73,10 @@ fn push_changed(text: &mut String, changed: &ChangedFlow, colour: bool) {
         let _ = writeln!(text, "    {side:<8} {}", render_outcomes(times));
     }
     push_error_probability(text, changed.error_per_billion);
-    for (side, met) in [(AGAINST, &changed.met.against), (NEW, &changed.met.new)] {
+    for (side, met) in [
+        (AGAINST, &changed.matches.against),
+        (NEW, &changed.matches.new),
+    ] {
         if met.is_empty() {
             continue;
         }
@@ -175,7 +178,7 @@ fn describe_stage(differ: &RulesDiffer) -> String {
 }
 
 /// Adds the traffic shifts, step by step.
-fn push_shifts(text: &mut String, shifts: &[Moved]) {
+fn push_shifts(text: &mut String, shifts: &[FlowShift]) {
     let render_shift = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), render_duration);
     for steps in shifts.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
         let Some(first) = steps.first() else { continue };
@@ -238,14 +241,14 @@ fn render_side(side_info: &SideInfo) -> String {
         )
     });
     let moving = side_info
-        .moving
+        .shift_times
         .as_ref()
         .map(|moving| render_shift_times(moving, side_info));
     [Some(rules), sync, moving].into_iter().flatten().collect()
 }
 
 /// Renders the times of traffic shifts. Generated rules are changed by svclab itself.
-fn render_shift_times(moving: &Moving, side_info: &SideInfo) -> String {
+fn render_shift_times(moving: &ShiftTimes, side_info: &SideInfo) -> String {
     let prefix = match side_info.program {
         Some(_) => "; traffic moved after",
         None => "; changes by svclab moved traffic after",
@@ -316,7 +319,7 @@ pub(super) mod tests {
     use super::*;
     use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
     use svclab_experiment::verify::{
-        ConnectionOutcome, Failed, FlowId, OneSidedMatches, SCHEMA, Sync,
+        ConnectionOutcome, FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes,
     };
     use svclab_model::evidence::Verdict;
     use svclab_runner::results::{ErrorKind, RunError};
@@ -348,7 +351,7 @@ pub(super) mod tests {
                 times(Verdict::Connected, Some("pod/default/web"), 2),
                 times(Verdict::Timeout, None, 14),
             ],
-            met: OneSidedMatches {
+            matches: OneSidedMatches {
                 against: vec![
                     "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
                 ],
@@ -381,7 +384,7 @@ pub(super) mod tests {
                 moved,
                 lost,
             ],
-            met: OneSidedMatches::default(),
+            matches: OneSidedMatches::default(),
             error_per_billion: 0,
         }
     }
@@ -422,8 +425,8 @@ pub(super) mod tests {
         }
     }
 
-    fn traffic(step: &str, probe: &str, against_us: Option<u64>, new_us: Option<u64>) -> Moved {
-        Moved {
+    fn traffic(step: &str, probe: &str, against_us: Option<u64>, new_us: Option<u64>) -> FlowShift {
+        FlowShift {
             case: "service-changes".to_owned(),
             step: step.to_owned(),
             probe: probe.to_owned(),
@@ -440,15 +443,15 @@ pub(super) mod tests {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
-                moving: Moving::of(vec![7_400, 12_000]),
+                shift_times: ShiftTimes::from_times(vec![7_400, 12_000]),
                 refused: Vec::new(),
             },
             new: SideInfo {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
-                sync: Sync::of(vec![310, 1200, 455]),
-                moving: Moving::of(vec![93_000, 78_200, 1_204_000]),
-                refused: crate::fixture::refused(),
+                sync: SyncTimes::from_times(vec![310, 1200, 455]),
+                shift_times: ShiftTimes::from_times(vec![93_000, 78_200, 1_204_000]),
+                refused: crate::fixture::unserved_requests(),
             },
             cases: 40,
             flows: 312,
@@ -468,14 +471,14 @@ pub(super) mod tests {
                     differences: vec![missing("-A KUBE-SVC-A -j KUBE-SEP-B")],
                 },
             ],
-            moved: vec![
+            shifts: vec![
                 traffic("oneComes", "callBoth", Some(7_400), Some(78_200)),
                 traffic("oneLeaves", "callStaying", Some(12_000), Some(93_000)),
                 traffic("oneLeaves", "askStaying", None, Some(1_204_000)),
             ],
-            failed: vec![Failed {
+            failed: vec![FailedCase {
                 case: "local-ingress".to_owned(),
-                side: SideOf::New,
+                side: SideName::New,
                 error: RunError {
                     kind: ErrorKind::Input,
                     message: "the kube-proxy of node-1 ended".to_owned(),
@@ -516,7 +519,7 @@ pub(super) mod tests {
             changed: Vec::new(),
             shares: Vec::new(),
             rules: Vec::new(),
-            moved: Vec::new(),
+            shifts: Vec::new(),
             failed: Vec::new(),
             not_compared: Vec::new(),
             ..document()

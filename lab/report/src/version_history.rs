@@ -76,10 +76,10 @@ enum ChangeMoment {
 impl ChangeMoment {
     fn matches(self, noted: &HistoryEntry, number: u8) -> bool {
         match self {
-            Self::Added => noted.change.first_minor() == Some(number),
-            Self::Removed => noted.change.removed_in() == Some(number),
+            Self::Added => noted.versions.first_minor() == Some(number),
+            Self::Removed => noted.versions.removed_in() == Some(number),
             Self::Patched => noted
-                .change
+                .versions
                 .backports()
                 .iter()
                 .any(|(minor, _)| *minor == number),
@@ -88,7 +88,7 @@ impl ChangeMoment {
 
     /// Returns the patch release that first had the change, as a prefix; empty unless `Patched`.
     fn patch_prefix(self, noted: &HistoryEntry, number: u8) -> String {
-        let mut early = noted.change.backports().iter();
+        let mut early = noted.versions.backports().iter();
         match (self, early.find(|(minor, _)| *minor == number)) {
             (Self::Patched, Some((_, patch))) => format!("v1.{number}.{patch}: "),
             _ => String::new(),

@@ -34,7 +34,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
     }
     // Probes with the same fixes are grouped.
     let mut groups: Vec<Vec<&FailingProbe>> = Vec::new();
-    for wrong in &finding.wrong {
+    for wrong in &finding.failing {
         let alike = |group: &&mut Vec<&FailingProbe>| group[0].fixes == wrong.fixes;
         match groups.iter_mut().find(alike) {
             Some(group) => group.push(wrong),
@@ -43,14 +43,14 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
     }
     for group in groups {
         for wrong in &group {
-            let (probe, connected, total) = (&wrong.probe, wrong.connected, wrong.of);
+            let (probe, connected, total) = (&wrong.probe, wrong.connected, wrong.total);
             let after = wrong.after.iter().map(|step| format!(", after `{step}`"));
             let after: String = after.collect();
             let _ = writeln!(
                 text,
                 "\n{probe}{after}: {connected} of {total} connections succeed"
             );
-            for sentence in &wrong.told {
+            for sentence in &wrong.explanation {
                 push_item(&mut text, sentence);
             }
         }
@@ -61,7 +61,7 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
         .iter()
         .filter(|tried| {
             !finding
-                .wrong
+                .failing
                 .iter()
                 .any(|wrong| tried.result.is_fix_for(&wrong.probe))
         })
@@ -182,7 +182,7 @@ fn describe_result(result: &ChangeResult) -> String {
                 let ProbeCount {
                     probe,
                     connected,
-                    of,
+                    total: of,
                 } = fared;
                 format!("{probe} {connected} of {of}")
             });
@@ -242,7 +242,7 @@ mod tests {
     fn differences(change: &ProposedChange) -> Vec<Difference> {
         let difference = |good: Option<&str>, bad: Option<&str>| Difference {
             namespace: named("node-1"),
-            of: Kind::Rule,
+            kind: Kind::Rule,
             location: named("iptables nat KUBE-SERVICES"),
             good: good.map(named),
             bad: bad.map(named),
@@ -320,7 +320,7 @@ mod tests {
                 ],
                 value: named("0"),
             },
-            ProposedChange::Rule {
+            ProposedChange::DeleteRule {
                 namespace: named("node-1"),
                 backend: Backend::Nft,
                 v6: false,
@@ -388,12 +388,12 @@ mod tests {
         Finding {
             case: named("lab/policy=Local"),
             kernel: named("6.12"),
-            wrong: vec![FailingProbe {
+            failing: vec![FailingProbe {
                 probe: named("call"),
                 after: Some(named("scaled")),
                 connected: 1,
-                of: 4,
-                told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
+                total: 4,
+                explanation: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
                 fixes: cures.collect(),
             }],
             unexamined: vec![named("other"), named("third")],
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn render_text_unexamined_probes_match_snapshot() {
         let mut finding = finding(&[], Vec::new());
-        finding.wrong.clear();
+        finding.failing.clear();
         insta::assert_snapshot!(render_text(&[finding], false, false));
     }
 
@@ -430,7 +430,7 @@ mod tests {
             probes: vec![ProbeCount {
                 probe: named("call"),
                 connected,
-                of: 4,
+                total: 4,
             }],
             worse: worse.iter().map(|name| named(name)).collect(),
         };

@@ -186,7 +186,7 @@ pub fn script(config: &Calico) -> Result<IptablesScript, CalicoError> {
     let jump = |chain: &str| format!("--jump {chain}");
 
     let mut script = IptablesScript::new();
-    let nat = script.table(Table::Nat);
+    let nat = script.table_mut(Table::Nat);
     for (chain, rules) in [
         // There are no floating addresses: Kubernetes has none for pods.
         ("cali-fip-dnat", vec![]),
@@ -199,13 +199,13 @@ pub fn script(config: &Calico) -> Result<IptablesScript, CalicoError> {
         ("cali-OUTPUT", vec![jump("cali-fip-dnat")]),
         ("cali-nat-outgoing", outgoing),
     ] {
-        nat.chain(chain);
+        nat.declare_chain(chain);
         for rule in with_hashes(chain, &rules) {
-            nat.command(format!("-A {chain} {rule}"));
+            nat.push_command(format!("-A {chain} {rule}"));
         }
     }
     for chain in HOOKED_CHAINS {
-        nat.command(format!("-I {chain} {}", hook_rule(chain)));
+        nat.push_command(format!("-I {chain} {}", hook_rule(chain)));
     }
     Ok(script)
 }
@@ -224,11 +224,11 @@ pub fn refresh(current: &Chains) -> IptablesScript {
         let rules = current.rules(Table::Nat, chain);
         let own_jumps = rules.iter().filter(|rule| **rule == jump).count();
         if own_jumps != 1 || rules.first() != Some(&jump) {
-            let nat = script.table(Table::Nat);
+            let nat = script.table_mut(Table::Nat);
             for _ in 0..own_jumps {
-                nat.command(format!("-D {chain} {jump}"));
+                nat.push_command(format!("-D {chain} {jump}"));
             }
-            nat.command(format!("-I {chain} {jump}"));
+            nat.push_command(format!("-I {chain} {jump}"));
         }
     }
     script

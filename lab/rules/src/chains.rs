@@ -85,7 +85,7 @@ impl Chains {
                 self.0.insert((table, chain.clone()), Vec::new());
             }
             for command in &block.commands {
-                self.run(table, command)?;
+                self.apply_command(table, command)?;
             }
         }
         Ok(())
@@ -97,7 +97,7 @@ impl Chains {
     /// # Errors
     ///
     /// Fails if a rule or chain does not exist, or if the model does not support the command.
-    pub fn run(&mut self, table: Table, command: &str) -> Result<(), ChainsError> {
+    pub fn apply_command(&mut self, table: Table, command: &str) -> Result<(), ChainsError> {
         let unknown = || ChainsError::Unsupported {
             table,
             command: command.to_owned(),
@@ -200,7 +200,7 @@ mod tests {
     fn chains(commands: &[&str]) -> Result<Chains, ChainsError> {
         let mut chains = Chains::new();
         for command in commands {
-            chains.run(Table::Nat, command)?;
+            chains.apply_command(Table::Nat, command)?;
         }
         Ok(chains)
     }
@@ -262,8 +262,10 @@ mod tests {
     #[test]
     fn chains_load_declared_chain_is_emptied() {
         let mut script = IptablesScript::new();
-        script.table(Table::Nat).chain("MINE");
-        script.table(Table::Nat).command("-A MINE -j RETURN");
+        script.table_mut(Table::Nat).declare_chain("MINE");
+        script
+            .table_mut(Table::Nat)
+            .push_command("-A MINE -j RETURN");
         let mut chains = Chains::new();
         chains.load(&script).expect("valid script");
         chains.load(&script).expect("valid script");

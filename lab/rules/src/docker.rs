@@ -51,15 +51,15 @@ impl Default for Docker {
 pub fn script(config: &Docker) -> IptablesScript {
     let network = format!("{}/{}", config.bip.network(), config.bip.prefix());
     let mut script = IptablesScript::new();
-    let nat = script.table(Table::Nat);
-    nat.chain("DOCKER");
-    nat.command(format!(
+    let nat = script.table_mut(Table::Nat);
+    nat.declare_chain("DOCKER");
+    nat.push_command(format!(
         "-I POSTROUTING -s {network} ! -o {BRIDGE} -j MASQUERADE"
     ));
-    nat.command(format!("-I DOCKER -i {BRIDGE} -j RETURN"));
-    nat.command("-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER");
+    nat.push_command(format!("-I DOCKER -i {BRIDGE} -j RETURN"));
+    nat.push_command("-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER");
     // The userland proxy handles loopback addresses.
-    nat.command("-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER");
+    nat.push_command("-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER");
     script
 }
 

@@ -31,7 +31,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use leftovers::{EarlierFlannel, NodeState, SubnetFile};
-pub use startup::{StartResult, start};
+pub use startup::{StartResult, start_flanneld};
 pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
 
 use super::version::Version;

@@ -109,9 +109,9 @@ pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> 
         ""
     };
     let mut script = IptablesScript::new();
-    let nat = script.table(Table::Nat);
-    nat.chain(CHAIN);
-    nat.command(format!(
+    let nat = script.table_mut(Table::Nat);
+    nat.declare_chain(CHAIN);
+    nat.push_command(format!(
         "-A POSTROUTING -m comment --comment \"{quote}ip-masq-agent: ensure nat POSTROUTING \
          directs all non-LOCAL destination traffic to our custom {CHAIN} chain{quote}\" \
          -m addrtype ! --dst-type LOCAL -j {CHAIN}"
@@ -134,7 +134,7 @@ pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> 
     let link_local = (!config.masq_link_local).then(|| LINK_LOCAL.to_owned());
     let networks = networks.iter().map(Ipv4Network::to_string);
     for network in link_local.into_iter().chain(networks) {
-        nat.command(format!(
+        nat.push_command(format!(
             "-A {CHAIN} {return_matches} -d {network} -j RETURN"
         ));
     }
@@ -143,7 +143,7 @@ pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> 
     } else {
         ""
     };
-    nat.command(format!(
+    nat.push_command(format!(
         "-A {CHAIN} {masquerade_matches} -j MASQUERADE{random}"
     ));
     Ok(script)

@@ -24,37 +24,39 @@ pub fn rules(version: Version, family: Family, drop_bit: u8) -> IptablesScript {
     let mut script = IptablesScript::new();
     if version.has(&KUBELET_CANARY) {
         for table in [Table::Mangle, Table::Nat, Table::Filter] {
-            script.table(table).chain("KUBE-KUBELET-CANARY");
+            script.table_mut(table).declare_chain("KUBE-KUBELET-CANARY");
         }
     }
     if version.has(&KUBELET_HINT) {
-        script.table(Table::Mangle).chain("KUBE-IPTABLES-HINT");
+        script
+            .table_mut(Table::Mangle)
+            .declare_chain("KUBE-IPTABLES-HINT");
     }
     if version.has(&KUBELET_DROPS) {
         let mark = 1_u32.checked_shl(u32::from(drop_bit)).unwrap_or(0);
-        let nat = script.table(Table::Nat);
-        nat.chain(chains::MARK_DROP);
-        nat.command(format!(
+        let nat = script.table_mut(Table::Nat);
+        nat.declare_chain(chains::MARK_DROP);
+        nat.push_command(format!(
             "-A {} -j MARK --or-mark {mark:#010x}",
             chains::MARK_DROP
         ));
 
         let firewall = chains::FIREWALL;
-        let filter = script.table(Table::Filter);
-        filter.chain(firewall);
-        filter.command(format!(
+        let filter = script.table_mut(Table::Filter);
+        filter.declare_chain(firewall);
+        filter.push_command(format!(
             "-A {firewall} -m comment --comment \"kubernetes firewall for dropping marked packets\" \
              -m mark --mark {mark:#010x}/{mark:#010x} -j DROP"
         ));
         if version.has(&KUBELET_LOCALNET) && family == Family::V4 {
-            filter.command(format!(
+            filter.push_command(format!(
                 "-A {firewall} -m comment --comment \"block incoming localnet connections\" \
                  -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
                  -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
             ));
         }
         for from in ["OUTPUT", "INPUT"] {
-            filter.command(format!("-I {from} -j {firewall}"));
+            filter.push_command(format!("-I {from} -j {firewall}"));
         }
     }
     script

@@ -22,7 +22,7 @@ pub struct Sysctl {
 /// Parses the output of `sysctl -a`. Error messages about sysctls that `sysctl` could not read are
 /// skipped. Other lines that cannot be parsed are added to `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
+pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
     let mut sysctls = Sysctls::new();
     let mut previous_key = "";
     for line in lines(text) {
@@ -80,7 +80,7 @@ mod tests {
                     sysctl: permission denied on key 'fs.protected_fifos'\nkernel.core_pattern = |a = b\n\
                     net.ipv4.ip_local_reserved_ports = \nkernel.core_modes = file\nkernel.core_modes = pipe\n";
         let mut problems = Vec::new();
-        let sysctls = read(&Text::new(text), &mut problems);
+        let sysctls = parse(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
         let values = |key: &str| -> Vec<&str> {
             let values = sysctls[key].values.iter();
@@ -96,8 +96,8 @@ mod tests {
     fn parse_invalid_lines_reports_positions() {
         let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.b = 1\nnet.a = 2\na b.c = 1\n";
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        let _ = parse(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(places, ["net.ipv4.ip_forward", "net.a = 2", "a b.c = 1"]);
     }
 }

@@ -2,7 +2,7 @@
 //! diagnostics.
 
 use super::Scenario;
-use super::example_tests::{EXAMPLE, example_with, told};
+use super::example_tests::{EXAMPLE, example_with, load_diagnostics};
 use svclab_diagnostic::source::{Source, Sources};
 
 const FLOWS: &str = include_str!("flows.yaml");
@@ -18,7 +18,7 @@ fn row_without_a_probe_is_refused() {
         "  axes:\n",
         "    other: {from: node-1, to: node-2, protocol: ping}\n  axes:\n",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn row_with_wire_only_is_refused() {
         "    call: {connected: 4, timeout: 4, endpoints: [nginx-b], seenSource: pod/default/client}\n",
         "",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn row_without_a_probe_that_a_patch_adds_is_refused() {
         "merge: {spec: {nodes: {node-1: {sysctls",
         "merge: {spec: {probes: {added: {from: node-1, to: lb/default/nginx:443}}, nodes: {node-1: {sysctls",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn row_without_a_probe_that_a_patch_removes_loads() {
         "  - when: {policy: Local}",
         "  - {when: {policy: Local, rpFilter: 0}, call: any, extra: any}\n  - when: {policy: Local}",
     );
-    assert_eq!(told(&text), "");
+    assert_eq!(load_diagnostics(&text), "");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn row_without_a_probe_of_a_step_is_refused() {
         "  axes:\n",
         "  steps:\n  - name: later\n    change: [{delete: Pod/default/nginx-a}]\n    probes:\n      again: {from: pod/default/client, to: \"lb/default/nginx:443\", connections: 2}\n  axes:\n",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -75,13 +75,13 @@ fn probe_beside_flows_without_a_row_is_refused() {
         "{kubeProxy: {mode: ipvs}, connections: 4}",
         "{kubeProxy: {mode: ipvs}, connections: 4, probes: {added: {from: node-1, to: service/default/web:80}}}",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
 fn probe_expecting_nothing_is_refused() {
     let call = |value: &str| {
-        told(&example_with(
+        load_diagnostics(&example_with(
             "call: {connected: 8, endpoints: [nginx-b], seenSource: node-1}",
             &format!("call: {value}"),
         ))
@@ -96,7 +96,7 @@ fn any_outcome_of_probe_is_accepted() {
         "call: {connected: 8, endpoints: [nginx-b], seenSource: node-1}",
         "call: any",
     );
-    assert_eq!(told(&text), "");
+    assert_eq!(load_diagnostics(&text), "");
     let source = Source::from_bytes("example.yaml", text.into()).expect("a source");
     let (scenario, _) = Scenario::load(&Sources::from(source)).expect("a lab");
     let any = scenario
@@ -108,7 +108,7 @@ fn any_outcome_of_probe_is_accepted() {
 
 #[test]
 fn any_outcome_is_refused_in_a_claim() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "says: {call: {connected: 8}}",
         "says: {call: any}"
     )));
@@ -117,12 +117,12 @@ fn any_outcome_is_refused_in_a_claim() {
 #[test]
 fn any_outcome_of_flow_is_accepted() {
     let text = flows_with("- {refused: all}", "- {any: true}");
-    assert_eq!(told(&text), "");
+    assert_eq!(load_diagnostics(&text), "");
 }
 
 #[test]
 fn any_outcome_beside_another_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "- {refused: all}",
         "- {any: true, refused: all}"
     )));
@@ -133,5 +133,5 @@ fn example_without_expect_is_refused() {
     let (head, rest) = EXAMPLE.split_once("  expect:\n").expect("expect");
     let (_, objects) = rest.split_once("---\n").expect("objects");
     let text = format!("{head}---\n{objects}");
-    assert!(told(&text).contains("4 cases have no row in `expect`"));
+    assert!(load_diagnostics(&text).contains("4 cases have no row in `expect`"));
 }

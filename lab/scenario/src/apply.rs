@@ -106,7 +106,7 @@ pub(super) fn check<'l>(
 
 fn unknown_document(name: &str, span: Span, names: &[String]) -> Diagnostic {
     Diagnostic::error(format!("unknown object {name}"))
-        .at(span, "no such object")
+        .with_position(span, "no such object")
         .with_optional_help(did_you_mean(name, names.iter().map(String::as_str)))
 }
 
@@ -119,7 +119,7 @@ fn check_lab_fields(placed: LocatedPatch<'_>, sink: &mut Sink) {
     let mut refuse = |name: &str, span: Span| {
         sink.push(
             Diagnostic::error(format!("a patch cannot change `{name}` of the lab"))
-                .at(span, "")
+                .with_position(span, "")
                 .with_help(
                     "patch only fields that describe the cluster, such as `merge: {spec: \
                     {nodes: …}}`",
@@ -189,10 +189,10 @@ pub(super) fn patch_objects<'l>(
                     return Err(missing_document(target, placed, case));
                 };
                 let path = crate::path!["metadata", "deletionTimestamp"];
-                if tree.at(path).is_some_and(|time| !time.is_null()) {
+                if tree.node_at(path).is_some_and(|time| !time.is_null()) {
                     return Err(
                         Diagnostic::error(format!("{target} is already terminating"))
-                            .at(placed.document_span(), "again here"),
+                            .with_position(placed.document_span(), "again here"),
                     );
                 }
                 (
@@ -212,7 +212,7 @@ pub(super) fn patch_objects<'l>(
                     return Err(Diagnostic::error(format!(
                         "duplicate object {reference} in case `{case}`"
                     ))
-                    .at(name_span(&tree), "again here")
+                    .with_position(name_span(&tree), "again here")
                     .with_related(name_span(&first), "first here"));
                 }
                 (reference, Some(tree))
@@ -244,7 +244,7 @@ fn termination_fields(span: Span) -> Tree {
 
 fn missing_document(target: &DocumentRef, placed: LocatedPatch<'_>, case: &str) -> Diagnostic {
     Diagnostic::error(format!("object {target} does not exist in case `{case}`"))
-        .at(placed.document_span(), "not in this case")
+        .with_position(placed.document_span(), "not in this case")
         .with_help(
             "patches apply in this order: first those of axes, then those of steps, each in list \
              order",
@@ -270,7 +270,7 @@ fn check_same_identity(
     }
     Err(
         Diagnostic::error(format!("a patch cannot change the identity of {target}"))
-            .at(
+            .with_position(
                 placed.document_span(),
                 "this patch changes its kind, name, namespace or `apiVersion`",
             )

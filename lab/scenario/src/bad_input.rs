@@ -2,43 +2,52 @@
 
 use std::fmt::Write as _;
 
-use super::example_tests::{EXAMPLE, example_with, told};
+use super::example_tests::{EXAMPLE, example_with, load_diagnostics};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_diagnostic::source::Source;
 
 #[test]
 fn example_loads_without_warnings() {
-    assert_eq!(told(EXAMPLE), "");
+    assert_eq!(load_diagnostics(EXAMPLE), "");
 }
 
 #[test]
 fn unknown_lab_field_is_refused() {
-    insta::assert_snapshot!(told(&example_with("  axes:\n", "  axess:\n")));
+    insta::assert_snapshot!(load_diagnostics(&example_with("  axes:\n", "  axess:\n")));
 }
 
 #[test]
 fn nested_unknown_lab_field_is_refused() {
-    insta::assert_snapshot!(told(&example_with("connections: 8", "conections: 8")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "conections: 8"
+    )));
 }
 
 #[test]
 fn unknown_field_without_similar_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with("connections: 8", "zzz: 8")));
+    insta::assert_snapshot!(load_diagnostics(&example_with("connections: 8", "zzz: 8")));
 }
 
 #[test]
 fn wrong_type_is_refused() {
-    insta::assert_snapshot!(told(&example_with("connections: 8", "connections: many")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "connections: many"
+    )));
 }
 
 #[test]
 fn number_out_of_range_is_refused() {
-    insta::assert_snapshot!(told(&example_with("connections: 8", "connections: -1")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "connections: -1"
+    )));
 }
 
 #[test]
 fn list_instead_of_map_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "  hosts:\n    laptop: {address: 203.0.113.9/24}",
         "  hosts: [laptop]"
     )));
@@ -46,12 +55,15 @@ fn list_instead_of_map_is_refused() {
 
 #[test]
 fn null_instead_of_map_is_refused() {
-    insta::assert_snapshot!(told(&example_with("{address: 203.0.113.9/24}", "")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{address: 203.0.113.9/24}",
+        ""
+    )));
 }
 
 #[test]
 fn missing_field_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{from: pod/default/client, to",
         "{bind: x, to"
     )));
@@ -59,7 +71,7 @@ fn missing_field_is_refused() {
 
 #[test]
 fn number_instead_of_string_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "about: A pod calls its own cluster through an internal load balancer and every other call times out.",
         "about: 1.20"
     )));
@@ -67,12 +79,15 @@ fn number_instead_of_string_is_refused() {
 
 #[test]
 fn unknown_keyword_is_refused() {
-    insta::assert_snapshot!(told(&example_with("iptables: nft", "iptables: nftt")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "iptables: nft",
+        "iptables: nftt"
+    )));
 }
 
 #[test]
 fn subnet_with_host_bits_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "subnet: 172.18.1.0/24",
         "subnet: 172.18.1.1/24"
     )));
@@ -80,22 +95,31 @@ fn subnet_with_host_bits_is_refused() {
 
 #[test]
 fn address_without_prefix_is_refused() {
-    insta::assert_snapshot!(told(&example_with("203.0.113.9/24", "203.0.113.9")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "203.0.113.9/24",
+        "203.0.113.9"
+    )));
 }
 
 #[test]
 fn invalid_packet_pattern_is_refused() {
-    insta::assert_snapshot!(told(&example_with("SYN from pod", "SYN form pod")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "SYN from pod",
+        "SYN form pod"
+    )));
 }
 
 #[test]
 fn invalid_count_is_refused() {
-    insta::assert_snapshot!(told(&example_with("hits: \">=1\"", "hits: \"1..x\"")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "hits: \">=1\"",
+        "hits: \"1..x\""
+    )));
 }
 
 #[test]
 fn wire_without_see_and_never_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         ", see: \"SYN from pod/default/client\"",
         ""
     )));
@@ -104,7 +128,7 @@ fn wire_without_see_and_never_is_refused() {
 #[test]
 fn wire_field_of_other_packet_kind_is_refused() {
     let wire = |words: &str| {
-        told(&example_with(
+        load_diagnostics(&example_with(
             ", see: \"SYN from pod/default/client\"",
             &format!(", {words}"),
         ))
@@ -122,7 +146,7 @@ fn wire_field_of_other_packet_kind_is_refused() {
 #[test]
 fn invalid_state_expectation_is_refused() {
     let row = |words: &str| {
-        told(&example_with(
+        load_diagnostics(&example_with(
             "    wire:\n",
             &format!("    {words}\n    wire:\n"),
         ))
@@ -139,7 +163,7 @@ fn invalid_state_expectation_is_refused() {
 
 #[test]
 fn unknown_source_port_keyword_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "call: {connected: 4,",
         "call: {sourcePort: same, connected: 4,"
     )));
@@ -147,7 +171,7 @@ fn unknown_source_port_keyword_is_refused() {
 
 #[test]
 fn patch_of_unknown_object_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "patch: Service/default/nginx,",
         "patch: Service/default/ngnix,"
     )));
@@ -155,7 +179,7 @@ fn patch_of_unknown_object_is_refused() {
 
 #[test]
 fn patch_of_invalid_reference_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "patch: Service/default/nginx,",
         "patch: Service/nginx,"
     )));
@@ -163,7 +187,7 @@ fn patch_of_invalid_reference_is_refused() {
 
 #[test]
 fn patch_of_wrong_type_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
         "merge: Cluster"
     )));
@@ -171,7 +195,7 @@ fn patch_of_wrong_type_is_refused() {
 
 #[test]
 fn patch_that_invalidates_object_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{externalTrafficPolicy: Cluster}",
         "{ports: 443}"
     )));
@@ -179,7 +203,7 @@ fn patch_that_invalidates_object_is_refused() {
 
 #[test]
 fn patch_that_invalidates_lab_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
         "{probes: {call: {to: null}}}"
     )));
@@ -187,7 +211,7 @@ fn patch_that_invalidates_lab_is_refused() {
 
 #[test]
 fn patch_of_expectations_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
         "{expect: []}"
     )));
@@ -195,7 +219,7 @@ fn patch_of_expectations_is_refused() {
 
 #[test]
 fn patch_that_renames_object_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{spec: {externalTrafficPolicy: Cluster}}",
         "{metadata: {name: other}}"
     )));
@@ -203,7 +227,7 @@ fn patch_that_renames_object_is_refused() {
 
 #[test]
 fn patch_without_merge_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         ", merge: {spec: {externalTrafficPolicy: Cluster}}",
         ""
     )));
@@ -211,7 +235,7 @@ fn patch_without_merge_is_refused() {
 
 #[test]
 fn second_deletion_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
         "- {delete: Pod/default/nginx-a}\n      - {delete: Pod/default/nginx-a}"
     )));
@@ -219,7 +243,7 @@ fn second_deletion_is_refused() {
 
 #[test]
 fn added_object_that_exists_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
         "- add: {apiVersion: v1, kind: Pod, metadata: {name: client}}"
     )));
@@ -227,12 +251,15 @@ fn added_object_that_exists_is_refused() {
 
 #[test]
 fn case_without_row_is_refused() {
-    insta::assert_snapshot!(told(&example_with("rpFilter: [0, 1]}", "rpFilter: 0}")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "rpFilter: [0, 1]}",
+        "rpFilter: 0}"
+    )));
 }
 
 #[test]
 fn unreached_row_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{policy: Cluster, rpFilter: [0, 1]}",
         "{policy: [Local]}"
     )));
@@ -240,7 +267,7 @@ fn unreached_row_is_refused() {
 
 #[test]
 fn row_with_unknown_axis_or_value_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{policy: Cluster, rpFilter: [0, 1]}",
         "{polcy: Cluster, rpFilter: [0, 2]}"
     )));
@@ -248,7 +275,7 @@ fn row_with_unknown_axis_or_value_is_refused() {
 
 #[test]
 fn row_with_unknown_probe_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "    call: {connected: 8, endpoints",
         "    cal: {connected: 8, endpoints"
     )));
@@ -256,7 +283,7 @@ fn row_with_unknown_probe_is_refused() {
 
 #[test]
 fn misspelt_row_key_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "    claims: [S1-18]",
         "    clams: [S1-18]"
     )));
@@ -264,7 +291,7 @@ fn misspelt_row_key_is_refused() {
 
 #[test]
 fn verdict_of_other_protocol_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{connected: 4, timeout: 4,",
         "{answered: 4, timeout: 4,"
     )));
@@ -272,7 +299,7 @@ fn verdict_of_other_protocol_is_refused() {
 
 #[test]
 fn counts_with_wrong_sum_are_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{connected: 4, timeout: 4,",
         "{connected: 4, timeout: 3,"
     )));
@@ -280,12 +307,15 @@ fn counts_with_wrong_sum_are_refused() {
 
 #[test]
 fn undeclared_claim_is_refused() {
-    insta::assert_snapshot!(told(&example_with("claims: [S1-18]", "claims: [S1-81]")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "claims: [S1-18]",
+        "claims: [S1-81]"
+    )));
 }
 
 #[test]
 fn unused_claim_warns() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         ", notCheckable: no numbers are given",
         ""
     )));
@@ -303,24 +333,27 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
             "see: SYN, resent: [1s, 1y]",
         ),
     ];
-    let diagnostics = inputs.map(|(good, bad)| told(&example_with(good, bad)));
+    let diagnostics = inputs.map(|(good, bad)| load_diagnostics(&example_with(good, bad)));
     insta::assert_snapshot!(diagnostics.join("\n\n"));
     // A patch is decoded as strictly as the lab.
     let patched = example_with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
         "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {maxWait: 2h}}}}",
     );
-    insta::assert_snapshot!(told(&patched));
+    insta::assert_snapshot!(load_diagnostics(&patched));
 }
 
 #[test]
 fn probe_that_waits_for_itself_is_refused() {
-    insta::assert_snapshot!(told(&example_with("maxWait: 3s", "after: call")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "maxWait: 3s",
+        "after: call"
+    )));
 }
 
 #[test]
 fn lab_name_other_than_file_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "metadata: {name: example}",
         "metadata: {name: sample}"
     )));
@@ -328,7 +361,7 @@ fn lab_name_other_than_file_name_is_refused() {
 
 #[test]
 fn duplicate_key_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "  iptables: nft\n",
         "  iptables: nft\n  about: twice\n"
     )));
@@ -336,7 +369,7 @@ fn duplicate_key_is_refused() {
 
 #[test]
 fn tab_indentation_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "  iptables: nft\n",
         "\tiptables: nft\n"
     )));
@@ -344,29 +377,37 @@ fn tab_indentation_is_refused() {
 
 #[test]
 fn invalid_yaml_is_refused() {
-    insta::assert_snapshot!(told(&example_with("source: [S0, S1]", "source: [S0, S1")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "source: [S0, S1]",
+        "source: [S0, S1"
+    )));
 }
 
 #[test]
 fn alias_without_anchor_is_refused() {
-    insta::assert_snapshot!(told(&example_with("source: [S0, S1]", "source: *sources")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "source: [S0, S1]",
+        "source: *sources"
+    )));
 }
 
 #[test]
 fn file_without_lab_is_refused() {
-    insta::assert_snapshot!(told("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"));
+    insta::assert_snapshot!(load_diagnostics(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
+    ));
 }
 
 #[test]
 fn second_lab_document_is_refused() {
     let lab =
         "---\napiVersion: svclab/v1\nkind: Lab\nmetadata: {name: example}\nspec: {about: x}\n";
-    insta::assert_snapshot!(told(&format!("{EXAMPLE}{lab}")));
+    insta::assert_snapshot!(load_diagnostics(&format!("{EXAMPLE}{lab}")));
 }
 
 #[test]
 fn lab_of_unknown_version_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "apiVersion: svclab/v1",
         "apiVersion: svclab/v2"
     )));
@@ -374,22 +415,25 @@ fn lab_of_unknown_version_is_refused() {
 
 #[test]
 fn lab_of_unknown_kind_is_refused() {
-    insta::assert_snapshot!(told(&example_with("kind: Lab", "kind: lab")));
+    insta::assert_snapshot!(load_diagnostics(&example_with("kind: Lab", "kind: lab")));
 }
 
 #[test]
 fn document_without_kind_is_refused() {
-    insta::assert_snapshot!(told(&example_with("kind: Service", "knid: Service")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "kind: Service",
+        "knid: Service"
+    )));
 }
 
 #[test]
 fn document_other_than_map_is_refused() {
-    insta::assert_snapshot!(told(&format!("{EXAMPLE}---\njust words\n")));
+    insta::assert_snapshot!(load_diagnostics(&format!("{EXAMPLE}---\njust words\n")));
 }
 
 #[test]
 fn misspelt_kubernetes_field_warns() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "  selector: {app: nginx}",
         "  selctor: {app: nginx}"
     )));
@@ -397,12 +441,15 @@ fn misspelt_kubernetes_field_warns() {
 
 #[test]
 fn misspelt_kind_warns() {
-    insta::assert_snapshot!(told(&example_with("kind: ConfigMap", "kind: Sevice")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "kind: ConfigMap",
+        "kind: Sevice"
+    )));
 }
 
 #[test]
 fn wrong_type_in_kubernetes_object_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "labels: {app: nginx}",
         "labels: {app: 1.20}"
     )));
@@ -410,7 +457,7 @@ fn wrong_type_in_kubernetes_object_is_refused() {
 
 #[test]
 fn unknown_kubernetes_keyword_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "type: LoadBalancer",
         "type: Loadbalancer"
     )));
@@ -418,7 +465,7 @@ fn unknown_kubernetes_keyword_is_refused() {
 
 #[test]
 fn kubernetes_object_of_other_version_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "apiVersion: v1\nkind: Service",
         "apiVersion: v1beta3\nkind: Service"
     )));
@@ -426,13 +473,16 @@ fn kubernetes_object_of_other_version_is_refused() {
 
 #[test]
 fn port_out_of_range_is_refused() {
-    insta::assert_snapshot!(told(&example_with("port: 443, ", "port: 70000, ")));
-    insta::assert_snapshot!(told(&example_with("port: 443, ", "")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "port: 443, ",
+        "port: 70000, "
+    )));
+    insta::assert_snapshot!(load_diagnostics(&example_with("port: 443, ", "")));
 }
 
 #[test]
 fn duplicate_object_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "metadata: {name: nginx-b,",
         "metadata: {name: nginx-a,"
     )));
@@ -440,7 +490,7 @@ fn duplicate_object_name_is_refused() {
 
 #[test]
 fn object_without_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "metadata: {name: nginx}",
         "metadata: {labels: {}}"
     )));
@@ -448,7 +498,7 @@ fn object_without_name_is_refused() {
 
 #[test]
 fn invalid_kubernetes_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "metadata: {name: client}",
         "metadata: {name: The_Client}"
     )));
@@ -456,7 +506,7 @@ fn invalid_kubernetes_name_is_refused() {
 
 #[test]
 fn empty_file_is_refused() {
-    insta::assert_snapshot!(told(" \n"), @"error: example.yaml is empty; write at least one YAML document");
+    insta::assert_snapshot!(load_diagnostics(" \n"), @"error: example.yaml is empty; write at least one YAML document");
 }
 
 #[test]
@@ -481,7 +531,7 @@ fn unreadable_file_is_refused() {
 fn deep_nesting_is_refused() {
     for opener in ["[", "{a: ", "- ", "? "] {
         let text = opener.repeat((4 << 20) / opener.len());
-        let diagnostics = told(&text);
+        let diagnostics = load_diagnostics(&text);
         assert!(
             diagnostics.contains("nest deeper than 100 levels"),
             "{opener}: {diagnostics}"
@@ -498,17 +548,17 @@ fn alias_bomb_is_refused() {
         let aliases = vec![format!("*a{below}"); 10].join(", ");
         writeln!(text, "a{level}: &a{level} [{aliases}]").expect("written");
     }
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
 fn alias_loop_is_refused() {
-    insta::assert_snapshot!(told("a: &a [1, *a]\n"));
+    insta::assert_snapshot!(load_diagnostics("a: &a [1, *a]\n"));
 }
 
 #[test]
 fn merge_key_is_refused() {
-    insta::assert_snapshot!(told("a: &a {b: 1}\nc: {<<: *a}\n"));
+    insta::assert_snapshot!(load_diagnostics("a: &a {b: 1}\nc: {<<: *a}\n"));
 }
 
 #[test]
@@ -519,7 +569,7 @@ fn too_many_cases_are_refused() {
         "    rpFilter:\n",
         &format!("    x: {axis}\n    y: {axis}\n    rpFilter:\n"),
     );
-    let diagnostics = told(&text);
+    let diagnostics = load_diagnostics(&text);
     assert!(
         diagnostics.contains("the axes make 19600 cases, more than 4096"),
         "{diagnostics}"

@@ -8,7 +8,7 @@ use super::expectation::Row;
 use super::lab::LabSpec;
 use super::objects::Objects;
 use super::reference::DocumentRef;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use svclab_diagnostic::source::Span;
 
 /// Lab patched with one combination of axis values, ready to be planned.
@@ -89,10 +89,10 @@ impl Case {
     /// `path!["spec", "ports", 0]`. If the value is absent, the result is the span of its nearest
     /// ancestor that is written.
     #[must_use]
-    pub fn span(&self, document: &DocumentRef, path: &[Step]) -> Option<Span> {
+    pub fn span(&self, document: &DocumentRef, path: &[PathSegment]) -> Option<Span> {
         let tree = self.tree(document)?;
         let node = tree.nearest(path);
-        Some(match tree.at(path) {
+        Some(match tree.node_at(path) {
             Some(found) => found.span,
             None => node.head_span(),
         })
@@ -101,11 +101,11 @@ impl Case {
     /// Returns the span of a key of a map. The result is that of [`Case::span`] if `path` ends in a
     /// list index or the key is absent.
     #[must_use]
-    pub fn key_span(&self, document: &DocumentRef, path: &[Step]) -> Option<Span> {
-        if let Some((Step::Key(key), parent)) = path.split_last()
+    pub fn key_span(&self, document: &DocumentRef, path: &[PathSegment]) -> Option<Span> {
+        if let Some((PathSegment::Key(key), parent)) = path.split_last()
             && let Some(span) = self
                 .tree(document)?
-                .at(parent)
+                .node_at(parent)
                 .and_then(|map| map.key_span(key))
         {
             return Some(span);

@@ -10,9 +10,9 @@ use super::expectation::{Expected, ProbeExpectation};
 use super::lab::{LabSpec, Probe};
 use super::limits;
 use super::sink::Sink;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 use svclab_ruleset::iptables::script::Table;
 
 /// Checks the probes of a lab and the row for the case.
@@ -22,7 +22,7 @@ pub(super) fn check_case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sin
     let Some(expected) = spec.expect.get(row) else {
         return;
     };
-    let path = [Step::from("spec"), "expect".into(), row.into()];
+    let path = [PathSegment::from("spec"), "expect".into(), row.into()];
     require_expectations(spec, &expected.expected, tree, &path, sink);
     check_expectations(spec, &expected.expected, tree, &path, sink);
     for (index, claim) in expected.claims.iter().enumerate() {
@@ -40,7 +40,7 @@ fn require_expectations(
     spec: &LabSpec,
     expected: &Expected,
     tree: &Tree,
-    path: &[Step],
+    path: &[PathSegment],
     sink: &mut Sink,
 ) {
     for (name, probe) in spec.all_probes() {
@@ -52,14 +52,14 @@ fn require_expectations(
         let error = Diagnostic::error(format!("no expectation for probe `{name}`"));
         // In a lab with flows, the last row is generated. If it is the only row, no row is written.
         let is_written = spec.flows.is_empty() || spec.expect.len() > 1;
-        let error = match tree.at(path).filter(|_| is_written) {
+        let error = match tree.node_at(path).filter(|_| is_written) {
             Some(row) => error
-                .at(
+                .with_position(
                     row.head_span(),
                     format!("this row does not contain `{name}`"),
                 )
                 .with_related(span, "this probe"),
-            None => error.at(span, "not in any row of `expect`"),
+            None => error.with_position(span, "not in any row of `expect`"),
         };
         sink.push(error.with_help(format!(
             "add `{name}: {{{verdict}: {}}}` to the row, or `{name}: any` if the outcome does not matter",
@@ -69,12 +69,12 @@ fn require_expectations(
 }
 
 /// Refuses `any` in `says` of a claim: no packet could refute the claim.
-fn reject_any_in_claim(says: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+fn reject_any_in_claim(says: &Expected, tree: &Tree, path: &[PathSegment], sink: &mut Sink) {
     let node = tree.nearest(path);
     for (name, _) in says.probes.iter().filter(|(_, expected)| expected.any) {
         sink.push(
             Diagnostic::error(format!("a claim cannot expect `any` for probe `{name}`"))
-                .at(node.key_span(name).unwrap_or(node.head_span()), "")
+                .with_position(node.key_span(name).unwrap_or(node.head_span()), "")
                 .with_help("remove the probe, or write the outcome that the claim expects"),
         );
     }
@@ -86,13 +86,13 @@ fn check_probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     check_probe_group(
         spec,
         &spec.probes,
-        &[Step::from("spec"), "probes".into()],
+        &[PathSegment::from("spec"), "probes".into()],
         tree,
         sink,
     );
     for (step_index, step) in spec.steps.iter().enumerate() {
         let path = [
-            Step::from("spec"),
+            PathSegment::from("spec"),
             "steps".into(),
             step_index.into(),
             "probes".into(),
@@ -105,7 +105,7 @@ fn check_probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 fn check_probe_group(
     spec: &LabSpec,
     probes: &IndexMap<String, Probe>,
-    path: &[Step],
+    path: &[PathSegment],
     tree: &Tree,
     sink: &mut Sink,
 ) {
@@ -117,7 +117,7 @@ fn check_probe_group(
         if probe.connections == 0 {
             sink.push(
                 Diagnostic::error(format!("probe `{name}` makes 0 connections"))
-                    .at(field_span("connections"), "expected at least 1"),
+                    .with_position(field_span("connections"), "expected at least 1"),
             );
         }
         let Some(after) = &probe.after else {
@@ -129,11 +129,11 @@ fn check_probe_group(
                 "`after` can name only a probe of the same stage".to_owned()
             } else {
                 did_you_mean(after, known.clone())
-                    .unwrap_or_else(|| format!("the probes are {}", listed(known)))
+                    .unwrap_or_else(|| format!("the probes are {}", format_list(known)))
             };
             sink.push(
                 Diagnostic::error(format!("no probe `{after}` in the same stage"))
-                    .at(field_span("after"), "no such probe")
+                    .with_position(field_span("after"), "no such probe")
                     .with_help(help),
             );
             continue;
@@ -141,12 +141,12 @@ fn check_probe_group(
         if let Some(step) = &first.across {
             sink.push(
                 Diagnostic::error(format!("probe `{after}` does not end before step `{step}`"))
-                    .at(field_span("after"), "its connections stay open"),
+                    .with_position(field_span("after"), "its connections stay open"),
             );
         } else if waits_for_itself(probes, name) {
             sink.push(
                 Diagnostic::error(format!("probe `{name}` waits for itself"))
-                    .at(field_span("after"), "this creates a cycle"),
+                    .with_position(field_span("after"), "this creates a cycle"),
             );
         }
     }
@@ -172,7 +172,7 @@ fn check_expectations(
     spec: &LabSpec,
     expected: &Expected,
     tree: &Tree,
-    path: &[Step],
+    path: &[PathSegment],
     sink: &mut Sink,
 ) {
     check_tables(expected, tree, path, sink);
@@ -187,7 +187,7 @@ fn check_expectations(
             }
             None => sink.push(
                 Diagnostic::error(format!("no probe `{name}` in this case"))
-                    .at(key, "no such probe")
+                    .with_position(key, "no such probe")
                     .with_optional_help(did_you_mean(
                         name,
                         spec.all_probes().map(|(name, _)| name.as_str()),
@@ -198,7 +198,7 @@ fn check_expectations(
 }
 
 /// Checks the names of tables: those of iptables, or `FAMILY NAME` for nftables.
-fn check_tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+fn check_tables(expected: &Expected, tree: &Tree, path: &[PathSegment], sink: &mut Sink) {
     const FAMILIES: [&str; 3] = ["ip", "ip6", "inet"];
     let is_nftables_table = |table: &str| {
         let parts = table.split_once(' ');
@@ -210,7 +210,7 @@ fn check_tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink
         let table_path = [path, &[list.into(), index.into(), "table".into()]].concat();
         sink.push(
             Diagnostic::error(format!("`{table}` is not a table"))
-                .at(tree.nearest(&table_path).span, "no such table")
+                .with_position(tree.nearest(&table_path).span, "no such table")
                 .with_help(format!(
                     "{known} for an nftables table, write family and name: `ip kube-proxy`"
                 )),
@@ -251,7 +251,7 @@ fn check_probe_expectation(
     if expectation.is_empty() {
         sink.push(
             Diagnostic::error(format!("empty expectation for probe `{name}`"))
-                .at(node.span, "expects nothing")
+                .with_position(node.span, "expects nothing")
                 .with_help(format!(
                     "add a verdict, such as `{}: {}`, or write `{name}: any` if the outcome does \
                      not matter",
@@ -274,11 +274,11 @@ fn check_probe_expectation(
                     "a {} probe cannot have verdict `{verdict}`",
                     probe.protocol
                 ))
-                .at(key(verdict), "")
+                .with_position(key(verdict), "")
                 .with_help(format!(
                     "the verdicts of {} are {}",
                     probe.protocol,
-                    listed(verdicts.iter().copied())
+                    format_list(verdicts.iter().copied())
                 )),
             );
             return;
@@ -287,7 +287,7 @@ fn check_probe_expectation(
     if expectation.seen_source.is_some() && expectation.seen_sources.is_some() {
         sink.push(
             Diagnostic::error("`seenSource` and `seenSources` are mutually exclusive")
-                .at(key("seenSource"), "")
+                .with_position(key("seenSource"), "")
                 .with_related(key("seenSources"), ""),
         );
     }
@@ -307,7 +307,7 @@ fn check_probe_expectation(
                 "probe `{name}` makes {total} connection{plural}, but the expected counts add up \
                  to {sums}"
             ))
-            .at(
+            .with_position(
                 node.head_span(),
                 "the sum must be the number of connections",
             )

@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use super::check_fields::with_field_span;
 use super::objects::{Object, Objects};
 use super::sink::Sink;
-use super::tree::Step;
+use super::tree::PathSegment;
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
@@ -101,7 +101,7 @@ fn check_first_equals<T>(
 
 fn check_allowed_value<T>(
     object: &Object<T>,
-    path: &[Step],
+    path: &[PathSegment],
     value: &str,
     values: &[&str],
     sink: &mut Sink,
@@ -109,7 +109,10 @@ fn check_allowed_value<T>(
     if values.contains(&value) {
         return;
     }
-    let message = format!("`{value}` is not one of {}", listed(values.iter().copied()));
+    let message = format!(
+        "`{value}` is not one of {}",
+        format_list(values.iter().copied())
+    );
     let error =
         Diagnostic::error(message).with_optional_help(did_you_mean(value, values.iter().copied()));
     sink.push(with_field_span(error, object, path));

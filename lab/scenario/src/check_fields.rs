@@ -13,7 +13,7 @@ use super::endpoints::{MANAGED_BY, SERVICE_NAME, has_proportional_hints};
 use super::lab::LabSpec;
 use super::objects::{Object, Objects};
 use super::sink::Sink;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 
@@ -81,11 +81,11 @@ fn full_name<T>(object: &Object<T>) -> String {
 }
 
 /// Returns the span of an object's field, or of its nearest written ancestor.
-fn field_span<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
+fn field_span<T>(object: &Object<T>, path: &[PathSegment]) -> Option<Span> {
     let tree: &Tree = object.tree.as_ref()?;
     let node = tree.nearest(path);
-    Some(match (tree.at(path), path.split_last()) {
-        (Some(_), Some((Step::Key(key), parent))) => {
+    Some(match (tree.node_at(path), path.split_last()) {
+        (Some(_), Some((PathSegment::Key(key), parent))) => {
             let key = tree.nearest(parent).key_span(key);
             key.unwrap_or_else(|| node.head_span())
         }
@@ -96,15 +96,15 @@ fn field_span<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
 pub(super) fn with_field_span<T>(
     diagnostic: Diagnostic,
     object: &Object<T>,
-    path: &[Step],
+    path: &[PathSegment],
 ) -> Diagnostic {
     match field_span(object, path) {
-        Some(span) => diagnostic.at(span, ""),
+        Some(span) => diagnostic.with_position(span, ""),
         None => diagnostic,
     }
 }
 
-fn warn<T>(object: &Object<T>, path: &[Step], message: &str, help: &str, sink: &mut Sink) {
+fn warn<T>(object: &Object<T>, path: &[PathSegment], message: &str, help: &str, sink: &mut Sink) {
     sink.push(with_field_span(
         Diagnostic::warning(message).with_help(help),
         object,

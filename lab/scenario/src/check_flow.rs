@@ -12,10 +12,10 @@ use super::expectation::{ProbeExpectation, ROW_KEYS};
 use super::flow::{Fact, FailureVerdict, Flow, FlowRow};
 use super::lab::LabSpec;
 use super::sink::Sink;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Runs the checks of flows and facts that do not depend on a case.
 pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
@@ -26,14 +26,14 @@ pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         if ROW_KEYS.contains(&name.as_str()) {
             sink.push(
                 Diagnostic::error(format!("a flow cannot be named `{name}`"))
-                    .at(key, "")
+                    .with_position(key, "")
                     .with_help("choose another name: this word is a keyword in rows of `expect`"),
             );
         }
         if spec.probe(name).is_some() {
             sink.push(
                 Diagnostic::error(format!("a probe and a flow have the same name `{name}`"))
-                    .at(key, "this flow")
+                    .with_position(key, "this flow")
                     .with_related(check_steps::probe_name_span(spec, tree, name), "this probe")
                     .with_help("rename one of them"),
             );
@@ -44,7 +44,7 @@ pub(super) fn check_flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 .map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
             sink.push(
                 Diagnostic::error(format!("flow `{name}` has no rows in `expect`"))
-                    .at(span, "no rows")
+                    .with_position(span, "no rows")
                     .with_help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
             );
         }
@@ -72,7 +72,7 @@ fn check_flow_row(
     spec: &LabSpec,
     (name, flow): (&str, &Flow),
     row: &FlowRow,
-    (tree, path): (&Tree, &[Step]),
+    (tree, path): (&Tree, &[PathSegment]),
     sink: &mut Sink,
 ) {
     let when = [path, &["when".into()]].concat();
@@ -90,7 +90,7 @@ fn check_flow_row(
                 Diagnostic::error(format!(
                     "this row of flow `{name}` combines `any` with an expected outcome"
                 ))
-                .at(node.key_span("any").unwrap_or(node.head_span()), "")
+                .with_position(node.key_span("any").unwrap_or(node.head_span()), "")
                 .with_help("remove `any`, or all other expectations"),
             );
         }
@@ -101,14 +101,14 @@ fn check_flow_row(
         .iter()
         .all(|(_, count)| count.is_none())
     {
-        let verdict = if flow.protocol == svclab_model::plan::Protocol::Tcp {
+        let verdict = if flow.protocol == svclab_model::plan::ProbeProtocol::Tcp {
             "connected"
         } else {
             "answered"
         };
         sink.push(
             Diagnostic::error(format!("this row of flow `{name}` has no verdict"))
-                .at(tree.nearest(path).head_span(), "expects nothing")
+                .with_position(tree.nearest(path).head_span(), "expects nothing")
                 .with_help(format!(
                     "add a verdict: `{verdict}: all`, a failure such as `timeout: all`, or `any: \
                      true` if the outcome does not matter"
@@ -121,10 +121,10 @@ fn unknown_fact(id: &str, span: Span, spec: &LabSpec) -> Diagnostic {
     let known = spec.facts.keys().map(String::as_str);
     let help = did_you_mean(id, known.clone()).unwrap_or_else(|| match spec.facts.len() {
         0 => format!("declare it: `facts: {{{id}: {{test: …, says: …}}}}`"),
-        _ => format!("the facts are {}", listed(known)),
+        _ => format!("the facts are {}", format_list(known)),
     });
     Diagnostic::error(format!("unknown fact `{id}`"))
-        .at(span, "not in `spec.facts`")
+        .with_position(span, "not in `spec.facts`")
         .with_help(help)
 }
 
@@ -145,7 +145,7 @@ fn check_facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink
         if !says_one {
             sink.push(
                 Diagnostic::error(format!("fact `{id}` does not state exactly one outcome"))
-                    .at(span, "")
+                    .with_position(span, "")
                     .with_help(
                         "write either `reaches: [POD]` with `masqueraded: true` or `false`, \
                         or `fails: refused` or `timeout`",
@@ -155,12 +155,12 @@ fn check_facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink
         match (covered.get(id.as_str()), &fact.not_covered) {
             (None, None) => sink.push(
                 Diagnostic::error(format!("no flow covers fact `{id}`"))
-                    .at(span, "not in `covers` of any row")
+                    .with_position(span, "not in `covers` of any row")
                     .with_help("add it to `covers` of a row, or write the reason in `notCovered`"),
             ),
             (Some(row), Some(_)) => sink.push(
                 Diagnostic::error(format!("fact `{id}` is covered, but has `notCovered`"))
-                    .at(*row, "covered here")
+                    .with_position(*row, "covered here")
                     .with_related(span, "declared here"),
             ),
             _ => {}
@@ -182,7 +182,7 @@ fn check_covered_fact(
     let facts = tree.nearest(crate::path!["spec", "facts"]);
     sink.push(
         Diagnostic::error(format!("this row does not match fact `{id}`"))
-            .at(at, differs)
+            .with_position(at, differs)
             .with_related(
                 facts.key_span(id).unwrap_or(facts.head_span()),
                 fact.says.clone(),
@@ -219,7 +219,7 @@ fn describe_difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String
     if row.endpoints.as_deref().map(sorted) != Some(sorted(reaches)) {
         return Some(format!(
             "the fact states that the flow reaches {}",
-            listed(reaches.iter().map(String::as_str))
+            format_list(reaches.iter().map(String::as_str))
         ));
     }
     let sources = expectation.sources().unwrap_or_default();

@@ -53,7 +53,7 @@ fn unmodelled_warning(
         many => format!("{many} objects of kind `{kind}` are"),
     };
     let warning = Diagnostic::warning(format!("{objects} not modelled"))
-        .at(name_span(&first.tree), "no effect on packets");
+        .with_position(name_span(&first.tree), "no effect on packets");
     match packet_effect(&first.group, kind) {
         PacketEffect::Replaced(help) => Some(warning.with_help(help)),
         // The document parser already reported the misspelt kind.
@@ -95,15 +95,15 @@ fn check_policy(policy: &UnmodelledObject, objects: &Objects, is_listed: bool, s
         1 => String::new(),
         many => format!(" and {} more", many - 1),
     };
-    let name = policy.tree.at(crate::path!["metadata", "name"]);
+    let name = policy.tree.node_at(crate::path!["metadata", "name"]);
     let name = name.and_then(super::tree::Tree::as_str).unwrap_or_default();
     let message = format!("the {kind} `{name}` selects pod {first}{more} and is not modelled");
     let span = name_span(&policy.tree);
     sink.push(if is_listed {
-        Diagnostic::warning(message).at(span, "svclab drops no packets for it")
+        Diagnostic::warning(message).with_position(span, "svclab drops no packets for it")
     } else {
         Diagnostic::error(message)
-            .at(span, "svclab would not drop the packets that it drops")
+            .with_position(span, "svclab would not drop the packets that it drops")
             .with_help(format!(
                 "remove it, or write `notModelled: [{kind}]` in the lab's spec"
             ))

@@ -10,11 +10,11 @@ use super::check_steps;
 use super::expectation::{EXPECTED_KEYS, ROW_KEYS};
 use super::lab::{Lab, LabSpec};
 use super::sink::Sink;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use super::values::AxisValues;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Sources, Span};
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Fields of `spec` that a patch may not change. They define cases and expectations, not the
 /// cluster.
@@ -26,21 +26,22 @@ pub(super) const UNPATCHABLE: [&str; 8] = [
 /// exist. The decoder would report a misspelt key as a probe of the wrong type.
 pub(super) fn check_row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let mut unknown = Vec::new();
-    let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
-    let steps = tree.at(crate::path!["spec", "steps"]);
+    let mut probes: BTreeSet<&str> = keys(tree.node_at(crate::path!["spec", "probes"])).collect();
+    let steps = tree.node_at(crate::path!["spec", "steps"]);
     for step in steps.into_iter().flat_map(children) {
         probes.extend(keys(step.get("probes")));
     }
-    let axes = tree.at(crate::path!["spec", "axes"]);
+    let axes = tree.node_at(crate::path!["spec", "axes"]);
     let patches = axes
         .into_iter()
         .flat_map(children)
         .flat_map(children)
         .flat_map(children);
-    probes
-        .extend(patches.flat_map(|patch| keys(patch.at(crate::path!["merge", "spec", "probes"]))));
-    let rows = tree.at(crate::path!["spec", "expect"]);
-    let flows = tree.at(crate::path!["spec", "flows"]);
+    probes.extend(
+        patches.flat_map(|patch| keys(patch.node_at(crate::path!["merge", "spec", "probes"]))),
+    );
+    let rows = tree.node_at(crate::path!["spec", "expect"]);
+    let flows = tree.node_at(crate::path!["spec", "flows"]);
     for row in rows.into_iter().flat_map(children) {
         for name in keys(flows) {
             if let (Some(span), Some(flow)) =
@@ -50,7 +51,7 @@ pub(super) fn check_row_keys(tree: &Tree, sink: &mut Sink) -> bool {
                     Diagnostic::error(format!(
                         "`{name}` is a flow: its rows belong in its own `expect`"
                     ))
-                    .at(span, "not allowed here")
+                    .with_position(span, "not allowed here")
                     .with_related(flow, "move the row to `expect` of this flow"),
                 );
             }
@@ -79,10 +80,11 @@ fn unknown_probes(
         .filter(|(key, _)| !keywords.contains(&key.as_ref()) && !probes.contains(key.as_ref()))
         .map(|(key, entry)| {
             let known = probes.iter().copied().chain(keywords.iter().copied());
-            let help = did_you_mean(key, known)
-                .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
+            let help = did_you_mean(key, known).unwrap_or_else(|| {
+                format!("the probes are {}", format_list(probes.iter().copied()))
+            });
             Diagnostic::error(format!("unknown probe `{key}`"))
-                .at(entry.key, "no such probe")
+                .with_position(entry.key, "no such probe")
                 .with_help(help)
         })
         .collect()
@@ -106,7 +108,7 @@ fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
 
 /// Checks that the lab has the name of its file.
 pub(super) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
-    let Some(name) = tree.at(crate::path!["metadata", "name"]) else {
+    let Some(name) = tree.node_at(crate::path!["metadata", "name"]) else {
         return;
     };
     let Some(text) = name.as_str() else {
@@ -118,7 +120,7 @@ pub(super) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
     if let Some(stem) = stem.filter(|stem| stem != text) {
         sink.push(
             Diagnostic::error(format!("lab `{text}` does not have the name of its file"))
-                .at(name.span, format!("the file name is `{stem}`"))
+                .with_position(name.span, format!("the file name is `{stem}`"))
                 .with_help(format!("write `name: {stem}`, or rename the file")),
         );
     }
@@ -129,11 +131,11 @@ pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     let spec = &lab.spec;
     check_axes(spec, tree, sink);
     for (index, entry) in spec.exclude.iter().enumerate() {
-        let path = [Step::from("spec"), "exclude".into(), index.into()];
+        let path = [PathSegment::from("spec"), "exclude".into(), index.into()];
         check_selector(spec, entry, tree, &path, sink);
     }
     for (index, row) in spec.expect.iter().enumerate() {
-        let path = [Step::from("spec"), "expect".into(), index.into()];
+        let path = [PathSegment::from("spec"), "expect".into(), index.into()];
         let when = [path.as_slice(), &["when".into()]].concat();
         check_selector(spec, &row.when, tree, &when, sink);
         // The result of a dumped node cannot be predicted, so its rows may be empty.
@@ -141,7 +143,7 @@ pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         if row.expected.is_empty() && !dumped {
             sink.push(
                 Diagnostic::error("this row has no expectations")
-                    .at(tree.nearest(&path).head_span(), "expects nothing")
+                    .with_position(tree.nearest(&path).head_span(), "expects nothing")
                     .with_help("add the expected result of a probe: `PROBE: {connected: 1}`"),
             );
         }
@@ -156,7 +158,7 @@ pub(super) fn check_lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     {
         sink.push(
             Diagnostic::error(format!("a probe cannot be named `{name}`"))
-                .at(check_steps::probe_name_span(spec, tree, name), "")
+                .with_position(check_steps::probe_name_span(spec, tree, name), "")
                 .with_help("choose another name: this word is a keyword in rows of `expect`"),
         );
     }
@@ -173,10 +175,10 @@ fn check_columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
     let known = spec.axes.keys().map(String::as_str);
     let help = did_you_mean(axis, known.clone())
-        .unwrap_or_else(|| format!("the axes are {}", listed(known)));
+        .unwrap_or_else(|| format!("the axes are {}", format_list(known)));
     sink.push(
         Diagnostic::error(format!("unknown axis `{axis}`"))
-            .at(
+            .with_position(
                 tree.nearest(crate::path!["spec", "columns"]).span,
                 "no such axis",
             )
@@ -194,7 +196,7 @@ fn check_axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut report_name = |name: &str, span: Span| {
         sink.push(
             Diagnostic::error(format!("`{name}` is not valid in a case ID"))
-                .at(span, "")
+                .with_position(span, "")
                 .with_help("remove whitespace, `=`, `,` and `/`"),
         );
     };
@@ -214,7 +216,7 @@ fn check_axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     for (axis, _) in spec.axes.iter().filter(|(_, values)| values.is_empty()) {
         sink.push(
             Diagnostic::error(format!("axis `{axis}` has no values"))
-                .at(axes.key_span(axis).unwrap_or(axes.head_span()), "no values")
+                .with_position(axes.key_span(axis).unwrap_or(axes.head_span()), "no values")
                 .with_help(
                     "add values, such as `{VALUE: []}` for the lab as written, or remove the axis",
                 ),
@@ -227,7 +229,7 @@ pub(super) fn check_selector(
     spec: &LabSpec,
     entry: &IndexMap<String, AxisValues>,
     tree: &Tree,
-    path: &[Step],
+    path: &[PathSegment],
     sink: &mut Sink,
 ) {
     let node = tree.nearest(path);
@@ -235,10 +237,10 @@ pub(super) fn check_selector(
         let Some(values) = spec.axes.get(axis) else {
             let axes = spec.axes.keys().map(String::as_str);
             let help = did_you_mean(axis, axes.clone())
-                .unwrap_or_else(|| format!("the axes are {}", listed(axes)));
+                .unwrap_or_else(|| format!("the axes are {}", format_list(axes)));
             sink.push(
                 Diagnostic::error(format!("unknown axis `{axis}`"))
-                    .at(
+                    .with_position(
                         node.key_span(axis).unwrap_or(node.head_span()),
                         "no such axis",
                     )
@@ -259,10 +261,10 @@ pub(super) fn check_selector(
             });
             let known = values.keys().map(String::as_str);
             let help = did_you_mean(value, known.clone())
-                .unwrap_or_else(|| format!("its values are {}", listed(known)));
+                .unwrap_or_else(|| format!("its values are {}", format_list(known)));
             sink.push(
                 Diagnostic::error(format!("axis `{axis}` has no value `{value}`"))
-                    .at(span, "no such value")
+                    .with_position(span, "no such value")
                     .with_help(help),
             );
         }
@@ -286,7 +288,7 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             {
                 sink.push(
                     Diagnostic::error(format!("`says` of claim `{}` is empty", claim.id))
-                        .at(node.key_span("says").unwrap_or(span), "")
+                        .with_position(node.key_span("says").unwrap_or(span), "")
                         .with_help("remove `says`, or write the expectations of the claim"),
                 );
             }
@@ -297,7 +299,7 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 });
                 sink.push(
                     Diagnostic::error(format!("claim `{}` is not declared", claim.id))
-                        .at(span, "not in `spec.claims`")
+                        .with_position(span, "not in `spec.claims`")
                         .with_help(help),
                 );
             }
@@ -308,14 +310,14 @@ fn check_claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         match (used.get(id.as_str()), &claim.not_checkable) {
             (None, None) => sink.push(
                 Diagnostic::warning(format!("no row refers to claim `{id}`"))
-                    .at(span, "neither confirmed nor refuted")
+                    .with_position(span, "neither confirmed nor refuted")
                     .with_help(
                         "add it to `claims` of a row, or write the reason in `notCheckable`",
                     ),
             ),
             (Some(row), Some(_)) => sink.push(
                 Diagnostic::warning(format!("claim `{id}` is checked, but has `notCheckable`"))
-                    .at(*row, "checked here")
+                    .with_position(*row, "checked here")
                     .with_related(span, "declared here"),
             ),
             _ => {}

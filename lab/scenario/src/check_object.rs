@@ -7,9 +7,9 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::defaults;
 use super::documents::is_label;
-use super::tree::{Step, Tree, shorten};
+use super::tree::{PathSegment, Tree, shorten};
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Checks a service as the API server does, as far as its fields affect packets.
 pub(super) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
@@ -71,7 +71,7 @@ pub(super) fn check_service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<()
         if network.is_none_or(|network| network.ip() != network.network()) {
             let path = crate::path!["spec", "cidrs", index];
             return Err(Diagnostic::error(format!("`{text}` is not a network"))
-                .at(tree.nearest(path).span, "")
+                .with_position(tree.nearest(path).span, "")
                 .with_help("write a network such as `10.96.0.0/12`"));
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result
                 return Err(Diagnostic::error(format!(
                     "`{address}` is not an {slice_family} address, as `addressType` requires"
                 ))
-                .at(tree.nearest(path).span, ""));
+                .with_position(tree.nearest(path).span, ""));
             }
         }
     }
@@ -117,40 +117,44 @@ const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
 fn check_keyword(
     tree: &Tree,
-    path: &[Step],
+    path: &[PathSegment],
     value: Option<&str>,
     allowed: &[&str],
 ) -> Result<(), Diagnostic> {
     let Some(value) = value.filter(|word| !allowed.contains(word)) else {
         return Ok(());
     };
-    let message = if value.is_empty() && tree.at(path).is_none() {
+    let message = if value.is_empty() && tree.node_at(path).is_none() {
         let field = match path.last() {
-            Some(Step::Key(key)) => key.as_str(),
+            Some(PathSegment::Key(key)) => key.as_str(),
             _ => "",
         };
         format!(
             "field `{field}` is missing; the values are {}",
-            listed(allowed.iter().copied())
+            format_list(allowed.iter().copied())
         )
     } else {
         format!(
             "`{value}` is not one of {}",
-            listed(allowed.iter().copied())
+            format_list(allowed.iter().copied())
         )
     };
     let span = tree
-        .at(path)
+        .node_at(path)
         .map_or(tree.nearest(path).head_span(), |node| node.span);
     Err(Diagnostic::error(message)
-        .at(span, "")
+        .with_position(span, "")
         .with_optional_help(did_you_mean(value, allowed.iter().copied())))
 }
 
 /// Checks that the name of a port is an RFC 1123 label (Kubernetes v1.36,
 /// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
 /// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
-fn check_port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {
+fn check_port_name(
+    tree: &Tree,
+    path: &[PathSegment],
+    name: Option<&str>,
+) -> Result<(), Diagnostic> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Ok(());
     };
@@ -158,23 +162,23 @@ fn check_port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(),
         return Ok(());
     }
     let span = tree
-        .at(path)
+        .node_at(path)
         .map_or(tree.nearest(path).head_span(), |node| node.span);
     Err(
         Diagnostic::error(format!("{} is not a valid port name", shorten(name)))
-            .at(span, "")
+            .with_position(span, "")
             .with_help("a port name has at most 63 lower-case letters, digits and `-`"),
     )
 }
 
-fn check_port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
+fn check_port_number(tree: &Tree, path: &[PathSegment], number: i32) -> Result<(), Diagnostic> {
     if (1..=65_535).contains(&number) {
         return Ok(());
     }
-    match tree.at(path) {
+    match tree.node_at(path) {
         Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
-            .at(node.span, "expected a number from 1 to 65535")),
+            .with_position(node.span, "expected a number from 1 to 65535")),
         None => Err(Diagnostic::error("field `port` is missing")
-            .at(tree.nearest(path).head_span(), "`port` is missing here")),
+            .with_position(tree.nearest(path).head_span(), "`port` is missing here")),
     }
 }

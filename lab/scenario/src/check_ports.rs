@@ -11,7 +11,7 @@ use super::endpoints::{SERVICE_NAME, declared_ports};
 use super::objects::{Object, Objects};
 use super::sink::Sink;
 use svclab_diagnostic::Diagnostic;
-use svclab_diagnostic::suggest::listed;
+use svclab_diagnostic::suggest::format_list;
 
 /// Warns once for each service port that a pod does not declare.
 pub(super) fn check_ports(objects: &Objects, sink: &mut Sink) {
@@ -64,11 +64,11 @@ fn warn_unresolved_ports(objects: &Objects, sink: &mut Sink) {
             ))
             .with_help("write the name of a container port, or the port number");
             let span = service.tree.as_ref().and_then(|tree| {
-                let port = tree.at(crate::path!["spec", "ports", index])?;
+                let port = tree.node_at(crate::path!["spec", "ports", index])?;
                 Some(port.key_span("targetPort").unwrap_or(port.head_span()))
             });
             sink.push(match span {
-                Some(span) => warning.at(span, "no such port"),
+                Some(span) => warning.with_position(span, "no such port"),
                 None => warning,
             });
         }
@@ -160,7 +160,7 @@ fn mismatch(
     let declared: Vec<String> = declared_ports(&pod.value)
         .map(|(port, protocol)| format!("{port}/{protocol}"))
         .collect();
-    let declared = listed(declared.iter().map(String::as_str));
+    let declared = format_list(declared.iter().map(String::as_str));
     let warning = Diagnostic::warning(format!(
         "{from} to {number}/{protocol}, which pod `{}/{}`{more} does not declare; the pod refuses it",
         pod.namespace, pod.name
@@ -176,14 +176,14 @@ fn mismatch(
         let port = service
             .tree
             .as_ref()?
-            .at(crate::path!["spec", "ports", index])?;
+            .node_at(crate::path!["spec", "ports", index])?;
         Some(port.key_span("targetPort").unwrap_or(port.head_span()))
     });
     let pod_span = pod.tree.as_ref();
     let pod_span =
         pod_span.map(|tree| tree.nearest(crate::path!["spec", "containers"]).head_span());
     let warning = match slice_span.or(service_span) {
-        Some(span) => warning.at(span, "forwards to this port"),
+        Some(span) => warning.with_position(span, "forwards to this port"),
         None => warning,
     };
     match pod_span {

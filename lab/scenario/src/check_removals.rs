@@ -46,7 +46,7 @@ pub(super) fn check_removals<'l>(
                     "cannot remove `{}` from {target}: no such key",
                     removal.path.join(".")
                 ))
-                .at(
+                .with_position(
                     removal.span,
                     "neither the document nor a patch sets this key",
                 )

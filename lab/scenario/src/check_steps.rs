@@ -8,11 +8,11 @@ use super::lab::{LabSpec, Probe};
 use super::patch::Patch;
 use super::reference::DocumentRef;
 use super::sink::Sink;
-use super::tree::{Step as At, Tree};
+use super::tree::{PathSegment as At, Tree};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
-use svclab_model::plan::Protocol;
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
+use svclab_model::plan::ProbeProtocol;
 
 /// Checks the steps of a lab and the expectations for them.
 pub(super) fn check_steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
@@ -62,7 +62,7 @@ fn check_step_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         if let Some(first) = seen.insert(&step.name, span) {
             sink.push(
                 Diagnostic::error(format!("duplicate step `{}`", step.name))
-                    .at(span, "again here")
+                    .with_position(span, "again here")
                     .with_related(first, "first here"),
             );
         }
@@ -86,7 +86,7 @@ fn check_probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         if let Some(first) = seen.insert(name, span) {
             sink.push(
                 Diagnostic::error(format!("duplicate probe `{name}`"))
-                    .at(span, "again here")
+                    .with_position(span, "again here")
                     .with_related(first, "first here")
                     .with_help("rename one of them: `expect` refers to probes by name"),
             );
@@ -101,7 +101,7 @@ fn check_changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         if step.change.is_empty() {
             sink.push(
                 Diagnostic::error(format!("step `{}` changes nothing", step.name))
-                    .at(
+                    .with_position(
                         node.key_span("change").unwrap_or(node.head_span()),
                         "no change",
                     )
@@ -117,11 +117,11 @@ fn check_changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 }
             );
             let path = crate::path!["spec", "steps", index, "change", position, "merge", "spec"];
-            let probes = tree.at(path).and_then(|spec| spec.key_span("probes"));
+            let probes = tree.node_at(path).and_then(|spec| spec.key_span("probes"));
             if let Some(span) = probes.filter(|_| is_of_lab) {
                 sink.push(
                     Diagnostic::error("a step cannot change `probes` of the lab")
-                        .at(span, "")
+                        .with_position(span, "")
                         .with_help(
                             "write the probes that run after the step under its own `probes`",
                         ),
@@ -151,12 +151,12 @@ fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &m
             if known.is_empty() {
                 "the lab has no `steps`".to_owned()
             } else {
-                format!("the steps are {}", listed(known.iter().copied()))
+                format!("the steps are {}", format_list(known.iter().copied()))
             }
         });
         sink.push(
             Diagnostic::error(format!("unknown step `{across}`"))
-                .at(field_span("across"), "no such step")
+                .with_position(field_span("across"), "no such step")
                 .with_help(help),
         );
         return;
@@ -166,14 +166,14 @@ fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &m
             Diagnostic::error(format!(
                 "probe `{name}` would open connections before the step that it belongs to"
             ))
-            .at(field_span("across"), "connections open before this step")
+            .with_position(field_span("across"), "connections open before this step")
             .with_help("move the probe to `spec.probes`, or to an earlier step"),
         );
     }
-    if probe.protocol == Protocol::Ping {
+    if probe.protocol == ProbeProtocol::Ping {
         sink.push(
             Diagnostic::error("a ping has no connection that can stay open")
-                .at(field_span("protocol"), "")
+                .with_position(field_span("protocol"), "")
                 .with_help("remove `across`, or use `tcp` or `udp`"),
         );
     }
@@ -182,7 +182,7 @@ fn check_across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &m
             Diagnostic::error(format!(
                 "probe `{name}` starts before step `{across}` and cannot wait for another probe"
             ))
-            .at(field_span("after"), "")
+            .with_position(field_span("after"), "")
             .with_related(
                 field_span("across"),
                 "connections open right before this step",
@@ -207,11 +207,11 @@ fn check_expected_steps(
         }
         let help = did_you_mean(name, known()).unwrap_or_else(|| match spec.steps.len() {
             0 => "the lab has no `steps`".to_owned(),
-            _ => format!("the steps are {}", listed(known())),
+            _ => format!("the steps are {}", format_list(known())),
         });
         sink.push(
             Diagnostic::error(format!("unknown step `{name}`"))
-                .at(
+                .with_position(
                     node.key_span(name).unwrap_or(node.head_span()),
                     "no such step",
                 )

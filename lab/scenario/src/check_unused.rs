@@ -2,20 +2,20 @@
 
 use super::lab::{FabricKind, LabSpec};
 use super::sink::Sink;
-use super::tree::{Step, Tree};
+use super::tree::{PathSegment, Tree};
 use svclab_diagnostic::Diagnostic;
 
 /// Checks the patched lab document of a case.
 pub(super) fn check_unused_fields(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    let mut unused = |path: &[Step], message: String, help: &str| {
+    let mut unused = |path: &[PathSegment], message: String, help: &str| {
         let key_span = match path.split_last() {
-            Some((Step::Key(key), parent)) => tree.nearest(parent).key_span(key),
+            Some((PathSegment::Key(key), parent)) => tree.nearest(parent).key_span(key),
             _ => None,
         };
         let span = key_span.unwrap_or_else(|| tree.nearest(path).head_span());
         sink.push(
             Diagnostic::error(message)
-                .at(span, "no effect")
+                .with_position(span, "no effect")
                 .with_help(help),
         );
     };

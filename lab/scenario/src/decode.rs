@@ -18,7 +18,7 @@ use super::decode_error::{DecodeError, DecodeErrorKind};
 use super::tree::{Entry, ScalarKind, Tree, Value};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Field of a Kubernetes object that the API does not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl From<IgnoredField> for Diagnostic {
             "Kubernetes has no field `{}` in {}; it is ignored",
             ignored.field, ignored.type_name
         ))
-        .at(ignored.span, "no such field")
+        .with_position(ignored.span, "no such field")
         .with_optional_help(did_you_mean(&ignored.field, ignored.fields.iter().copied()))
     }
 }
@@ -192,7 +192,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
     ) -> Result<V::Value, DecodeError> {
         let Some(variant) = self.tree.as_str() else {
             let error = DecodeError::new(DecodeErrorKind::WrongType {
-                expected: format!("one of {}", listed(variants.iter().copied())),
+                expected: format!("one of {}", format_list(variants.iter().copied())),
                 found: self.tree.to_string(),
             });
             return Err(error.with_span(self.tree, self.key));

@@ -9,7 +9,7 @@ use super::spanned_error;
 use super::tree::{Scalar, Tree, Value, shorten};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
-use svclab_diagnostic::suggest::{did_you_mean, listed};
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
 
 /// Error of decoding a tree into a type.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum DecodeErrorKind {
         fields: &'static [&'static str],
     },
     /// The enum has no such variant.
-    #[error("`{variant}` is not one of {}", listed(variants.iter().copied()))]
+    #[error("`{variant}` is not one of {}", format_list(variants.iter().copied()))]
     UnknownVariant {
         /// Name of the unknown variant.
         variant: String,
@@ -149,7 +149,7 @@ impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         // The alternate form contains the range of the invalid part; see `SpannedError`.
         let text = format!("{message:#}");
-        let (part, message) = spanned_error::split(&text);
+        let (part, message) = spanned_error::split_range(&text);
         Self::new(DecodeErrorKind::Custom {
             message: message.to_owned(),
             part,
@@ -239,7 +239,7 @@ impl From<DecodeError> for Diagnostic {
             DecodeErrorKind::UnknownField { field, fields } => {
                 let known = fields.iter().copied();
                 let help = did_you_mean(&field, known.clone())
-                    .unwrap_or_else(|| format!("the fields are {}", listed(known)));
+                    .unwrap_or_else(|| format!("the fields are {}", format_list(known)));
                 ("no such field".to_owned(), Some(help))
             }
             DecodeErrorKind::UnknownVariant {
@@ -256,7 +256,7 @@ impl From<DecodeError> for Diagnostic {
         };
         let mut diagnostic = Self::error(message).with_optional_help(help);
         if let Some(span) = error.span {
-            diagnostic = diagnostic.at(span, label);
+            diagnostic = diagnostic.with_position(span, label);
         }
         diagnostic
     }

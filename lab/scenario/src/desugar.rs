@@ -73,9 +73,9 @@ pub(super) fn select_rows(
             let unreached = Diagnostic::error(format!("no case uses this row of flow `{name}`"));
             sink.push(match taken {
                 Some(earlier) => unreached
-                    .at(head(index), "unused")
+                    .with_position(head(index), "unused")
                     .with_related(head(earlier), "this row matches first"),
-                None => unreached.at(head(index), "no case has these values"),
+                None => unreached.with_position(head(index), "no case has these values"),
             });
         }
         for (index, row) in flow.expect.iter().enumerate() {
@@ -103,7 +103,7 @@ pub(super) fn select_rows(
                     ];
                     sink.push(
                         Diagnostic::error(format!("fact `{id}` applies to no case of this row"))
-                            .at(tree.nearest(path).span, "covered here")
+                            .with_position(tree.nearest(path).span, "covered here")
                             .with_related(
                                 facts.key_span("when").unwrap_or(facts.head_span()),
                                 "the fact applies to these cases",
@@ -144,7 +144,7 @@ fn missing_row(
         .collect();
     let flow = tree.nearest(crate::path!["spec", "flows", flow]);
     Diagnostic::error(message)
-        .at(
+        .with_position(
             flow.key_span("expect").unwrap_or(flow.head_span()),
             "no row matches",
         )
@@ -215,7 +215,7 @@ fn expand_flows_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     });
     let expected =
         entries(&|name, flow| Some(without_keys(&row_of(name, flow)?, &NON_EXPECTATION_KEYS)));
-    let base = row.and_then(|row| tree.at(crate::path!["spec", "expect", row]));
+    let base = row.and_then(|row| tree.node_at(crate::path!["spec", "expect", row]));
     let joined = with_entries(base, written.span, expected);
     let spec = tree.nearest(crate::path!["spec"]);
     let mut list: Vec<Tree> = spec

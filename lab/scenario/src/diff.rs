@@ -39,7 +39,7 @@ pub struct FieldDiff {
     /// Keys from the document's root to the field.
     pub path: Vec<String>,
     /// Value in the first case, `None` if absent.
-    pub one: Option<Tree>,
+    pub first: Option<Tree>,
     /// Value in the second case, `None` if absent.
     pub second: Option<Tree>,
 }
@@ -222,7 +222,7 @@ fn diff_trees(
     if !same {
         fields.push(FieldDiff {
             path: path.clone(),
-            one: first,
+            first,
             second,
         });
     }
@@ -357,7 +357,7 @@ spec:
                         "{} {}: {:?} {:?}",
                         diff.document,
                         field.path.join("."),
-                        render(&field.one),
+                        render(&field.first),
                         render(&field.second)
                     )
                 })

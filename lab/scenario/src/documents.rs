@@ -76,7 +76,7 @@ impl Documents {
         if tree.as_map().is_none() {
             diagnostics.push(
                 Diagnostic::error(format!("a document must be a map, found {tree}"))
-                    .at(tree.span, "expected `apiVersion`, `kind`, `metadata`, …"),
+                    .with_position(tree.span, "expected `apiVersion`, `kind`, `metadata`, …"),
             );
             return;
         }
@@ -105,7 +105,7 @@ impl Documents {
                     .unwrap_or(tree.head_span());
                 diagnostics.push(
                     Diagnostic::error(message)
-                        .at(span, "")
+                        .with_position(span, "")
                         .with_optional_help(near.map(|_| format!("did you mean `{missing}`?"))),
                 );
                 return;
@@ -130,13 +130,13 @@ impl Documents {
             if version != API_VERSION {
                 diagnostics.push(
                     Diagnostic::error(format!("unsupported `apiVersion: {version}` of a lab"))
-                        .at(version_at, "not supported")
+                        .with_position(version_at, "not supported")
                         .with_help(format!("write `apiVersion: {API_VERSION}`")),
                 );
             } else if kind != KIND {
                 diagnostics.push(
                     Diagnostic::error(format!("{API_VERSION} has no kind `{kind}`"))
-                        .at(kind_at, "not supported")
+                        .with_position(kind_at, "not supported")
                         .with_help(format!("write `kind: {KIND}`")),
                 );
             } else {
@@ -156,7 +156,7 @@ impl Documents {
                         }
                         None => diagnostics.push(
                             Diagnostic::error(format!("expected a list, found {items}"))
-                                .at(items.head_span(), "expected a list"),
+                                .with_position(items.head_span(), "expected a list"),
                         ),
                     },
                     _ => {}
@@ -183,7 +183,7 @@ impl Documents {
                 Diagnostic::error(format!(
                     "unsupported `apiVersion: {version}` of kind `{known}`"
                 ))
-                .at(version_at, "not supported")
+                .with_position(version_at, "not supported")
                 .with_help(format!("write `apiVersion: {}`", known.api_version())),
             ),
             None => {
@@ -199,7 +199,7 @@ impl Documents {
                 if let Some(help) = did_you_mean(kind, ours.into_iter().chain([KIND])) {
                     diagnostics.push(
                         Diagnostic::warning(format!("an object of kind `{kind}` is ignored"))
-                            .at(kind_at, "svclab does not model this kind")
+                            .with_position(kind_at, "svclab does not model this kind")
                             .with_help(help),
                     );
                 }
@@ -225,7 +225,7 @@ impl Documents {
                     Diagnostic::warning(format!(
                         "control characters of this {kind} are replaced by U+FFFD"
                     ))
-                    .at(at, "the first is here"),
+                    .with_position(at, "the first is here"),
                 );
                 safe
             }
@@ -240,7 +240,7 @@ impl Documents {
         if let Some(first) = self.objects.get(&reference) {
             diagnostics.push(
                 Diagnostic::error(format!("duplicate object {reference}"))
-                    .at(name_span(&tree), "again here")
+                    .with_position(name_span(&tree), "again here")
                     .with_related(name_span(first), "first here"),
             );
             return;
@@ -308,7 +308,7 @@ pub(super) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic
     let mut documents = Documents::default();
     let mut diagnostics = Sink::default();
     documents.add_document(tree, &mut diagnostics);
-    if let Some(diagnostic) = diagnostics.first() {
+    if let Some(diagnostic) = diagnostics.into_first() {
         return Err(Diagnostic {
             severity: svclab_diagnostic::Severity::Error,
             ..diagnostic
@@ -318,10 +318,11 @@ pub(super) fn parse_added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic
     match (objects.next(), objects.next()) {
         (Some(object), None) => Ok(object),
         _ => Err(
-            Diagnostic::error("`add` requires one object of a kind that svclab models").at(
-                tree.head_span(),
-                "expected a Node, Pod, Service or EndpointSlice",
-            ),
+            Diagnostic::error("`add` requires one object of a kind that svclab models")
+                .with_position(
+                    tree.head_span(),
+                    "expected a Node, Pod, Service or EndpointSlice",
+                ),
         ),
     }
 }
@@ -336,20 +337,20 @@ pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
     let Some(metadata) = tree.get("metadata").filter(|metadata| !metadata.is_null()) else {
         return Err(
             Diagnostic::error(format!("this {kind} has no `metadata.name`"))
-                .at(tree.head_span(), "`metadata` is missing here"),
+                .with_position(tree.head_span(), "`metadata` is missing here"),
         );
     };
     if metadata.as_map().is_none() {
         return Err(
             Diagnostic::error(format!("expected a map, found {metadata}"))
-                .at(metadata.span, "expected `name`, `namespace`, …"),
+                .with_position(metadata.span, "expected `name`, `namespace`, …"),
         );
     }
     let Some((name, span)) = string_field(metadata, "name")? else {
         let span = tree.key_span("metadata").unwrap_or(tree.head_span());
         return Err(
             Diagnostic::error(format!("this {kind} has no `metadata.name`"))
-                .at(span, "`name` is missing here"),
+                .with_position(span, "`name` is missing here"),
         );
     };
     check_object_name(name, span)?;
@@ -372,7 +373,7 @@ fn string_field<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>
             Some(text) => Ok(Some((text, value.span))),
             None => Err(
                 Diagnostic::error(format!("expected a string, found {value}"))
-                    .at(value.head_span(), "expected a string")
+                    .with_position(value.head_span(), "expected a string")
                     .with_optional_help(quote_help(value)),
             ),
         },
@@ -406,7 +407,7 @@ fn check_object_name(name: &str, span: Span) -> Result<(), Diagnostic> {
     let name = shorten(name);
     Err(
         Diagnostic::error(format!("{name} is not a valid Kubernetes name"))
-            .at(span, "")
+            .with_position(span, "")
             .with_help("a name has at most 253 lower-case letters, digits, `-` and `.`"),
     )
 }

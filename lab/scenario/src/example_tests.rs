@@ -9,7 +9,7 @@ use svclab_diagnostic::{Diagnostic, Rendering};
 pub const EXAMPLE: &str = include_str!("example.yaml");
 
 /// Loads a lab and renders its errors and warnings for a terminal.
-pub fn told(text: &str) -> String {
+pub fn load_diagnostics(text: &str) -> String {
     let source = match Source::from_bytes("example.yaml", text.into()) {
         Ok(source) => source,
         Err(error) => {

@@ -66,14 +66,14 @@ impl ScenarioDocuments<'_> {
                     crate::path!["spec", "axes", name.as_str(), value_name.as_str(), position];
                 Some(LocatedPatch {
                     patch: patches.get(position)?,
-                    tree: self.lab_tree.at(path)?,
+                    tree: self.lab_tree.node_at(path)?,
                 })
             }
             PatchId::Step(step, position) => {
                 let path = crate::path!["spec", "steps", step, "change", position];
                 Some(LocatedPatch {
                     patch: spec.steps.get(step)?.change.get(position)?,
-                    tree: self.lab_tree.at(path)?,
+                    tree: self.lab_tree.node_at(path)?,
                 })
             }
         }
@@ -128,7 +128,7 @@ pub(super) fn expand_cases(base: &ScenarioDocuments<'_>, sink: &mut Sink) -> Vec
         Err(error) => {
             sink.push(
                 Diagnostic::error(error.to_string())
-                    .at(place("axes"), "")
+                    .with_position(place("axes"), "")
                     .with_help("split the lab, or exclude combinations that are not needed"),
             );
             return Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn expand_cases(base: &ScenarioDocuments<'_>, sink: &mut Sink) -> Vec
     };
     if combinations.is_empty() {
         let message = "`exclude` removes all cases";
-        sink.push(Diagnostic::error(message).at(place("exclude"), ""));
+        sink.push(Diagnostic::error(message).with_position(place("exclude"), ""));
         return Vec::new();
     }
     for (index, _) in excluded
@@ -148,7 +148,7 @@ pub(super) fn expand_cases(base: &ScenarioDocuments<'_>, sink: &mut Sink) -> Vec
             .lab_tree
             .nearest(crate::path!["spec", "exclude", index]);
         let message = "this entry excludes no combination";
-        sink.push(Diagnostic::warning(message).at(entry.head_span(), ""));
+        sink.push(Diagnostic::warning(message).with_position(entry.head_span(), ""));
     }
 
     let stages = combinations.len().saturating_mul(spec.steps.len() + 1);
@@ -220,7 +220,7 @@ fn report_missing_rows(
     };
     sink.push(
         Diagnostic::error(message)
-            .at(span, label)
+            .with_position(span, label)
             .with_help(format!("add a row with `when: {{{}}}`", when.join(", "))),
     );
 }
@@ -249,9 +249,9 @@ fn report_unreached_rows(
             .and_then(|(_, earlier)| *earlier);
         diagnostic = match taken {
             Some(earlier) => diagnostic
-                .at(head(index), "unused")
+                .with_position(head(index), "unused")
                 .with_related(head(earlier), "this row matches first"),
-            None => diagnostic.at(head(index), "no case has these values"),
+            None => diagnostic.with_position(head(index), "no case has these values"),
         };
         sink.push(diagnostic);
     }

@@ -12,7 +12,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use super::count::Count;
 use super::values::AxisValues;
 use super::wire::WireExpectation;
-use svclab_model::plan::Protocol;
+use svclab_model::plan::ProbeProtocol;
 
 pub use super::claim_ref::ClaimRef;
 pub use super::state_expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
@@ -261,9 +261,9 @@ impl ProbeExpectation {
 
     /// Returns the names of the verdicts that are possible with this protocol.
     #[must_use]
-    pub const fn verdicts_for(protocol: Protocol) -> &'static [&'static str] {
+    pub const fn verdicts_for(protocol: ProbeProtocol) -> &'static [&'static str] {
         match protocol {
-            Protocol::Tcp => &[
+            ProbeProtocol::Tcp => &[
                 "connected",
                 "refused",
                 "unreachable",
@@ -271,8 +271,8 @@ impl ProbeExpectation {
                 "silent",
                 "timeout",
             ],
-            Protocol::Udp => &["answered", "refused", "unreachable", "timeout"],
-            Protocol::Ping => &["answered", "unreachable", "timeout"],
+            ProbeProtocol::Udp => &["answered", "refused", "unreachable", "timeout"],
+            ProbeProtocol::Ping => &["answered", "unreachable", "timeout"],
         }
     }
 
@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn verdict_names_belong_to_a_protocol() {
-        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Ping];
+        let protocols = [ProbeProtocol::Tcp, ProbeProtocol::Udp, ProbeProtocol::Ping];
         for (name, _) in ProbeExpectation::default().verdicts() {
             assert!(
                 protocols

@@ -8,7 +8,7 @@ use super::expectation::{ProbeExpectation, SourcePort, matches_values};
 use super::flow_count::FlowCount;
 use super::probe::Probe;
 use super::values::AxisValues;
-use svclab_model::plan::Protocol;
+use svclab_model::plan::ProbeProtocol;
 
 /// Probe with its own rows of expectations.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -21,7 +21,7 @@ pub struct Flow {
     pub to: String,
     /// Protocol: `tcp`, `udp` or `ping`; default `tcp`.
     #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Number of connections, one after the other; default `spec.connections`.
     #[serde(default)]
     #[schemars(range(min = 1))]
@@ -136,7 +136,7 @@ impl FlowRow {
     /// Returns the expectation for the flow with this number of connections.
     #[must_use]
     pub fn expectation(&self, connections: u32) -> ProbeExpectation {
-        let resolve = |count: Option<FlowCount>| count.map(|count| count.of(connections));
+        let resolve = |count: Option<FlowCount>| count.map(|count| count.resolve(connections));
         ProbeExpectation {
             connected: resolve(self.connected),
             refused: resolve(self.refused),

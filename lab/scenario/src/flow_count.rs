@@ -23,7 +23,7 @@ pub enum FlowCount {
 impl FlowCount {
     /// Returns the expected count for this number of connections.
     #[must_use]
-    pub const fn of(self, connections: u32) -> Count {
+    pub const fn resolve(self, connections: u32) -> Count {
         match self {
             Self::All => Count::exactly(connections),
             Self::Count(count) => count,
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn flow_count_all_resolves_to_connections() {
-        let read = |json| serde_json::from_value::<FlowCount>(json).map(|count| count.of(7));
+        let read = |json| serde_json::from_value::<FlowCount>(json).map(|count| count.resolve(7));
         assert_eq!(read(json!("all")).ok(), Some(Count::exactly(7)));
         assert_eq!(read(json!(4)).ok(), Some(Count::exactly(4)));
         assert_eq!(read(json!("2..6")).ok(), Count::between(2, 6).ok());

@@ -2,7 +2,7 @@
 //! Snapshots contain the diagnostics.
 
 use super::count::Count;
-use super::example_tests::told;
+use super::example_tests::load_diagnostics;
 use super::reference::DocumentRef;
 use super::{Case, Scenario};
 use svclab_diagnostic::source::{Source, Sources};
@@ -31,7 +31,7 @@ fn case<'s>(scenario: &'s Scenario, id: &str) -> &'s Case {
 
 #[test]
 fn lab_with_flows_loads_without_warnings() {
-    assert_eq!(told(FLOWS), "");
+    assert_eq!(load_diagnostics(FLOWS), "");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn flow_expands_to_probe_and_expectation() {
 }
 
 /// Returns the text of a part of the lab document.
-fn source_text(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String {
+fn source_text(case: &Case, sources: &Sources, path: &[super::tree::PathSegment]) -> String {
     let span = case.span(&DocumentRef::Lab, path).expect("a span");
     let (_, source) = sources.iter().next().expect("a source");
     let range =
@@ -102,7 +102,7 @@ fn lab_with_flows_and_probes_loads() {
 
 #[test]
 fn flow_without_rows_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "expect:\n      - {when: {mode: ipvs}, connections: 3, refused: all}\n      - {refused: all}",
         "expect: []"
     )));
@@ -110,7 +110,7 @@ fn flow_without_rows_is_refused() {
 
 #[test]
 fn flow_without_expect_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "\n      expect:\n      - {when: {mode: ipvs}, connections: 3, refused: all}\n      - {refused: all}",
         ""
     )));
@@ -118,7 +118,7 @@ fn flow_without_expect_is_refused() {
 
 #[test]
 fn flow_row_without_verdict_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "- {connected: all, endpoints",
         "- {endpoints"
     )));
@@ -126,7 +126,7 @@ fn flow_row_without_verdict_is_refused() {
 
 #[test]
 fn unreached_flow_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "- when: {mode: ipvs}\n        connected",
         "- connected"
     )));
@@ -134,7 +134,7 @@ fn unreached_flow_row_is_refused() {
 
 #[test]
 fn second_flow_row_for_same_case_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "      - {connected: all, endpoints",
         "      - {when: {mode: ipvs}, timeout: all}\n      - {connected: all, endpoints"
     )));
@@ -142,7 +142,7 @@ fn second_flow_row_for_same_case_is_refused() {
 
 #[test]
 fn case_without_flow_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "- {connected: all, endpoints",
         "- {when: {mode: ipvs}, connected: all, endpoints"
     )));
@@ -150,7 +150,7 @@ fn case_without_flow_row_is_refused() {
 
 #[test]
 fn unknown_axis_in_flow_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "- when: {mode: ipvs}",
         "- when: {mod: ipvs}"
     )));
@@ -158,7 +158,7 @@ fn unknown_axis_in_flow_row_is_refused() {
 
 #[test]
 fn unknown_field_in_flow_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "because: Two endpoints",
         "becuase: Two endpoints"
     )));
@@ -166,17 +166,23 @@ fn unknown_field_in_flow_row_is_refused() {
 
 #[test]
 fn flow_counts_with_wrong_sum_are_refused() {
-    insta::assert_snapshot!(told(&flows_with("connected: all", "connected: 3")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
+        "connected: all",
+        "connected: 3"
+    )));
 }
 
 #[test]
 fn flow_verdict_without_count_is_refused() {
-    insta::assert_snapshot!(told(&flows_with("connected: all", "connected: every")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
+        "connected: all",
+        "connected: every"
+    )));
 }
 
 #[test]
 fn flow_with_name_of_probe_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "  flows:\n",
         "  probes: {call: {from: pod/default/client, to: service/default/web:80}}\n  \
          expect: [{counters: [{on: node-1, counter: TcpExtIPReversePathFilter, grows: 0}]}]\n  flows:\n"
@@ -185,7 +191,7 @@ fn flow_with_name_of_probe_is_refused() {
 
 #[test]
 fn flow_in_lab_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "  flows:\n",
         "  expect: [{call: {connected: 1}}]\n  flows:\n"
     )));
@@ -193,12 +199,15 @@ fn flow_in_lab_row_is_refused() {
 
 #[test]
 fn flow_with_name_of_row_key_is_refused() {
-    insta::assert_snapshot!(told(&flows_with("    closed:\n", "    wire:\n")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
+        "    closed:\n",
+        "    wire:\n"
+    )));
 }
 
 #[test]
 fn patch_of_flow_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "connections: 4}",
         "flows: {call: {connections: 4}}}"
     )));
@@ -206,22 +215,28 @@ fn patch_of_flow_is_refused() {
 
 #[test]
 fn columns_of_unknown_axis_are_refused() {
-    insta::assert_snapshot!(told(&flows_with("  columns: mode\n", "  columns: mod\n")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
+        "  columns: mode\n",
+        "  columns: mod\n"
+    )));
 }
 
 #[test]
 fn unknown_fact_is_refused() {
-    insta::assert_snapshot!(told(&flows_with("covers: [plain]", "covers: [plan]")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
+        "covers: [plain]",
+        "covers: [plan]"
+    )));
 }
 
 #[test]
 fn uncovered_fact_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(", covers: [plain]", "")));
+    insta::assert_snapshot!(load_diagnostics(&flows_with(", covers: [plain]", "")));
 }
 
 #[test]
 fn covered_fact_with_not_covered_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "masqueraded: false",
         "masqueraded: false, notCovered: no time"
     )));
@@ -229,7 +244,7 @@ fn covered_fact_with_not_covered_is_refused() {
 
 #[test]
 fn fact_without_statement_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "reaches: [web], masqueraded: false",
         "reaches: [web]"
     )));
@@ -237,7 +252,7 @@ fn fact_without_statement_is_refused() {
 
 #[test]
 fn fact_for_no_case_of_row_is_refused() {
-    insta::assert_snapshot!(told(&flows_with(
+    insta::assert_snapshot!(load_diagnostics(&flows_with(
         "when: {mode: iptables}, says",
         "when: {mode: ipvs}, says"
     )));
@@ -263,7 +278,7 @@ fn row_that_contradicts_fact_is_refused() {
     ];
     let all: Vec<String> = differing
         .iter()
-        .map(|(part, replacement)| told(&flows_with(part, replacement)))
+        .map(|(part, replacement)| load_diagnostics(&flows_with(part, replacement)))
         .collect();
     insta::assert_snapshot!(all.join("\n\n"));
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::example_tests::{EXAMPLE, example_with, told};
+use super::example_tests::{EXAMPLE, example_with, load_diagnostics};
 use super::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_NODES, MAX_PODS, MAX_RULE_LINE, MAX_SERVICES};
 
 /// Adds the given number of objects to the example.
@@ -19,7 +19,7 @@ fn with_objects(count: usize, object: impl Fn(usize) -> String) -> String {
 fn text_repeated_by_aliases_is_refused() {
     let long = "x".repeat(1 << 20);
     let aliases = vec!["*a"; 20].join(", ");
-    let diagnostics = told(&format!("a: &a {long}\nb: [{aliases}]\n"));
+    let diagnostics = load_diagnostics(&format!("a: &a {long}\nb: [{aliases}]\n"));
     assert!(
         diagnostics.contains("more than 16 MiB of text in one file, with aliases"),
         "{}",
@@ -30,7 +30,7 @@ fn text_repeated_by_aliases_is_refused() {
 #[test]
 fn too_many_nodes_are_refused() {
     let node = |n: usize| format!("{{apiVersion: v1, kind: Node, metadata: {{name: extra-{n}}}}}");
-    insta::assert_snapshot!(told(&with_objects(MAX_NODES, node)));
+    insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_NODES, node)));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn too_many_pods_are_refused() {
             "{{apiVersion: v1, kind: Pod, metadata: {{name: extra-{n}}}, spec: {{containers: []}}}}"
         )
     };
-    insta::assert_snapshot!(told(&with_objects(MAX_PODS, pod)));
+    insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_PODS, pod)));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn too_many_services_are_refused() {
              spec: {{ports: [{{port: 80}}]}}}}"
         )
     };
-    insta::assert_snapshot!(told(&with_objects(MAX_SERVICES, service)));
+    insta::assert_snapshot!(load_diagnostics(&with_objects(MAX_SERVICES, service)));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn too_many_endpoints_are_refused() {
              addressType: IPv4, endpoints: [{endpoints}]}}"
         )
     };
-    insta::assert_snapshot!(told(&with_objects(1, slice)));
+    insta::assert_snapshot!(load_diagnostics(&with_objects(1, slice)));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn too_many_proxy_entries_are_refused() {
          addressType: IPv4, endpoints: [{endpoints}]}}"
     )
     .expect("written");
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn too_many_objects_of_all_cases_are_refused() {
         )
         .expect("written");
     }
-    let diagnostics = told(&text);
+    let diagnostics = load_diagnostics(&text);
     assert!(
         diagnostics.starts_with("error: ")
             && diagnostics.contains("objects each are more than 1000000 objects"),
@@ -109,12 +109,12 @@ fn too_many_hosts_are_refused() {
     for n in 0..=MAX_HOSTS {
         writeln!(hosts, "    h{n}: {{address: 203.0.113.9/24}}").expect("written");
     }
-    insta::assert_snapshot!(told(&example_with("  hosts:\n", &hosts)));
+    insta::assert_snapshot!(load_diagnostics(&example_with("  hosts:\n", &hosts)));
 }
 
 #[test]
 fn too_many_connections_are_refused() {
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "connections: 8",
         "connections: 4000000000"
     )));
@@ -122,12 +122,18 @@ fn too_many_connections_are_refused() {
 
 #[test]
 fn invalid_name_is_refused() {
-    insta::assert_snapshot!(told(&example_with("    laptop:", "    \"lap/../top\":")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "    laptop:",
+        "    \"lap/../top\":"
+    )));
 }
 
 #[test]
 fn control_character_is_refused() {
-    insta::assert_snapshot!(told(&example_with("    laptop:", "    \"lap\\e[2Jtop\":")));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "    laptop:",
+        "    \"lap\\e[2Jtop\":"
+    )));
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn invalid_port_name_is_refused() {
         "The_Port",
         &"x".repeat(64),
     ] {
-        let diagnostics = told(&example_with(
+        let diagnostics = load_diagnostics(&example_with(
             "{name: https, port: 443",
             &format!("{{name: {name}, port: 443"),
         ));
@@ -147,7 +153,7 @@ fn invalid_port_name_is_refused() {
             "{name}: {diagnostics}"
         );
     }
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{name: https, port: 443",
         "{name: \"x\\nCOMMIT\", port: 443"
     )));
@@ -156,14 +162,17 @@ fn invalid_port_name_is_refused() {
 #[test]
 fn multi_line_rule_is_refused() {
     let wrong = "iptables: [\"*nat\", \"-A PREROUTING -j RETURN\\nCOMMIT\\n*filter\"]";
-    insta::assert_snapshot!(told(&example_with("iptables: [\"*nat\", COMMIT]", wrong)));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "iptables: [\"*nat\", COMMIT]",
+        wrong
+    )));
 }
 
 #[test]
 fn too_long_rule_line_is_refused() {
     let line = "x".repeat(MAX_RULE_LINE);
     let wrong = format!("leftovers: {{ipset: [\"add s {line}\"], ");
-    let diagnostics = told(&example_with("leftovers: {", &wrong));
+    let diagnostics = load_diagnostics(&example_with("leftovers: {", &wrong));
     assert!(
         diagnostics.contains(&format!(
             "a line of {} bytes, more than {MAX_RULE_LINE}",

@@ -23,7 +23,7 @@ pub use super::balancer_spec::{
 pub use super::flow::{Fact, FailureVerdict, Flow, FlowRow};
 pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
-pub use super::step::Step;
+pub use super::step::StepSpec;
 
 /// Only supported `apiVersion` of the document.
 pub const API_VERSION: &str = "svclab/v1";
@@ -119,7 +119,7 @@ pub struct LabSpec {
     pub columns: Option<String>,
     /// Changes to a running case, in order, each with the probes that run after it.
     #[serde(default)]
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepSpec>,
     /// Axes by name. An axis has named values, and a value is a list of patches to the lab. The
     /// cases are the product of the axes.
     #[serde(default)]

@@ -70,7 +70,7 @@ fn check_printable(text: &str, span: Span, sink: &mut Sink) {
                 "control character U+{:04X} is not allowed in a lab",
                 u32::from(odd)
             ))
-            .at(span, "in this text"),
+            .with_position(span, "in this text"),
         );
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     ];
     for (field, count, max) in counted {
         if count > max {
-            sink.push(too_many(field, count, max).at(field_span(field), ""));
+            sink.push(too_many(field, count, max).with_position(field_span(field), ""));
         }
     }
     let connections: u64 = spec
@@ -101,7 +101,7 @@ pub(super) fn check_lab_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             Diagnostic::error(format!(
                 "the probes of a case make {connections} connections, more than {MAX_CONNECTIONS}"
             ))
-            .at(field_span("probes"), "")
+            .with_position(field_span("probes"), "")
             .with_help("use fewer connections: svclab does not measure throughput"),
         );
     }
@@ -158,7 +158,7 @@ fn check_rule_lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 if line.trim().contains('\n') {
                     sink.push(
                         Diagnostic::error("an item must be a single line")
-                            .at(span, "")
+                            .with_position(span, "")
                             .with_help("write each line as a separate item"),
                     );
                 } else if line.len() > MAX_RULE_LINE {
@@ -167,7 +167,7 @@ fn check_rule_lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                             "a line of {} bytes, more than {MAX_RULE_LINE}",
                             line.len()
                         ))
-                        .at(span, ""),
+                        .with_position(span, ""),
                     );
                 }
             }
@@ -204,7 +204,7 @@ fn check_command_limits(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                 let span = tree.nearest(path).span;
                 sink.push(
                     Diagnostic::error(format!("`{field}` is out of bounds"))
-                        .at(span, "")
+                        .with_position(span, "")
                         .with_help(format!("use {bounds}")),
                 );
             }
@@ -234,7 +234,11 @@ pub(super) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sin
     ] {
         if count > max {
             let help = "remove objects that the lab does not need";
-            sink.push(too_many(kind, count, max).at(span, "").with_help(help));
+            sink.push(
+                too_many(kind, count, max)
+                    .with_position(span, "")
+                    .with_help(help),
+            );
         }
     }
     let proxy_entries = objects
@@ -248,7 +252,7 @@ pub(super) fn check_object_limits(objects: &Objects, tree: &Tree, sink: &mut Sin
                  endpoints: {proxy_entries} in total, more than {MAX_PROXY_ENTRIES}",
                 objects.nodes.len()
             ))
-            .at(span, "")
+            .with_position(span, "")
             .with_help("remove nodes or services that the lab does not need"),
         );
     }
@@ -266,7 +270,7 @@ pub(super) fn check_case_limits(
     Err(Diagnostic::error(format!(
         "{cases} cases of {objects} objects each are more than {MAX_OBJECTS} objects"
     ))
-    .at(span, "")
+    .with_position(span, "")
     .with_help("split the lab, or remove objects that it does not need"))
 }
 
@@ -276,7 +280,7 @@ fn too_many(kind: &str, count: usize, max: usize) -> Diagnostic {
 
 fn invalid_name(name: &str, span: Span) -> Diagnostic {
     Diagnostic::error(format!("{} is not a valid name", shorten(name)))
-        .at(span, "")
+        .with_position(span, "")
         .with_help(format!(
             "a name has at most {MAX_NAME} letters, digits, `-`, `_` and `.`"
         ))

@@ -79,7 +79,10 @@ mod tests {
         // The YAML parser omits empty documents, so the value is wrapped in a list.
         let listed = Source::from_bytes("x", format!("[{}]", source.text()).into());
         let trees = yaml::parse(&listed.expect("a source"), FileId::default()).expect("YAML");
-        trees[0].at(crate::path![0]).expect("an element").clone()
+        trees[0]
+            .node_at(crate::path![0])
+            .expect("an element")
+            .clone()
     }
 
     #[test]
@@ -140,7 +143,7 @@ mod tests {
         let target = tree(&json!({"a": {"b": 1, "c": 2}}));
         let patch = tree(&json!({"padding": 0, "a": {"c": 3}}));
         let merged = apply_merge_patch(&target, &patch);
-        let span = |tree: &Tree, path: &[_]| tree.at(path).map(|node| node.span);
+        let span = |tree: &Tree, path: &[_]| tree.node_at(path).map(|node| node.span);
         let (b, c) = (crate::path!["a", "b"], crate::path!["a", "c"]);
         assert_eq!(span(&merged, b), span(&target, b));
         assert_eq!(span(&merged, c), span(&patch, c));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 
-use svclab_model::plan::Protocol;
+use svclab_model::plan::ProbeProtocol;
 
 /// Connections from one source to one target.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
@@ -17,7 +17,7 @@ pub struct Probe {
     pub to: String,
     /// Protocol: `tcp`, `udp` or `ping`; default `tcp`.
     #[serde(default)]
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Number of connections, one after the other; default 1.
     #[serde(default = "default_connections")]
     #[schemars(range(min = 1))]

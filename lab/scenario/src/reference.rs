@@ -133,7 +133,7 @@ pub enum ReferenceError {
         "svclab does not model objects of kind `{0}`; write `Lab` or a Node, Pod, Service, \
          EndpointSlice or ServiceCIDR"
     )]
-    Kind(String),
+    UnknownKind(String),
     /// The parts do not fit the kind: a part is empty, a namespace is missing, or a cluster-scoped
     /// kind has one.
     #[error("`{text}` does not name a {kind}; write `{example}`")]
@@ -165,7 +165,7 @@ impl FromStr for DocumentRef {
             };
         }
         let kind = ObjectKind::from_name(kind_name)
-            .ok_or_else(|| ReferenceError::Kind(kind_name.to_owned()))?;
+            .ok_or_else(|| ReferenceError::UnknownKind(kind_name.to_owned()))?;
         if rest.iter().all(|part| !part.is_empty()) {
             match (kind.is_namespaced(), rest.as_slice()) {
                 (true, [namespace, name]) => return Ok(Self::object(kind, namespace, name)),

@@ -134,7 +134,7 @@ fn single_lab<'d>(
             for extra in others {
                 sink.push(
                     Diagnostic::error("more than one lab document")
-                        .at(name_span(extra), "again here")
+                        .with_position(name_span(extra), "again here")
                         .with_related(name_span(first), "first here")
                         .with_help("write each lab in a separate file"),
                 );

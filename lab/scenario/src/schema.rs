@@ -7,7 +7,7 @@ use super::lab::{API_VERSION, KIND, Lab};
 
 /// Returns the schema of a `Lab` document, in JSON Schema 2020-12.
 #[must_use]
-pub fn lab() -> Schema {
+pub fn lab_schema() -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .into_generator()
         .into_root_schema_for::<Lab>();
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn schema_accepts_example() {
-        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let schema = jsonschema::validator_for(lab_schema().as_value()).expect("a schema");
         let errors: Vec<String> = schema
             .iter_errors(&example())
             .map(|e| e.to_string())
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn schema_accepts_flows_and_refuses_broken_ones() {
-        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let schema = jsonschema::validator_for(lab_schema().as_value()).expect("a schema");
         let flows = first(include_str!("flows.yaml"));
         let errors: Vec<String> = schema.iter_errors(&flows).map(|e| e.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn schema_refuses_invalid_lab() {
-        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let schema = jsonschema::validator_for(lab_schema().as_value()).expect("a schema");
         let broken: [(&str, &str, Value); 9] = [
             ("", "apiVersion", "svclab/v2".into()),
             ("", "extra", 1.into()),
@@ -113,7 +113,7 @@ mod tests {
             }
         }
         let mut missing = Vec::new();
-        undescribed(lab().as_value(), "", &mut missing);
+        undescribed(lab_schema().as_value(), "", &mut missing);
         assert_eq!(missing, Vec::<String>::new());
     }
 }

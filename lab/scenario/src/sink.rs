@@ -58,7 +58,7 @@ impl Sink {
     }
 
     /// Returns the first error, otherwise the first warning.
-    pub fn first(self) -> Option<Diagnostic> {
+    pub fn into_first(self) -> Option<Diagnostic> {
         self.into_inner().into_iter().next()
     }
 

@@ -66,7 +66,7 @@ impl<E: std::error::Error + 'static> std::error::Error for SpannedError<E> {
 /// Splits a message in the alternate form of [`SpannedError`] into range and message. The message
 /// of any other error is returned unchanged, without range.
 #[must_use]
-pub fn split(message: &str) -> (Option<Range<usize>>, &str) {
+pub fn split_range(message: &str) -> (Option<Range<usize>>, &str) {
     let fenced = message
         .strip_prefix(DELIMITER)
         .and_then(|rest| rest.split_once(DELIMITER));
@@ -88,16 +88,19 @@ mod tests {
     fn alternate_form_keeps_range() {
         let error = SpannedError::new(3..5, "no such kind");
         assert_eq!(error.to_string(), "no such kind");
-        assert_eq!(split(&format!("{error:#}")), (Some(3..5), "no such kind"));
+        assert_eq!(
+            split_range(&format!("{error:#}")),
+            (Some(3..5), "no such kind")
+        );
     }
 
     #[test]
     fn split_other_message_returns_it_unchanged() {
-        assert_eq!(split("no such kind"), (None, "no such kind"));
+        assert_eq!(split_range("no such kind"), (None, "no such kind"));
         assert_eq!(
-            split(&format!("{:#}", SpannedError::whole("x"))),
+            split_range(&format!("{:#}", SpannedError::whole("x"))),
             (None, "x")
         );
-        assert_eq!(split("\u{1}broken"), (None, "\u{1}broken"));
+        assert_eq!(split_range("\u{1}broken"), (None, "\u{1}broken"));
     }
 }

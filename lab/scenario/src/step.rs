@@ -9,7 +9,7 @@ use super::probe::Probe;
 /// Change to a running case.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Step {
+pub struct StepSpec {
     /// Name of the step, for `across` of probes and for `expect`.
     pub name: String,
     /// Patches that are applied at once, in the format of an axis value. A deleted pod disappears

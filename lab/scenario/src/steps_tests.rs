@@ -2,7 +2,7 @@
 //! steps.
 
 use super::Scenario;
-use super::example_tests::{EXAMPLE, told};
+use super::example_tests::{EXAMPLE, load_diagnostics};
 use svclab_diagnostic::source::{Source, Sources};
 
 /// Valid lab with two steps.
@@ -103,7 +103,8 @@ fn case_after_each_step_has_its_changes() {
 
 #[test]
 fn schema_accepts_lab_with_steps() {
-    let schema = jsonschema::validator_for(super::schema::lab().as_value()).expect("a schema");
+    let schema =
+        jsonschema::validator_for(super::schema::lab_schema().as_value()).expect("a schema");
     let source = Source::from_bytes("x", STEPPED.into()).expect("a source");
     let trees =
         super::yaml::parse(&source, svclab_diagnostic::source::FileId::default()).expect("YAML");
@@ -125,7 +126,7 @@ macro_rules! refused_labs {
     ($($name:ident: $part:expr => $replacement:expr;)*) => {$(
         #[test]
         fn $name() {
-            insta::assert_snapshot!(told(&steps_with($part, $replacement)));
+            insta::assert_snapshot!(load_diagnostics(&steps_with($part, $replacement)));
         }
     )*};
 }
@@ -170,10 +171,10 @@ fn axis_that_terminates_pod_loads() {
         1,
     );
     assert_eq!(
-        told(&without.replace("  steps:\n", &axis("Pod/default/web"))),
+        load_diagnostics(&without.replace("  steps:\n", &axis("Pod/default/web"))),
         ""
     );
-    let diagnostics = told(&without.replace("  steps:\n", &axis("Pod/default/wed")));
+    let diagnostics = load_diagnostics(&without.replace("  steps:\n", &axis("Pod/default/wed")));
     assert!(
         diagnostics.contains("unknown object Pod/default/wed"),
         "{diagnostics}"
@@ -183,5 +184,5 @@ fn axis_that_terminates_pod_loads() {
 #[test]
 fn axis_that_patches_steps_is_refused() {
     let text = EXAMPLE.replace("merge: {spec: {nodes:", "merge: {spec: {steps: [], nodes:");
-    assert!(told(&text).contains("a patch cannot change `steps` of the lab"));
+    assert!(load_diagnostics(&text).contains("a patch cannot change `steps` of the lab"));
 }

@@ -69,26 +69,26 @@ pub struct Entry {
 
 /// Segment of a path from a document to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum PathSegment {
     /// Key of a map.
     Key(String),
     /// Index in a list, from 0.
     Index(usize),
 }
 
-impl From<&str> for Step {
+impl From<&str> for PathSegment {
     fn from(key: &str) -> Self {
         Self::Key(key.to_owned())
     }
 }
 
-impl From<&String> for Step {
+impl From<&String> for PathSegment {
     fn from(key: &String) -> Self {
         Self::Key(key.clone())
     }
 }
 
-impl From<usize> for Step {
+impl From<usize> for PathSegment {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
@@ -98,7 +98,7 @@ impl From<usize> for Step {
 #[macro_export]
 macro_rules! path {
     ($($step:expr),* $(,)?) => {
-        &[$($crate::tree::Step::from($step)),*]
+        &[$($crate::tree::PathSegment::from($step)),*]
     };
 }
 
@@ -132,11 +132,13 @@ impl Tree {
 
     /// Returns the span of the first scalar with this text, in document order.
     #[must_use]
-    pub fn find(&self, text: &str) -> Option<Span> {
+    pub fn find_text(&self, text: &str) -> Option<Span> {
         match &self.value {
             Value::Scalar(scalar) => (*scalar.text == *text).then_some(self.span),
-            Value::Sequence(items) => items.iter().find_map(|item| item.find(text)),
-            Value::Map(map) => map.iter().find_map(|(_, entry)| entry.value.find(text)),
+            Value::Sequence(items) => items.iter().find_map(|item| item.find_text(text)),
+            Value::Map(map) => map
+                .iter()
+                .find_map(|(_, entry)| entry.value.find_text(text)),
         }
     }
 
@@ -160,19 +162,19 @@ impl Tree {
 
     /// Returns the node at `path`, `None` if it does not exist.
     #[must_use]
-    pub fn at(&self, path: &[Step]) -> Option<&Tree> {
+    pub fn node_at(&self, path: &[PathSegment]) -> Option<&Tree> {
         path.iter().try_fold(self, |tree, step| match step {
-            Step::Key(key) => tree.get(key),
-            Step::Index(index) => tree.as_sequence()?.get(*index),
+            PathSegment::Key(key) => tree.get(key),
+            PathSegment::Index(index) => tree.as_sequence()?.get(*index),
         })
     }
 
     /// Returns the node at `path`, or its nearest existing ancestor. Used for spans of diagnostics.
     #[must_use]
-    pub fn nearest(&self, path: &[Step]) -> &Tree {
+    pub fn nearest(&self, path: &[PathSegment]) -> &Tree {
         (0..=path.len())
             .rev()
-            .find_map(|steps| self.at(&path[..steps]))
+            .find_map(|steps| self.node_at(&path[..steps]))
             .unwrap_or(self)
     }
 

@@ -1,7 +1,7 @@
 //! Tests of objects and fields that affect packets in a cluster and that svclab does not model.
 //! Snapshots contain the diagnostics.
 
-use super::example_tests::told;
+use super::example_tests::load_diagnostics;
 
 const FLOWS: &str = include_str!("flows.yaml");
 
@@ -30,7 +30,10 @@ fn policy(namespace: &str, selector: &str) -> String {
 
 #[test]
 fn network_policy_that_selects_a_pod_is_refused() {
-    insta::assert_snapshot!(told(&policy("default", "{matchLabels: {app: web}}")));
+    insta::assert_snapshot!(load_diagnostics(&policy(
+        "default",
+        "{matchLabels: {app: web}}"
+    )));
 }
 
 #[test]
@@ -39,7 +42,7 @@ fn network_policy_with_an_empty_selector_is_refused() {
         "{}",
         "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
     ] {
-        let diagnostics = told(&policy("default", selector));
+        let diagnostics = load_diagnostics(&policy("default", selector));
         assert!(
             diagnostics.starts_with("error: the NetworkPolicy `deny` selects pod"),
             "{diagnostics}"
@@ -49,20 +52,23 @@ fn network_policy_with_an_empty_selector_is_refused() {
 
 #[test]
 fn network_policy_without_pods_is_accepted() {
-    assert_eq!(told(&policy("other", "{}")), "");
-    assert_eq!(told(&policy("default", "{matchLabels: {app: db}}")), "");
+    assert_eq!(load_diagnostics(&policy("other", "{}")), "");
+    assert_eq!(
+        load_diagnostics(&policy("default", "{matchLabels: {app: db}}")),
+        ""
+    );
     let on_host = policy("default", "{matchLabels: {app: web}}").replace(
         "{nodeName: node-1, containers: [{name: web",
         "{nodeName: node-1, hostNetwork: true, containers: [{name: web",
     );
     let on_host = on_host.replace("status: {podIP: 10.244.1.10}", "status: {}");
-    assert_eq!(told(&on_host), "");
+    assert_eq!(load_diagnostics(&on_host), "");
 }
 
 #[test]
 fn network_policy_listed_as_not_modelled_warns() {
     let text = with_not_modelled("NetworkPolicy", &policy("default", "{}"));
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
 }
 
 #[test]
@@ -76,7 +82,7 @@ fn network_policy_in_a_list_is_refused() {
              kind: NetworkPolicy\n  metadata: {{name: deny}}\n  spec: {{podSelector: {{}}}}\n"
         ));
         assert!(
-            told(&text).starts_with("error: the NetworkPolicy `deny`"),
+            load_diagnostics(&text).starts_with("error: the NetworkPolicy `deny`"),
             "{kind}"
         );
     }
@@ -85,7 +91,10 @@ fn network_policy_in_a_list_is_refused() {
 #[test]
 fn network_policy_with_a_misspelt_selector_warns() {
     let text = policy("default", "{}").replace("podSelector", "podSelecter");
-    assert!(told(&text).contains("Kubernetes has no field `podSelecter` in NetworkPolicySpec"));
+    assert!(
+        load_diagnostics(&text)
+            .contains("Kubernetes has no field `podSelecter` in NetworkPolicySpec")
+    );
 }
 
 #[test]
@@ -99,7 +108,7 @@ fn policies_of_other_kinds_are_refused() {
         let text = with_documents(&format!(
             "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: deny}}\n"
         ));
-        let diagnostics = told(&text);
+        let diagnostics = load_diagnostics(&text);
         assert!(
             diagnostics.starts_with(&format!("error: the {kind} `deny` selects pod")),
             "{diagnostics}"
@@ -122,12 +131,12 @@ fn kinds_that_create_modelled_objects_warn_once() {
         object("v1", "ConfigMap", "a"),
         object("rbac.authorization.k8s.io/v1", "Role", "a"),
     ];
-    insta::assert_snapshot!(told(&with_documents(&inputs.join("---\n"))));
+    insta::assert_snapshot!(load_diagnostics(&with_documents(&inputs.join("---\n"))));
     let listed = with_not_modelled(
         "Deployment, StatefulSet, Ingress, Endpoints, Tunnel",
         &with_documents(&inputs.join("---\n")),
     );
-    assert_eq!(told(&listed), "");
+    assert_eq!(load_diagnostics(&listed), "");
 }
 
 #[test]
@@ -136,26 +145,32 @@ fn host_port_is_refused_unless_listed() {
         "{containerPort: 8080}",
         "{containerPort: 8080, hostPort: 80}",
     );
-    insta::assert_snapshot!(told(&text));
+    insta::assert_snapshot!(load_diagnostics(&text));
     let listed = with_not_modelled("hostPort", &text);
-    assert!(told(&listed).starts_with("warning: `hostPort: 80` of pod `default/web`"));
+    assert!(load_diagnostics(&listed).starts_with("warning: `hostPort: 80` of pod `default/web`"));
     let on_host = text.replace(
         "{nodeName: node-1, containers: [{name: web",
         "{nodeName: node-1, hostNetwork: true, containers: [{name: web",
     );
-    assert!(!told(&on_host).contains("hostPort"));
+    assert!(!load_diagnostics(&on_host).contains("hostPort"));
 }
 
 #[test]
 fn undeclared_pod_port_warns() {
-    insta::assert_snapshot!(told(&example_with("targetPort: 8080", "targetPort: 9090")));
-    insta::assert_snapshot!(told(&example_with(
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "targetPort: 8080",
+        "targetPort: 9090"
+    )));
+    insta::assert_snapshot!(load_diagnostics(&example_with(
         "{containerPort: 8080}",
         "{containerPort: 8080, protocol: UDP}"
     )));
     let unnamed = "warning: port 80 of service `default/web` has target port `http`, which \
         selected pods do not declare";
-    assert!(told(&example_with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
+    assert!(
+        load_diagnostics(&example_with("targetPort: 8080", "targetPort: http"))
+            .starts_with(unnamed)
+    );
     // A sidecar serves its ports; an init container has ended.
     let init = |policy: &str| {
         example_with("targetPort: 8080", "targetPort: 9090").replace(
@@ -163,18 +178,18 @@ fn undeclared_pod_port_warns() {
             &format!("initContainers: [{{name: i{policy}, ports: [{{containerPort: 9090}}]}}], containers: [{{name: web"),
         )
     };
-    assert_eq!(told(&init(", restartPolicy: Always")), "");
-    assert!(told(&init("")).contains("does not declare"));
+    assert_eq!(load_diagnostics(&init(", restartPolicy: Always")), "");
+    assert!(load_diagnostics(&init("")).contains("does not declare"));
     // A pod that declares no ports serves every port.
     let none = example_with("targetPort: 8080", "targetPort: 9090")
         .replace(", ports: [{containerPort: 8080}]", "");
-    assert_eq!(told(&none), "");
+    assert_eq!(load_diagnostics(&none), "");
 }
 
 #[test]
 fn fields_without_effect_warn() {
     let service = |field: &str| {
-        told(&example_with(
+        load_diagnostics(&example_with(
             "  clusterIP: 10.96.0.10\n",
             &format!("  clusterIP: 10.96.0.10\n  {field}\n"),
         ))
@@ -184,14 +199,14 @@ fn fields_without_effect_warn() {
         service("clusterIPs: [10.96.0.10, \"fd00::10\"]"),
         service("loadBalancerIP: 192.0.2.1"),
         service("type: NodePort"),
-        told(&example_with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
-        told(&example_with("  clusterIP: 10.96.0.10\n", "")),
-        told(&example_with("[{port: 80, targetPort: 8080}]", "[{name: a, port: 80, targetPort: 8080}, {name: s, port: 90, targetPort: 8080, protocol: SCTP}]")),
-        told(&FLOWS.replace("metadata: {name: web, namespace: default}\nspec:\n  clusterIP", "metadata: {name: web, namespace: default, annotations: {service.kubernetes.io/topology-mode: Auto}}\nspec:\n  clusterIP")),
-        told(&example_with("{nodeName: node-1, containers: [{name: client}]}", "{nodeName: node-1, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: \"0\"}]}, containers: [{name: client}]}")),
-        told(&example_with("metadata: {name: client, namespace: default}", "metadata: {name: client, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: other}}")),
-        told(&example_with("status: {addresses: [{type: InternalIP, address: 192.168.1.11}]}", "status: {conditions: [{type: Ready, status: \"False\"}], addresses: [{type: InternalIP, address: 192.168.1.11}, {type: InternalIP, address: 192.168.1.12}]}")),
-        told(&with_documents("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: loose}\naddressType: IPv4\nendpoints: []\n")),
+        load_diagnostics(&example_with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
+        load_diagnostics(&example_with("  clusterIP: 10.96.0.10\n", "")),
+        load_diagnostics(&example_with("[{port: 80, targetPort: 8080}]", "[{name: a, port: 80, targetPort: 8080}, {name: s, port: 90, targetPort: 8080, protocol: SCTP}]")),
+        load_diagnostics(&FLOWS.replace("metadata: {name: web, namespace: default}\nspec:\n  clusterIP", "metadata: {name: web, namespace: default, annotations: {service.kubernetes.io/topology-mode: Auto}}\nspec:\n  clusterIP")),
+        load_diagnostics(&example_with("{nodeName: node-1, containers: [{name: client}]}", "{nodeName: node-1, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: \"0\"}]}, containers: [{name: client}]}")),
+        load_diagnostics(&example_with("metadata: {name: client, namespace: default}", "metadata: {name: client, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: other}}")),
+        load_diagnostics(&example_with("status: {addresses: [{type: InternalIP, address: 192.168.1.11}]}", "status: {conditions: [{type: Ready, status: \"False\"}], addresses: [{type: InternalIP, address: 192.168.1.11}, {type: InternalIP, address: 192.168.1.12}]}")),
+        load_diagnostics(&with_documents("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: loose}\naddressType: IPv4\nendpoints: []\n")),
     ];
     insta::assert_snapshot!(inputs.join("\n\n"));
 }
@@ -202,7 +217,7 @@ fn unknown_traffic_distribution_is_refused() {
         "  clusterIP: 10.96.0.10\n",
         "  clusterIP: 10.96.0.10\n  trafficDistribution: PreferNear\n",
     );
-    assert!(told(&text).starts_with("error: `PreferNear` is not one of"));
+    assert!(load_diagnostics(&text).starts_with("error: `PreferNear` is not one of"));
 }
 
 #[test]
@@ -215,12 +230,12 @@ fn lab_fields_without_effect_are_refused() {
     };
     let example = super::example_tests::example_with;
     let inputs = [
-        told(&spec("fabric: {subnet: 192.168.0.0/16}")),
-        told(&spec("nodes: {node-1: {lenient: true}}")),
-        told(&spec(
+        load_diagnostics(&spec("fabric: {subnet: 192.168.0.0/16}")),
+        load_diagnostics(&spec("nodes: {node-1: {lenient: true}}")),
+        load_diagnostics(&spec(
             "nodes: {node-1: {dump: node.tar, leftovers: {ipset: [x]}, byHand: {iptables: [\"*nat\"]}}}",
         )),
-        told(&example(
+        load_diagnostics(&example(
             "  axes:\n",
             "  connections: 4\n  columns: policy\n  axes:\n",
         )),

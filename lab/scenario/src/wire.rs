@@ -75,7 +75,7 @@ pub enum PacketPatternError {
     Empty,
     /// The first word is not a kind of packet.
     #[error("`{0}` is not a kind of packet; the kinds are {kinds}", kinds = kind_list())]
-    Kind(String),
+    UnknownKind(String),
     /// A word is not `from`, `to` or `via`.
     #[error("unexpected `{0}`; after the kind, write `from NAME`, `to NAME` or `via vxlan`")]
     UnexpectedWord(String),
@@ -122,7 +122,7 @@ impl FromStr for PacketPattern {
             .find(|(name, _)| *name == kind_name)
             .map(|(_, kind)| *kind)
             .ok_or_else(|| {
-                SpannedError::new(range, PacketPatternError::Kind(kind_name.to_owned()))
+                SpannedError::new(range, PacketPatternError::UnknownKind(kind_name.to_owned()))
             })?;
         let mut pattern = Self {
             kind,
@@ -288,7 +288,7 @@ mod tests {
     fn pattern_error_range_is_invalid_word() {
         assert_eq!(
             error("SNY from a"),
-            (PacketPatternError::Kind("SNY".into()), Some(0..3))
+            (PacketPatternError::UnknownKind("SNY".into()), Some(0..3))
         );
         assert_eq!(
             error("SYN form a"),

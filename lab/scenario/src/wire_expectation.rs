@@ -16,14 +16,14 @@ use super::wire::PacketPattern;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct InterfaceRef {
     /// Name of the node, pod, host or load balancer, as in a probe.
-    pub of: String,
+    pub owner: String,
     /// Name of the interface inside its namespace.
     pub interface: String,
 }
 
 impl fmt::Display for InterfaceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.of, self.interface)
+        write!(f, "{}/{}", self.owner, self.interface)
     }
 }
 
@@ -38,7 +38,7 @@ impl FromStr for InterfaceRef {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.rsplit_once('/') {
             Some((owner, interface)) if !owner.is_empty() && !interface.is_empty() => Ok(Self {
-                of: owner.to_owned(),
+                owner: owner.to_owned(),
                 interface: interface.to_owned(),
             }),
             _ => Err(InterfaceRefError(text.to_owned())),
@@ -171,7 +171,7 @@ mod tests {
     fn interface_ref_splits_at_last_slash() {
         let interface: InterfaceRef = "pod/default/client/eth0".parse().expect("an interface");
         assert_eq!(
-            (interface.of.as_str(), interface.interface.as_str()),
+            (interface.owner.as_str(), interface.interface.as_str()),
             ("pod/default/client", "eth0")
         );
         assert!("node-1".parse::<InterfaceRef>().is_err());

@@ -133,7 +133,7 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
             Event::Alias(id) => {
                 let Some(built) = self.anchors.get(&id) else {
-                    return Err(YamlError::AliasLoop { at: span });
+                    return Err(YamlError::AliasLoop { span });
                 };
                 let mut built = built.clone();
                 // An error inside an aliased node points at the anchored node. An error about the
@@ -148,7 +148,7 @@ impl Builder {
 
     fn open(&mut self, kind: OpenNodeKind, span: Span, anchor: usize) -> Result<(), YamlError> {
         if self.frames.len() >= MAX_DEPTH {
-            return Err(YamlError::TooDeep { at: span });
+            return Err(YamlError::TooDeep { span });
         }
         self.frames.push(OpenNode {
             kind,
@@ -196,7 +196,7 @@ impl Builder {
     fn finish(&mut self, built: BuiltNode, anchor: usize) -> Result<(), YamlError> {
         let span = built.tree.span;
         if self.frames.len() + built.height > MAX_DEPTH {
-            return Err(YamlError::TooDeep { at: span });
+            return Err(YamlError::TooDeep { span });
         }
         if anchor != 0 {
             self.anchors.insert(anchor, built.clone());
@@ -207,10 +207,10 @@ impl Builder {
             self.nodes = self.nodes.saturating_add(built.nodes);
             self.text = self.text.saturating_add(built.text);
             if self.nodes > MAX_NODES {
-                return Err(YamlError::TooManyNodes { at: span });
+                return Err(YamlError::TooManyNodes { span });
             }
             if self.text > MAX_TEXT {
-                return Err(YamlError::TooMuchText { at: span });
+                return Err(YamlError::TooMuchText { span });
             }
             if !built.tree.is_null() {
                 self.documents.push(built.tree);
@@ -221,10 +221,10 @@ impl Builder {
         frame.text = frame.text.saturating_add(built.text);
         frame.height = frame.height.max(built.height);
         if self.nodes.saturating_add(frame.nodes) > MAX_NODES {
-            return Err(YamlError::TooManyNodes { at: span });
+            return Err(YamlError::TooManyNodes { span });
         }
         if self.text.saturating_add(frame.text) > MAX_TEXT {
-            return Err(YamlError::TooMuchText { at: span });
+            return Err(YamlError::TooMuchText { span });
         }
         match &mut frame.kind {
             OpenNodeKind::Sequence(items) => items.push(built.tree),
@@ -254,7 +254,7 @@ impl Builder {
     fn syntax_error(&self, error: &ScanError) -> YamlError {
         let span = self.span(RawSpan::empty(*error.marker()));
         let help = match error.kind() {
-            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { at: span },
+            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { span },
             ErrorKind::TabNotAllowed
             | ErrorKind::TabInBlockIndentation
             | ErrorKind::TabInIndentation
@@ -275,7 +275,7 @@ impl Builder {
         // Only a bracket is a token; the start of a block-style collection is empty.
         let open = self.frames.last().map(|frame| frame.span);
         YamlError::Syntax {
-            at: span,
+            span,
             message,
             open: open.filter(|open| open.end > open.start),
             help,
@@ -288,15 +288,15 @@ fn key_text(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
     let span = tree.span;
     let text = match &tree.value {
         Value::Scalar(scalar) if !tree.is_null() => Arc::clone(&scalar.text),
-        _ => return Err(YamlError::InvalidKey { at: span }),
+        _ => return Err(YamlError::InvalidKey { span }),
     };
     if &*text == "<<" {
-        return Err(YamlError::MergeKey { at: span });
+        return Err(YamlError::MergeKey { span });
     }
     if let Some(first) = entries.get(&text) {
         return Err(YamlError::DuplicateKey {
             key: text.to_string(),
-            at: span,
+            span,
             first: first.key,
         });
     }
@@ -318,13 +318,13 @@ fn resolve_scalar(
                 scalar::resolve_tagged(text, word).ok_or_else(|| YamlError::TagMismatch {
                     text: text.to_owned(),
                     tag: word.to_owned(),
-                    at: span,
+                    span,
                 })?
             }
             None => {
                 return Err(YamlError::UnknownTag {
                     tag: tag.to_string(),
-                    at: span,
+                    span,
                 });
             }
         },
@@ -340,7 +340,7 @@ fn check_collection_tag(tag: Option<&Tag>, expected: &str, span: Span) -> Result
     match tag {
         Some(tag) if tag.core_suffix() != Some(expected) => Err(YamlError::UnknownTag {
             tag: tag.to_string(),
-            at: span,
+            span,
         }),
         _ => Ok(()),
     }
@@ -370,7 +370,7 @@ mod tests {
     fn spans_are_exact_with_bom_crlf_and_umlauts() {
         let text = "\u{feff}a: 1\r\nü:\r\n  - x\r\n  - {c: \"d\\n\", e: 'f'}  # why\r\n\r\n";
         let tree = &trees(text)[0];
-        let at = |path: &[_]| tree.at(path).expect("a node");
+        let at = |path: &[_]| tree.node_at(path).expect("a node");
         assert_eq!(text_of(text, at(crate::path!["a"])), "1");
         assert_eq!(text_of(text, at(crate::path!["ü", 0])), "x");
         assert_eq!(
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn alias_resolves_within_its_document_only() {
         let tree = &trees("a: &x {b: 1}\nc: *x\n")[0];
-        let b = tree.at(crate::path!["c", "b"]).expect("b");
+        let b = tree.node_at(crate::path!["c", "b"]).expect("b");
         assert_eq!(
             (b.span.line, tree.get("c").map(|c| c.span.line)),
             (1, Some(2))

@@ -11,7 +11,7 @@ pub enum YamlError {
     #[error("invalid YAML: {message}")]
     Syntax {
         /// Position where the parser stopped.
-        at: Span,
+        span: Span,
         /// Message of the parser.
         message: String,
         /// Bracket that is open at the position.
@@ -25,7 +25,7 @@ pub enum YamlError {
         /// Text of the key.
         key: String,
         /// Span of the second key.
-        at: Span,
+        span: Span,
         /// Span of the first key.
         first: Span,
     },
@@ -33,37 +33,37 @@ pub enum YamlError {
     #[error("a key must be a string")]
     InvalidKey {
         /// Span of the key.
-        at: Span,
+        span: Span,
     },
     /// The key is `<<`, which YAML 1.2 does not define.
     #[error("`<<` is not supported: YAML 1.2 has no merge keys")]
     MergeKey {
         /// Span of the key.
-        at: Span,
+        span: Span,
     },
     /// The nesting exceeds [`MAX_DEPTH`].
     #[error("maps and lists nest deeper than {MAX_DEPTH} levels")]
     TooDeep {
         /// Span of the first node that is too deep.
-        at: Span,
+        span: Span,
     },
     /// The number of nodes exceeds [`MAX_NODES`].
     #[error("more than {MAX_NODES} values in one file, with aliases expanded")]
     TooManyNodes {
         /// Span of the node that exceeds the limit.
-        at: Span,
+        span: Span,
     },
     /// The size of the text exceeds [`MAX_TEXT`].
     #[error("more than {} MiB of text in one file, with aliases expanded", MAX_TEXT >> 20)]
     TooMuchText {
         /// Span of the node that exceeds the limit.
-        at: Span,
+        span: Span,
     },
     /// An alias is inside its own anchored node.
     #[error("the alias refers to a value that contains it")]
     AliasLoop {
         /// Span of the alias.
-        at: Span,
+        span: Span,
     },
     /// A tag is not part of the core schema, or does not fit the node.
     #[error("tag `{tag}` is not supported here")]
@@ -71,7 +71,7 @@ pub enum YamlError {
         /// Resolved tag.
         tag: String,
         /// Span of the tagged node.
-        at: Span,
+        span: Span,
     },
     /// A scalar does not fit its tag.
     #[error("`{text}` does not match its tag `{tag}`")]
@@ -81,7 +81,7 @@ pub enum YamlError {
         /// Suffix of the tag, such as `int`.
         tag: String,
         /// Span of the scalar.
-        at: Span,
+        span: Span,
     },
 }
 
@@ -89,29 +89,38 @@ impl From<YamlError> for Diagnostic {
     fn from(error: YamlError) -> Self {
         let diagnostic = Self::error(error.to_string());
         match error {
-            YamlError::Syntax { at, open, help, .. } => {
+            YamlError::Syntax {
+                span: at,
+                open,
+                help,
+                ..
+            } => {
                 let diagnostic = diagnostic
-                    .at(at, "")
+                    .with_position(at, "")
                     .with_optional_help(help.map(str::to_owned));
                 match open {
                     Some(open) => diagnostic.with_related(open, "not closed"),
                     None => diagnostic,
                 }
             }
-            YamlError::DuplicateKey { at, first, .. } => diagnostic
-                .at(at, "again here")
+            YamlError::DuplicateKey {
+                span: at, first, ..
+            } => diagnostic
+                .with_position(at, "again here")
                 .with_related(first, "first here"),
-            YamlError::InvalidKey { at } => diagnostic.at(at, "not a string"),
-            YamlError::MergeKey { at } => diagnostic
-                .at(at, "")
+            YamlError::InvalidKey { span: at } => diagnostic.with_position(at, "not a string"),
+            YamlError::MergeKey { span: at } => diagnostic
+                .with_position(at, "")
                 .with_help("write the keys out, or use an alias for the whole value"),
-            YamlError::TooDeep { at } => diagnostic.at(at, "exceeds the limit"),
-            YamlError::TooManyNodes { at } | YamlError::TooMuchText { at } => {
-                diagnostic.at(at, "exceeds the limit")
+            YamlError::TooDeep { span: at } => diagnostic.with_position(at, "exceeds the limit"),
+            YamlError::TooManyNodes { span: at } | YamlError::TooMuchText { span: at } => {
+                diagnostic.with_position(at, "exceeds the limit")
             }
-            YamlError::UnknownTag { at, .. } => diagnostic.at(at, "").with_help("remove the tag"),
-            YamlError::AliasLoop { at } | YamlError::TagMismatch { at, .. } => {
-                diagnostic.at(at, "")
+            YamlError::UnknownTag { span: at, .. } => {
+                diagnostic.with_position(at, "").with_help("remove the tag")
+            }
+            YamlError::AliasLoop { span: at } | YamlError::TagMismatch { span: at, .. } => {
+                diagnostic.with_position(at, "")
             }
         }
     }

@@ -12,7 +12,7 @@ use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{Source, SourceError};
 use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{MaxWait, Watch};
+use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::journey::render_case_journeys;
 use svclab_report::{Format, Options as ReportOptions};
 use svclab_runner::kernel::{KernelChoice, agent_program};
@@ -57,12 +57,12 @@ pub enum LabError {
     #[error("{0}")]
     Invalid(String),
     /// The lab has no such case.
-    #[error("the lab has no case `{case}`; its cases are {}", .there.join(", "))]
+    #[error("the lab has no case `{case}`; its cases are {}", .cases.join(", "))]
     NoCase {
         /// Requested name.
         case: String,
         /// Identifiers of the lab's cases.
-        there: Vec<String>,
+        cases: Vec<String>,
     },
     /// The agent is not installed.
     #[error(
@@ -101,7 +101,7 @@ impl Lab {
             cases: (0..scenario.cases().len()).collect(),
             scenario,
             warnings,
-            named,
+            cli_name: named,
         };
         Ok(Self {
             chosen,
@@ -121,14 +121,14 @@ impl Lab {
 
     /// Sets the maximum wait for probes without their own.
     #[must_use]
-    pub fn patience(mut self, patience: MaxWait) -> Self {
-        self.options.patience = patience;
+    pub fn with_max_wait(mut self, patience: MaxWait) -> Self {
+        self.options.max_wait = patience;
         self
     }
 
     /// Sets the kernel. The default is the host if possible, otherwise the newest guest.
     #[must_use]
-    pub fn kernel(mut self, kernels: KernelChoice) -> Self {
+    pub fn with_kernel(mut self, kernels: KernelChoice) -> Self {
         self.kernels = kernels;
         self
     }
@@ -137,7 +137,7 @@ impl Lab {
     /// first of: the variable `SVCLAB_AGENT`, the `svclab-agent` that cargo built beside the
     /// running program, the `svclab-agent` in `PATH`.
     #[must_use]
-    pub fn agent(mut self, program: impl Into<PathBuf>) -> Self {
+    pub fn with_agent(mut self, program: impl Into<PathBuf>) -> Self {
         self.agent = Some(program.into());
         self
     }
@@ -145,7 +145,7 @@ impl Lab {
     /// Collects full evidence: every packet and every rule that it matched. Required to explain
     /// where connections failed.
     #[must_use]
-    pub fn watched(mut self) -> Self {
+    pub fn with_full_evidence(mut self) -> Self {
         self.full_evidence = true;
         self
     }
@@ -161,7 +161,7 @@ impl Lab {
     /// # Errors
     ///
     /// Returns [`LabError::NoCase`] if the lab has no such case.
-    pub fn case(mut self, name: &str) -> Result<Self, LabError> {
+    pub fn select_case(mut self, name: &str) -> Result<Self, LabError> {
         let cases = self.chosen.scenario.cases();
         let is_named = |id: &str| {
             id == name || id.strip_prefix(self.chosen.scenario.name()) == Some(&format!("/{name}"))
@@ -172,7 +172,7 @@ impl Lab {
         if indices.is_empty() {
             return Err(LabError::NoCase {
                 case: name.to_owned(),
-                there: cases.iter().map(|case| case.id.clone()).collect(),
+                cases: cases.iter().map(|case| case.id.clone()).collect(),
             });
         }
         self.chosen.cases = indices;
@@ -198,7 +198,7 @@ impl Lab {
             let sources = &self.chosen.scenario.sources;
             let mut prepared = prepared.map_err(|wrong| invalid_lab(sources, &wrong))?;
             if self.full_evidence {
-                prepared.plan.watch = Watch::everything(&prepared.plan);
+                prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
             }
             cases.push(Ok(prepared));
         }

@@ -17,7 +17,7 @@ const MAX_END_TIME: Duration = Duration::from_secs(2);
 
 /// Writes a lab for a [`fake`] kube-proxy. Returns the lab and a function that runs `svclab up`.
 fn labs_with_fake(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
-    let labs = Labs::from_text(&fake::lab());
+    let labs = Labs::from_text(&fake::lab_without_rules());
     let program = fake::write_fake_kube_proxy(labs.directory.path(), ending);
     let program = program.display().to_string();
     let up = move |labs: &Labs, more: &[&str]| {
@@ -113,7 +113,7 @@ fn up_kube_proxy_exit_is_reported_like_run() {
     let detached = up(&labs, &["--detach"]);
     assert_output_snapshot!(labs, detached);
     let held = up(&labs, &[]);
-    assert_eq!(labs.told(&held), labs.told(&detached));
+    assert_eq!(labs.render_output(&held), labs.render_output(&detached));
     assert_eq!(labs.runtime.files(), ["lock"]);
 }
 
@@ -125,19 +125,19 @@ fn up_kube_proxy_not_executable_is_refused_like_run() {
     let detached = up(&labs, &["--detach"]);
     assert_output_snapshot!(labs, detached);
     let held = up(&labs, &[]);
-    assert_eq!(labs.told(&held), labs.told(&detached));
+    assert_eq!(labs.render_output(&held), labs.render_output(&detached));
     let program = program.display().to_string();
     let case = labs.case("Local");
     let ran = labs
         .runtime
         .run(&["run", &case, "--kernel=host", "--kube-proxy", &program]);
-    let output_text = labs.told(&ran);
+    let output_text = labs.render_output(&ran);
     assert!(
         output_text.starts_with("ERROR lab/policy=Local  the lab is invalid"),
         "{output_text}"
     );
     assert!(
-        output_text.ends_with(&labs.told(&detached)),
+        output_text.ends_with(&labs.render_output(&detached)),
         "{output_text}"
     );
 }

@@ -10,7 +10,7 @@ mod up;
 use std::process::Output;
 
 use super::running_labs::Runtime;
-use super::support::{LAB, lab, svclab};
+use super::support::{LAB, svclab, write_lab};
 
 /// A lab file with two cases, and a private runtime directory.
 pub struct Labs {
@@ -27,7 +27,7 @@ impl Labs {
 
     /// Creates a lab from a text; no case runs.
     pub fn from_text(text: &str) -> Self {
-        let (directory, path) = lab(text);
+        let (directory, path) = write_lab(text);
         Self {
             runtime: Runtime::new(svclab),
             directory,
@@ -48,9 +48,11 @@ impl Labs {
     }
 
     /// Renders the output without parts that differ between tests or machines.
-    pub fn told(&self, output: &Output) -> String {
+    pub fn render_output(&self, output: &Output) -> String {
         let directory = self.directory.path().display().to_string();
-        self.runtime.told(output).replace(&directory, "LABS")
+        self.runtime
+            .render_output(output)
+            .replace(&directory, "LABS")
     }
 }
 
@@ -65,7 +67,7 @@ macro_rules! assert_output_snapshot {
             (r"(?m) +$", ""),
             (r" {2,}", "  "),
         ]}, {
-            insta::assert_snapshot!($labs.told(&$output));
+            insta::assert_snapshot!($labs.render_output(&$output));
         })
     };
 }

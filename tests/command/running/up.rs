@@ -96,7 +96,10 @@ fn up_failing_build_is_reported_in_foreground() {
     let detached = labs.runtime.run(&["up", "--detach", &case]);
     assert_output_snapshot!(labs, detached);
     let foreground = labs.runtime.run(&["up", &case]);
-    assert_eq!(labs.told(&foreground), labs.told(&detached));
+    assert_eq!(
+        labs.render_output(&foreground),
+        labs.render_output(&detached)
+    );
     assert_eq!(labs.runtime.files(), ["lock"]);
 }
 
@@ -133,7 +136,7 @@ fn up_in_foreground_lab_runs_until_ctrl_c() {
 #[test]
 #[file_serial(machine)]
 fn daemon_killed_ends_lab_and_leaves_no_trace() {
-    let before = certifier::look().digest();
+    let before = certifier::read_state().digest();
     let labs = Labs::with_running_case();
     let holder = labs.runtime.daemon_pid();
     // The daemon runs in a session of its own.
@@ -141,7 +144,7 @@ fn daemon_killed_ends_lab_and_leaves_no_trace() {
     send_signal(holder, Signal::SIGKILL);
     let left = wait_for_session_end(holder, Instant::now() + MAX_END_TIME);
     assert!(left.is_empty(), "{left:?} still run");
-    assert_eq!(certifier::look().digest(), before);
+    assert_eq!(certifier::read_state().digest(), before);
     // The next command removes the files of the killed daemon.
     assert_eq!(labs.runtime.files().len(), 3);
     assert_output_snapshot!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));

@@ -65,7 +65,7 @@ impl TraceError {
 
     /// Describes the reason and the remedy.
     #[must_use]
-    pub fn told(self) -> String {
+    pub fn describe(self) -> String {
         format!("{self}; {}", self.remedy())
     }
 }
@@ -89,6 +89,6 @@ mod tests {
             TraceError::NoReasons,
             TraceError::NamespaceNotFound(Errno::EPERM),
         ];
-        insta::assert_snapshot!(all.map(TraceError::told).join("\n"));
+        insta::assert_snapshot!(all.map(TraceError::describe).join("\n"));
     }
 }

@@ -46,7 +46,7 @@ pub fn has_error(log: &str) -> bool {
 
 /// Returns the last lines of the log. If only earlier lines contain errors, returns the last
 /// errors: an unknown flag, for example, is followed by a list of all flags.
-pub fn last(log: &str) -> String {
+pub fn relevant_end(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let (before, end) = lines.split_at(lines.len().saturating_sub(MAX_LINES));
     let errors: Vec<&str> = errors_in(before).collect();
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn log_error_before_long_usage_is_returned() {
         let usage = "  --flag\n".repeat(50);
-        let text = last(&format!(
+        let text = relevant_end(&format!(
             "W1122 09:00:00 a\nError: unknown flag: --x\n{usage}"
         ));
         assert_eq!(text, "Error: unknown flag: --x");
-        let text = last(&format!(
+        let text = relevant_end(&format!(
             "E1122 09:00:00.1 1 a.go:2] no\n{usage}panic: over\n"
         ));
         assert_eq!(text.lines().last(), Some("panic: over"));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn log_without_errors_returns_last_lines() {
-        let text = last(&("first\n".repeat(38) + "then\n" + &"last\n".repeat(11)));
+        let text = relevant_end(&("first\n".repeat(38) + "then\n" + &"last\n".repeat(11)));
         assert_eq!(text.lines().next(), Some("then"));
         assert_eq!(text.lines().count(), MAX_LINES);
     }

@@ -86,7 +86,10 @@ pub type MetricsBefore = HashMap<String, (Metrics, bool)>;
 /// # Errors
 ///
 /// When a kube-proxy has exited or does not become idle in time.
-pub async fn before(lab: &Lab, update: Option<&ApiUpdate>) -> Result<MetricsBefore, Failure> {
+pub async fn wait_until_idle(
+    lab: &Lab,
+    update: Option<&ApiUpdate>,
+) -> Result<MetricsBefore, Failure> {
     let mut before = MetricsBefore::new();
     if update.is_none() {
         return Ok(before);
@@ -151,21 +154,21 @@ pub async fn wait_until_applied(
 /// # Errors
 ///
 /// When a kube-proxy has exited.
-pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
+pub fn outputs(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
     let mut outputs = Vec::new();
     for proxy in &lab.plan.kube_proxies {
-        let running = lab.look(&program_name(proxy))?;
+        let running = lab.program_status(&program_name(proxy))?;
         if let Some(how) = &running.ended {
             let remedy = "rebuild the lab: no program updates the rules of this node any more";
             return Err(proxy_failure(
                 lab,
                 proxy,
                 how,
-                &running.said,
+                &running.output,
                 remedy.to_owned(),
             ));
         }
-        outputs.push((program_name(proxy), running.said));
+        outputs.push((program_name(proxy), running.output));
     }
     Ok(outputs.into_iter())
 }
@@ -204,7 +207,7 @@ fn proxy_failure(
             "the kube-proxy of {} ({}) {problem}{refused_text}last output:\n{}",
             proxy.namespace,
             proxy.program,
-            log::last(output)
+            log::relevant_end(output)
         ),
         remedy: Some(remedy),
         rejected: None,
@@ -230,7 +233,7 @@ fn refused_requests(lab: &Lab, proxy: &RealProxy) -> Option<String> {
     let (mut lines, mut omitted) = (Vec::new(), 0_u64);
     for api in lab.apis(&proxy.namespace) {
         let refusals = api.refusals();
-        omitted = omitted.saturating_add(refusals.left_out());
+        omitted = omitted.saturating_add(refusals.missed());
         for each in refusals.requests() {
             if lines.len() < log::MAX_LINES {
                 lines.push(format!("  {each} ({})\n", each.describe_count()));

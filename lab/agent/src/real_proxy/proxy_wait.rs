@@ -113,7 +113,10 @@ impl<'l> ProxyWait<'l> {
     async fn supports_markers(&self) -> bool {
         let listed = Instant::now();
         loop {
-            match self.api().map_or(EndpointRequests::None, Api::endpoints) {
+            match self
+                .api()
+                .map_or(EndpointRequests::None, Api::endpoint_requests)
+            {
                 EndpointRequests::Watched => return true,
                 EndpointRequests::Listed if listed.elapsed() < WATCH_TIMEOUT => {
                     sleep(POLL_INTERVAL).await;
@@ -187,7 +190,7 @@ impl<'l> ProxyWait<'l> {
             let Some(metrics) = self.read().await? else {
                 continue;
             };
-            let log = self.lab.look(&program_name(self.proxy))?.said;
+            let log = self.lab.program_status(&program_name(self.proxy))?.output;
             let failed = log::failed_syncs(&log);
             let succeeded = metrics.last_sync_succeeded(failed) && !log::has_skipped_objects(&log);
             if received(&metrics) && succeeded {
@@ -205,9 +208,9 @@ impl<'l> ProxyWait<'l> {
 
     /// Reads the metrics and pauses. Returns `None` if the program does not serve its metrics yet.
     async fn read(&self) -> Result<Option<Metrics>, Failure> {
-        let running = self.lab.look(&program_name(self.proxy))?;
+        let running = self.lab.program_status(&program_name(self.proxy))?;
         if let Some(how) = &running.ended {
-            return Err(exited(self.lab, self.proxy, how, &running.said));
+            return Err(exited(self.lab, self.proxy, how, &running.output));
         }
         let time_limit = self.proxy.sync_timeout;
         let metrics = timeout(time_limit, Metrics::read(self.ns)).await;
@@ -226,7 +229,7 @@ impl<'l> ProxyWait<'l> {
                 self.lab,
                 self.proxy,
                 &problem,
-                &running.said,
+                &running.output,
                 remedy,
             ));
         }
@@ -237,8 +240,8 @@ impl<'l> ProxyWait<'l> {
     fn cannot_write(&self, reason: &str) -> Failure {
         let log = self
             .lab
-            .look(&program_name(self.proxy))
-            .map(|running| running.said);
+            .program_status(&program_name(self.proxy))
+            .map(|running| running.output);
         let problem = format!("cannot write its rules: {reason}");
         let otherwise =
             "find the cause in its log; the rules of this node do not match its objects";

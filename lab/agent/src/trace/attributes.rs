@@ -70,7 +70,7 @@ impl<'a> ReceivedAttributes<'a> {
     }
 
     /// Returns the attributes inside a nested attribute.
-    pub fn inside(self, kind: u16) -> Option<Self> {
+    pub fn get_nested(self, kind: u16) -> Option<Self> {
         self.get(kind).map(Self)
     }
 
@@ -119,7 +119,7 @@ mod tests {
             .with_nested(5, &inside)
             .with(6, &[7]);
         let read = ReceivedAttributes(written.bytes());
-        let nested = read.inside(5).unwrap();
+        let nested = read.get_nested(5).unwrap();
         assert_eq!(nested.text(1), Some("nat"));
         assert_eq!(nested.get_u32(2), Some(0x4000));
         assert_eq!(read.get(6), Some([7].as_slice()));

@@ -16,7 +16,7 @@ const CONNECTIONS_FILE: &str = "/proc/thread-self/net/ip_vs_conn";
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the list cannot be read.
-pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
+pub fn read_connections(ns: &NetNs, name: &str) -> io::Result<Vec<IpvsConnection>> {
     match ns.enter(|| fs::read_to_string(CONNECTIONS_FILE))? {
         Ok(text) => Ok(text
             .lines()
@@ -42,7 +42,7 @@ fn parse_connection(line: &str, name: &str) -> Option<IpvsConnection> {
         namespace: name.to_owned(),
         protocol,
         client,
-        server,
+        virtual_server: server,
         real_server: real,
         state: columns.next()?.to_owned(),
         expires: columns.next()?.parse().ok()?,
@@ -91,7 +91,7 @@ UDP fd00:0000:0000:0000:0000:0000:0000:0009 C350 fd00:0000:0000:0000:0000:0000:0
                 let IpvsConnection {
                     protocol,
                     client,
-                    server,
+                    virtual_server: server,
                     real_server: real,
                     ..
                 } = each;

@@ -6,7 +6,7 @@ use std::io;
 use netlink_sys::Socket;
 
 use super::attributes::{EncodedAttributes, ReceivedAttributes};
-use super::step::{End, InternedNames, Step, TracePosition};
+use super::step::{ChainEnd, InternedNames, RawTraceEvent, TracePosition};
 use crate::nfnetlink::{self, Message, Request};
 use svclab_model::plan::Backend;
 
@@ -69,7 +69,7 @@ pub struct LogDecoder {
 
 impl LogDecoder {
     /// Decodes the trace event of a message. Returns `None` for other log messages.
-    pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
+    pub fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
         if message.kind != PACKET {
             return None;
         }
@@ -85,7 +85,7 @@ impl LogDecoder {
         if let Some(packet) = &packet {
             self.last_packet.clone_from(packet);
         }
-        Some(Step {
+        Some(RawTraceEvent {
             backend: Backend::Legacy,
             trace_id: 0,
             packet,
@@ -113,8 +113,8 @@ fn parse_prefix(line: &str) -> Option<(&str, &str, TracePosition)> {
     // verdict of a separate rule.
     let place = match parts.next()? {
         "rule" => TracePosition::Rule(number),
-        "return" => TracePosition::LastRuleOrEnd(number, End::Return),
-        "policy" => TracePosition::LastRuleOrEnd(number, End::Policy),
+        "return" => TracePosition::LastRuleOrEnd(number, ChainEnd::Return),
+        "policy" => TracePosition::LastRuleOrEnd(number, ChainEnd::Policy),
         _ => return None,
     };
     Some((table, parts.next()?, place))
@@ -137,12 +137,12 @@ mod tests {
             (
                 "filter",
                 "FORWARD",
-                TracePosition::LastRuleOrEnd(2, End::Policy),
+                TracePosition::LastRuleOrEnd(2, ChainEnd::Policy),
             ),
             (
                 "filter",
                 "a:b",
-                TracePosition::LastRuleOrEnd(1, End::Return),
+                TracePosition::LastRuleOrEnd(1, ChainEnd::Return),
             ),
         ];
         assert_eq!(read, expected.map(Some));

@@ -2,7 +2,7 @@
 //! dropped packets. Recording does not change the path of a packet.
 
 pub mod attributes;
-pub mod connections;
+pub mod conntrack_entries;
 mod ipvs_connections;
 mod legacy;
 mod legacy_table;
@@ -29,8 +29,8 @@ use logger::LoggerGuard;
 use nft::TraceEventDecoder;
 use reader::Reader;
 use rules::RuleLines;
-use step::{End, Step, TracePosition};
-use svclab_model::evidence::met::{At, MAX_TRACE_EVENTS};
+use step::{ChainEnd, RawTraceEvent, TracePosition};
+use svclab_model::evidence::trace::{MAX_TRACE_EVENTS, TracePoint};
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, TraceEvent};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
@@ -137,10 +137,10 @@ impl Trace {
         self.pause()?;
         self.resume()?;
         let gathered = &self.recorded;
-        evidence.met.clone_from(&gathered.events);
+        evidence.trace.clone_from(&gathered.events);
         evidence.trace_missed = gathered.count_missed();
         evidence.drops.clone_from(&gathered.drops);
-        evidence.connections.clone_from(&gathered.deleted_entries);
+        evidence.conntrack.clone_from(&gathered.deleted_entries);
         self.read_connections(evidence)
     }
 
@@ -177,9 +177,9 @@ impl Trace {
         self.pause()?;
         let gathered = std::mem::take(&mut self.recorded);
         evidence.trace_missed = gathered.count_missed();
-        evidence.met = gathered.events;
+        evidence.trace = gathered.events;
         evidence.drops = gathered.drops;
-        evidence.connections = gathered.deleted_entries;
+        evidence.conntrack = gathered.deleted_entries;
         self.read_connections(evidence)?;
         Ok(self.close())
     }
@@ -216,23 +216,25 @@ impl Trace {
                     trace_failure("count lost trace messages", &traced.name, &error)
                 })?;
                 gathered.lost.insert(index, lost);
-                gathered.missed += received.left_out[index];
+                gathered.missed += received.missed[index];
             }
         }
         let mut lines: Vec<RuleLocator<'_>> =
             self.namespaces.iter().map(RuleLocator::new).collect();
-        for (socket, bytes) in received.all() {
+        for (socket, bytes) in received.buffers() {
             let TraceSocket {
                 namespace_index: place,
                 decoder,
             } = &mut self.sockets[socket];
             for message in nfnetlink::messages(bytes) {
                 let step = match decoder {
-                    TraceDecoder::Nft(passes) => passes.step(&message),
-                    TraceDecoder::Legacy(log) => log.step(&message),
+                    TraceDecoder::Nft(passes) => passes.decode(&message),
+                    TraceDecoder::Legacy(log) => log.decode(&message),
                     TraceDecoder::DeletedEntries => {
-                        let forgotten =
-                            connections::forgotten(&message, &self.namespaces[*place].name);
+                        let forgotten = conntrack_entries::deleted_entry(
+                            &message,
+                            &self.namespaces[*place].name,
+                        );
                         gathered.deleted_entries.extend(forgotten);
                         None
                     }
@@ -252,10 +254,10 @@ impl Trace {
     /// Reads the current conntrack entries and IPVS connections.
     fn read_connections(&self, evidence: &mut Evidence) -> Result<(), Failure> {
         for TracedNamespace { ns, name, .. } in &self.namespaces {
-            let entries = connections::all(ns, name)
+            let entries = conntrack_entries::read_entries(ns, name)
                 .map_err(|error| trace_failure("read the conntrack entries", name, &error))?;
-            evidence.connections.extend(entries);
-            let connections = ipvs_connections::all(ns, name)
+            evidence.conntrack.extend(entries);
+            let connections = ipvs_connections::read_connections(ns, name)
                 .map_err(|error| trace_failure("read the IPVS connections", name, &error))?;
             evidence.ipvs_connections.extend(connections);
         }
@@ -287,7 +289,7 @@ fn start_drop_trace(traced: &[TracedNamespace]) -> io::Result<Result<DropTracer,
         namespaces: traced.iter().filter_map(with_inode).collect(),
         owner_user_namespace: netns::user_namespace_inode()?,
     };
-    Ok(DropTracer::start(scope).map_err(TraceError::told))
+    Ok(DropTracer::start(scope).map_err(TraceError::describe))
 }
 
 impl TracedNamespace {
@@ -303,7 +305,7 @@ impl TracedNamespace {
             TraceDecoder::Nft(passes),
         );
         add_socket(
-            socket::open(ns, Some(connections::DELETE_GROUP))?,
+            socket::open(ns, Some(conntrack_entries::DELETE_GROUP))?,
             TraceDecoder::DeletedEntries,
         );
         // Rules of both backends may exist outside the plan. But a kernel without the log has no
@@ -352,13 +354,15 @@ impl<'a> RuleLocator<'a> {
         }
     }
 
-    fn locate(&mut self, step: Step) -> TraceEvent {
+    fn locate(&mut self, step: RawTraceEvent) -> TraceEvent {
         let point = match step.position {
             TracePosition::Handle(family, handle) => {
-                At::Rule(self.line(family, &step.table, handle))
+                TracePoint::Rule(self.line(family, &step.table, handle))
             }
             TracePosition::LastRuleOrEnd(line, end) if line > self.count_rules(&step) => end.into(),
-            TracePosition::Rule(line) | TracePosition::LastRuleOrEnd(line, _) => At::Rule(line),
+            TracePosition::Rule(line) | TracePosition::LastRuleOrEnd(line, _) => {
+                TracePoint::Rule(line)
+            }
             TracePosition::End(end) => end.into(),
         };
         let interface_name = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();
@@ -367,14 +371,14 @@ impl<'a> RuleLocator<'a> {
             backend: step.backend,
             trace_id: step.trace_id,
             packet: step.packet,
-            ip: step.ip,
+            ip_version: step.ip,
             input: interface_name(step.input),
             output: interface_name(step.output),
             mark: step.mark,
             table: step.table.as_ref().to_owned(),
             inet: step.inet,
             chain: step.chain.as_ref().to_owned(),
-            at: point,
+            point,
             verdict: step.verdict,
         }
     }
@@ -394,22 +398,24 @@ impl<'a> RuleLocator<'a> {
     }
 
     /// Returns the number of rules in the chain of an event.
-    fn count_rules(&mut self, step: &Step) -> u32 {
+    fn count_rules(&mut self, step: &RawTraceEvent) -> u32 {
         let ns = &self.traced.ns;
         self.legacy
             .entry((step.ip, Arc::clone(&step.table)))
-            .or_insert_with(|| legacy_table::rules(ns, step.ip, &step.table).unwrap_or_default())
+            .or_insert_with(|| {
+                legacy_table::count_rules(ns, step.ip, &step.table).unwrap_or_default()
+            })
             .get(step.chain.as_ref())
             .copied()
             .unwrap_or(0)
     }
 }
 
-impl From<End> for At {
-    fn from(end: End) -> Self {
+impl From<ChainEnd> for TracePoint {
+    fn from(end: ChainEnd) -> Self {
         match end {
-            End::Return => Self::Return,
-            End::Policy => Self::Policy,
+            ChainEnd::Return => Self::Return,
+            ChainEnd::Policy => Self::Policy,
         }
     }
 }

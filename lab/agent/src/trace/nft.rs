@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use super::attributes::ReceivedAttributes;
-use super::step::{End, InternedNames, Step, TracePosition};
+use super::step::{ChainEnd, InternedNames, RawTraceEvent, TracePosition};
 use super::table;
 use crate::nfnetlink::Message;
-use svclab_model::evidence::met::Verdict;
+use svclab_model::evidence::trace::RuleVerdict;
 use svclab_model::plan::Backend;
 
 /// Message with a trace event, and the multicast group.
@@ -63,7 +63,7 @@ impl TraceEventDecoder {
     /// Decodes the trace event of a message. Returns `None` for a rule of the agent's own table,
     /// and for packets other than IPv4 and IPv6. Events for the end of a chain are skipped: only
     /// some kernels report them, and for a base chain the policy follows.
-    pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
+    pub fn decode(&mut self, message: &Message<'_>) -> Option<RawTraceEvent> {
         if message.kind != TRACE_MESSAGE {
             return None;
         }
@@ -100,11 +100,11 @@ impl TraceEventDecoder {
         };
         let (place, verdict) = match (kind, handle) {
             (AT_POLICY, _) => (
-                TracePosition::End(End::Policy),
+                TracePosition::End(ChainEnd::Policy),
                 parse_verdict(attributes.get_u32(POLICY)?.cast_signed(), None),
             ),
             (AT_RETURN | AT_RULE, Some(handle)) => {
-                let verdict_attributes = attributes.inside(VERDICT)?;
+                let verdict_attributes = attributes.get_nested(VERDICT)?;
                 let verdict = parse_verdict(
                     verdict_attributes.get_u32(1)?.cast_signed(),
                     verdict_attributes.text(2),
@@ -122,7 +122,7 @@ impl TraceEventDecoder {
         if packet.is_some() {
             packet_state.reported.clone_from(&packet);
         }
-        Some(Step {
+        Some(RawTraceEvent {
             backend: Backend::Nft,
             trace_id,
             packet: packet.filter(|packet| !packet.is_empty()),
@@ -142,16 +142,16 @@ impl TraceEventDecoder {
 /// Parses a verdict (Linux v6.12, `include/uapi/linux/netfilter.h` and `netfilter/nf_tables.h`). Of
 /// other numbers only the lower byte is the verdict: the rest is the error of a drop or the number
 /// of a queue.
-fn parse_verdict(code: i32, chain: Option<&str>) -> Option<Verdict> {
+fn parse_verdict(code: i32, chain: Option<&str>) -> Option<RuleVerdict> {
     Some(match code {
-        -1 => Verdict::Continue,
-        -3 => Verdict::Jump(chain?.to_owned()),
-        -4 => Verdict::Goto(chain?.to_owned()),
-        -5 => Verdict::Return,
+        -1 => RuleVerdict::Continue,
+        -3 => RuleVerdict::Jump(chain?.to_owned()),
+        -4 => RuleVerdict::Goto(chain?.to_owned()),
+        -5 => RuleVerdict::Return,
         code => match code & 0xff {
-            0 => Verdict::Drop,
-            1 => Verdict::Accept,
-            2 | 3 => Verdict::Stolen,
+            0 => RuleVerdict::Drop,
+            1 => RuleVerdict::Accept,
+            2 | 3 => RuleVerdict::Stolen,
             _ => return None,
         },
     })

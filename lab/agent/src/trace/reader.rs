@@ -22,7 +22,7 @@ pub struct ReceivedMessages {
     ends: Vec<(usize, usize)>,
     bytes: Vec<u8>,
     /// Number of discarded buffers, by socket.
-    pub left_out: Vec<u64>,
+    pub missed: Vec<u64>,
 }
 
 /// Thread that reads messages until it is ended or dropped.
@@ -44,7 +44,7 @@ impl Reader {
             .name("trace".to_owned())
             .spawn(move || {
                 let mut received = ReceivedMessages {
-                    left_out: vec![0; sockets.len()],
+                    missed: vec![0; sockets.len()],
                     sockets,
                     ..ReceivedMessages::default()
                 };
@@ -83,7 +83,7 @@ impl Drop for Reader {
 
 impl ReceivedMessages {
     /// Returns all received buffers, each with the index of its socket.
-    pub fn all(&self) -> impl Iterator<Item = (usize, &[u8])> {
+    pub fn buffers(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut begin = 0;
         self.ends.iter().map(move |(socket, end)| {
             let bytes = &self.bytes[begin..*end];
@@ -130,7 +130,7 @@ impl ReceivedMessages {
                     self.bytes.extend_from_slice(buffer);
                     self.ends.push((socket, self.bytes.len()));
                 }
-                Ok(_) => self.left_out[socket] += 1,
+                Ok(_) => self.missed[socket] += 1,
             }
         }
     }

@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use svclab_model::evidence::met::Verdict;
+use svclab_model::evidence::trace::RuleVerdict;
 use svclab_model::plan::Backend;
 
 /// Trace event of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RawTraceEvent {
     /// Backend that reported the event.
     pub backend: Backend,
     /// Packet ID. This and the following fields have the meaning of those in
@@ -24,7 +24,7 @@ pub struct Step {
     pub inet: bool,
     pub chain: Arc<str>,
     pub position: TracePosition,
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RuleVerdict>,
 }
 
 /// Position in a chain.
@@ -36,14 +36,14 @@ pub enum TracePosition {
     Rule(u32),
     /// Verdict without a condition at this number: the last rule of the chain, or the end of the
     /// chain.
-    LastRuleOrEnd(u32, End),
+    LastRuleOrEnd(u32, ChainEnd),
     /// End of the chain.
-    End(End),
+    End(ChainEnd),
 }
 
 /// Action at the end of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ChainEnd {
     Return,
     Policy,
 }

@@ -172,9 +172,9 @@ fn compare_set(diff: &mut NftDiff, place: &DumpLocation, pair: &Pair<'_, Set>) {
     let empty = Set::default();
     let (first_set, second_set) = match *pair {
         Pair::Both(one, other) => {
-            let kind = |set: &Set| if set.map { "map" } else { "set" };
+            let kind = |set: &Set| if set.is_map { "map" } else { "set" };
             diff.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
-            let holds = |set: &Set| canonical(&set.holds);
+            let holds = |set: &Set| canonical(&set.type_line);
             diff.value(
                 place,
                 "element type",

@@ -109,7 +109,7 @@ pub struct SymptomReport {
 #[serde(rename_all = "camelCase")]
 pub struct Trial {
     /// Purpose of the trial.
-    pub of: Purpose,
+    pub purpose: Purpose,
     /// Number of differences that were as in bad.
     pub as_bad: usize,
     /// Origin of the trial's lab.
@@ -128,7 +128,7 @@ pub struct Trial {
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
     /// Observes good or bad itself.
-    End,
+    Baseline,
     /// Narrows down the differences.
     Narrowing,
     /// Verifies the result in a newly built lab.

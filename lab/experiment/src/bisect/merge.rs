@@ -12,7 +12,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 pub struct Slot<T> {
     /// The item of the good list if both have it.
     pub item: T,
-    pub from: SlotOrigin,
+    pub origin: SlotOrigin,
 }
 
 /// Lists that have an item, and the difference that decides whether it is included.
@@ -185,7 +185,7 @@ fn merge<T: Clone, N: Eq + Hash>(
         };
         Some(Slot {
             item: item.clone(),
-            from,
+            origin: from,
         })
     });
     Merged {
@@ -200,7 +200,7 @@ impl<T> Merged<T> {
         let included = self
             .slots
             .iter()
-            .filter(move |slot| slot.from.is_included(&with));
+            .filter(move |slot| slot.origin.is_included(&with));
         included.map(|slot| &slot.item)
     }
 }
@@ -226,7 +226,7 @@ mod tests {
             prop_assert_eq!(none, good.clone());
             prop_assert_eq!(all, bad.clone());
             let numbers: std::collections::BTreeSet<usize> =
-                merged.slots.iter().filter_map(|slot| slot.from.difference()).collect();
+                merged.slots.iter().filter_map(|slot| slot.origin.difference()).collect();
             let wanted: std::collections::BTreeSet<usize> = (7..7 + merged.differences.len()).collect();
             prop_assert_eq!(numbers, wanted);
             prop_assert_eq!(good == bad, merged.differences.is_empty());

@@ -10,21 +10,21 @@ use thiserror::Error;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Iptables, Namespace, Plan};
 use svclab_planner::delta::{rules, sets};
-use svclab_planner::replay::{Account, replace_node};
+use svclab_planner::replay::{ReplayReport, replace_node};
 use svclab_ruleset::iptables::IptablesRules;
 
 /// Reason why a dump cannot be overlaid on a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OverlayError {
     /// The case has no such node.
-    #[error("{case} has no node `{node}`; available: {there}")]
+    #[error("{case} has no node `{node}`; available: {node_names}")]
     NoNode {
         /// Case name: `LAB/CASE`.
         case: String,
         /// Node name as given by the user.
         node: String,
         /// Names of the case's namespaces, comma-separated.
-        there: String,
+        node_names: String,
     },
     /// The dump contains no usable data.
     #[error(
@@ -80,7 +80,7 @@ pub fn overlay_dump(
     node: &str,
     name: &str,
     dump: &NodeDump,
-) -> Result<(Plan, Account), OverlayError> {
+) -> Result<(Plan, ReplayReport), OverlayError> {
     let mut plan = plan.clone();
     let case = plan.case.clone();
     let node_names: Vec<String> = plan
@@ -92,7 +92,7 @@ pub fn overlay_dump(
         return Err(OverlayError::NoNode {
             case,
             node: node.to_owned(),
-            there: node_names.join(", "),
+            node_names: node_names.join(", "),
         });
     };
     if dump.formats().next().is_none() {
@@ -106,7 +106,7 @@ pub fn overlay_dump(
     }
     if let Some(namespace) = plan.namespaces.iter_mut().find(|own| own.name == node) {
         add_lab_state(namespace, &before, dump);
-        let known = sets::read(&namespace.ipset).unwrap_or_default();
+        let known = sets::parse(&namespace.ipset).unwrap_or_default();
         for rules in dump.rules.values() {
             check_references(name, &case, node, rules, &|set| known.contains_key(set))?;
         }
@@ -144,8 +144,8 @@ fn add_lab_state(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump)
 /// Appends the tables of `other` that `own` lacks to the script `own`.
 fn append_missing_tables(own: &str, other: &str) -> String {
     let mut text = own.to_owned();
-    let own_tables = rules::read(own);
-    for (name, table) in rules::read(other) {
+    let own_tables = rules::parse(own);
+    for (name, table) in rules::parse(other) {
         if !own_tables.iter().any(|(own_name, _)| *own_name == name) {
             let lines: Vec<&str> = table.lines().collect();
             let _ = writeln!(text, "*{name}\n{}\nCOMMIT", lines.join("\n"));

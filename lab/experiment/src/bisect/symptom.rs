@@ -53,7 +53,7 @@ pub struct Symptom {
     /// Number of connections per trial.
     pub connections: u32,
     /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad.
-    pub from: u32,
+    pub threshold: u32,
     /// Probability that one trial is classified wrongly.
     pub error_probability: f64,
     /// Whether the outcomes occurred in no connection of good and in all connections of bad.
@@ -74,7 +74,7 @@ pub enum Indistinguishable {
 impl OutcomeDetail {
     /// Reduces an outcome to the part that counts.
     #[must_use]
-    pub fn of(self, outcome: &ConnectionOutcome) -> ConnectionOutcome {
+    pub fn reduce(self, outcome: &ConnectionOutcome) -> ConnectionOutcome {
         ConnectionOutcome {
             verdict: outcome.verdict,
             endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
@@ -127,13 +127,15 @@ impl Symptom {
         let outcomes: BTreeSet<ConnectionOutcome> = good
             .iter()
             .chain(bad.iter())
-            .map(|(outcome, _)| level.of(outcome))
+            .map(|(outcome, _)| level.reduce(outcome))
             .collect();
         let count_of = |tally: &Tally, outcome: &ConnectionOutcome| -> u64 {
-            let matching = tally.iter().filter(|(seen, _)| level.of(seen) == *outcome);
+            let matching = tally
+                .iter()
+                .filter(|(seen, _)| level.reduce(seen) == *outcome);
             matching.map(|(_, count)| count).sum()
         };
-        let (good_total, bad_total) = (good.all(), bad.all());
+        let (good_total, bad_total) = (good.total(), bad.total());
         if good_total == 0 || bad_total == 0 {
             return Err(Indistinguishable::Same);
         }
@@ -179,7 +181,7 @@ impl Symptom {
             outcomes: symptom,
             good_outcomes,
             connections,
-            from: threshold,
+            threshold,
             error_probability,
             is_deterministic: never && always,
         })
@@ -192,14 +194,14 @@ impl Symptom {
         // Outcomes that occurred neither in good nor in bad prove nothing.
         let unknown = tally
             .iter()
-            .map(|(outcome, count)| (self.level.of(outcome), count))
+            .map(|(outcome, count)| (self.level.reduce(outcome), count))
             .filter(|(outcome, _)| {
                 !self.outcomes.contains(outcome) && !self.good_outcomes.contains(outcome)
             });
         let unknown: u64 = unknown.map(|(_, count)| count).sum();
-        if shown >= u64::from(self.from) {
+        if shown >= u64::from(self.threshold) {
             TrialClass::Bad
-        } else if shown + unknown < u64::from(self.from) {
+        } else if shown + unknown < u64::from(self.threshold) {
             TrialClass::Good
         } else {
             TrialClass::Neither
@@ -211,13 +213,13 @@ impl Symptom {
     pub fn count(&self, tally: &Tally) -> u64 {
         let shown = tally
             .iter()
-            .filter(|(outcome, _)| self.outcomes.contains(&self.level.of(outcome)));
+            .filter(|(outcome, _)| self.outcomes.contains(&self.level.reduce(outcome)));
         shown.map(|(_, count)| count).sum()
     }
 
     /// Returns an upper bound of the probability that a result of `trials` trials is wrong.
     #[must_use]
-    pub fn wrong(&self, trials: usize) -> f64 {
+    pub fn total_error_probability(&self, trials: usize) -> f64 {
         let trials = f64::from(u32::try_from(trials).unwrap_or(u32::MAX));
         BOUNDS_ERROR_PROBABILITY + trials * self.error_probability
     }
@@ -336,7 +338,7 @@ mod tests {
         );
         // A single connection lost on a busy machine proves nothing.
         assert_eq!(symptom.classify(&tally(count - 1, 1)), TrialClass::Good);
-        assert!(symptom.wrong(20) <= 1e-3);
+        assert!(symptom.total_error_probability(20) <= 1e-3);
     }
 
     #[test]
@@ -347,11 +349,11 @@ mod tests {
             ((400, 112), (112, 400)),
         ] {
             let symptom = find_symptom(&tally(good.0, good.1), &tally(bad.0, bad.1)).unwrap();
-            assert!(!symptom.is_deterministic && symptom.from > 1);
+            assert!(!symptom.is_deterministic && symptom.threshold > 1);
             let chance = |(connected, timeout): (u32, u32)| {
                 f64::from(timeout) / f64::from(connected + timeout)
             };
-            let (threshold, connections) = (symptom.from, symptom.connections);
+            let (threshold, connections) = (symptom.threshold, symptom.connections);
             assert!(
                 1.0 - probability_below(threshold, connections, chance(good))
                     <= symptom.error_probability

@@ -7,7 +7,7 @@ use super::matches::OneSidedMatches;
 use super::tally::ConnectionOutcome;
 use svclab_diagnostic::exit_code;
 use svclab_dump::Difference;
-use svclab_model::evidence::Refused;
+use svclab_model::evidence::RejectedRequest;
 use svclab_runner::results::RunError;
 
 /// Name and version of the JSON format.
@@ -37,9 +37,9 @@ pub struct Verification {
     /// Time at which traffic shifted after steps, for flows where either side recorded a shift.
     /// Informative: does not affect the exit code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub moved: Vec<Moved>,
+    pub shifts: Vec<FlowShift>,
     /// Cases without a result.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedCase>,
     /// Cases, or steps of cases, that were not compared.
     pub not_compared: Vec<NotCompared>,
     /// Whether the run was interrupted. Unfinished cases are not included.
@@ -59,21 +59,21 @@ pub struct SideInfo {
     /// Time from the start of kube-proxy until its rules are complete, over all cases and nodes;
     /// absent for generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync: Option<Sync>,
+    pub sync: Option<SyncTimes>,
     /// Time from the change of a step to the first packet on the new path, over all flows that
     /// shifted. For generated rules, this is the time that svclab needs to apply the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moving: Option<Moving>,
+    pub shift_times: Option<ShiftTimes>,
     /// Requests that the API servers of the labs refused, by node, before and in steps, over all
     /// cases. Limited to the first 32 different requests per node and case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedRequest>,
 }
 
 /// Sync times of kube-proxies in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Sync {
+pub struct SyncTimes {
     /// Number of measured kube-proxies.
     pub proxies: usize,
     /// Minimum.
@@ -84,10 +84,10 @@ pub struct Sync {
     pub max_ms: u64,
 }
 
-impl Sync {
+impl SyncTimes {
     /// Summarizes times in milliseconds. Returns `None` without any.
     #[must_use]
-    pub fn of(mut times: Vec<u64>) -> Option<Self> {
+    pub fn from_times(mut times: Vec<u64>) -> Option<Self> {
         times.sort_unstable();
         Some(Self {
             proxies: times.len(),
@@ -101,7 +101,7 @@ impl Sync {
 /// Times in which traffic shifted, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Moving {
+pub struct ShiftTimes {
     /// Number of measured flows.
     pub flows: usize,
     /// Minimum.
@@ -112,10 +112,10 @@ pub struct Moving {
     pub max_us: u64,
 }
 
-impl Moving {
+impl ShiftTimes {
     /// Summarizes times in microseconds. Returns `None` without any.
     #[must_use]
-    pub fn of(mut times: Vec<u64>) -> Option<Self> {
+    pub fn from_times(mut times: Vec<u64>) -> Option<Self> {
         times.sort_unstable();
         Some(Self {
             flows: times.len(),
@@ -130,7 +130,7 @@ impl Moving {
 /// the first packet on a new path after which no packet uses a removed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Moved {
+pub struct FlowShift {
     /// Case name: `LAB/CASE`.
     pub case: String,
     /// Step name.
@@ -157,7 +157,7 @@ pub struct ChangedFlow {
     /// Outcomes on the new side.
     pub new: Vec<OutcomeCount>,
     /// Rules that matched packets of only one side; empty if rule matches could not be recorded.
-    pub met: OneSidedMatches,
+    pub matches: OneSidedMatches,
     /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
     pub error_per_billion: u64,
 }
@@ -246,7 +246,7 @@ pub struct RulesDiffer {
 /// Side of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum SideOf {
+pub enum SideName {
     /// Reference side.
     Against,
     /// New side.
@@ -256,11 +256,11 @@ pub enum SideOf {
 /// Case without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Failed {
+pub struct FailedCase {
     /// Case name: `LAB/CASE`.
     pub case: String,
     /// Side that failed.
-    pub side: SideOf,
+    pub side: SideName,
     /// Error of the run.
     pub error: RunError,
 }
@@ -307,7 +307,7 @@ mod tests {
             program: None,
             version: "v1.30".to_owned(),
             sync: None,
-            moving: None,
+            shift_times: None,
             refused: Vec::new(),
         };
         Verification {
@@ -319,7 +319,7 @@ mod tests {
             changed: Vec::new(),
             shares: Vec::new(),
             rules: Vec::new(),
-            moved: Vec::new(),
+            shifts: Vec::new(),
             failed: Vec::new(),
             not_compared: Vec::new(),
             interrupted: false,
@@ -351,9 +351,9 @@ mod tests {
             (ErrorKind::Bug, exit_code::BUG),
             (ErrorKind::Machine, exit_code::BUG),
         ] {
-            verification.failed.push(Failed {
+            verification.failed.push(FailedCase {
                 case: "lab".to_owned(),
-                side: SideOf::Against,
+                side: SideName::Against,
                 error: RunError {
                     kind: trouble,
                     message: String::new(),

@@ -151,7 +151,7 @@ impl Draws {
         match self.unit {
             DrawUnit::Connection => {
                 let [against, new] = self.connections();
-                against.all().min(new.all())
+                against.total().min(new.total())
             }
             DrawUnit::Run => u64::try_from(self.runs.len()).unwrap_or(u64::MAX),
         }

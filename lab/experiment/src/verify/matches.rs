@@ -35,11 +35,11 @@ pub fn compare_matches(probe: &str, against: &[Journey], new: &[Journey]) -> One
 fn collect_matches(probe: &str, journeys: &[Journey]) -> BTreeSet<String> {
     let probe_journeys = journeys.iter().filter(|journey| journey.probe == probe);
     let hops = probe_journeys
-        .flat_map(|journey| &journey.flights)
+        .flat_map(|journey| &journey.packets)
         .flat_map(|flight| &flight.hops);
     let mut matches = BTreeSet::new();
     for hop in hops {
-        for step in &hop.met {
+        for step in &hop.matches {
             // The ends of chains follow from the rules.
             let Some(rule) = &step.rule else { continue };
             let mut text = format!("{}: {} {}: {rule}", hop.namespace, step.table, step.chain);

@@ -16,8 +16,8 @@ mod tally;
 
 pub use chance::{FALSE_ALARM, LOOKS, Threshold};
 pub use document::{
-    ChangedFlow, Failed, FlowId, Moved, Moving, NotCompared, OutcomeCount, RulesDiffer, SCHEMA,
-    Share, SharesDiffer, SideInfo, SideOf, Sync, Verification,
+    ChangedFlow, FailedCase, FlowId, FlowShift, NotCompared, OutcomeCount, RulesDiffer, SCHEMA,
+    Share, SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
 };
 pub use draws::{DrawUnit, Draws, Likeness};
 pub use matches::{OneSidedMatches, compare_matches};

@@ -46,7 +46,7 @@ impl SharePool {
 
     /// Returns the number of draws that are missing on each side for `endpoints` endpoints.
     #[must_use]
-    pub fn lacking(&self, endpoints: usize, threshold: Threshold) -> u64 {
+    pub fn missing_draws(&self, endpoints: usize, threshold: Threshold) -> u64 {
         let drawn = self.draws.iter().map(|draws| draws.values().sum());
         sample_size(endpoints, threshold).saturating_sub(drawn.min().unwrap_or(0))
     }

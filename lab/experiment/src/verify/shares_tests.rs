@@ -19,10 +19,10 @@ proptest! {
         let mut random = Random(seed);
         let threshold = Threshold::for_shares(100);
         let (right, wrong) = (probabilities(endpoints, 0), probabilities(endpoints, 1));
-        let size = SharePool::default().lacking(endpoints as usize, threshold);
+        let size = SharePool::default().missing_draws(endpoints as usize, threshold);
         for _ in 0..25 {
             let found = pool(&mut random, size, &right, &wrong);
-            prop_assert_eq!(found.lacking(endpoints as usize, threshold), 0);
+            prop_assert_eq!(found.missing_draws(endpoints as usize, threshold), 0);
             prop_assert!(found.difference(threshold).is_some(), "{:?}", found);
             let alike = pool(&mut random, size, &right, &right);
             prop_assert!(alike.difference(threshold).is_none(), "{:?}", alike);

@@ -98,13 +98,13 @@ impl Tally {
 
     /// Returns the number of all connections.
     #[must_use]
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
     /// Returns the number of connections with an outcome.
     #[must_use]
-    pub fn of(&self, outcome: &ConnectionOutcome) -> u64 {
+    pub fn connections(&self, outcome: &ConnectionOutcome) -> u64 {
         self.counts.get(outcome).copied().unwrap_or(0)
     }
 
@@ -168,7 +168,7 @@ fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &AddressBo
         .collect();
     let mut tally = Tally::default();
     for attempt in attempts.iter().filter(|attempt| attempt.probe == probe) {
-        let source = attempt.seen_source.map(|source| book.name(source.ip()));
+        let source = attempt.seen_source.map(|source| book.name_of(source.ip()));
         let first = first.get(&attempt.index);
         let at_first = first.and_then(|first| first.endpoint.clone());
         tally.count(ConnectionOutcome {
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
     use svclab_model::evidence::StepEvidence;
-    use svclab_model::plan::{Backend, Protocol, Step, Target};
+    use svclab_model::plan::{Backend, ProbeProtocol, Step, Target};
     use svclab_planner::cluster::{Cluster, Fabric};
     use svclab_scenario::lab::{FabricKind, ForeignSources};
 
@@ -208,15 +208,15 @@ mod tests {
     fn probe(name: &str) -> Probe {
         Probe {
             name: name.to_owned(),
-            from: "client".to_owned(),
-            to: Target {
+            namespace: "client".to_owned(),
+            target: Target {
                 address: [10, 96, 0, 10].into(),
                 port: 53,
             },
-            protocol: Protocol::Udp,
+            protocol: ProbeProtocol::Udp,
             connections: 1,
             bind: None,
-            patience: Duration::from_secs(1),
+            max_wait: Duration::from_secs(1),
             settle: false,
             after: None,
         }

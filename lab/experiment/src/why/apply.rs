@@ -68,7 +68,7 @@ impl ProposedChange {
                 }
             }
             Self::SetSysctl { .. }
-            | Self::Rule { .. }
+            | Self::DeleteRule { .. }
             | Self::DeleteNftRule { .. }
             | Self::DeleteSetEntry { .. }
             | Self::DeleteNftElement { .. }
@@ -160,7 +160,7 @@ impl ProposedChange {
                 }
                 changed
             }
-            Self::Rule {
+            Self::DeleteRule {
                 namespace,
                 backend,
                 v6,

@@ -10,7 +10,7 @@ use ipnetwork::IpNetwork;
 
 use super::change::{PolicyField, ProposedChange, covering_networks};
 use super::routes::route_changes;
-use svclab_journey::journey::{End, Hop, Journey, PacketPath, Step, SysctlValue};
+use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch, SysctlValue};
 use svclab_model::plan::Plan;
 use svclab_planner::build::SOURCE_CHECK;
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
@@ -28,25 +28,25 @@ pub fn candidates(
 ) -> Vec<ProposedChange> {
     let mut candidates = Candidates::default();
     for journey in wrong {
-        for flight in &journey.flights {
+        for flight in &journey.packets {
             candidates.add_packet_path(flight);
         }
     }
     let addresses: BTreeSet<IpAddr> = wrong
         .iter()
-        .flat_map(|journey| &journey.flights)
+        .flat_map(|journey| &journey.packets)
         .flat_map(|flight| &flight.hops)
         .flat_map(|hop| [hop.before, hop.after])
         .flat_map(|flow| [flow.source.ip(), flow.destination.ip()])
         .collect();
     let path_namespaces: BTreeSet<&str> = wrong
         .iter()
-        .flat_map(|journey| &journey.flights)
+        .flat_map(|journey| &journey.packets)
         .flat_map(|flight| &flight.hops)
         .map(|hop| hop.namespace.as_str())
         .collect();
     for journey in wrong {
-        for flight in &journey.flights {
+        for flight in &journey.packets {
             candidates
                 .changes
                 .extend(route_changes(plan, cluster, flight));
@@ -76,7 +76,7 @@ struct Candidates {
 impl Candidates {
     fn add_packet_path(&mut self, flight: &PacketPath) {
         for hop in &flight.hops {
-            let early_returns = hop.met.iter().filter(|step| is_early_return(step));
+            let early_returns = hop.matches.iter().filter(|step| is_early_return(step));
             for step in early_returns {
                 self.add_rule(hop, step);
             }
@@ -85,25 +85,25 @@ impl Candidates {
             return;
         };
         match &flight.end {
-            End::ByRule => {
-                if let Some(step) = last.met.last() {
+            PathEnd::DroppedByRule => {
+                if let Some(step) = last.matches.last() {
                     self.add_rule(last, step);
                 }
                 // An earlier rule marked the packet for the drop.
                 let marking = last
-                    .met
+                    .matches
                     .windows(2)
                     .filter(|pair| pair[0].mark != pair[1].mark);
                 for pair in marking {
                     self.add_rule(last, &pair[0]);
                     let chain = &pair[0].chain;
-                    let jump = |step: &&Step| step.target.as_ref() == Some(chain);
-                    if let Some(step) = last.met.iter().rev().find(jump) {
+                    let jump = |step: &&RuleMatch| step.target.as_ref() == Some(chain);
+                    if let Some(step) = last.matches.iter().rev().find(jump) {
                         self.add_rule(last, step);
                     }
                 }
             }
-            End::Dropped { settings, .. } | End::CountedDrop { settings, .. } => {
+            PathEnd::Dropped { settings, .. } | PathEnd::CountedDrop { settings, .. } => {
                 self.add_sysctls(last, settings);
             }
             _ => {}
@@ -111,7 +111,7 @@ impl Candidates {
     }
 
     /// Adds a rule and the set entries by which the rule matched.
-    fn add_rule(&mut self, hop: &Hop, step: &Step) {
+    fn add_rule(&mut self, hop: &Hop, step: &RuleMatch) {
         // An operator cannot edit the rules of the network between nodes.
         if hop.namespace == FABRIC || hop.namespace == INTERNET {
             if step.chain.starts_with(SOURCE_CHECK) {
@@ -152,7 +152,7 @@ impl Candidates {
             });
             return;
         }
-        self.changes.push(ProposedChange::Rule {
+        self.changes.push(ProposedChange::DeleteRule {
             namespace: namespace(),
             backend: step.backend,
             v6: step.flow.source.is_ipv6(),
@@ -258,10 +258,10 @@ impl Candidates {
         let Some(agent) = &case.spec.ip_masq_agent else {
             return;
         };
-        let flights = wrong.iter().flat_map(|journey| &journey.flights);
+        let flights = wrong.iter().flat_map(|journey| &journey.packets);
         let steps = flights
             .flat_map(|flight| &flight.hops)
-            .flat_map(|hop| &hop.met);
+            .flat_map(|hop| &hop.matches);
         for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_early_return(step))
         {
             let IpAddr::V4(to) = step.flow.destination.ip() else {
@@ -372,7 +372,7 @@ fn has_pod_cidrs(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bo
         return false;
     };
     let containing_cidr = |ip: IpAddr| {
-        let known = cidrs.of(Family::from_ip(ip));
+        let known = cidrs.for_family(Family::from_ip(ip));
         known.filter(|known| known.contains(ip))
     };
     let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
@@ -384,7 +384,7 @@ fn has_pod_cidrs(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bo
 
 /// Whether a rule ended the evaluation of a chain before other rules, as in a return before
 /// masquerading. Excludes rules that only check for a mark.
-fn is_early_return(step: &Step) -> bool {
+fn is_early_return(step: &RuleMatch) -> bool {
     let Some(rule) = &step.rule else {
         return false;
     };

@@ -90,7 +90,7 @@ pub enum ProposedChange {
         value: String,
     },
     /// Deletes an iptables rule.
-    Rule {
+    DeleteRule {
         /// Node, pod or external host.
         namespace: String,
         /// iptables variant of the rule: legacy or nft.
@@ -214,7 +214,7 @@ impl ProposedChange {
     #[must_use]
     pub fn origin(&self) -> Origin {
         let written = match self {
-            Self::Rule { chain, rule, .. } => {
+            Self::DeleteRule { chain, rule, .. } => {
                 let own = |chain: &str| COMPONENT_CHAINS.iter().any(|own| chain.starts_with(own));
                 own(chain) || rule.rsplit_once("-j ").is_some_and(|(_, to)| own(to))
             }
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn origin_component_rules_are_generated() {
         let rule = |chain: &str, rule: &str| {
-            ProposedChange::Rule {
+            ProposedChange::DeleteRule {
                 namespace: "node-1".to_owned(),
                 backend: Backend::Nft,
                 v6: false,

@@ -76,7 +76,7 @@ impl fmt::Display for ProposedChange {
                 let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {value}")).collect();
                 write!(f, "set {} on {}", keys.join(" and "), namespaces.join(", "))
             }
-            Self::Rule {
+            Self::DeleteRule {
                 namespace,
                 table,
                 chain,

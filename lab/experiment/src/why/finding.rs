@@ -39,7 +39,7 @@ pub struct Finding {
     /// Release of the kernel that ran the case.
     pub kernel: String,
     /// Probes with failing connections; empty if there are none.
-    pub wrong: Vec<FailingProbe>,
+    pub failing: Vec<FailingProbe>,
     /// Other probes with failing connections that were not examined: the lab expects them to fail
     /// in all cases, or another probe was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -62,9 +62,9 @@ pub struct FailingProbe {
     /// Number of successful connections.
     pub connected: u32,
     /// Total number of connections.
-    pub of: u32,
+    pub total: u32,
     /// Sentences that explain one failing connection, as `svclab explain` prints them.
-    pub told: Vec<String>,
+    pub explanation: Vec<String>,
     /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
     pub fixes: Vec<Fix>,
 }
@@ -140,7 +140,7 @@ pub struct ProbeCount {
     /// Number of successful connections. If the probe ran several times, the minimum.
     pub connected: u32,
     /// Total number of connections.
-    pub of: u32,
+    pub total: u32,
 }
 
 impl ChangeResult {
@@ -150,7 +150,7 @@ impl ChangeResult {
         let Self::Finished { probes, worse } = self else {
             return false;
         };
-        let succeeded = |fared: &ProbeCount| fared.probe == probe && fared.connected == fared.of;
+        let succeeded = |fared: &ProbeCount| fared.probe == probe && fared.connected == fared.total;
         worse.is_empty() && probes.iter().any(succeeded)
     }
 }
@@ -159,12 +159,12 @@ impl Finding {
     /// Whether no examined probe of the case has failing connections.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.wrong.is_empty()
+        self.failing.is_empty()
     }
 
     /// Whether a fix was found for every failing probe, or none failed.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.wrong.iter().all(|wrong| !wrong.fixes.is_empty())
+        self.failing.iter().all(|wrong| !wrong.fixes.is_empty())
     }
 }

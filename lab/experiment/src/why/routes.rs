@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::change::ProposedChange;
-use svclab_journey::journey::{End, Hop, PacketPath};
+use svclab_journey::journey::{Hop, PacketPath, PathEnd};
 use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
@@ -22,7 +22,7 @@ pub fn route_changes(plan: &Plan, cluster: &Cluster, flight: &PacketPath) -> Vec
             continue;
         };
         let is_last = index + 1 == flight.hops.len();
-        if is_last && matches!(flight.end, End::Delivered | End::ByRule) {
+        if is_last && matches!(flight.end, PathEnd::Delivered | PathEnd::DroppedByRule) {
             continue;
         }
         found.extend(specific_routes(namespace, hop.after.destination.ip()));

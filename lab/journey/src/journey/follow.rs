@@ -8,10 +8,10 @@ use super::rules::RuleIndex;
 use super::settings::controlling_sysctls;
 use super::sighting::{self, PacketId, Sighting};
 use super::track::{Kind, PacketTrack, tracks};
-use super::{Crossing, End, Hop, Journey, PacketPath, Step};
+use super::{Crossing, Hop, Journey, PacketPath, PathEnd, RuleMatch};
 use crate::packet::Frame;
 use svclab_model::evidence::{AddressPair, Attempt, DropEvidence, DroppedPacket, Evidence};
-use svclab_model::plan::{Plan, Probe, Protocol};
+use svclab_model::plan::{Plan, Probe, ProbeProtocol};
 
 /// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
 /// received packet.
@@ -32,7 +32,7 @@ const IGNORED_ERROR_COUNTER: &str = "IcmpInErrors";
 #[must_use]
 pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
     let rule_index = RuleIndex::from_evidence(evidence);
-    let sightings = sighting::all(&evidence.packets, plan);
+    let sightings = sighting::parse_sightings(&evidence.packets, plan);
     let mut visits = MatchIndex::from_evidence(evidence, &rule_index);
     let mut packets: Vec<FollowedPacket<'_>> = tracks(&sightings)
         .iter()
@@ -107,7 +107,7 @@ impl<'s> FollowedPacket<'s> {
         evidence: &Evidence,
         namespace: &str,
         identity: PacketId,
-        matches: Vec<Step>,
+        matches: Vec<RuleMatch>,
     ) -> Option<Self> {
         Some(Self {
             identity,
@@ -132,7 +132,7 @@ impl<'s> FollowedPacket<'s> {
 /// Ends of all packets.
 struct PathEnds {
     /// End of each packet, by its index among all packets.
-    by_packet: Vec<End>,
+    by_packet: Vec<PathEnd>,
     /// Drop reason of the kernel for each rejected packet, by the same index.
     reasons: Vec<Option<String>>,
 }
@@ -140,7 +140,7 @@ struct PathEnds {
 impl PathEnds {
     fn new(plan: &Plan, evidence: &Evidence, packets: &[FollowedPacket<'_>]) -> Self {
         let drops = index_drops(evidence);
-        let mut by_flight: Vec<Option<End>> = packets
+        let mut by_flight: Vec<Option<PathEnd>> = packets
             .iter()
             .map(|flown| {
                 observed_end(evidence, &drops, flown, packets)
@@ -174,7 +174,7 @@ impl PathEnds {
                     Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
                 });
             *end = Some(match increase {
-                Some((counter, by)) => End::CountedDrop {
+                Some((counter, by)) => PathEnd::CountedDrop {
                     counter: counter.to_owned(),
                     increase: by,
                     lost: lost_packets
@@ -183,16 +183,18 @@ impl PathEnds {
                         .unwrap_or(0),
                     settings: controlling_sysctls(evidence, hop, counter),
                 },
-                None => End::Unknown,
+                None => PathEnd::Unknown,
             });
         }
-        let reason =
-            |(flown, end): (&FollowedPacket<'_>, &Option<End>)| match (end, flown.hops.last()) {
-                (Some(End::Answered(_)), Some(hop)) => {
-                    Some(find_drop(&drops, flown, hop)?.reason.clone())
-                }
-                _ => None,
-            };
+        let reason = |(flown, end): (&FollowedPacket<'_>, &Option<PathEnd>)| match (
+            end,
+            flown.hops.last(),
+        ) {
+            (Some(PathEnd::Rejected(_)), Some(hop)) => {
+                Some(find_drop(&drops, flown, hop)?.reason.clone())
+            }
+            _ => None,
+        };
         Self {
             reasons: packets.iter().zip(&by_flight).map(reason).collect(),
             by_packet: by_flight.into_iter().flatten().collect(),
@@ -206,13 +208,13 @@ fn observed_end(
     drops: &DropsByPacket<'_>,
     flown: &FollowedPacket<'_>,
     packets: &[FollowedPacket<'_>],
-) -> Option<End> {
+) -> Option<PathEnd> {
     let hop = flown.hops.last()?;
-    if hop.met.last().is_some_and(|step| step.dropped) {
-        return Some(End::ByRule);
+    if hop.matches.last().is_some_and(|step| step.dropped) {
+        return Some(PathEnd::DroppedByRule);
     }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(drop_end(evidence, drops, flown, hop).unwrap_or(End::NotReceived));
+        return Some(drop_end(evidence, drops, flown, hop).unwrap_or(PathEnd::NotReceived));
     }
     // A host that received the packet sends to its sender.
     let answers: Vec<usize> = packets
@@ -241,7 +243,7 @@ fn observed_end(
     };
     let refusals: Vec<usize> = answers.iter().copied().filter(is_rejection).collect();
     if flown.kind != Kind::Rst && !refusals.is_empty() {
-        return Some(End::Answered(refusals));
+        return Some(PathEnd::Rejected(refusals));
     }
     let ends_there = matches!(
         flown.kind,
@@ -269,12 +271,12 @@ fn observed_end(
     let is_processed = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
         && find_drop(drops, flown, hop).is_none_or(|drop| !is_transit_reason(&drop.reason));
     if is_processed && arrives {
-        return Some(End::Delivered);
+        return Some(PathEnd::Delivered);
     }
     let reached = !answers.is_empty() || arrives;
     drop_end(evidence, drops, flown, hop)
         .filter(|end| !(reached && is_routine_discard(end)))
-        .or_else(|| reached.then_some(End::Delivered))
+        .or_else(|| reached.then_some(PathEnd::Delivered))
 }
 
 /// Returns the end of a packet that waits for neighbour resolution.
@@ -282,7 +284,7 @@ fn unresolved_neighbour_end(
     plan: &Plan,
     evidence: &Evidence,
     flown: &FollowedPacket<'_>,
-) -> Option<End> {
+) -> Option<PathEnd> {
     let hop = flown.hops.last()?;
     let unresolved = evidence.unresolved.get(&hop.namespace)?;
     let to = hop.after.destination.ip();
@@ -295,16 +297,16 @@ fn unresolved_neighbour_end(
     let next = |neighbour: &&IpAddr| {
         **neighbour == to || route.is_some_and(|route| route.via == Some(**neighbour))
     };
-    unresolved.iter().find(next).copied().map(End::Waiting)
+    unresolved.iter().find(next).copied().map(PathEnd::Waiting)
 }
 
 /// Whether the kernel discarded a packet that needed no further processing. Examples are a FIN
 /// after the last FIN (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or unread data when a
 /// socket closes.
-fn is_routine_discard(end: &End) -> bool {
+fn is_routine_discard(end: &PathEnd) -> bool {
     matches!(
         end,
-        End::Dropped { reason, .. }
+        PathEnd::Dropped { reason, .. }
             if matches!(reason.as_str(), "NOT_SPECIFIED" | "QUEUE_PURGE" | "SOCKET_CLOSE")
     )
 }
@@ -343,9 +345,9 @@ fn drop_end(
     drops: &DropsByPacket<'_>,
     flown: &FollowedPacket<'_>,
     hop: &Hop,
-) -> Option<End> {
+) -> Option<PathEnd> {
     let drop = find_drop(drops, flown, hop)?;
-    Some(End::Dropped {
+    Some(PathEnd::Dropped {
         reason: drop.reason.clone(),
         function: drop.function.clone(),
         settings: controlling_sysctls(evidence, hop, &drop.reason),
@@ -379,8 +381,8 @@ fn build_journey(
     ends: &PathEnds,
 ) -> Journey {
     let addresses = attempt.local_address.map(|local| {
-        let mut destination = probe.to.socket();
-        if probe.protocol == Protocol::Ping {
+        let mut destination = probe.target.socket();
+        if probe.protocol == ProbeProtocol::Ping {
             destination.set_port(local.port());
         }
         AddressPair {
@@ -389,7 +391,7 @@ fn build_journey(
         }
     });
     let own_packets = addresses.map_or_else(Vec::new, |called| {
-        packets_of_attempt(called, &probe.from, packets)
+        packets_of_attempt(called, &probe.namespace, packets)
     });
     let path_index = |index: usize| {
         own_packets
@@ -405,8 +407,8 @@ fn build_journey(
                 .then_some(flight.retransmission_of.unwrap_or(earlier))
         });
         let end = match &ends.by_packet[*index] {
-            End::Answered(by) => {
-                End::Answered(by.iter().filter_map(|at| path_index(*at)).collect())
+            PathEnd::Rejected(by) => {
+                PathEnd::Rejected(by.iter().filter_map(|at| path_index(*at)).collect())
             }
             other => other.clone(),
         };
@@ -427,8 +429,8 @@ fn build_journey(
         verdict: attempt.verdict,
         error: attempt.error.clone(),
         addresses,
-        from: probe.from.clone(),
-        flights,
+        from: probe.namespace.clone(),
+        packets: flights,
     }
 }
 

@@ -7,7 +7,7 @@ use super::hop_matches::{HopMatches, PacketMatches};
 use super::nftables;
 use super::rules::RuleIndex;
 use super::sighting::{PacketId, Sighting, flow};
-use super::{Crossing, Hop, Rewrite, Step};
+use super::{Crossing, Hop, Rewrite, RuleMatch};
 use crate::packet::{Frame, Payload};
 use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
 
@@ -25,7 +25,7 @@ impl<'e> MatchIndex<'e> {
         let mut by_packet: HashMap<(&str, PacketId), PacketMatches> = HashMap::new();
         // A trace reports the whole packet once, and after that only what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
-        for event in &evidence.met {
+        for event in &evidence.trace {
             let Some(frame) = event_packet(event, &mut passes) else {
                 continue;
             };
@@ -33,7 +33,7 @@ impl<'e> MatchIndex<'e> {
                 event.namespace.as_str(),
                 PacketId::from_frame(&frame).without_data(),
             );
-            let step = rule_index.step(event, flow(&frame), frame.payload);
+            let step = rule_index.rule_match(event, flow(&frame), frame.payload);
             let stage = rule_index.stage(event);
             by_packet.entry(key).or_default().add(event, stage, step);
         }
@@ -110,7 +110,7 @@ pub fn build_hop(
     // A rule with a random map reports no entry; the rewritten destination shows which was chosen.
     for step in matches.iter_mut().filter(|step| step.entries.is_empty()) {
         let rule = step.rule.as_deref().filter(|rule| rule.contains(" map {"));
-        let entry = rule.and_then(|rule| nftables::drawn(rule, after.destination));
+        let entry = rule.and_then(|rule| nftables::entry_by_destination(rule, after.destination));
         step.entries.extend(entry);
     }
     Some(Hop {
@@ -128,7 +128,7 @@ pub fn build_hop(
         after,
         rewritten: (before != after)
             .then(|| find_rewrite(evidence, namespace, before, after, &matches)),
-        met: matches,
+        matches,
     })
 }
 
@@ -138,7 +138,7 @@ fn find_rewrite(
     namespace: &str,
     before: AddressPair,
     after: AddressPair,
-    matches: &[Step],
+    matches: &[RuleMatch],
 ) -> Rewrite {
     let rules: Vec<usize> = matches
         .iter()
@@ -152,12 +152,12 @@ fn find_rewrite(
     let balanced = evidence.ipvs_connections.iter().find(|entry| {
         entry.namespace == namespace
             && entry.client == before.source
-            && entry.server == before.destination
+            && entry.virtual_server == before.destination
             && entry.real_server == after.destination
     });
     if let Some(entry) = balanced.filter(|_| before.destination != after.destination) {
         return Rewrite::ByIpvs {
-            server: entry.server,
+            server: entry.virtual_server,
             real: entry.real_server,
             rules,
         };
@@ -171,7 +171,7 @@ fn find_rewrite(
     let is_ipvs_reply = evidence.ipvs_connections.iter().any(|entry| {
         entry.namespace == namespace
             && entry.real_server == before.source
-            && entry.server == after.source
+            && entry.virtual_server == after.source
             && entry.client == after.destination
     });
     if is_ipvs_reply {
@@ -190,7 +190,7 @@ fn sent_addresses(
     reply: bool,
 ) -> Option<AddressPair> {
     let mut connections = evidence
-        .connections
+        .conntrack
         .iter()
         .filter(|connection| connection.namespace == namespace);
     if reply {
@@ -211,7 +211,7 @@ fn conntrack_addresses(
     before: AddressPair,
 ) -> Option<AddressPair> {
     evidence
-        .connections
+        .conntrack
         .iter()
         .filter(|connection| connection.namespace == namespace)
         // In a connection from an address to itself, both directions have the same addresses.

@@ -7,13 +7,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Step;
+use super::RuleMatch;
 use svclab_model::evidence::TraceEvent;
-use svclab_model::evidence::met::At;
+use svclab_model::evidence::trace::TracePoint;
 use svclab_model::plan::Backend;
 
 /// Rule matches of one hop.
-pub type HopMatches = Vec<Step>;
+pub type HopMatches = Vec<RuleMatch>;
 
 /// Rule matches of a packet in a namespace, by backend.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub struct PacketMatches {
 #[derive(Debug, Default)]
 struct BackendMatches {
     /// Matches per hop, each with the stage of the packet.
-    hops: VecDeque<Vec<(u8, Step)>>,
+    hops: VecDeque<Vec<(u8, RuleMatch)>>,
     /// Stage of the last match.
     stage: u8,
     /// Last rule number in each hook chain of the current hop, by table.
@@ -36,7 +36,7 @@ struct BackendMatches {
 impl PacketMatches {
     /// Adds a rule match, later than all others of its backend. `stage` is the stage of the packet
     /// if the chain belongs to a hook.
-    pub fn add(&mut self, event: &TraceEvent, stage: Option<u8>, step: Step) {
+    pub fn add(&mut self, event: &TraceEvent, stage: Option<u8>, step: RuleMatch) {
         match event.backend {
             Backend::Nft => self.nft.add(event, stage, step),
             Backend::Legacy => self.legacy.add(event, stage, step),
@@ -52,14 +52,14 @@ impl PacketMatches {
             return None;
         }
         of_both.sort_by_key(|visit| visit.last().is_some_and(|(_, step)| step.dropped));
-        let mut steps: Vec<(u8, Step)> = of_both.into_iter().flatten().collect();
+        let mut steps: Vec<(u8, RuleMatch)> = of_both.into_iter().flatten().collect();
         steps.sort_by_key(|(stage, _)| *stage);
         Some(steps.into_iter().map(|(_, step)| step).collect())
     }
 }
 
 impl BackendMatches {
-    fn add(&mut self, event: &TraceEvent, hook_stage: Option<u8>, step: Step) {
+    fn add(&mut self, event: &TraceEvent, hook_stage: Option<u8>, step: RuleMatch) {
         let stage = hook_stage.unwrap_or(self.stage);
         let is_repeated = hook_stage.is_some() && self.record_hook_position(event);
         if self.hops.is_empty() || stage < self.stage || is_repeated {
@@ -78,11 +78,11 @@ impl BackendMatches {
     /// Whether this hook chain has already been passed to this rule number in the current hop. A
     /// packet passes each hook chain once.
     fn record_hook_position(&mut self, event: &TraceEvent) -> bool {
-        let number = match event.at {
+        let number = match event.point {
             // The rule number is unknown.
-            At::Rule(0) => return false,
-            At::Rule(number) => number,
-            At::Return | At::Policy => u32::MAX,
+            TracePoint::Rule(0) => return false,
+            TracePoint::Rule(number) => number,
+            TracePoint::Return | TracePoint::Policy => u32::MAX,
         };
         let chain = (event.inet, event.table.clone(), event.chain.clone());
         let before = self.last_numbers.insert(chain, number);
@@ -94,28 +94,33 @@ impl BackendMatches {
 mod tests {
     use super::*;
 
-    fn trace_event(by: Backend, table: &str, chain: &str, position: At) -> (TraceEvent, Step) {
+    fn trace_event(
+        by: Backend,
+        table: &str,
+        chain: &str,
+        position: TracePoint,
+    ) -> (TraceEvent, RuleMatch) {
         let event = TraceEvent {
             namespace: "node-1".to_owned(),
             backend: by,
             trace_id: 0,
             packet: None,
-            ip: 4,
+            ip_version: 4,
             input: None,
             output: None,
             mark: 0,
             table: table.to_owned(),
             inet: false,
             chain: chain.to_owned(),
-            at: position,
+            point: position,
             verdict: None,
         };
-        let step = Step {
+        let step = RuleMatch {
             backend: by,
             table: table.to_owned(),
             chain: chain.to_owned(),
             number: match position {
-                At::Rule(number) => Some(number),
+                TracePoint::Rule(number) => Some(number),
                 _ => None,
             },
             rule: None,
@@ -132,7 +137,7 @@ mod tests {
         (event, step)
     }
 
-    fn hop_texts(events: &[(Backend, &str, &str, At)]) -> Vec<String> {
+    fn hop_texts(events: &[(Backend, &str, &str, TracePoint)]) -> Vec<String> {
         let mut streams = PacketMatches::default();
         for (by, table, chain, position) in events {
             let (event, step) = trace_event(*by, table, chain, *position);
@@ -159,19 +164,19 @@ mod tests {
     fn take_hop_retransmission_gives_new_hop() {
         use Backend::Nft;
         let events = [
-            (Nft, "filter", "FORWARD", At::Rule(2)),
-            (Nft, "filter", "DROPS", At::Rule(1)),
+            (Nft, "filter", "FORWARD", TracePoint::Rule(2)),
+            (Nft, "filter", "DROPS", TracePoint::Rule(1)),
         ];
         let expected = "filter FORWARD 2, filter DROPS 1";
         assert_eq!(hop_texts(&[events, events, events].concat()), [expected; 3]);
         // Several tables at one hook, and a return to the chain that jumped.
         let events = [
-            (Nft, "raw", "PREROUTING", At::Policy),
-            (Nft, "nat", "PREROUTING", At::Rule(1)),
-            (Nft, "nat", "KUBE-SERVICES", At::Rule(4)),
-            (Nft, "nat", "PREROUTING", At::Rule(2)),
-            (Nft, "nat", "PREROUTING", At::Policy),
-            (Nft, "filter", "FORWARD", At::Policy),
+            (Nft, "raw", "PREROUTING", TracePoint::Policy),
+            (Nft, "nat", "PREROUTING", TracePoint::Rule(1)),
+            (Nft, "nat", "KUBE-SERVICES", TracePoint::Rule(4)),
+            (Nft, "nat", "PREROUTING", TracePoint::Rule(2)),
+            (Nft, "nat", "PREROUTING", TracePoint::Policy),
+            (Nft, "filter", "FORWARD", TracePoint::Policy),
         ];
         assert_eq!(hop_texts(&events).len(), 1);
         assert_eq!(hop_texts(&[events, events].concat()).len(), 2);
@@ -181,11 +186,11 @@ mod tests {
     fn take_hop_both_backends_sorted_by_stage() {
         use Backend::{Legacy, Nft};
         let hops = hop_texts(&[
-            (Nft, "nat", "PREROUTING", At::Policy),
-            (Nft, "filter", "FORWARD", At::Rule(1)),
-            (Nft, "filter", "DROPS", At::Rule(1)),
-            (Legacy, "raw", "PREROUTING", At::Policy),
-            (Legacy, "filter", "FORWARD", At::Policy),
+            (Nft, "nat", "PREROUTING", TracePoint::Policy),
+            (Nft, "filter", "FORWARD", TracePoint::Rule(1)),
+            (Nft, "filter", "DROPS", TracePoint::Rule(1)),
+            (Legacy, "raw", "PREROUTING", TracePoint::Policy),
+            (Legacy, "filter", "FORWARD", TracePoint::Policy),
         ]);
         assert_eq!(
             hops,

@@ -40,7 +40,7 @@ pub struct Journey {
     /// Namespace of the source.
     pub from: String,
     /// Packets of the attempt, in the order in which they were sent.
-    pub flights: Vec<PacketPath>,
+    pub packets: Vec<PacketPath>,
 }
 
 /// Packet path: one packet from its sender to its end.
@@ -59,7 +59,7 @@ pub struct PacketPath {
     /// Hops of the packet, one for each namespace it passed, in order.
     pub hops: Vec<Hop>,
     /// End of the packet.
-    pub end: End,
+    pub end: PathEnd,
     /// Code of an ICMP error, which states what is unreachable (RFC 792, RFC 4443).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
@@ -85,7 +85,7 @@ pub struct Hop {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewrite>,
     /// Rules that the packet matched, in order.
-    pub met: Vec<Step>,
+    pub matches: Vec<RuleMatch>,
 }
 
 /// Crossing of an interface by a packet.
@@ -127,7 +127,7 @@ pub enum Rewrite {
 /// Match of a rule by a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct RuleMatch {
     /// Backend of the table: legacy iptables or `nf_tables`.
     pub backend: Backend,
     /// Name of the table. A table that iptables cannot print is prefixed with its family:
@@ -163,14 +163,14 @@ pub struct Step {
 /// End of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum End {
+pub enum PathEnd {
     /// Delivered to a socket.
     Delivered,
     /// Rejected: the receiving kernel replied with an error or a reset. Lists the indices of these
     /// replies in the journey.
-    Answered(Vec<usize>),
+    Rejected(Vec<usize>),
     /// Dropped by a rule: the last rule match of the last hop.
-    ByRule,
+    DroppedByRule,
     /// Dropped by the kernel, with a reported reason.
     Dropped {
         /// Reason as the kernel names it, such as `IP_RPFILTER`.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::Step;
+use super::RuleMatch;
 use super::nftables::{self, NftTables, Packet};
 use crate::packet::Payload;
-use svclab_model::evidence::met::{At, Verdict};
+use svclab_model::evidence::trace::{RuleVerdict, TracePoint};
 use svclab_model::evidence::{AddressPair, Evidence, TraceEvent};
 use svclab_model::plan::Backend;
 use svclab_ruleset::iptables::script::Table;
@@ -29,7 +29,7 @@ impl<'e> RuleIndex<'e> {
             .rules
             .iter()
             .filter_map(|saved| {
-                let key = (saved.namespace.as_str(), saved.backend, saved.ip);
+                let key = (saved.namespace.as_str(), saved.backend, saved.ip_version);
                 Some((key, IptablesRules::parse(&saved.text).ok()?))
             })
             .collect();
@@ -37,7 +37,7 @@ impl<'e> RuleIndex<'e> {
             .kernel_state
             .iter()
             .map(|(namespace, held)| {
-                let read = svclab_ruleset::ipset::saved::read(
+                let read = svclab_ruleset::ipset::saved::parse(
                     &Text::new(held.sets.as_str()),
                     &mut Vec::new(),
                 );
@@ -62,11 +62,11 @@ impl<'e> RuleIndex<'e> {
 
     /// Builds the rule match of a trace event. `flow` and `payload` are those of the packet at that
     /// moment.
-    pub fn step(&self, event: &TraceEvent, flow: AddressPair, payload: Payload) -> Step {
-        let (number, chain_end) = match event.at {
-            At::Rule(number) => (Some(number), None),
-            At::Return => (None, Some("return")),
-            At::Policy => (None, Some("policy")),
+    pub fn rule_match(&self, event: &TraceEvent, flow: AddressPair, payload: Payload) -> RuleMatch {
+        let (number, chain_end) = match event.point {
+            TracePoint::Rule(number) => (Some(number), None),
+            TracePoint::Return => (None, Some("return")),
+            TracePoint::Policy => (None, Some("policy")),
         };
         let rule = number.and_then(|number| self.rule(event, number));
         if rule.is_none() && self.is_native(event) {
@@ -78,7 +78,7 @@ impl<'e> RuleIndex<'e> {
             (None, None) => None,
         };
         let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
-        Step {
+        RuleMatch {
             backend: event.backend,
             table: event.table.clone(),
             chain: event.chain.clone(),
@@ -90,7 +90,7 @@ impl<'e> RuleIndex<'e> {
             service: None,
             flow,
             mark: event.mark,
-            dropped: event.verdict == Some(Verdict::Drop)
+            dropped: event.verdict == Some(RuleVerdict::Drop)
                 || is_drop_target
                 || self.is_drop_policy(event),
             target,
@@ -104,7 +104,7 @@ impl<'e> RuleIndex<'e> {
         number: Option<u32>,
         end: Option<&str>,
         packet: Packet,
-    ) -> Step {
+    ) -> RuleMatch {
         let family = nftables::family(event).unwrap_or_default();
         let listing = self.native.get(event.namespace.as_str());
         let chain = listing.and_then(|listing| listing.chain(event));
@@ -122,7 +122,7 @@ impl<'e> RuleIndex<'e> {
         let service = table
             .and_then(|table| nftables::service(table, &event.chain, target.as_deref(), &entries));
         let is_drop_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
-        Step {
+        RuleMatch {
             backend: event.backend,
             table: format!("{family} {}", event.table),
             chain: event.chain.clone(),
@@ -132,7 +132,7 @@ impl<'e> RuleIndex<'e> {
             service,
             flow: packet.flow,
             mark: event.mark,
-            dropped: event.verdict == Some(Verdict::Drop) || is_drop_target,
+            dropped: event.verdict == Some(RuleVerdict::Drop) || is_drop_target,
             target,
         }
     }
@@ -164,7 +164,7 @@ impl<'e> RuleIndex<'e> {
         let Some(table) = Table::from_name(&event.table).filter(|_| !event.inet) else {
             return true;
         };
-        let key = (event.namespace.as_str(), event.backend, event.ip);
+        let key = (event.namespace.as_str(), event.backend, event.ip_version);
         let dump = self.rules.get(&key);
         let is_iptables_chain = dump.is_some_and(|dump| dump.chain(table, &event.chain).is_some());
         let listing = self.native.get(event.namespace.as_str());
@@ -177,7 +177,7 @@ impl<'e> RuleIndex<'e> {
         }
         let dump = self
             .rules
-            .get(&(event.namespace.as_str(), event.backend, event.ip))?;
+            .get(&(event.namespace.as_str(), event.backend, event.ip_version))?;
         let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         chain.rules.get(index)
@@ -186,13 +186,13 @@ impl<'e> RuleIndex<'e> {
     /// Whether the trace event is the end of a chain with policy DROP.
     fn is_drop_policy(&self, event: &TraceEvent) -> bool {
         let policy = || {
-            let dump = self
-                .rules
-                .get(&(event.namespace.as_str(), event.backend, event.ip))?;
+            let dump =
+                self.rules
+                    .get(&(event.namespace.as_str(), event.backend, event.ip_version))?;
             let chain = dump.chain(Table::from_name(&event.table)?, &event.chain)?;
             chain.policy.as_deref()
         };
-        event.at == At::Policy && event.verdict.is_none() && policy() == Some("DROP")
+        event.point == TracePoint::Policy && event.verdict.is_none() && policy() == Some("DROP")
     }
 
     /// Returns, for each set that a rule looks up, the entry that matches the packet.

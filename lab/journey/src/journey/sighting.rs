@@ -79,7 +79,7 @@ pub fn flow(frame: &Frame) -> AddressPair {
 
 /// Parses all IP packets of the evidence, except those that a bridge flooded to interfaces with
 /// another hardware address.
-pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
+pub fn parse_sightings<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
     let own_addresses: HashMap<(&str, &str), Mac> = plan
         .namespaces
         .iter()

@@ -184,7 +184,7 @@ mod tests {
     /// Returns for each packet the number of sightings and the time of the last, in milliseconds.
     fn track_summaries(packets: &[Packet]) -> Vec<(usize, u64)> {
         let plan = Plan::default();
-        let sightings = super::super::sighting::all(packets, &plan);
+        let sightings = super::super::sighting::parse_sightings(packets, &plan);
         let tracks = tracks(&sightings);
         let summarize = |track: &PacketTrack<'_, '_>| {
             let last = track.sightings().last().expect("a track has sightings");

@@ -16,7 +16,7 @@ mod nftables;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use crate::journey::{End, Hop, Journey, Kind, PacketPath, Rewrite, Step};
+use crate::journey::{Hop, Journey, Kind, PacketPath, PathEnd, Rewrite, RuleMatch};
 use nftables::NftTables;
 use svclab_model::evidence::{ConntrackEntry, DropEvidence, Evidence, IpvsConnection};
 use svclab_model::plan::{Backend, Namespace, Plan};
@@ -143,7 +143,7 @@ impl<'e> TimeoutProof<'e> {
         for saved in &evidence.rules {
             if let Ok(dump) = IptablesRules::parse(&saved.text) {
                 let dumps = rules.entry(&saved.namespace).or_default();
-                dumps.insert((saved.backend, saved.ip), dump);
+                dumps.insert((saved.backend, saved.ip_version), dump);
             }
         }
         let tables = evidence.nft.iter();
@@ -161,19 +161,17 @@ impl<'e> TimeoutProof<'e> {
     /// # Errors
     ///
     /// Fails with the reason if the timeout is not proven.
-    pub fn timeout(&self, journey: &Journey) -> Result<(), UnprovenError> {
+    pub fn check_timeout(&self, journey: &Journey) -> Result<(), UnprovenError> {
         let are_drops_complete = match &self.evidence.drops {
             DropEvidence::Watched { missed: lost, .. } => *lost == 0,
             DropEvidence::Uncertain(_) => true,
             DropEvidence::Unwatched => false,
         };
-        if !are_drops_complete
-            || self.evidence.packets_left_out > 0
-            || self.evidence.trace_missed > 0
+        if !are_drops_complete || self.evidence.packets_missed > 0 || self.evidence.trace_missed > 0
         {
             return Err(UnprovenError::Incomplete);
         }
-        let first = journey.flights.first().ok_or(UnprovenError::NoPackets)?;
+        let first = journey.packets.first().ok_or(UnprovenError::NoPackets)?;
         let is_retransmitted = match first.kind {
             Kind::Syn => true,
             Kind::Datagram | Kind::Ping => false,
@@ -184,8 +182,8 @@ impl<'e> TimeoutProof<'e> {
                 ));
             }
         };
-        for flight in &journey.flights {
-            if !is_final(flight, &journey.flights, is_retransmitted) {
+        for flight in &journey.packets {
+            if !is_final(flight, &journey.packets, is_retransmitted) {
                 return Err(UnprovenError::NotFinal(
                     flight.kind,
                     format!("{:?}", flight.end),
@@ -215,7 +213,7 @@ impl<'e> TimeoutProof<'e> {
             self.check_ipvs_keeps_choice(namespace, hop)?;
         }
         let before = (hop.before.source, hop.before.destination);
-        let conntrack_entry = self.evidence.connections.iter().find(|connection| {
+        let conntrack_entry = self.evidence.conntrack.iter().find(|connection| {
             connection.namespace == hop.namespace
                 && connection.protocol == 6
                 && keeps_retransmission(connection)
@@ -230,7 +228,7 @@ impl<'e> TimeoutProof<'e> {
         };
         let mut chain_visits = ChainVisits::default();
         let mut is_nat = false;
-        for step in &hop.met {
+        for step in &hop.matches {
             is_nat = self.is_nat_match(step, hop, is_nat);
             if state != ConntrackState::NoEntry && is_nat {
                 continue;
@@ -245,7 +243,7 @@ impl<'e> TimeoutProof<'e> {
 
     /// Whether the rule match is in a chain that only the first packet of a connection traverses.
     /// For native nftables, the last hook chain before the match decides.
-    fn is_nat_match(&self, step: &Step, hop: &Hop, previous: bool) -> bool {
+    fn is_nat_match(&self, step: &RuleMatch, hop: &Hop, previous: bool) -> bool {
         let chain_key = (step.backend, step.table.as_str(), step.chain.as_str());
         match self.find_chain(hop, chain_key) {
             Ok(ChainRules::Native(place)) => place.is_nat_chain().unwrap_or(previous),
@@ -259,7 +257,7 @@ impl<'e> TimeoutProof<'e> {
             let is_entry = |entry: &&IpvsConnection| {
                 entry.namespace == hop.namespace
                     && entry.client == hop.before.source
-                    && entry.server == *server
+                    && entry.virtual_server == *server
                     && entry.real_server == *real
             };
             return match self.evidence.ipvs_connections.iter().find(is_entry) {
@@ -274,7 +272,7 @@ impl<'e> TimeoutProof<'e> {
         }
         let destinations: Vec<SocketAddr> = [hop.before, hop.after]
             .into_iter()
-            .chain(hop.met.iter().map(|step| step.flow))
+            .chain(hop.matches.iter().map(|step| step.flow))
             .map(|flow| flow.destination)
             .collect();
         let is_balanced = namespace.ipvs.iter().any(|server| match server.key {
@@ -292,7 +290,7 @@ impl<'e> TimeoutProof<'e> {
     /// Checks that the matched rule and the rules before it in its chain are deterministic.
     fn check_rule_match<'s>(
         &self,
-        step: &'s Step,
+        step: &'s RuleMatch,
         hop: &Hop,
         state: ConntrackState,
         visits: &mut ChainVisits<'s>,
@@ -447,22 +445,22 @@ fn is_final(flight: &PacketPath, packets: &[PacketPath], is_retransmitted: bool)
     // The ICMP error of a kernel may come late, or only for the next packet: a lab can limit the
     // rate of ICMP errors.
     let ends_without_reply = || {
-        let last = flight.hops.last().and_then(|hop| hop.met.last());
+        let last = flight.hops.last().and_then(|hop| hop.matches.last());
         last.is_some_and(|step| step.target.as_deref() != Some("REJECT"))
     };
     match (&flight.end, flight.kind) {
-        (End::ByRule, _) => ends_without_reply(),
-        (End::Dropped { reason, .. }, kind) => {
+        (PathEnd::DroppedByRule, _) => ends_without_reply(),
+        (PathEnd::Dropped { reason, .. }, kind) => {
             !is_retransmitted
                 || kind == Kind::Rst
                 || PERMANENT_DROP_REASONS.contains(&reason.as_str())
         }
-        (End::Answered(by), _) => {
+        (PathEnd::Rejected(by), _) => {
             !is_retransmitted || by.iter().all(|at| packets[*at].kind == Kind::Rst)
         }
         // A delivered packet causes a reply or nothing, and a reply is a packet of its own.
-        (End::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.direction,
-        (End::Delivered, Kind::Rst) => is_retransmitted && flight.direction,
+        (PathEnd::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.direction,
+        (PathEnd::Delivered, Kind::Rst) => is_retransmitted && flight.direction,
         _ => false,
     }
 }

@@ -41,13 +41,18 @@ impl AddressPair {
 
 impl fmt::Display for AddressPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} > {}", bare(self.source), bare(self.destination))
+        write!(
+            f,
+            "{} > {}",
+            format_address(self.source),
+            format_address(self.destination)
+        )
     }
 }
 
 /// Formats an address with its port. A port of 0 is omitted.
 #[must_use]
-pub fn bare(address: SocketAddr) -> String {
+pub fn format_address(address: SocketAddr) -> String {
     match address.port() {
         0 => address.ip().to_string(),
         _ => address.to_string(),
@@ -93,7 +98,7 @@ pub struct IpvsConnection {
     pub client: SocketAddr,
     /// Address of the virtual server. For a virtual server that a mark selects, the original
     /// destination of the packet.
-    pub server: SocketAddr,
+    pub virtual_server: SocketAddr,
     /// Address of the real server.
     pub real_server: SocketAddr,
     /// State as IPVS prints it: `SYN_RECV`.

@@ -47,7 +47,7 @@ pub enum DropEvidence {
 impl DropEvidence {
     /// Returns the number of drops that are known to be missing.
     #[must_use]
-    pub const fn left_out(&self) -> u64 {
+    pub const fn missed(&self) -> u64 {
         match self {
             Self::Watched { missed: lost, .. } => *lost,
             Self::Unwatched | Self::Uncertain(_) => 0,
@@ -57,7 +57,7 @@ impl DropEvidence {
     /// Returns the reason why drops were not recorded although they were requested.
     /// `None` if they were recorded or not requested.
     #[must_use]
-    pub fn unknown(&self) -> Option<&str> {
+    pub fn unavailable_reason(&self) -> Option<&str> {
         match self {
             Self::Uncertain(reason) => Some(reason),
             Self::Unwatched | Self::Watched { .. } => None,

@@ -6,12 +6,12 @@ pub mod bytes;
 mod connection;
 mod dropped;
 mod kernel_state;
-pub mod met;
 pub mod names;
 mod packet;
 mod packet_kind;
 pub mod refused;
 mod step;
+pub mod trace;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
-pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, bare};
+pub use connection::{AddressPair, ConntrackEntry, IpvsConnection, format_address};
 pub use dropped::{DropEvidence, DroppedPacket};
 pub use kernel_state::{KernelState, LinkState};
-pub use met::TraceEvent;
 pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use packet_kind::PacketKind;
-pub use refused::Refused;
+pub use refused::RejectedRequest;
 pub use step::StepEvidence;
+pub use trace::TraceEvent;
 
 /// Evidence of one run of a plan's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -40,17 +40,17 @@ pub struct Evidence {
     pub packets: Vec<Packet>,
     /// Number of packets that were not captured. They arrived faster than the agent could read
     /// them, or the evidence had reached its maximum.
-    pub packets_left_out: u64,
+    pub packets_missed: u64,
     /// Trace events of netfilter in all traced namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub met: Vec<TraceEvent>,
+    pub trace: Vec<TraceEvent>,
     /// Number of trace events that were not recorded, for the same reasons as packets.
     #[serde(default)]
     pub trace_missed: u64,
     /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted
     /// before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub connections: Vec<ConntrackEntry>,
+    pub conntrack: Vec<ConntrackEntry>,
     /// IPVS connections of traced namespaces at the end of the probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs_connections: Vec<IpvsConnection>,
@@ -112,7 +112,7 @@ pub struct Evidence {
     /// Requests that the API servers of nodes rejected because they do not serve them. The nodes
     /// are in the order of the plan, and each request is listed once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedRequest>,
     /// Number of further rejected requests that were not recorded, because there were too many
     /// different ones.
     #[serde(default, skip_serializing_if = "is_none_missed")]
@@ -145,7 +145,7 @@ impl Evidence {
     pub fn assign_drops(&mut self, drops: DropEvidence) {
         let mut remaining = drops;
         for step in self.steps.iter_mut().rev() {
-            step.evidence.drops = remaining.split_off(step.changed);
+            step.evidence.drops = remaining.split_off(step.changed_at);
         }
         self.drops = remaining;
     }
@@ -160,7 +160,7 @@ pub struct SavedRules {
     /// Iptables backend that printed the rules.
     pub backend: Backend,
     /// IP version: 4 or 6.
-    pub ip: u8,
+    pub ip_version: u8,
     /// Output of `iptables-save -c` or `ip6tables-save -c`.
     pub text: String,
 }

@@ -13,7 +13,7 @@ const VARYING_PARAMETERS: [&str; 3] = ["timeout", "timeoutSeconds", "resourceVer
 /// kube-proxy and from programs that a user runs there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Refused {
+pub struct RejectedRequest {
     /// Node of the API server.
     pub node: String,
     /// Method and path with the query of the first request: `GET /api/v1/pods?limit=500`.
@@ -26,7 +26,7 @@ pub struct Refused {
     pub times: u64,
 }
 
-impl Refused {
+impl RejectedRequest {
     /// Whether `other` is the same request with the same status. The nodes may differ.
     #[must_use]
     pub fn is_same_rejection(&self, other: &Self) -> bool {
@@ -44,7 +44,7 @@ impl Refused {
 }
 
 /// Adds requests from another period. The result lists each request of a node once.
-pub fn add(merged: &mut Vec<Refused>, additional: &[Refused]) {
+pub fn merge(merged: &mut Vec<RejectedRequest>, additional: &[RejectedRequest]) {
     for refused in additional {
         let mut existing = merged.iter_mut();
         match existing.find(|known| known.node == refused.node && known.is_same_rejection(refused))
@@ -56,7 +56,7 @@ pub fn add(merged: &mut Vec<Refused>, additional: &[Refused]) {
 }
 
 /// Formats the request and the response: `GET /api/v1/pods: 404, /api/v1/pods is not served`.
-impl fmt::Display for Refused {
+impl fmt::Display for RejectedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, {}", self.request, self.status, self.message)
     }
@@ -97,21 +97,21 @@ mod tests {
 
     #[test]
     fn merge_counts_equal_rejections_by_node() {
-        let refused = Refused {
+        let refused = RejectedRequest {
             node: "node-1".to_owned(),
             request: "GET /api/v1/pods?timeout=1s".to_owned(),
             status: 404,
             message: "/api/v1/pods is not served".to_owned(),
             times: 2,
         };
-        let elsewhere = Refused {
+        let elsewhere = RejectedRequest {
             node: "node-2".to_owned(),
             request: "GET /api/v1/pods?timeout=2s".to_owned(),
             times: 1,
             ..refused.clone()
         };
         assert!(refused.is_same_rejection(&elsewhere));
-        assert!(!refused.is_same_rejection(&Refused {
+        assert!(!refused.is_same_rejection(&RejectedRequest {
             status: 400,
             ..elsewhere.clone()
         }));
@@ -120,8 +120,8 @@ mod tests {
             "GET /api/v1/pods?timeout=1s: 404, /api/v1/pods is not served"
         );
         let mut merged = Vec::new();
-        add(&mut merged, &[refused.clone(), elsewhere.clone()]);
-        add(&mut merged, std::slice::from_ref(&elsewhere));
+        merge(&mut merged, &[refused.clone(), elsewhere.clone()]);
+        merge(&mut merged, std::slice::from_ref(&elsewhere));
         let counts: Vec<(&str, u64)> = merged
             .iter()
             .map(|request| (request.node.as_str(), request.times))

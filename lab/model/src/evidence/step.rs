@@ -12,7 +12,7 @@ pub struct StepEvidence {
     pub name: String,
     /// Time at which the agent handed the change to kube-proxies and other components, in
     /// nanoseconds since the epoch, on the same clock as packet times.
-    pub changed: u64,
+    pub changed_at: u64,
     /// Time at which the change was complete: all rules were written and stale conntrack entries
     /// deleted.
     pub applied_at: u64,

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use svclab_ruleset::nft::tables;
 
 use super::{
-    Forwarding, HealthCheck, Iptables, Neighbour, Probe, Route, Server, Sysctl, VirtualServer,
-    Watch,
+    EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Probe, Route, Server, Sysctl,
+    VirtualServer,
 };
 
 /// Difference between two plans. The agent stops servers first, then changes each namespace, then
@@ -32,7 +32,7 @@ pub struct Delta {
     pub probes: Option<Vec<Probe>>,
     /// Evidence to record after the change. `None` keeps the current selection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watch: Option<Watch>,
+    pub evidence: Option<EvidenceRequest>,
 }
 
 /// Changes in one namespace, in the order in which the agent applies them.
@@ -83,12 +83,12 @@ pub struct NamespaceDelta {
 pub struct SetsChange {
     /// Commands to run before the rules change: create sets, add and delete members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub before: String,
+    pub before_rules: String,
     /// Commands to run after the rules have changed: destroy sets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub after_rules: String,
     /// Whether the namespace has any set after the change.
-    pub any: bool,
+    pub has_sets: bool,
 }
 
 /// Changes of an interface.

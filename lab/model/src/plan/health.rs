@@ -33,7 +33,7 @@ pub struct GuardedServer {
     /// Virtual server that the real server belongs to.
     pub key: VirtualServerKey,
     /// Address of the real server.
-    pub to: SocketAddr,
+    pub address: SocketAddr,
 }
 
 /// Request of a health check.

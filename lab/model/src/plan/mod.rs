@@ -23,7 +23,7 @@ pub use delta::Delta;
 pub use forget::{ConntrackFilter, ReplySource};
 pub use health::HealthCheck;
 pub use link::{Link, LinkKind, Mac};
-pub use probe::{Count, MaxWait, Probe, Protocol, Server, ServerKind, Target};
+pub use probe::{Count, MaxWait, Probe, ProbeProtocol, Server, ServerKind, Target};
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use step::{ApiUpdate, Step, probes_by_stage};
@@ -59,7 +59,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<NodeCommand>,
     /// Evidence to record while probes run.
-    pub watch: Watch,
+    pub evidence: EvidenceRequest,
 }
 
 /// Network namespace and its contents.
@@ -77,7 +77,7 @@ pub struct Namespace {
     pub routes: Vec<Route>,
     /// Multipath routes, added after the other routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spread: Vec<MultipathRoute>,
+    pub multipath_routes: Vec<MultipathRoute>,
     /// Networks of interface addresses for which the agent removes the route that the kernel added,
     /// with the interface of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -198,7 +198,7 @@ pub struct Sysctl {
 /// Evidence that the agent records while probes run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Watch {
+pub struct EvidenceRequest {
     /// Namespaces in which to capture all packets.
     pub packets: Vec<String>,
     /// Namespaces in which to trace netfilter, conntrack and IPVS for each packet, and to record
@@ -225,7 +225,7 @@ pub struct Watch {
     pub links: Vec<String>,
 }
 
-impl Watch {
+impl EvidenceRequest {
     /// Returns a request for all evidence in all namespaces of a plan.
     #[must_use]
     pub fn everything(plan: &Plan) -> Self {

@@ -20,7 +20,7 @@ pub struct Server {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// TCP or UDP.
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Port to listen on.
     pub port: u16,
     /// Behaviour of the server.
@@ -35,7 +35,7 @@ pub enum ServerKind {
     Identify,
     /// Listens but never accepts. kube-proxy up to 1.23 did this on node ports, so that no other
     /// program could use them.
-    Holds,
+    ListenOnly,
     /// Replies over HTTP as kube-proxy does on a service's `healthCheckNodePort`.
     Health {
         /// Service as `NAMESPACE/NAME`.
@@ -69,7 +69,7 @@ pub enum ServerKind {
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum ProbeProtocol {
     /// Connects over TCP, asks for the server name and reads the reply.
     #[default]
     Tcp,
@@ -79,7 +79,7 @@ pub enum Protocol {
     Ping,
 }
 
-impl fmt::Display for Protocol {
+impl fmt::Display for ProbeProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
@@ -89,14 +89,14 @@ impl fmt::Display for Protocol {
     }
 }
 
-impl TryFrom<Protocol> for Transport {
-    type Error = Protocol;
+impl TryFrom<ProbeProtocol> for Transport {
+    type Error = ProbeProtocol;
 
-    fn try_from(protocol: Protocol) -> Result<Self, Protocol> {
+    fn try_from(protocol: ProbeProtocol) -> Result<Self, ProbeProtocol> {
         match protocol {
-            Protocol::Tcp => Ok(Self::Tcp),
-            Protocol::Udp => Ok(Self::Udp),
-            Protocol::Ping => Err(protocol),
+            ProbeProtocol::Tcp => Ok(Self::Tcp),
+            ProbeProtocol::Udp => Ok(Self::Udp),
+            ProbeProtocol::Ping => Err(protocol),
         }
     }
 }
@@ -155,18 +155,18 @@ pub struct Probe {
     /// Probe name from the lab.
     pub name: String,
     /// Namespace of the source.
-    pub from: String,
+    pub namespace: String,
     /// Destination of the probe.
-    pub to: Target,
+    pub target: Target,
     /// Protocol of the probe.
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Number of connections. The agent starts them in order, without waiting for the previous one.
     pub connections: Count,
     /// Source address to bind to. `None` leaves the choice to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
     /// Maximum time to wait for an answer.
-    pub patience: Duration,
+    pub max_wait: Duration,
     /// Whether a timeout is reported as soon as the evidence proves it. If a case has such a probe,
     /// the agent records all evidence, independent of the plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -40,7 +40,7 @@ impl Namespace {
 
 impl NamespaceDelta {
     fn memory_kib(&self) -> u64 {
-        let sets = self.sets.as_ref().map_or(0, |sets| sets.before.len());
+        let sets = self.sets.as_ref().map_or(0, |sets| sets.before_rules.len());
         let backends = self.iptables.iter().chain(&self.other_iptables);
         let rules: usize = backends
             .map(|rules| rules.batches.v4.len() + rules.batches.v6.len())

@@ -22,10 +22,10 @@ pub struct Step {
     pub delta: Delta,
     /// Conntrack entries to delete, by namespace, for kube-proxies with generated rules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub forget: BTreeMap<String, BTreeSet<ConntrackFilter>>,
+    pub conntrack_deletions: BTreeMap<String, BTreeSet<ConntrackFilter>>,
     /// New API objects for real kube-proxies. `None` if the objects stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<ApiUpdate>,
+    pub api_update: Option<ApiUpdate>,
     /// Probes to run after the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,

@@ -119,7 +119,10 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
         }
         "programFinished" => {
             let Ran { lab, finished } = serde_json::from_slice(frame)?;
-            Event::ProgramFinished { lab, finished }
+            Event::ProgramFinished {
+                lab,
+                output: finished,
+            }
         }
         _ => {
             fits(MAX_REPORT)?;
@@ -151,7 +154,10 @@ mod tests {
         for event in [
             Event::Alive,
             Event::Removed { lab },
-            Event::ProgramFinished { lab, finished },
+            Event::ProgramFinished {
+                lab,
+                output: finished,
+            },
             Event::Probed {
                 lab,
                 evidence: Box::default(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Environment, Evidence, Refused};
+use crate::evidence::{Environment, Evidence, RejectedRequest};
 use crate::plan::{Delta, Plan};
 #[cfg(feature = "framing")]
 pub use frame::{event_framing, read_event, request_framing};
@@ -49,7 +49,7 @@ pub enum Request {
         /// Whether [`Request::Change`] follows. If so, the programs that load rules keep running
         /// and wait for more input.
         #[serde(default)]
-        standing: bool,
+        accepts_changes: bool,
     },
     /// Changes a running lab. Answered by [`Event::Changed`] or [`Event::Failed`]. After a failure
     /// the lab is in an undefined state and cannot be used further.
@@ -88,7 +88,7 @@ pub enum Request {
         /// Namespace of the lab.
         namespace: String,
         /// Address of the API server in that namespace.
-        at: SocketAddr,
+        address: SocketAddr,
         /// All objects of the API server, in the order in which watchers receive the changes.
         objects: Vec<serde_json::Value>,
     },
@@ -100,7 +100,7 @@ pub enum Request {
         /// Namespace of the lab.
         namespace: String,
         /// Address of the API server in that namespace.
-        at: SocketAddr,
+        address: SocketAddr,
         /// Objects to add or replace, in the order in which watchers receive the changes.
         objects: Vec<serde_json::Value>,
     },
@@ -219,7 +219,7 @@ pub enum Event {
         /// Protocol version of the agent, see [`VERSION`].
         protocol: u32,
         /// Environment of the agent.
-        surroundings: Environment,
+        environment: Environment,
     },
     /// Answer to [`Request::Ping`].
     Alive,
@@ -245,7 +245,7 @@ pub enum Event {
         /// Requests of kube-proxies that the API servers rejected before the kube-proxies had
         /// written their rules.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        refused: Vec<Refused>,
+        refused: Vec<RejectedRequest>,
     },
     /// The lab has been changed.
     Changed {
@@ -286,14 +286,14 @@ pub enum Event {
         /// Lab number.
         lab: LabId,
         /// Current status and recent output.
-        running: Running,
+        status: ProgramStatus,
     },
     /// The program run by [`Request::Run`] has ended.
     ProgramFinished {
         /// Lab number.
         lab: LabId,
         /// Exit status and output.
-        finished: ProgramOutput,
+        output: ProgramOutput,
     },
     /// A health check found a backend in another state than before, and the balancer has applied
     /// the change. The agent sends this event without a request.
@@ -376,12 +376,12 @@ pub struct ProgramOutput {
 /// Status of a program started with [`Request::Start`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Running {
+pub struct ProgramStatus {
     /// Description of the program's end, to follow its name: `exited with status 1`. `None` while
     /// the program runs.
     pub ended: Option<String>,
     /// Most recent standard output and standard error of the program.
-    pub said: String,
+    pub output: String,
 }
 
 /// Change in the health of a backend.
@@ -464,7 +464,7 @@ pub struct RejectedInput {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_lines: Vec<String>,
     /// Error message of the program.
-    pub said: String,
+    pub message: String,
 }
 
 /// Value of [`RejectedInput::program`] for sysctls, which the agent writes itself.

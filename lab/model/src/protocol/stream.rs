@@ -32,7 +32,7 @@ pub enum StreamRequest {
     /// Capture of packets, from the time of the request.
     Capture {
         /// Interfaces to capture on.
-        of: Vec<CaptureTarget>,
+        targets: Vec<CaptureTarget>,
     },
 }
 
@@ -114,12 +114,12 @@ pub enum ToStream {
     /// Acknowledges one message of output or packets.
     Ack {
         /// Acknowledged stream. Packets count as [`OutputStream::Stdout`].
-        of: OutputStream,
+        stream: OutputStream,
     },
     /// The client no longer reads this output stream.
     StopReading {
         /// Output stream of the program.
-        of: OutputStream,
+        stream: OutputStream,
     },
     /// New size of the terminal.
     Resize {
@@ -163,7 +163,7 @@ pub enum FromStream {
     /// The stream has ended.
     Ended {
         /// Reason for the end.
-        end: End,
+        end: StreamEnd,
     },
     /// The stream could not be opened, or it broke.
     Failed {
@@ -178,7 +178,7 @@ pub enum FromStream {
 /// Reason for the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "by")]
-pub enum End {
+pub enum StreamEnd {
     /// The program exited.
     Status {
         /// Exit status of the program.

@@ -14,7 +14,7 @@ use ipnetwork::IpNetwork;
 use super::topology::{Port, Topology, default_destination};
 use crate::cluster::{Balancer, BalancerBackend, BalancerPort, Cluster, FABRIC, INTERNET};
 use svclab_model::plan::health::{GuardedServer, HealthRequest};
-use svclab_model::plan::{HealthCheck, LinkKind, Protocol, Server, ServerKind, VirtualServer};
+use svclab_model::plan::{HealthCheck, LinkKind, ProbeProtocol, Server, ServerKind, VirtualServer};
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, VirtualServerKey};
 use svclab_scenario::lab::NoBackend;
@@ -161,7 +161,7 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
                 for (mark, own_address, service) in services {
                     add_mark_rule(&mut namespace.script, *address, port, mark, own_address);
                     if !balancer.spec.keep_source {
-                        namespace.script.table(Table::Nat).command(format!(
+                        namespace.script.table_mut(Table::Nat).push_command(format!(
                             "-A POSTROUTING -m mark --mark {mark} -j MASQUERADE"
                         ));
                     }
@@ -174,7 +174,7 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
                             *backend,
                             GuardedServer {
                                 key: service.key,
-                                to: backend.to,
+                                address: backend.to,
                             },
                         ));
                     }
@@ -211,7 +211,7 @@ fn services(
                 .iter()
                 .filter(|backend| Some(backend.to.ip()) != own_address)
                 .map(|backend| RealServer {
-                    to: backend.to,
+                    address: backend.to,
                     weight: 1,
                     method: Forwarding::Masquerade,
                 })
@@ -244,7 +244,7 @@ fn add_mark_rule(
     let source = own_address
         .map(|own| format!("-s {own} "))
         .unwrap_or_default();
-    script.table(Table::Mangle).command(format!(
+    script.table_mut(Table::Mangle).push_command(format!(
         "-A PREROUTING {source}-d {address} -p {protocol} --dport {port} -j MARK --set-mark {mark}",
         protocol = port.protocol,
         port = port.port,
@@ -262,13 +262,13 @@ fn add_icmp_policy(objects: &mut BalancerObjects, balancer: &Balancer) {
         .entry(balancer_namespace(balancer))
         .or_default()
         .script
-        .table(Table::Filter);
+        .table_mut(Table::Filter);
     for address in balancer
         .addresses
         .iter()
         .filter(|address| address.is_ipv4())
     {
-        filter.command(format!(
+        filter.push_command(format!(
             "-A OUTPUT -s {address} -p icmp --icmp-type port-unreachable -j DROP"
         ));
     }
@@ -287,12 +287,12 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
         .entry(balancer_namespace(balancer))
         .or_default()
         .script
-        .table(Table::Filter);
-    filter.chain(&chain);
+        .table_mut(Table::Filter);
+    filter.declare_chain(&chain);
     for allowed in group.allow.iter().filter(|allowed| allowed.is_ipv4()) {
-        filter.command(format!("-A {chain} -s {allowed} -j RETURN"));
+        filter.push_command(format!("-A {chain} -s {allowed} -j RETURN"));
     }
-    filter.command(format!(
+    filter.push_command(format!(
         "-A {chain} -m comment --comment \"security group of {}\" -j DROP",
         balancer.name
     ));
@@ -304,7 +304,7 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
     for (to, protocol) in protected_addresses(balancer) {
         // IPVS marks what it sends as untracked unless the sysctl `net.ipv4.vs.conntrack` is
         // set (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`, `ip_vs_nat_send_or_cont`).
-        filter.command(format!(
+        filter.push_command(format!(
             "-A {hook} -d {} -p {protocol} --dport {} -m conntrack --ctstate NEW,UNTRACKED -j {chain}",
             to.ip(),
             to.port(),
@@ -351,14 +351,14 @@ fn add_egress_nat(objects: &mut BalancerObjects, cluster: &Cluster, balancer: &B
         .entry(FABRIC)
         .or_default()
         .script
-        .table(Table::Nat);
+        .table_mut(Table::Nat);
     for address in balancer
         .addresses
         .iter()
         .filter(|address| address.is_ipv4())
     {
         for source in &sources {
-            nat.command(format!(
+            nat.push_command(format!(
                 "-A POSTROUTING -s {source} -d {address} -o {INTERNET} -j SNAT --to-source {}",
                 public.egress
             ));
@@ -376,7 +376,7 @@ fn layer7_server(
         namespace: balancer_namespace(balancer).to_owned(),
         name: balancer.reference().to_string(),
         address: Some(address),
-        protocol: Protocol::Tcp,
+        protocol: ProbeProtocol::Tcp,
         port: port.port,
         kind: ServerKind::L7Proxy {
             backends: port.backends.iter().map(|backend| backend.to).collect(),

@@ -2,19 +2,19 @@
 
 use crate::cluster::{Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_model::plan::{Namespace, Watch};
+use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_scenario::expectation::Expected;
 use svclab_scenario::wire::InterfaceRef;
 
 use super::PlanInput;
 
 /// Returns the evidence that the expectations of a row, and of its claims, require.
-pub fn watch(
+pub fn evidence_request(
     order: &PlanInput<'_>,
     namespaces: &[Namespace],
     problems: &mut Vec<Problem>,
-) -> Watch {
-    let mut watch = Watch::default();
+) -> EvidenceRequest {
+    let mut watch = EvidenceRequest::default();
     let claims = order
         .row
         .claims
@@ -26,7 +26,7 @@ pub fn watch(
     watch
 }
 
-fn add_counter(watch: &mut Watch, namespace: &str, counter: &str) {
+fn add_counter(watch: &mut EvidenceRequest, namespace: &str, counter: &str) {
     let named = watch.named_counters.entry(namespace.to_owned());
     named.or_default().insert(counter.to_owned());
 }
@@ -35,13 +35,13 @@ fn add_expected(
     order: &PlanInput<'_>,
     expected: &Expected,
     namespaces: &[Namespace],
-    watch: &mut Watch,
+    watch: &mut EvidenceRequest,
     problems: &mut Vec<Problem>,
 ) {
     let find = |name: &str| {
         let netns = order
             .cluster
-            .start(name)
+            .source_namespace(name)
             .unwrap_or_else(|_| name.to_owned());
         namespaces.iter().find(|namespace| namespace.name == netns)
     };
@@ -63,8 +63,8 @@ fn add_expected(
     };
     // Returns the namespace of an interface, and reports a missing interface.
     let namespace_of_interface = |tap: &InterfaceRef, problems: &mut Vec<Problem>| {
-        let Some(namespace) = find(&tap.of) else {
-            problems.push(unknown(&tap.of));
+        let Some(namespace) = find(&tap.owner) else {
+            problems.push(unknown(&tap.owner));
             return None;
         };
         let dev = &tap.interface;

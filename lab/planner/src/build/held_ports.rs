@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 
 use crate::cluster::Cluster;
-use svclab_model::plan::{Namespace, Protocol, Server, ServerKind};
+use svclab_model::plan::{Namespace, ProbeProtocol, Server, ServerKind};
 use svclab_rules::kube_proxy::history::{LISTENS_ON_ALL_ADDRESSES, LISTENS_ON_NODE_PORTS};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::node_ports::NodePortSelection;
@@ -56,7 +56,7 @@ pub fn held_ports(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server])
                         address: Some(address),
                         protocol,
                         port,
-                        kind: ServerKind::Holds,
+                        kind: ServerKind::ListenOnly,
                     });
                 }
             }
@@ -80,10 +80,10 @@ fn held_sockets(
     service: &ServicePort,
     own_addresses: &[IpAddr],
     family: Family,
-) -> Vec<(IpAddr, u16, Protocol)> {
+) -> Vec<(IpAddr, u16, ProbeProtocol)> {
     let protocol = match service.protocol {
-        services::Protocol::Tcp => Protocol::Tcp,
-        services::Protocol::Udp => Protocol::Udp,
+        services::Protocol::Tcp => ProbeProtocol::Tcp,
+        services::Protocol::Udp => ProbeProtocol::Udp,
         services::Protocol::Sctp => return Vec::new(),
     };
     let external = service

@@ -1,7 +1,7 @@
 //! Builds the plan of one node with kube-proxy only: its rules, sets, tables, virtual servers and
 //! bound addresses.
 
-use svclab_model::plan::{Backend, Iptables, Namespace, Plan, Watch};
+use svclab_model::plan::{Backend, EvidenceRequest, Iptables, Namespace, Plan};
 use svclab_rules::kube_proxy::{self, KubeProxy, KubeProxyError, Mode, Objects};
 use svclab_ruleset::ipset::IpsetScript;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
@@ -64,12 +64,12 @@ pub fn kube_proxy_plan(
     let namespaces = vec![node.name.clone()];
     Ok(Plan {
         case: objects.node.to_owned(),
-        watch: Watch {
+        evidence: EvidenceRequest {
             rules: namespaces.clone(),
             sets: namespaces.clone(),
             ipvs: namespaces.clone(),
             links: namespaces,
-            ..Watch::default()
+            ..EvidenceRequest::default()
         },
         namespaces: vec![node],
         ..Plan::default()

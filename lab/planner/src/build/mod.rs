@@ -21,7 +21,7 @@ mod topology;
 use indexmap::IndexMap;
 
 use crate::cluster::{Cluster, Problem};
-use svclab_model::plan::{MaxWait, Plan, Protocol, Server, ServerKind};
+use svclab_model::plan::{MaxWait, Plan, ProbeProtocol, Server, ServerKind};
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::Probe;
 
@@ -46,7 +46,7 @@ pub struct PlanInput<'a> {
     /// Index of the expectations in the lab's list, from 0.
     pub row_index: usize,
     /// Maximum wait of probes without their own maximum wait.
-    pub patience: MaxWait,
+    pub max_wait: MaxWait,
     /// Steps of the case, in order.
     pub steps: &'a [StepInput<'a>],
 }
@@ -91,7 +91,7 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
         return Err(problems);
     }
     stages::keep_undeclared_servers(&stages, &mut plans);
-    let steps = steps::steps(order, &stages, &plans, &mut problems);
+    let steps = steps::build_steps(order, &stages, &plans, &mut problems);
     let mut after = plans.split_off(1);
     let Some(mut plan) = plans.pop() else {
         return Err(problems);
@@ -102,16 +102,16 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
         &plan.namespaces,
         &mut problems,
     );
-    plan.watch = evidence_request::watch(order, &plan.namespaces, &mut problems);
+    plan.evidence = evidence_request::evidence_request(order, &plan.namespaces, &mut problems);
     if !order.steps.is_empty() {
         // The interfaces on which traffic shifts are unknown in advance, so all namespaces are
         // captured.
         let namespaces = plan.namespaces.iter();
-        plan.watch.packets = namespaces.map(|namespace| namespace.name.clone()).collect();
+        plan.evidence.packets = namespaces.map(|namespace| namespace.name.clone()).collect();
     }
     plan.steps = steps;
     for (after, step) in after.iter_mut().zip(&plan.steps) {
-        after.watch.clone_from(&plan.watch);
+        after.evidence.clone_from(&plan.evidence);
         after.probes.clone_from(&step.probes);
     }
     if problems.is_empty() {
@@ -202,7 +202,7 @@ fn health_servers(cluster: &Cluster) -> Vec<Server> {
                 namespace: node.name.clone(),
                 name: format!("kube-proxy of {}", node.name),
                 address: None,
-                protocol: Protocol::Tcp,
+                protocol: ProbeProtocol::Tcp,
                 port,
                 kind: ServerKind::Health {
                     service: format!("{namespace}/{name}"),

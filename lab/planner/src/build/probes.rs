@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1 as core;
 
 use crate::cluster::{Cluster, NameError, ObjectName, Problem, Reference, place};
 use svclab_diagnostic::suggest::did_you_mean;
-use svclab_model::plan::{Namespace, Probe, Protocol, Target};
+use svclab_model::plan::{Namespace, Probe, ProbeProtocol, Target};
 use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
 use svclab_scenario::expectation::ProbeExpectation;
 use svclab_scenario::lab;
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 
 use super::PlanInput;
 
@@ -113,7 +113,7 @@ fn resolve_probe(
     namespaces: &[Namespace],
     (name, probe, (siblings, step)): (&String, &lab::Probe, ProbeMap<'_>),
 ) -> Result<Probe, Box<Problem>> {
-    let field_path = |field: &str| -> Vec<Step> {
+    let field_path = |field: &str| -> Vec<PathSegment> {
         match step {
             None => place!["spec", "probes", name, field].into(),
             Some(at) => place!["spec", "steps", at, "probes", name, field].into(),
@@ -122,17 +122,17 @@ fn resolve_probe(
     let problem_at = |(field, error): (&str, NameError)| {
         Box::new(Problem::at_path(field_path(field), error.message).with_help(error.help))
     };
-    let longest = order.patience.limit;
+    let longest = order.max_wait.limit;
     let mut planned =
         plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
-    planned.settle = order.patience.settle && can_settle_timeout(order, name, probe);
+    planned.settle = order.max_wait.settle && can_settle_timeout(order, name, probe);
     if let Some(after) = &probe.after {
         check_after_chain(siblings, name, after).map_err(|error| problem_at(("after", error)))?;
     }
     if let Some(expected) = order.row.expected.probes.get(name)
         && requires_reply(expected)
     {
-        check_server_exists(group.cluster, probe, planned.to)
+        check_server_exists(group.cluster, probe, planned.target)
             .map_err(|error| problem_at(("to", error)))?;
     }
     Ok(planned)
@@ -152,7 +152,9 @@ pub fn plan_probe(
     default_max_wait: Duration,
 ) -> Result<Probe, (&'static str, NameError)> {
     let at_field = |field| move |error| (field, error);
-    let from = cluster.start(&probe.from).map_err(at_field("from"))?;
+    let from = cluster
+        .source_namespace(&probe.from)
+        .map_err(at_field("from"))?;
     let own_addresses: Vec<IpAddr> = namespaces
         .iter()
         .filter(|namespace| namespace.name == from)
@@ -172,12 +174,12 @@ pub fn plan_probe(
         .map_err(at_field("bind"))?;
     Ok(Probe {
         name: name.to_owned(),
-        from,
-        to,
+        namespace: from,
+        target: to,
         protocol: probe.protocol,
         connections: probe.connections,
         bind,
-        patience: probe.max_wait.unwrap_or(default_max_wait),
+        max_wait: probe.max_wait.unwrap_or(default_max_wait),
         settle: false,
         after: probe.after.clone(),
     })
@@ -231,8 +233,8 @@ fn resolve_target(
         })?;
     let error = |message: String, help: Option<String>| NameError { message, help };
     let port = match (&reference.port, probe.protocol) {
-        (None, Protocol::Ping) => 0,
-        (Some(_), Protocol::Ping) => {
+        (None, ProbeProtocol::Ping) => 0,
+        (Some(_), ProbeProtocol::Ping) => {
             return Err(error(
                 format!("`{}`: a ping has no port", probe.to),
                 Some(format!("write `{}`", reference.name)),
@@ -387,14 +389,14 @@ fn can_settle_timeout(order: &PlanInput<'_>, name: &str, probe: &lab::Probe) -> 
 /// Checks that a server exists for a probe that must receive a reply.
 fn check_server_exists(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
     let reference = Reference::parse(&probe.to)?;
-    if probe.protocol == Protocol::Ping {
+    if probe.protocol == ProbeProtocol::Ping {
         return Ok(());
     }
     if let Some(service) = cluster.service(&reference.name) {
         return check_service_has_endpoints(cluster, service, probe, to.port);
     }
     let netns = match &reference.name {
-        ObjectName::Pod(..) => cluster.start(&reference.name.to_string())?,
+        ObjectName::Pod(..) => cluster.source_namespace(&reference.name.to_string())?,
         // A port of a node may be a node port, which rules serve.
         ObjectName::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => {
             name.clone()

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 use crate::cluster::Cluster;
-use crate::delta::rules::{Table, is_built_in, read};
+use crate::delta::rules::{Table, is_built_in, parse};
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::{KubeProxyError, Mode, Objects};
@@ -175,7 +175,7 @@ fn merge_sets(existing: &str, generated: &str) -> String {
 /// Replaces kube-proxy's chains in the existing rules. `None` if either set of rules cannot be
 /// interpreted.
 fn merge_rules(existing: &str, generated: &str) -> Option<String> {
-    let (there, fresh) = (read(existing), read(generated));
+    let (there, fresh) = (parse(existing), parse(generated));
     let mut names: Vec<&str> = there.keys().copied().collect();
     names.extend(fresh.keys().filter(|name| !there.contains_key(*name)));
     let empty = Table::default();

@@ -376,13 +376,13 @@ impl NodeRulesBuilder<'_> {
             return;
         }
         state.chains = chains;
-        match flannel::start(config, lease, &state) {
+        match flannel::start_flanneld(config, lease, &state) {
             Ok(started) => {
                 script.append(started.script);
                 // Felix checks its jumps periodically and moves them to the top again, whichever
                 // program started later.
                 if self.cluster.calico.is_some() {
-                    script.append(calico::refresh(&started.standing.chains));
+                    script.append(calico::refresh(&started.state.chains));
                 }
             }
             Err(error) => self.add_problem("flannel", &error.to_string()),
@@ -435,7 +435,7 @@ fn add_save_line(
     if let Some(declared) = line.strip_prefix(':') {
         return add_chain_declaration(script, table, declared);
     }
-    let block = script.table(table);
+    let block = script.table_mut(table);
     if !["-A ", "-I ", "-D ", "-F "]
         .iter()
         .any(|verb| line.starts_with(verb))
@@ -444,7 +444,7 @@ fn add_save_line(
             "`{line}` is not a rule: rules start with -A, -I, -D or -F"
         ));
     }
-    block.command(line);
+    block.push_command(line);
     Ok(())
 }
 
@@ -463,14 +463,18 @@ fn add_chain_declaration(
         return Err(format!("`:{declared}` declares no chain"));
     }
     let is_built_in = table.built_in_chains().contains(&name);
-    let is_known = script.table(table).chains.iter().any(|known| known == name);
-    let block = script.table(table);
+    let is_known = script
+        .table_mut(table)
+        .chains
+        .iter()
+        .any(|known| known == name);
+    let block = script.table_mut(table);
     match (is_built_in, words.next()) {
         (true, Some("ACCEPT")) => block.set_policy(name, "ACCEPT"),
         (true, Some("DROP")) => block.set_policy(name, "DROP"),
         (true, Some("-")) => {}
-        (false, Some("-")) if is_known => block.command(format!("-F {name}")),
-        (false, Some("-")) => block.chain(name),
+        (false, Some("-")) if is_known => block.push_command(format!("-F {name}")),
+        (false, Some("-")) => block.declare_chain(name),
         (true, _) => {
             return Err(format!(
                 "`:{declared}` sets no policy; the policy of `{name}` is ACCEPT or DROP"
@@ -520,15 +524,15 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             if family_sources.is_empty() {
                 continue;
             }
-            let filter = script.table(Table::Filter);
-            filter.chain(&chain);
+            let filter = script.table_mut(Table::Filter);
+            filter.declare_chain(&chain);
             for source in family_sources {
-                filter.command(format!("-A {chain} -s {source} -j RETURN"));
+                filter.push_command(format!("-A {chain} -s {source} -j RETURN"));
             }
-            filter.command(format!(
+            filter.push_command(format!(
                 "-A {chain} -m comment --comment \"source check of {port}\" -j DROP"
             ));
-            filter.command(&entry);
+            filter.push_command(&entry);
         }
     }
     (v4, v6)

@@ -10,10 +10,10 @@ use crate::cluster::{Cluster, Problem, place};
 use crate::delta;
 use svclab_model::plan::{ApiUpdate, ConntrackFilter, Delta, Step};
 use svclab_rules::kube_proxy::{self, Objects, conntrack};
-use svclab_scenario::tree::Step as At;
+use svclab_scenario::tree::PathSegment as At;
 
 /// Builds all steps. `stages` and `plans` contain stage 0 and the stage after each step.
-pub fn steps(
+pub fn build_steps(
     order: &PlanInput<'_>,
     stages: &[BuildStage<'_>],
     plans: &[Plan],
@@ -104,8 +104,8 @@ pub fn steps(
                 problems,
             ),
             delta,
-            forget,
-            told: api_update,
+            conntrack_deletions: forget,
+            api_update,
             probes: probes::resolve(
                 order,
                 &ProbeGroup::after_step(order, index),

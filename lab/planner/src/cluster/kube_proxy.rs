@@ -5,7 +5,7 @@ use super::problem::{Problem, place};
 use svclab_rules::kube_proxy::history::{NFT_INTERFACES_BY_NAME, NFTABLES_MODE, PRIMARY_ADDRESS};
 use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress};
 use svclab_scenario::lab::LabSpec;
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 
 /// Checks the kube-proxy of all nodes, and those of single nodes.
 pub(super) fn check_kube_proxies(spec: &LabSpec, problems: &mut Vec<Problem>) {
@@ -19,11 +19,11 @@ pub(super) fn check_kube_proxies(spec: &LabSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-fn check_kube_proxy(proxy: &KubeProxy, path: &[Step], problems: &mut Vec<Problem>) {
+fn check_kube_proxy(proxy: &KubeProxy, path: &[PathSegment], problems: &mut Vec<Problem>) {
     let version = proxy.version;
     let mut add_problem = |field: &str, message: String, help: String| {
         let mut problem = Problem::in_lab(place!["spec"], message).with_help(help);
-        problem.at.path = path.iter().cloned().chain([field.into()]).collect();
+        problem.location.path = path.iter().cloned().chain([field.into()]).collect();
         problems.push(problem);
     };
     for (field, name) in [

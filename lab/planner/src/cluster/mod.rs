@@ -33,7 +33,7 @@ pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
 pub use build::{ClusterInputs, build};
 pub use names::{NameError, ObjectName, Reference};
 pub use problem::place;
-pub use problem::{At, Problem};
+pub use problem::{DocumentPath, Problem};
 pub use serving::ServedPort;
 pub use subnets::{Member, Subnet};
 

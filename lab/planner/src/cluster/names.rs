@@ -253,7 +253,7 @@ impl Cluster {
     /// # Errors
     ///
     /// Fails if no object has the name, or if it is not a pod, node or host.
-    pub fn start(&self, text: &str) -> Result<String, NameError> {
+    pub fn source_namespace(&self, text: &str) -> Result<String, NameError> {
         let reference = Reference::parse(text)?;
         match &reference.name {
             _ if reference.port.is_some() => Err(NameError::new(format!(

@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
 use super::Node;
-use super::problem::{At, Problem, object_ref, place};
+use super::problem::{DocumentPath, Problem, object_ref, place};
 use super::subnets::{default_network, network_of};
 use svclab_scenario::lab::{FabricKind, LabSpec};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
@@ -134,7 +134,7 @@ fn pod_cidrs(
                 }
             }
             Ok(network) => problems.push(Problem {
-                at: At {
+                location: DocumentPath {
                     document: document.clone(),
                     path,
                 },
@@ -144,7 +144,7 @@ fn pod_cidrs(
                 step: None,
             }),
             Err(_) => problems.push(Problem {
-                at: At {
+                location: DocumentPath {
                     document: document.clone(),
                     path,
                 },

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
-use super::problem::{At, Problem, object_ref, place};
+use super::problem::{DocumentPath, Problem, object_ref, place};
 use super::{Node, Pod};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::endpoints::declared_ports;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 
 /// Builds a running pod; `None` if the pod has ended or is not scheduled. `is_routed` states
 /// whether nodes have a route for each pod, as with Calico.
@@ -41,7 +41,7 @@ pub(super) fn build_pod(
     let pod_node = &nodes[node];
     let mut ips: Vec<IpAddr> = Vec::new();
     for (path, text) in status_addresses(status) {
-        let location = At {
+        let location = DocumentPath {
             document: document.clone(),
             path,
         };
@@ -107,7 +107,9 @@ fn unknown_node_problem(
 }
 
 /// Returns the addresses in the status, each with its location.
-fn status_addresses(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>, &str)> {
+fn status_addresses(
+    status: Option<&core::PodStatus>,
+) -> impl Iterator<Item = (Vec<PathSegment>, &str)> {
     let singular_field = status
         .and_then(|status| status.pod_ip.as_deref())
         .map(|ip| (place!["status", "podIP"].to_vec(), ip));
@@ -127,7 +129,7 @@ fn status_addresses(status: Option<&core::PodStatus>) -> impl Iterator<Item = (V
 
 /// Returns a problem if a pod of this node cannot have the address.
 fn misplaced_address_problem(
-    location: At,
+    location: DocumentPath,
     name: &str,
     ip: IpAddr,
     pod_node: &Node,
@@ -167,9 +169,9 @@ fn misplaced_address_problem(
     Some(problem_at(location, message, Some(help)))
 }
 
-fn problem_at(location: At, message: String, help: Option<String>) -> Problem {
+fn problem_at(location: DocumentPath, message: String, help: Option<String>) -> Problem {
     Problem {
-        at: location,
+        location,
         message,
         help,
         is_key: false,

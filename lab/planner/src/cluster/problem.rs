@@ -3,25 +3,25 @@
 use std::fmt;
 
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 
 /// A location in the documents of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
+pub struct DocumentPath {
     /// Document that contains the location.
     pub document: DocumentRef,
     /// Path from the root of the document. If the document does not contain the path, the nearest
     /// existing parent is meant.
-    pub path: Vec<Step>,
+    pub path: Vec<PathSegment>,
 }
 
-impl fmt::Display for At {
+impl fmt::Display for DocumentPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.document)?;
         for step in &self.path {
             match step {
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Index(at) => write!(f, "[{at}]")?,
+                PathSegment::Key(key) => write!(f, ".{key}")?,
+                PathSegment::Index(at) => write!(f, "[{at}]")?,
             }
         }
         Ok(())
@@ -32,7 +32,7 @@ impl fmt::Display for At {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Location of the error.
-    pub at: At,
+    pub location: DocumentPath,
     /// Error message.
     pub message: String,
     /// Suggested action.
@@ -47,11 +47,11 @@ impl Problem {
     /// Creates a problem at a path of a document.
     pub fn new<const N: usize>(
         document: DocumentRef,
-        path: [Step; N],
+        path: [PathSegment; N],
         message: impl Into<String>,
     ) -> Self {
         Self {
-            at: At {
+            location: DocumentPath {
                 document,
                 path: path.into(),
             },
@@ -63,14 +63,14 @@ impl Problem {
     }
 
     /// Creates a problem at a path of the lab document, given as a vector.
-    pub fn at_path(path: Vec<Step>, message: impl Into<String>) -> Self {
+    pub fn at_path(path: Vec<PathSegment>, message: impl Into<String>) -> Self {
         let mut problem = Self::in_lab([], message);
-        problem.at.path = path;
+        problem.location.path = path;
         problem
     }
 
     /// Creates a problem at a path of the lab document.
-    pub fn in_lab<const N: usize>(path: [Step; N], message: impl Into<String>) -> Self {
+    pub fn in_lab<const N: usize>(path: [PathSegment; N], message: impl Into<String>) -> Self {
         Self::new(DocumentRef::Lab, path, message)
     }
 
@@ -84,7 +84,7 @@ impl Problem {
     /// Whether two problems have the same location and message, regardless of the step.
     #[must_use]
     pub fn is_same_error(&self, other: &Self) -> bool {
-        (&self.at, &self.message) == (&other.at, &other.message)
+        (&self.location, &self.message) == (&other.location, &other.message)
     }
 
     /// Sets the index of the step after which the problem occurs.
@@ -117,6 +117,6 @@ pub(super) fn object_ref(
 /// Builds a path from keys and indices.
 #[macro_export]
 macro_rules! place {
-    ($($step:expr),* $(,)?) => { [$(svclab_scenario::tree::Step::from($step)),*] };
+    ($($step:expr),* $(,)?) => { [$(svclab_scenario::tree::PathSegment::from($step)),*] };
 }
 pub use crate::place;

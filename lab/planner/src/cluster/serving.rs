@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use super::{Host, Node, Pod};
-use svclab_model::plan::Protocol;
+use svclab_model::plan::ProbeProtocol;
 use svclab_scenario::endpoints::declared_ports;
 
 /// A served port and the object that serves it.
@@ -19,7 +19,7 @@ pub struct ServedPort {
     /// Port number.
     pub port: u16,
     /// Protocol: TCP or UDP.
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Name of the server: `pod/default/web`, `node-1`, `laptop`.
     pub name: String,
 }
@@ -93,22 +93,22 @@ pub(super) fn served_ports(
 }
 
 /// Returns each port with TCP and with UDP.
-fn with_both_protocols(ports: &[u16]) -> impl Iterator<Item = (u16, Protocol)> {
+fn with_both_protocols(ports: &[u16]) -> impl Iterator<Item = (u16, ProbeProtocol)> {
     let both_protocols =
-        |port: &u16| [Protocol::Tcp, Protocol::Udp].map(|protocol| (*port, protocol));
+        |port: &u16| [ProbeProtocol::Tcp, ProbeProtocol::Udp].map(|protocol| (*port, protocol));
     ports.iter().flat_map(both_protocols)
 }
 
 /// Returns the declared ports of each pod with any, by `pod/NAMESPACE/NAME`. The protocol is `None`
 /// for protocols that svclab does not serve, such as SCTP.
-fn declared_pod_ports(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<Protocol>)>> {
+fn declared_pod_ports(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<ProbeProtocol>)>> {
     let mut ports_by_pod = HashMap::new();
     for object in objects {
         let ports: Vec<_> = declared_ports(object)
             .filter_map(|(port, protocol)| {
                 let protocol = match protocol {
-                    "TCP" => Some(Protocol::Tcp),
-                    "UDP" => Some(Protocol::Udp),
+                    "TCP" => Some(ProbeProtocol::Tcp),
+                    "UDP" => Some(ProbeProtocol::Udp),
                     _ => None,
                 };
                 Some((u16::try_from(port).ok()?, protocol))

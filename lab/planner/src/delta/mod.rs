@@ -95,7 +95,7 @@ pub fn diff(current: &Plan, wanted: &Plan) -> Result<Delta, RebuildRequired> {
         start: servers.add,
         health: restarts_checks.then(|| wanted.health.clone()),
         probes: (current.probes != wanted.probes).then(|| wanted.probes.clone()),
-        watch: (current.watch != wanted.watch).then(|| wanted.watch.clone()),
+        evidence: (current.evidence != wanted.evidence).then(|| wanted.evidence.clone()),
     })
 }
 

@@ -31,7 +31,7 @@ pub fn diff(current: &str, wanted: &str) -> String {
     if current == wanted {
         return String::new();
     }
-    let (current, wanted) = (read(current), read(wanted));
+    let (current, wanted) = (parse(current), parse(wanted));
     let names: IndexSet<&str> = current.keys().chain(wanted.keys()).copied().collect();
     let empty = Table::default();
     let mut batches = String::new();
@@ -149,7 +149,7 @@ pub fn is_built_in(chain: &str) -> bool {
 }
 
 /// Parses a script into the resulting tables, as far as the text determines them.
-pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
+pub fn parse(text: &str) -> IndexMap<&str, Table<'_>> {
     let mut tables: IndexMap<&str, Table<'_>> = IndexMap::new();
     let mut table_name = "";
     for line in text.lines().map(str::trim) {
@@ -241,7 +241,7 @@ mod tests {
 
     /// Returns the chains after a script and then a batch.
     fn chains_after<'a>(first: &'a str, batch: &'a str) -> IndexMap<&'a str, Vec<String>> {
-        let mut tables = read(first);
+        let mut tables = parse(first);
         let mut open = "";
         for line in batch.lines() {
             if let Some(name) = line.strip_prefix('*') {
@@ -297,7 +297,7 @@ mod tests {
         #[test]
         fn rules_diff_applied_gives_wanted_rules(there in script(), wanted in script()) {
             let batch = diff(&there, &wanted);
-            let expected = read(&wanted).swap_remove("nat").unwrap_or_default().chains;
+            let expected = parse(&wanted).swap_remove("nat").unwrap_or_default().chains;
             prop_assert_eq!(chains_after(&there, &batch), without_empty_built_in(expected), "{}", batch);
         }
     }

@@ -10,7 +10,7 @@ use svclab_model::plan::delta::SetsChange;
 #[derive(Debug, Default)]
 pub struct Set<'a> {
     /// Type and options in its `create` line.
-    pub made: &'a str,
+    pub creation: &'a str,
     /// Members with their options.
     pub members: IndexSet<&'a str>,
 }
@@ -25,18 +25,18 @@ pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
     if current == wanted {
         return Ok(None);
     }
-    let (current, wanted) = (read(current)?, read(wanted)?);
+    let (current, wanted) = (parse(current)?, parse(wanted)?);
     let mut lines = SetsChange {
-        any: !wanted.is_empty(),
+        has_sets: !wanted.is_empty(),
         ..SetsChange::default()
     };
     for (name, set) in &wanted {
         let members = match current.get(name) {
             None => {
-                let _ = writeln!(lines.before, "create {name} {}", set.made);
+                let _ = writeln!(lines.before_rules, "create {name} {}", set.creation);
                 None
             }
-            Some(old) if old.made != set.made => {
+            Some(old) if old.creation != set.creation => {
                 return Err(format!("the type or options of {name} change"));
             }
             Some(old) => Some(&old.members),
@@ -48,11 +48,11 @@ pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
         {
             // A member is deleted without its options.
             let member = removed.split_whitespace().next().unwrap_or_default();
-            let _ = writeln!(lines.before, "del {name} {member}");
+            let _ = writeln!(lines.before_rules, "del {name} {member}");
         }
         for new in &set.members {
             if !members.is_some_and(|old| old.contains(new)) {
-                let _ = writeln!(lines.before, "add {name} {new}");
+                let _ = writeln!(lines.before_rules, "add {name} {new}");
             }
         }
     }
@@ -73,14 +73,14 @@ pub fn diff(current: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
 /// # Errors
 ///
 /// Returns a message if a line is neither `create` nor `add`.
-pub fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
+pub fn parse(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
     let mut sets: IndexMap<&str, Set<'_>> = IndexMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let syntax_error = || format!("`{line}` is neither `create` nor `add`");
         let (command, rest) = line.split_once(' ').ok_or_else(syntax_error)?;
         let (name, rest) = rest.trim().split_once(' ').ok_or_else(syntax_error)?;
         match command {
-            "create" => sets.entry(name).or_default().made = rest.trim(),
+            "create" => sets.entry(name).or_default().creation = rest.trim(),
             "add" => {
                 let set = sets.get_mut(name).ok_or_else(syntax_error)?;
                 set.members.insert(rest.trim());

@@ -70,7 +70,7 @@ fn diff_sets_members_before_rules_destroy_after() {
     });
     let sets = change.sets.unwrap();
     assert_eq!(
-        sets.before,
+        sets.before_rules,
         "create B hash:net family inet\nadd B 10.0.0.0/8\n"
     );
     assert_eq!(sets.after_rules, "destroy A\n");
@@ -78,7 +78,7 @@ fn diff_sets_members_before_rules_destroy_after() {
         node.ipset = "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.3\n".to_owned();
     });
     assert_eq!(
-        change.sets.unwrap().before,
+        change.sets.unwrap().before_rules,
         "del A 10.0.0.2\nadd A 10.0.0.3\n"
     );
 }

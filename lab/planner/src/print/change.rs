@@ -10,7 +10,7 @@ use svclab_model::plan::{HealthCheck, Plan, Step};
 use svclab_model::tools::iptables_program;
 
 /// Renders all steps of a plan.
-pub fn steps(plan: &Plan) -> String {
+pub fn render_steps(plan: &Plan) -> String {
     plan.steps.iter().map(render_step).collect()
 }
 
@@ -30,11 +30,19 @@ fn render_step(step: &Step) -> String {
     );
     add_section(
         "stopped servers",
-        step.delta.stop.iter().map(descriptions::server).collect(),
+        step.delta
+            .stop
+            .iter()
+            .map(descriptions::describe_server)
+            .collect(),
     );
     add_section(
         "started servers",
-        step.delta.start.iter().map(descriptions::server).collect(),
+        step.delta
+            .start
+            .iter()
+            .map(descriptions::describe_server)
+            .collect(),
     );
     if let Some(checks) = &step.delta.health {
         add_section(
@@ -42,14 +50,14 @@ fn render_step(step: &Step) -> String {
             checks.iter().map(render_check).collect(),
         );
     }
-    if let Some(api_update) = &step.told {
+    if let Some(api_update) = &step.api_update {
         let description = format!("all {} objects after the step", api_update.objects.len());
         add_section("updates for kube-proxies", vec![description]);
     }
     for change in &step.delta.namespaces {
         text.push_str(&render_namespace(change));
     }
-    for (name, stale) in &step.forget {
+    for (name, stale) in &step.conntrack_deletions {
         text.push_str(&netns_exec_comment(&netns_name(name), &[]));
         for forget in stale {
             let _ = writeln!(text, "# {}", escape_newlines(&forget.to_string()));
@@ -66,7 +74,7 @@ fn render_step(step: &Step) -> String {
 }
 
 fn describe_probes(probes: &[svclab_model::plan::Probe]) -> Vec<String> {
-    probes.iter().map(descriptions::probe).collect()
+    probes.iter().map(descriptions::describe_probe).collect()
 }
 
 fn render_check(check: &HealthCheck) -> String {
@@ -104,7 +112,7 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
     run("ipvsadm -R", &(gone + &added));
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.before);
+        run("ipset restore", &sets.before_rules);
     }
     for rules in change.iptables.iter().chain(&change.other_iptables) {
         let batches = &rules.batches;

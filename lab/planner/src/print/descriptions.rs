@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use svclab_model::plan::{NodeCommand, Plan, Probe, Protocol, RealProxy, Server, ServerKind};
+use svclab_model::plan::{NodeCommand, Plan, Probe, ProbeProtocol, RealProxy, Server, ServerKind};
 
 /// Describes a server.
-pub fn server(server: &Server) -> String {
+pub fn describe_server(server: &Server) -> String {
     let address = server
         .address
         .map_or_else(|| "all addresses".to_owned(), |address| address.to_string());
     let action = match &server.kind {
         ServerKind::Identify => "answers".to_owned(),
-        ServerKind::Holds => "listens without accepting".to_owned(),
+        ServerKind::ListenOnly => "listens without accepting".to_owned(),
         ServerKind::Health {
             service,
             local_endpoints,
@@ -37,21 +37,21 @@ pub fn server(server: &Server) -> String {
 
 /// Describes a probe.
 #[must_use]
-pub fn probe(probe: &Probe) -> String {
-    let to = if probe.protocol == Protocol::Ping {
-        probe.to.address.to_string()
+pub fn describe_probe(probe: &Probe) -> String {
+    let to = if probe.protocol == ProbeProtocol::Ping {
+        probe.target.address.to_string()
     } else {
-        probe.to.socket().to_string()
+        probe.target.socket().to_string()
     };
     let noun = match probe.protocol {
-        Protocol::Tcp => "connection",
-        Protocol::Udp => "datagram",
-        Protocol::Ping => "echo request",
+        ProbeProtocol::Tcp => "connection",
+        ProbeProtocol::Udp => "datagram",
+        ProbeProtocol::Ping => "echo request",
     };
     let plural = if probe.connections == 1 { "" } else { "s" };
     let mut line = format!(
         "{}: {} {} {noun}{plural} from {} to {to}",
-        probe.name, probe.connections, probe.protocol, probe.from
+        probe.name, probe.connections, probe.protocol, probe.namespace
     );
     if let Some(bind) = probe.bind {
         let _ = write!(line, ", bound to {bind}");
@@ -59,7 +59,7 @@ pub fn probe(probe: &Probe) -> String {
     let _ = write!(
         line,
         ", waiting up to {} for a reply",
-        humantime::format_duration(probe.patience)
+        humantime::format_duration(probe.max_wait)
     );
     if probe.settle {
         line.push_str(" or until a proof that no reply can arrive");
@@ -90,8 +90,8 @@ pub fn render_node_command(typed: &NodeCommand) -> Vec<String> {
 
 /// Describes the recorded evidence, one line for each kind.
 #[must_use]
-pub fn watched(plan: &Plan) -> Vec<String> {
-    let watch = &plan.watch;
+pub fn describe_evidence_request(plan: &Plan) -> Vec<String> {
+    let watch = &plan.evidence;
     [
         ("packets of", &watch.packets),
         ("kernel counters of", &watch.counters),

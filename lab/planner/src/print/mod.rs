@@ -49,11 +49,11 @@ pub enum BuildPhase {
 
 /// Input for one program in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct BatchCommand {
     /// Name of the namespace as returned by [`netns`].
     pub netns: String,
     /// Phase in which the command runs.
-    pub stage: BuildPhase,
+    pub phase: BuildPhase,
     /// Command that reads `text` from its standard input, without `ip netns exec`.
     pub command: Vec<String>,
     /// Input of the command; every line ends with a newline.
@@ -69,7 +69,7 @@ pub fn netns_name(name: &str) -> String {
 
 /// Returns the commands that apply a plan, by namespace and then by phase.
 #[must_use]
-pub fn steps(plan: &Plan) -> Vec<Step> {
+pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
     let mut steps = Vec::new();
     for (index, namespace) in plan.namespaces.iter().enumerate() {
         let mut step = |stage, command: &[&str], text: String| {
@@ -120,9 +120,9 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             &["ipset", "restore"],
             with_final_newline(&namespace.ipset),
         );
-        steps.extend(namespace.accounting.iter().map(|name| Step {
+        steps.extend(namespace.accounting.iter().map(|name| BatchCommand {
             netns: netns_name(&namespace.name),
-            stage: BuildPhase::Accounting,
+            phase: BuildPhase::Accounting,
             command: ["nfacct", "add", name].map(str::to_owned).to_vec(),
             text: String::new(),
         }));
@@ -153,10 +153,10 @@ fn command_with_input(
     stage: BuildPhase,
     command: &[&str],
     text: String,
-) -> Option<Step> {
-    (!text.is_empty()).then(|| Step {
+) -> Option<BatchCommand> {
+    (!text.is_empty()).then(|| BatchCommand {
         netns: netns_name(namespace),
-        stage,
+        phase: stage,
         command: command.iter().map(|&word| word.to_owned()).collect(),
         text,
     })
@@ -165,9 +165,9 @@ fn command_with_input(
 /// Renders the whole plan, for reading or as input for the tools. All other lines are comments for
 /// every tool.
 #[must_use]
-pub fn print(plan: &Plan) -> String {
+pub fn render(plan: &Plan) -> String {
     let mut text = format!("# {}\n", escape_newlines(&plan.case));
-    let steps = steps(plan);
+    let steps = batch_commands(plan);
     for namespace in &plan.namespaces {
         let netns = netns_name(&namespace.name);
         let _ = write!(text, "\n# ==== {}\n", escape_newlines(&namespace.name));
@@ -183,7 +183,10 @@ pub fn print(plan: &Plan) -> String {
     let descriptions = [
         (
             "servers",
-            plan.servers.iter().map(descriptions::server).collect(),
+            plan.servers
+                .iter()
+                .map(descriptions::describe_server)
+                .collect(),
         ),
         (
             "kube-proxies",
@@ -201,9 +204,15 @@ pub fn print(plan: &Plan) -> String {
         ),
         (
             "probes",
-            plan.probes.iter().map(descriptions::probe).collect(),
+            plan.probes
+                .iter()
+                .map(descriptions::describe_probe)
+                .collect(),
         ),
-        ("recorded evidence", descriptions::watched(plan)),
+        (
+            "recorded evidence",
+            descriptions::describe_evidence_request(plan),
+        ),
     ];
     for (title, section_lines) in descriptions {
         let section_lines: Vec<String> = section_lines;
@@ -214,7 +223,7 @@ pub fn print(plan: &Plan) -> String {
             }
         }
     }
-    text + &change::steps(plan)
+    text + &change::render_steps(plan)
 }
 
 fn join_lines(lines: impl Iterator<Item = String>) -> String {
@@ -333,7 +342,7 @@ fn render_addresses(namespace: &Namespace) -> String {
     commands.extend(namespace.neighbours.iter().map(neighbour_command));
     commands.extend(address_commands("lo", &namespace.loopback));
     commands.extend(namespace.routes.iter().map(route_command));
-    let multipath_routes = namespace.spread.iter();
+    let multipath_routes = namespace.multipath_routes.iter();
     commands.extend(multipath_routes.map(|route| format!("route add {route} proto static")));
     let removed_routes = namespace.removed_routes.iter();
     let route_deletion = |(to, dev): &(IpNetwork, String)| {
@@ -417,7 +426,7 @@ mod tests {
 
     #[test]
     fn render_plan_uses_tool_formats() {
-        insta::assert_snapshot!(print(&small_plan()));
+        insta::assert_snapshot!(render(&small_plan()));
     }
 
     /// Appends newlines to the string with index `wanted` in a document, not counting map keys.
@@ -472,7 +481,7 @@ mod tests {
                 continue;
             };
             tried += 1;
-            let text = print(&plan);
+            let text = render(&plan);
             shown += usize::from(text.contains("reboot"));
             assert!(
                 !text.lines().any(|line| line.starts_with("reboot")) && !text.contains('\r'),
@@ -486,10 +495,10 @@ mod tests {
     fn batch_commands_of_namespace_are_sorted_by_phase() {
         let plan = small_plan();
         for namespace in &plan.namespaces {
-            let stages: Vec<BuildPhase> = steps(&plan)
+            let stages: Vec<BuildPhase> = batch_commands(&plan)
                 .into_iter()
                 .filter(|step| step.netns == netns_name(&namespace.name))
-                .map(|step| step.stage)
+                .map(|step| step.phase)
                 .collect();
             assert!(stages.is_sorted(), "{stages:?}");
             assert_eq!(stages[0], BuildPhase::Sysctls);
@@ -508,7 +517,7 @@ mod tests {
             }))
             .unwrap(),
         ];
-        let text = print(&plan);
+        let text = render(&plan);
         assert!(text.contains("link set dev client up"));
         assert!(!text.contains("link set dev br0 up"));
         assert!(text.contains(

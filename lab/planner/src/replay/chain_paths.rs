@@ -59,7 +59,7 @@ pub fn from_nft(table: &nft::Table, chain: &str) -> ChainPaths {
         for rule in &from.rules {
             add_jumps(&from.name, &rule.text);
             // A rule that looks up a map can jump to each chain in the map.
-            for set in table.sets.iter().filter(|set| set.map) {
+            for set in table.sets.iter().filter(|set| set.is_map) {
                 if rule.text.contains(&format!("@{}", set.name)) {
                     for element in &set.elements {
                         add_jumps(&from.name, element.value.as_deref().unwrap_or_default());

@@ -49,7 +49,7 @@ pub fn find_node_of_dump<'n>(
 /// # Errors
 ///
 /// Returns the name of a node whose address is in neither an object nor the dump.
-pub fn lab(
+pub fn write_lab(
     name: &str,
     dumps: &[DumpedNode<'_>],
     objects: &[(String, Vec<IpAddr>)],
@@ -166,7 +166,7 @@ fn render_kube_proxy(dumps: &[DumpedNode<'_>]) -> String {
     let known_flag = |flag: &str| {
         let mut values = dumps
             .iter()
-            .filter_map(|dumped| dumped.dump.proxy.said(flag));
+            .filter_map(|dumped| dumped.dump.proxy.value(flag));
         values.next()
     };
     let modes = ["iptables", "ipvs", "nftables"];

@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnetwork::IpNetwork;
 
 use super::naming::rename_link;
-use super::report::{Account, count_noun};
+use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, Namespace, Neighbour, Plan, Route, RouteKind, Sysctl,
 };
-use svclab_ruleset::link::kind::Kind;
+use svclab_ruleset::link::kind::LinkDetails;
 use svclab_ruleset::link::{Link as Dumped, Links};
 
 /// Prefix of namespaces behind interfaces with an unknown peer.
@@ -32,7 +32,7 @@ const FALLBACK_DEVICES: [&str; 10] = [
 ];
 
 /// Replaces the interfaces and addresses of the node with those of the dump.
-pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
+pub fn replay_links(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut ReplayReport) {
     let Some(links) = &dump.links else {
         report.add_simulated("interfaces and addresses of the lab: `ip addr` was not dumped");
         return;
@@ -177,7 +177,7 @@ struct LinkReplacer<'a> {
     node: &'a str,
     dump: &'a NodeDump,
     links: &'a Links,
-    account: &'a mut Account,
+    account: &'a mut ReplayReport,
 }
 
 impl LinkReplacer<'_> {
@@ -286,18 +286,18 @@ impl LinkReplacer<'_> {
             }
         }
         for (bridge, ports) in ports {
-            self.account.left_out(
+            self.account.add_omitted(
                 format!(
                     "{} of {bridge}: {}",
                     count_noun(ports.len(), "port", "ports"),
-                    listed(&ports)
+                    list_names(&ports)
                 ),
                 "the pods behind them are unknown; pods with objects have separate ports",
                 "rules with such a port match no packets",
             );
         }
         if down > 0 {
-            self.account.left_out(
+            self.account.add_omitted(
                 count_noun(down, "interface", "interfaces"),
                 "down or created by a kernel module, without an address",
                 "",
@@ -343,7 +343,7 @@ impl LinkReplacer<'_> {
 
     fn add_tunnel(&mut self, name: &str, dumped: &Dumped) {
         let details = self.dump.kinds.as_ref().and_then(|kinds| kinds.get(name));
-        let tunnel_kind = details.and_then(|kind: &Kind| {
+        let tunnel_kind = details.and_then(|kind: &LinkDetails| {
             let dev = kind.detail("dev")?;
             let node_namespace = find_namespace(self.plan, self.node)?;
             node_namespace.links.iter().find(|link| link.name == dev)?;
@@ -360,7 +360,7 @@ impl LinkReplacer<'_> {
                     .add_simulated(format!("no peers behind {name}: no object describes them"));
                 self.add_link(name, dumped, kind);
             }
-            None => self.account.left_out(
+            None => self.account.add_omitted(
                 format!("tunnel {name}"),
                 "`ip -d link`, which prints its parameters, was not dumped",
                 "packets through the tunnel are not sent",
@@ -494,14 +494,14 @@ impl LinkReplacer<'_> {
             .sysctls
             .retain(|setting| setting.link.as_deref().is_none_or(exists));
         if !simulated.is_empty() {
-            let description = format!("veth pairs to pods of the lab: {}", listed(&simulated));
+            let description = format!("veth pairs to pods of the lab: {}", list_names(&simulated));
             self.account.add_simulated(description);
         }
     }
 }
 
 /// Renders the first names and the number of the others.
-pub fn listed(names: &[String]) -> String {
+pub fn list_names(names: &[String]) -> String {
     const MAX_NAMES: usize = 6;
     let first = names[..names.len().min(MAX_NAMES)].join(", ");
     match names.len().checked_sub(MAX_NAMES) {

@@ -5,7 +5,7 @@ mod chain_paths;
 mod lab;
 mod links;
 mod naming;
-pub mod refused;
+pub mod rejected;
 mod rejection_reason;
 mod report;
 mod routes;
@@ -13,8 +13,8 @@ mod rules;
 mod sysctls;
 
 pub use chain_paths::ChainPaths;
-pub use lab::{DumpedNode, expect_observed, find_node_of_dump, lab};
-pub use report::{Account, At, OmittedItem};
+pub use lab::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
+pub use report::{FileLine, OmittedItem, ReplayReport};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ use svclab_model::plan::Plan;
 /// simulated and omitted parts.
 ///
 /// The plan must have a namespace with the name of the node; otherwise nothing changes.
-pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
-    let mut report = Account::new(node);
+pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> ReplayReport {
+    let mut report = ReplayReport::new(node);
     if plan.namespace(node).is_none() {
         return report;
     }
@@ -36,7 +36,7 @@ pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         rules::replay_rules(namespace, dump, &mut report);
         sysctls::replay_sysctls(namespace, dump, &mut report);
     }
-    let flags = dump.proxy.told();
+    let flags = dump.proxy.effective_flags();
     if !flags.is_empty() {
         let rules_note = "its rules come from the dump";
         report.add_replayed(format!(
@@ -50,7 +50,7 @@ pub fn replace_node(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         .iter()
         .any(|proxy| proxy.namespace == node)
     {
-        report.left_out("the real kube-proxy", "the rules come from the dump", "");
+        report.add_omitted("the real kube-proxy", "the rules come from the dump", "");
     }
     plan.kube_proxies.retain(|proxy| proxy.namespace != node);
     plan.commands.retain(|typed| typed.namespace != node);

@@ -9,7 +9,11 @@ fn is_applied_by_agent(program: &str) -> bool {
 
 /// Returns the reason in one line, without program name, version and usage hints.
 pub fn rejection_reason(rejected: &RejectedInput) -> String {
-    let RejectedInput { program, said, .. } = rejected;
+    let RejectedInput {
+        program,
+        message: said,
+        ..
+    } = rejected;
     let lines = said.lines().map(|line| {
         let line = match line.split_once("): ") {
             Some((head, rest)) if head.contains(" v1.") => rest,
@@ -58,7 +62,7 @@ pub fn rejection_reason(rejected: &RejectedInput) -> String {
 }
 
 /// Returns the quoted word after one of the prefixes: ``Couldn't load match `geoip'``.
-pub fn named<'s>(output: &'s str, prefixes: &[&str]) -> Option<&'s str> {
+pub fn quoted_word<'s>(output: &'s str, prefixes: &[&str]) -> Option<&'s str> {
     prefixes.iter().find_map(|prefix| {
         let (_, rest) = output.split_once(prefix)?;
         let rest = rest.trim_start_matches(['`', '\'', '"', ' ']);
@@ -84,7 +88,7 @@ mod tests {
         .map(|(program, output)| {
             rejection_reason(&RejectedInput {
                 program: program.to_owned(),
-                said: output.to_owned(),
+                message: output.to_owned(),
                 ..RejectedInput::default()
             })
         })
@@ -106,11 +110,14 @@ mod tests {
     fn quoted_word_after_prefix_is_returned() {
         let prefixes = ["Couldn't load match", "Chain '"];
         assert_eq!(
-            named("Couldn't load match `geoip':No", &prefixes),
+            quoted_word("Couldn't load match `geoip':No", &prefixes),
             Some("geoip")
         );
-        assert_eq!(named("Chain 'X' does not exist", &prefixes), Some("X"));
-        assert_eq!(named("Set XX doesn't exist.", &["Set "]), Some("XX"));
-        assert_eq!(named("line 3 failed", &prefixes), None);
+        assert_eq!(
+            quoted_word("Chain 'X' does not exist", &prefixes),
+            Some("X")
+        );
+        assert_eq!(quoted_word("Set XX doesn't exist.", &["Set "]), Some("XX"));
+        assert_eq!(quoted_word("line 3 failed", &prefixes), None);
     }
 }

@@ -11,7 +11,7 @@ use super::chain_paths::ChainPaths;
 /// Replay report of a dumped node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Account {
+pub struct ReplayReport {
     /// Name of the node.
     pub node: String,
     /// Replayed parts, built as dumped, such as `83 rules of iptables-nft-save`.
@@ -19,7 +19,7 @@ pub struct Account {
     /// Simulated parts, used for data that the dump lacks.
     pub simulated: Vec<String>,
     /// Omitted parts, which were dumped but are not built.
-    pub left_out: Vec<OmittedItem>,
+    pub omitted: Vec<OmittedItem>,
 }
 
 /// A dumped item that is not built.
@@ -28,7 +28,7 @@ pub struct Account {
 pub struct OmittedItem {
     /// Line in the dump, if the item is a single line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<At>,
+    pub location: Option<FileLine>,
     /// Description of the item.
     pub description: String,
     /// Reason for the omission.
@@ -52,7 +52,7 @@ pub struct OmittedItem {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
-pub struct At {
+pub struct FileLine {
     /// Name of the file; a file in an archive follows the archive name and a colon.
     pub file: String,
     /// Line number, from 1.
@@ -63,12 +63,12 @@ impl OmittedItem {
     /// Creates an item with the default effect: packets pass as if the item did not exist.
     #[must_use]
     pub fn new(
-        location: Option<At>,
+        location: Option<FileLine>,
         description: impl Into<String>,
         reason: impl Into<String>,
     ) -> Self {
         Self {
-            at: location,
+            location,
             description: description.into(),
             reason: reason.into(),
             affects: DEFAULT_EFFECT.to_owned(),
@@ -111,8 +111,8 @@ impl OmittedItem {
     /// Renders the description with its location, the reason and the effect as lines. An item
     /// without a location gives one line.
     #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        let Some(location) = &self.at else {
+    pub fn render_lines(&self) -> Vec<String> {
+        let Some(location) = &self.location else {
             let affects = match self.affects.as_str() {
                 "" => String::new(),
                 affects => format!("; {affects}"),
@@ -141,13 +141,13 @@ impl OmittedItem {
 }
 
 /// Renders `FILE:LINE`.
-impl std::fmt::Display for At {
+impl std::fmt::Display for FileLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }
 
-impl Account {
+impl ReplayReport {
     pub(super) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
@@ -164,13 +164,13 @@ impl Account {
     }
 
     /// Adds an omitted item.
-    pub fn left_out(
+    pub fn add_omitted(
         &mut self,
         description: impl Into<String>,
         reason: impl Into<String>,
         affects: impl Into<String>,
     ) {
-        self.left_out.push(OmittedItem {
+        self.omitted.push(OmittedItem {
             description: description.into(),
             reason: reason.into(),
             affects: affects.into(),
@@ -179,7 +179,7 @@ impl Account {
     }
 }
 
-impl Account {
+impl ReplayReport {
     /// Moves items that the kernel rejected from the replayed to the omitted parts.
     pub fn add_rejected(&mut self, rejected: Vec<OmittedItem>) {
         for real in &mut self.replayed {
@@ -199,7 +199,7 @@ impl Account {
                 }
             }
         }
-        self.left_out.extend(rejected);
+        self.omitted.extend(rejected);
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn count_noun(count: usize, singular: &str, plural: &str) -> String {
 }
 
 /// Renders the report as lines of text.
-impl std::fmt::Display for Account {
+impl std::fmt::Display for ReplayReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", self.node)?;
         for (word, lines) in [("replayed", &self.replayed), ("simulated", &self.simulated)] {
@@ -222,9 +222,9 @@ impl std::fmt::Display for Account {
                 writeln!(f, "  {word:<9}  {line}")?;
             }
         }
-        for (index, omitted) in self.left_out.iter().enumerate() {
+        for (index, omitted) in self.omitted.iter().enumerate() {
             let word = if index == 0 { "omitted" } else { "" };
-            for (index, line) in omitted.lines().into_iter().enumerate() {
+            for (index, line) in omitted.render_lines().into_iter().enumerate() {
                 let (word, indent) = if index == 0 { (word, "") } else { ("", "  ") };
                 writeln!(f, "  {word:<9}  {indent}{line}")?;
             }

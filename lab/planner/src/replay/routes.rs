@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::links::listed;
-use super::report::{Account, count_noun};
+use super::links::list_names;
+use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{
     Link, LinkKind, Mac, MultipathRoute, Namespace, Neighbour, NextHop, Plan, Route, RouteKind,
@@ -34,7 +34,7 @@ fn is_kernel_route(route: &Dumped) -> bool {
 }
 
 /// Replaces the routes and routing rules of the node with those of the dump.
-pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut Account) {
+pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut ReplayReport) {
     if dump.routes.is_empty() {
         report.add_simulated("routes of the lab: `ip route` was not dumped");
     }
@@ -90,7 +90,7 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     let rules = policy.len();
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
-        namespace.spread = multipath_routes;
+        namespace.multipath_routes = multipath_routes;
         namespace.removed_routes = removed_routes;
         namespace.neighbours.extend(neighbours);
         namespace.routing_rules = policy;
@@ -108,8 +108,8 @@ pub fn replay_routes(plan: &mut Plan, node: &str, dump: &NodeDump, report: &mut 
     for reason in reasons {
         let same_reason = omitted.iter().filter(|(_, other)| *other == reason);
         let lines: Vec<String> = same_reason.map(|(line, _)| format!("`{line}`")).collect();
-        report.left_out(
-            listed(&lines),
+        report.add_omitted(
+            list_names(&lines),
             reason,
             "packets that matched it take another route",
         );

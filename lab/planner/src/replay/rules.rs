@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Account, count_noun};
+use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
 use svclab_ruleset::ipset::saved::Sets;
@@ -17,7 +17,7 @@ use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Replaces the rules, sets, tables and virtual servers of the node with those of the dump.
-pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
+pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     if dump.rules.is_empty() && dump.nft.is_none() {
         report.add_simulated("rules of the lab's components: no rules were dumped");
     }
@@ -68,7 +68,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Acc
 }
 
 /// Replaces the rules of both backends; the default backend comes first.
-fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
+fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     let planned = namespace.iptables.take();
     let assumed = planned
         .as_ref()
@@ -133,7 +133,7 @@ fn report_rule_count(
     ip: IpFamily,
     backing: DumpedBackend,
     dump: &NodeDump,
-    report: &mut Account,
+    report: &mut ReplayReport,
 ) {
     let chains = dumped.tables.iter().flat_map(|table| &table.chains);
     let rules: usize = chains.map(|chain| chain.rules.len()).sum();
@@ -206,11 +206,11 @@ fn render_attributes(attributes: &Attributes) -> String {
     text
 }
 
-fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualServer> {
+fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<VirtualServer> {
     let mut planned = Vec::new();
     for (takes, dumped) in servers {
         if let Some(feature) = unsupported_feature(dumped) {
-            report.left_out(
+            report.add_omitted(
                 format!("{feature} of virtual server {takes}"),
                 "not supported by svclab",
                 "the choice of the real server may differ",
@@ -223,13 +223,13 @@ fn plan_virtual_servers(servers: &Servers, report: &mut Account) -> Vec<VirtualS
             persistence: dumped.persistence,
             flags: SchedulerFlags {
                 fallback: flags.contains("-fallback"),
-                port: flags.contains("-port"),
+                hash_port: flags.contains("-port"),
             },
             servers: dumped
                 .servers
                 .iter()
                 .map(|(to, server)| RealServer {
-                    to: *to,
+                    address: *to,
                     weight: server.weight,
                     method: server.forwarding,
                 })

@@ -1,7 +1,7 @@
 //! Replays the sysctls of a dumped node that affect packets.
 
 use super::naming::sysctl_link_name;
-use super::report::{Account, count_noun};
+use super::report::{ReplayReport, count_noun};
 use crate::build::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
@@ -51,7 +51,7 @@ const LINK_SYSCTLS: [&str; 16] = [
 const IPVS_READ_ONLY: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
 
 /// Replaces the sysctls of the node with those of the dump.
-pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut Account) {
+pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut ReplayReport) {
     let Some(dumped) = &dump.sysctls else {
         report.add_simulated("sysctls of the lab: `sysctl -a` was not dumped");
         return;
@@ -105,7 +105,7 @@ pub fn replay_sysctls(namespace: &mut Namespace, dump: &NodeDump, report: &mut A
     }
     let omitted_count = dumped.len() - replayed_count - limits;
     if omitted_count > 0 {
-        report.left_out(
+        report.add_omitted(
             count_noun(omitted_count, "sysctl", "sysctls"),
             "without an effect on packets, or for interfaces that are not built",
             "",

@@ -306,7 +306,11 @@ fn replace_node_multipath_and_removed_routes_are_kept() {
     let mut plan = plan_with_node();
     let _ = replace_node(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
-    let multipath_routes: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
+    let multipath_routes: Vec<String> = node
+        .multipath_routes
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         multipath_routes,
         [
@@ -385,7 +389,7 @@ fn replace_node_reports_kube_proxy_flags() {
             dump,
             lenient: false,
         };
-        lab("replay", &[dumped], &[], &[]).unwrap()
+        write_lab("replay", &[dumped], &[], &[]).unwrap()
     };
     let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
     assert!(

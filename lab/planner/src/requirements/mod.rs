@@ -69,12 +69,12 @@ impl Requirements {
             needs.add_links(namespace);
             needs.add_ipvs(namespace);
             needs.add_sysctls(namespace);
-            sets::look(&mut needs, namespace);
+            sets::add_requirements(&mut needs, namespace);
             needs.add_accounting(namespace);
             needs.add_rules(namespace);
             nft::add_requirements(&mut needs, namespace);
         }
-        if let Some(namespace) = plan.watch.packets.first() {
+        if let Some(namespace) = plan.evidence.packets.first() {
             needs.add_module("af_packet", namespace, || "the packet capture".to_owned());
         }
         needs.add_trace(plan);
@@ -210,7 +210,7 @@ impl Requirements {
                     ipset: change
                         .sets
                         .as_ref()
-                        .map_or_else(String::new, |sets| sets.before.clone()),
+                        .map_or_else(String::new, |sets| sets.before_rules.clone()),
                     nft: change
                         .nft
                         .as_ref()
@@ -237,12 +237,12 @@ impl Requirements {
                 }
                 self.add_ipvs(&changed_namespace);
                 self.add_sysctls(&changed_namespace);
-                sets::look(self, &changed_namespace);
+                sets::add_requirements(self, &changed_namespace);
                 self.add_rules(&changed_namespace);
                 nft::add_requirements(self, &changed_namespace);
             }
             let conntrack_node = step
-                .told
+                .api_update
                 .as_ref()
                 .and_then(|told| told.calls_conntrack.as_ref());
             if let Some(namespace) = conntrack_node {
@@ -250,7 +250,7 @@ impl Requirements {
                     "the deletion of conntrack entries by kube-proxy".to_owned()
                 });
             }
-            if let Some(namespace) = step.forget.keys().next().or(conntrack_node) {
+            if let Some(namespace) = step.conntrack_deletions.keys().next().or(conntrack_node) {
                 self.add_module("nf_conntrack_netlink", namespace, || {
                     "the deletion of conntrack entries".to_owned()
                 });
@@ -294,7 +294,7 @@ impl Requirements {
     /// log.
     fn add_trace(&mut self, plan: &Plan) {
         let object = || "the trace".to_owned();
-        for name in &plan.watch.trace {
+        for name in &plan.evidence.trace {
             for module in ["nfnetlink", "nf_tables", "nf_conntrack_netlink"] {
                 self.add_module(module, name, object);
             }
@@ -314,7 +314,7 @@ impl Requirements {
                     self.add_program(&program, &namespace.name, || {
                         format!("the IPv{family} rules")
                     });
-                    rules::look(self, namespace, iptables.backend, family, text);
+                    rules::add_requirements(self, namespace, iptables.backend, family, text);
                 }
             }
         }
@@ -374,7 +374,7 @@ fn quote_line(kind: &str, line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::{Link, Mac, Sysctl, Watch};
+    use svclab_model::plan::{EvidenceRequest, Link, Mac, Sysctl};
 
     fn link(name: &str, kind: LinkKind, address: &str) -> Link {
         Link {
@@ -420,10 +420,10 @@ mod tests {
                 }),
                 ..Namespace::default()
             }],
-            watch: Watch {
+            evidence: EvidenceRequest {
                 packets: vec!["node-1".to_owned()],
                 trace: vec!["node-1".to_owned()],
-                ..Watch::default()
+                ..EvidenceRequest::default()
             },
             ..Plan::default()
         };

@@ -14,7 +14,7 @@ const BUILT_IN_TARGETS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
 /// Adds the requirements of the rules of one family. A line that cannot be split into words is
 /// ignored; iptables rejects such a line.
-pub fn look(
+pub fn add_requirements(
     needs: &mut Requirements,
     namespace: &Namespace,
     backend: Backend,
@@ -210,7 +210,7 @@ mod tests {
 
     fn modules(backend: Backend, family: u8, text: &str) -> Vec<String> {
         let mut needs = Requirements::default();
-        look(&mut needs, &Namespace::default(), backend, family, text);
+        add_requirements(&mut needs, &Namespace::default(), backend, family, text);
         needs.modules().map(|(name, _)| name.to_owned()).collect()
     }
 

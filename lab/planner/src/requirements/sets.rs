@@ -4,7 +4,7 @@ use super::{Requirements, quote_line};
 use svclab_model::plan::Namespace;
 
 /// Adds the requirements of a namespace's sets.
-pub fn look(needs: &mut Requirements, namespace: &Namespace) {
+pub fn add_requirements(needs: &mut Requirements, namespace: &Namespace) {
     if namespace.ipset.is_empty() {
         return;
     }
@@ -39,7 +39,7 @@ mod tests {
             ..Namespace::default()
         };
         let mut needs = Requirements::default();
-        look(&mut needs, &namespace);
+        add_requirements(&mut needs, &namespace);
         let names: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
         assert_eq!(names, ["ip_set", "ip_set_hash:ip,port", "ip_set_list:set"]);
         let programs: Vec<&str> = needs.programs().map(|(name, _)| name).collect();

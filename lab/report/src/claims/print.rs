@@ -53,7 +53,7 @@ impl Default for Layout {
 /// # Errors
 ///
 /// Returns an error if writing to `out` fails. A closed pipe is no error.
-pub fn print(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
+pub fn print_claims(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
     let text = render_text(claims, layout).map_err(io::Error::other)?;
     let text = if layout.colour {
         text
@@ -74,12 +74,12 @@ fn render_text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Erro
         .max()
         .unwrap_or(0);
     for claim in claims {
-        let (style, word) = status_word(&claim.standing);
+        let (style, word) = status_word(&claim.status);
         let id = format!("{:id_width$}", claim.id);
         writeln!(
             out,
             "{id}  {style}{word}{style:#}{}",
-            status_suffix(&claim.standing)
+            status_suffix(&claim.status)
         )?;
         let says = claim.says.as_deref().unwrap_or("(not declared by any lab)");
         for paragraph in
@@ -126,7 +126,7 @@ fn status_suffix(standing: &ClaimStatus) -> String {
 
 /// Returns the paragraphs after the claim's text.
 fn detail_paragraphs(claim: &ClaimLine, verbose: bool) -> Vec<String> {
-    match &claim.standing {
+    match &claim.status {
         ClaimStatus::Confirmed { cases } => case_lines(cases, verbose),
         ClaimStatus::Refuted { cases, seen } => {
             let seen = seen.clone().into_iter();
@@ -190,7 +190,7 @@ fn render_sums(claims: &[ClaimLine]) -> String {
         .map(|name| {
             let count = claims
                 .iter()
-                .filter(|claim| status_word(&claim.standing).1 == *name)
+                .filter(|claim| status_word(&claim.status).1 == *name)
                 .count();
             (count, name)
         })
@@ -216,7 +216,7 @@ mod tests {
             verbose,
             ..Layout::default()
         };
-        print(claims, layout, &mut out).unwrap();
+        print_claims(claims, layout, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::iptables::script::IptablesScript;
 
-use super::{Flannel, FlannelError, start};
+use super::{Flannel, FlannelError, start_flanneld};
 use crate::chains::Chains;
 use crate::version::Version;
 
@@ -73,8 +73,8 @@ impl EarlierFlannel {
     pub fn leftover_state(&self) -> Result<(IptablesScript, NodeState), FlannelError> {
         let mut config = Flannel::new(self.version, self.network);
         config.random_fully = self.random_fully;
-        let started = start(&config, self.lease, &NodeState::default())?;
-        let mut state = started.standing;
+        let started = start_flanneld(&config, self.lease, &NodeState::default())?;
+        let mut state = started.state;
         if !self.subnet_file {
             state.subnet_file = None;
         }

@@ -28,7 +28,7 @@ pub(super) struct Rule {
     /// Text after the chain name.
     pub text: String,
     /// Whether the rule is inserted at the top of the chain instead of appended.
-    pub insert: bool,
+    pub is_inserted: bool,
 }
 
 impl Rule {
@@ -37,7 +37,7 @@ impl Rule {
             table,
             chain,
             text,
-            insert: false,
+            is_inserted: false,
         }
     }
 }
@@ -56,7 +56,7 @@ pub(super) fn masquerade(config: &Flannel, networks: NetworkAndLease) -> Vec<Rul
     let mut rules = Vec::new();
     if version >= OWN_CHAINS {
         rules.push(Rule {
-            insert: version < JUMPS_APPENDED,
+            is_inserted: version < JUMPS_APPENDED,
             ..Rule::new(
                 Table::Nat,
                 "POSTROUTING",
@@ -137,7 +137,7 @@ pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     let mut chain = "FORWARD";
     if version >= OWN_CHAINS {
         rules.push(Rule {
-            insert: version < JUMPS_APPENDED,
+            is_inserted: version < JUMPS_APPENDED,
             ..Rule::new(
                 Table::Filter,
                 chain,
@@ -174,7 +174,7 @@ mod tests {
         masquerade(&config, Some((network, lease)))
             .into_iter()
             .map(|rule| {
-                let verb = if rule.insert { "-I" } else { "-A" };
+                let verb = if rule.is_inserted { "-I" } else { "-A" };
                 format!("{verb} {} {}", rule.chain, rule.text)
             })
             .collect()
@@ -241,7 +241,7 @@ mod tests {
         assert!(rules("v0.9.0").is_empty());
         assert_eq!(rules("v0.9.1")[0].text, "-s 10.244.0.0/16 -j ACCEPT");
         assert_eq!(rules("v0.20.0")[0].chain, "FORWARD");
-        assert!(rules("v0.20.0")[0].insert && !rules("v0.21.3")[0].insert);
+        assert!(rules("v0.20.0")[0].is_inserted && !rules("v0.21.3")[0].is_inserted);
         assert_eq!(rules("v0.20.0")[2].chain, OWN_FORWARD);
     }
 

@@ -24,7 +24,7 @@ pub struct StartResult {
     pub script: IptablesScript,
     /// State of the node after the start: all existing chains with flanneld's changes, and
     /// flanneld's subnet file. A later flannel reads this state.
-    pub standing: NodeState,
+    pub state: NodeState,
 }
 
 /// Starts flanneld on a node with `lease` and the state `before`.
@@ -49,7 +49,7 @@ pub struct StartResult {
 /// # Errors
 ///
 /// Returns the same errors as [`Flannel::check`].
-pub fn start(
+pub fn start_flanneld(
     config: &Flannel,
     lease: Ipv4Network,
     before: &NodeState,
@@ -74,7 +74,7 @@ pub fn start(
     model.write_rules(config.version, &rules);
     Ok(StartResult {
         script: model.script,
-        standing: NodeState {
+        state: NodeState {
             chains: model.chains,
             subnet_file: Some(SubnetFile {
                 network: without_host_bits(config.network),
@@ -153,11 +153,13 @@ impl StartModel {
     }
 
     fn clear_chain(&mut self, table: Table, chain: &str) {
-        self.script.table(table).chain(chain);
+        self.script.table_mut(table).declare_chain(chain);
         // Declaring a chain flushes it too, but scripts of several components can be merged into
         // one script that declares all chains first.
         if !self.chains.rules(table, chain).is_empty() {
-            self.script.table(table).command(format!("-F {chain}"));
+            self.script
+                .table_mut(table)
+                .push_command(format!("-F {chain}"));
         }
         self.chains.clear(table, chain);
     }
@@ -172,7 +174,7 @@ impl StartModel {
     }
 
     fn write(&mut self, rule: &Rule) {
-        if rule.insert {
+        if rule.is_inserted {
             self.chains.insert(rule.table, rule.chain, 0, &rule.text);
             self.command(rule, "-I");
         } else {
@@ -183,8 +185,8 @@ impl StartModel {
 
     fn command(&mut self, rule: &Rule, verb: &str) {
         self.script
-            .table(rule.table)
-            .command(format!("{verb} {} {}", rule.chain, rule.text));
+            .table_mut(rule.table)
+            .push_command(format!("{verb} {} {}", rule.chain, rule.text));
     }
 }
 
@@ -227,13 +229,14 @@ mod tests {
         let (script, before) = earlier.leftover_state().expect("supported version");
         let plain = earlier.random_fully;
         let config = flannel(version, "192.168.64.0/20", plain);
-        let started = start(&config, net("192.168.64.0/24"), &before).expect("valid configuration");
+        let started =
+            start_flanneld(&config, net("192.168.64.0/24"), &before).expect("valid configuration");
 
         let mut one_by_one = Chains::new();
         one_by_one.load(&script).expect("valid script");
         one_by_one.load(&started.script).expect("valid script");
         assert_eq!(
-            one_by_one, started.standing.chains,
+            one_by_one, started.state.chains,
             "scripts loaded separately"
         );
 
@@ -249,11 +252,11 @@ mod tests {
         ] {
             assert_eq!(
                 merged.rules(table, chain),
-                started.standing.chains.rules(table, chain),
+                started.state.chains.rules(table, chain),
                 "scripts merged before loading"
             );
         }
-        let chain = started.standing.chains.rules(Table::Nat, "POSTROUTING");
+        let chain = started.state.chains.rules(Table::Nat, "POSTROUTING");
         chain.to_vec()
     }
 
@@ -294,14 +297,14 @@ mod tests {
             let before = earlier(version, "192.168.64.0/20", "192.168.66.0/24", false);
             let (_, standing) = before.leftover_state().expect("supported version");
             let config = flannel(version, "192.168.64.0/20", None);
-            let after =
-                start(&config, net("192.168.64.0/24"), &standing).expect("valid configuration");
-            let fresh = start(&config, net("192.168.64.0/24"), &NodeState::default())
+            let after = start_flanneld(&config, net("192.168.64.0/24"), &standing)
+                .expect("valid configuration");
+            let fresh = start_flanneld(&config, net("192.168.64.0/24"), &NodeState::default())
                 .expect("valid configuration");
             for chain in ["POSTROUTING", OWN_POSTROUTING] {
                 assert_eq!(
-                    after.standing.chains.rules(Table::Nat, chain),
-                    fresh.standing.chains.rules(Table::Nat, chain),
+                    after.state.chains.rules(Table::Nat, chain),
+                    fresh.state.chains.rules(Table::Nat, chain),
                     "{version}"
                 );
             }
@@ -332,9 +335,10 @@ mod tests {
         ] {
             let config = flannel(version, "192.168.64.0/20", None);
             let lease = net("192.168.64.0/24");
-            let first = start(&config, lease, &NodeState::default()).expect("valid configuration");
-            let second = start(&config, lease, &first.standing).expect("valid configuration");
-            assert_eq!(first.standing, second.standing, "{version}");
+            let first =
+                start_flanneld(&config, lease, &NodeState::default()).expect("valid configuration");
+            let second = start_flanneld(&config, lease, &first.state).expect("valid configuration");
+            assert_eq!(first.state, second.state, "{version}");
             assert!(
                 version != "v0.11.0" || second.script.is_empty(),
                 "a complete rule set is not rewritten"
@@ -348,13 +352,14 @@ mod tests {
         let lease = net("192.168.64.0/24");
         let first_of = |version| {
             let config = flannel(version, "192.168.64.0/20", None);
-            let first = start(&config, lease, &NodeState::default()).expect("valid configuration");
-            let mut standing = first.standing;
+            let first =
+                start_flanneld(&config, lease, &NodeState::default()).expect("valid configuration");
+            let mut standing = first.state;
             standing
                 .chains
                 .append(Table::Nat, "POSTROUTING", "-j SOMEBODY");
-            let second = start(&config, lease, &standing).expect("valid configuration");
-            second.standing.chains.rules(Table::Nat, "POSTROUTING")[0].clone()
+            let second = start_flanneld(&config, lease, &standing).expect("valid configuration");
+            second.state.chains.rules(Table::Nat, "POSTROUTING")[0].clone()
         };
         assert_ne!(first_of("v0.17.0"), "-j SOMEBODY");
         assert_eq!(first_of("v0.19.0"), "-j SOMEBODY");
@@ -364,7 +369,7 @@ mod tests {
     fn start_without_ip_masq_writes_only_filter_rules() {
         let mut config = flannel("v0.25.1", "192.168.64.0/20", None);
         config.ip_masq = false;
-        let started = start(&config, net("192.168.64.0/24"), &NodeState::default())
+        let started = start_flanneld(&config, net("192.168.64.0/24"), &NodeState::default())
             .expect("valid configuration");
         assert!(
             started

@@ -87,7 +87,7 @@ pub struct HistoryEntry {
     /// Name of the constant in [`super::history`].
     pub name: &'static str,
     /// First and last versions with the behaviour.
-    pub change: VersionRange,
+    pub versions: VersionRange,
     /// Documentation of the constant: the behaviour and its sources.
     pub text: &'static str,
 }
@@ -103,7 +103,7 @@ macro_rules! history {
         $(#[doc = $about])+
         pub const $list: &[HistoryEntry] = &[$(HistoryEntry {
             name: stringify!($name),
-            change: $name,
+            versions: $name,
             text: concat!($($doc),+),
         }),*];
     };

@@ -152,7 +152,7 @@ pub enum ConfigError {
 impl Cidrs {
     /// Returns the network of `family`, or `None` if there is none.
     #[must_use]
-    pub fn of(&self, family: Family) -> Option<IpNetwork> {
+    pub fn for_family(&self, family: Family) -> Option<IpNetwork> {
         self.0
             .iter()
             .copied()
@@ -378,7 +378,10 @@ mod tests {
         .unwrap();
         assert_eq!(read.mode, Mode::Ipvs);
         let cidrs = read.cluster_cidr.as_ref().unwrap();
-        assert_eq!(cidrs.of(Family::V6).unwrap().to_string(), "fd00::/56");
+        assert_eq!(
+            cidrs.for_family(Family::V6).unwrap().to_string(),
+            "fd00::/56"
+        );
         assert_eq!(read.tcp_timeout.seconds(), 900);
         assert_eq!(read.timeout, Some(Duration::from_mins(5)));
         assert!(read.strict_arp && !read.bind_load_balancer_ips);

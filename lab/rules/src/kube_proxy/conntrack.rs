@@ -42,7 +42,7 @@ pub fn stale_entries(
             .into_iter()
             .filter(|port| port.protocol == Protocol::Udp)
             .map(|port| {
-                let port_endpoints = endpoints.of(&port).to_vec();
+                let port_endpoints = endpoints.get(&port).to_vec();
                 (port.name.clone(), (port, port_endpoints))
             });
         Ok::<_, KubeProxyError>(udp.collect::<UdpPorts>())

@@ -105,7 +105,7 @@ impl EndpointMap {
 
     /// Returns the endpoints of `port`, in the order in which kube-proxy keeps them.
     #[must_use]
-    pub fn of(&self, port: &ServicePort) -> &[Endpoint] {
+    pub fn get(&self, port: &ServicePort) -> &[Endpoint] {
         let key = Key {
             namespace: port.namespace.clone(),
             service: port.service.clone(),

@@ -241,7 +241,7 @@ pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
     }
     let cidr_family = [Family::V4, Family::V6].into_iter().find(|family| {
         let cidrs = proxy.cluster_cidr.as_ref();
-        cidrs.is_some_and(|cidrs| cidrs.of(*family).is_some())
+        cidrs.is_some_and(|cidrs| cidrs.for_family(*family).is_some())
     });
     let node_family = || {
         let node = objects

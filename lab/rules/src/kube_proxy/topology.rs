@@ -30,7 +30,7 @@ pub struct EndpointSelection<'a> {
     /// Endpoints that have a chain of their own: the union of `cluster` and `local`.
     pub reachable: Vec<&'a Endpoint>,
     /// Whether the cluster has a usable endpoint on any node.
-    pub any: bool,
+    pub has_any: bool,
 }
 
 /// Selects `endpoints` of `port` for a node at `place`.
@@ -76,7 +76,7 @@ fn select_up_to_1_23<'a>(
         cluster,
         local,
         reachable,
-        any,
+        has_any: any,
     }
 }
 
@@ -100,11 +100,11 @@ fn select_from_1_24<'a>(
         if selection.cluster.is_empty() {
             selection.cluster = endpoints.iter().filter(|e| is_terminating(e)).collect();
         }
-        selection.any = !selection.cluster.is_empty();
+        selection.has_any = !selection.cluster.is_empty();
     }
 
     if port.has_local_traffic() {
-        selection.any |= endpoints.iter().any(|e| e.ready || is_terminating(e));
+        selection.has_any |= endpoints.iter().any(|e| e.ready || is_terminating(e));
         selection.local = endpoints.iter().filter(|e| e.local && e.ready).collect();
         if selection.local.is_empty() {
             selection.local = endpoints

@@ -146,15 +146,15 @@ pub enum IpsetError {
     InvalidName(String),
     /// Two components use one name for different sets.
     #[error(
-        "cannot add set `{name}` of type {wanted}: a different set of type {standing} has this name"
+        "cannot add set `{name}` of type {requested}: a different set of type {existing} has this name"
     )]
     Conflict {
         /// Name of the set.
         name: String,
         /// Type of the existing set.
-        standing: SetType,
+        existing: SetType,
         /// Type of the set to add.
-        wanted: SetType,
+        requested: SetType,
     },
 }
 
@@ -191,8 +191,8 @@ impl IpsetScript {
             Some(existing) => {
                 return Err(IpsetError::Conflict {
                     name,
-                    standing: existing.kind,
-                    wanted: set.kind,
+                    existing: existing.kind,
+                    requested: set.kind,
                 });
             }
         }

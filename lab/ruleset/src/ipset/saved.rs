@@ -72,7 +72,7 @@ const METHODS: [&str; 3] = ["hash:", "bitmap:", "list:"];
 /// Parses the output of `ipset save`. Lines that cannot be parsed are skipped and added to
 /// `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sets {
+pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sets {
     let mut sets = Sets::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = fields(line);
@@ -109,7 +109,10 @@ fn parse_create<'t>(
         let value = kind.text.to_owned();
         let wanted = "a set type such as `hash:ip,port`";
         return Err(Problem::new(
-            ProblemKind::InvalidValue { value, wanted },
+            ProblemKind::InvalidValue {
+                value,
+                expected: wanted,
+            },
             kind.range(),
         ));
     }
@@ -157,7 +160,10 @@ fn parse_add<'t>(
         let value = entry.text.to_owned();
         let wanted = "an entry for a set of this type";
         return Err(Problem::new(
-            ProblemKind::InvalidValue { value, wanted },
+            ProblemKind::InvalidValue {
+                value,
+                expected: wanted,
+            },
             entry.range(),
         ));
     }
@@ -181,10 +187,10 @@ mod tests {
 
     fn problems(text: &str) -> Vec<(ProblemKind, String)> {
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), &mut problems);
+        let _ = parse(&Text::new(text), &mut problems);
         problems
             .into_iter()
-            .map(|problem| (problem.wrong, text[problem.at].to_owned()))
+            .map(|problem| (problem.kind, text[problem.range].to_owned()))
             .collect()
     }
 
@@ -194,7 +200,7 @@ mod tests {
                     add A 10.0.0.1,tcp:80 timeout 12 packets 1 bytes 60 comment \"a b\"\n\
                     create L list:set size 8\nadd L A before A\n";
         let mut problems = Vec::new();
-        let sets = read(&Text::new(text), &mut problems);
+        let sets = parse(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
         assert_eq!(sets["A"].options.get("family"), Some("inet"));
         let entry = &sets["A"].entries["10.0.0.1,tcp:80"];

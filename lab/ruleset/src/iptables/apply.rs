@@ -25,7 +25,7 @@ pub struct ApplyError {
 pub enum ApplyProblem {
     /// The rule cannot be parsed.
     #[error("{0}")]
-    Rule(ProblemKind),
+    InvalidRule(ProblemKind),
     /// The chain is neither built in nor declared.
     #[error("chain `{0}` does not exist")]
     MissingChain(String),
@@ -97,22 +97,22 @@ fn apply_command(
         words
             .next()
             .transpose()
-            .map_err(|_| ApplyProblem::Rule(ProblemKind::UnclosedQuote))
+            .map_err(|_| ApplyProblem::InvalidRule(ProblemKind::UnclosedQuote))
     };
     let (Some(verb), Some(chain)) = (next()?, next()?) else {
         return Err(ApplyProblem::UnsupportedCommand);
     };
     let after = next()?;
     let chain = match chain_indices.get(chain.text.as_ref()) {
-        Some(&i) => (&mut table.chains[i], chain.at.end),
+        Some(&i) => (&mut table.chains[i], chain.range.end),
         None => return Err(ApplyProblem::MissingChain(chain.text.into_owned())),
     };
     let number = after.filter(|word| word.text.bytes().all(|b| b.is_ascii_digit()));
     let (chain, end) = chain;
-    let end = number.as_ref().map_or(end, |word| word.at.end);
+    let end = number.as_ref().map_or(end, |word| word.range.end);
     let number = number.and_then(|word| word.text.parse::<usize>().ok());
-    let rule =
-        Rule::from_words(&command[end..]).map_err(|problem| ApplyProblem::Rule(problem.wrong))?;
+    let rule = Rule::from_words(&command[end..])
+        .map_err(|problem| ApplyProblem::InvalidRule(problem.kind))?;
     match verb.text.as_ref() {
         "-A" => chain.rules.push(rule),
         "-I" => {
@@ -141,10 +141,10 @@ mod tests {
 
     fn resulting_rules(commands: &[&str]) -> Result<Vec<String>, ApplyProblem> {
         let mut script = IptablesScript::new();
-        let table = script.table(Table::Nat);
-        table.chain("MINE");
+        let table = script.table_mut(Table::Nat);
+        table.declare_chain("MINE");
         for command in commands {
-            table.command(*command);
+            table.push_command(*command);
         }
         let dump = IptablesRules::from_script(&script).map_err(|error| error.problem)?;
         let chain = dump.chain(Table::Nat, "MINE").unwrap();

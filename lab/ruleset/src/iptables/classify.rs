@@ -9,7 +9,7 @@ use crate::text::problem::ProblemKind;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClassifiedWord<'t> {
     /// Class of the word.
-    pub kind: WordClass,
+    pub class: WordClass,
     /// Text of the word. For a match or a target, its name.
     pub word: Word<'t>,
     /// Whether `!` precedes the word.
@@ -80,8 +80,8 @@ pub(super) struct WordClassifier<'t> {
 /// Error in a rule, with its range in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RuleError {
-    pub wrong: ProblemKind,
-    pub at: Range<usize>,
+    pub kind: ProblemKind,
+    pub range: Range<usize>,
 }
 
 impl<'t> WordClassifier<'t> {
@@ -101,8 +101,8 @@ impl<'t> WordClassifier<'t> {
     fn next_word(&mut self) -> Option<Result<Word<'t>, RuleError>> {
         let word = std::mem::replace(&mut self.lookahead, self.words.next())?;
         Some(word.map_err(|UnclosedQuote(position)| RuleError {
-            wrong: ProblemKind::UnclosedQuote,
-            at: position..self.line.len(),
+            kind: ProblemKind::UnclosedQuote,
+            range: position..self.line.len(),
         }))
     }
 
@@ -114,8 +114,8 @@ impl<'t> WordClassifier<'t> {
 
     fn missing_value_error(&self, option: &Range<usize>) -> RuleError {
         RuleError {
-            wrong: ProblemKind::MissingValue(self.line[option.clone()].to_owned()),
-            at: option.clone(),
+            kind: ProblemKind::MissingValue(self.line[option.clone()].to_owned()),
+            range: option.clone(),
         }
     }
 
@@ -130,10 +130,10 @@ impl<'t> WordClassifier<'t> {
         {
             if name != "-f" {
                 self.expected = ExpectedValues::One;
-                self.pending_option = word.at.clone();
+                self.pending_option = word.range.clone();
             }
             return Ok(ClassifiedWord {
-                kind: WordClass::Header(name),
+                class: WordClass::Header(name),
                 word,
                 is_negated: negated,
             });
@@ -145,21 +145,21 @@ impl<'t> WordClassifier<'t> {
             name => {
                 if FREE_TEXT_OPTIONS.contains(&name) {
                     self.expected = ExpectedValues::One;
-                    self.pending_option = word.at.clone();
+                    self.pending_option = word.range.clone();
                 } else {
                     self.expected = ExpectedValues::Any;
                 }
                 return Ok(ClassifiedWord {
-                    kind: WordClass::Option,
+                    class: WordClass::Option,
                     word,
                     is_negated: negated,
                 });
             }
         };
         self.has_target |= kind != WordClass::Match;
-        let word = self.required_value(&word.at)?;
+        let word = self.required_value(&word.range)?;
         Ok(ClassifiedWord {
-            kind,
+            class: kind,
             word,
             is_negated: negated,
         })
@@ -173,13 +173,13 @@ impl<'t> WordClassifier<'t> {
         );
         let classified = |kind, word| {
             Ok(ClassifiedWord {
-                kind,
+                class: kind,
                 word,
                 is_negated: false,
             })
         };
         if is_negation && before_option && self.expected != ExpectedValues::One {
-            let next = self.required_value(&word.at)?;
+            let next = self.required_value(&word.range)?;
             return self.classify_option(next, true);
         }
         if is_negation && self.expected != ExpectedValues::None {
@@ -202,8 +202,8 @@ impl<'t> WordClassifier<'t> {
             return self.classify_option(word, false);
         }
         Err(RuleError {
-            at: word.at.clone(),
-            wrong: ProblemKind::UnknownWord {
+            range: word.range.clone(),
+            kind: ProblemKind::UnknownWord {
                 word: word.text.into_owned(),
             },
         })

@@ -40,10 +40,13 @@ impl IptablesRules {
         let first = problems
             .into_iter()
             .filter(|problem| problem.severity() == Severity::Error)
-            .min_by_key(|problem| problem.at.start);
+            .min_by_key(|problem| problem.range.start);
         match first {
             None => Ok(dump),
-            Some(Problem { wrong, at }) => Err(ParseError {
+            Some(Problem {
+                kind: wrong,
+                range: at,
+            }) => Err(ParseError {
                 line: text[..at.start].matches('\n').count() + 1,
                 kind: wrong,
             }),
@@ -202,7 +205,7 @@ impl<'t> Parser<'t, '_> {
             text => {
                 let wrong = ProblemKind::InvalidValue {
                     value: text.to_owned(),
-                    wanted: "a policy (ACCEPT, DROP, or - for none)",
+                    expected: "a policy (ACCEPT, DROP, or - for none)",
                 };
                 return self.add_problem(wrong, whole);
             }
@@ -263,7 +266,10 @@ impl<'t> Parser<'t, '_> {
         for piece in WordClassifier::new(&text[range.clone()]) {
             match piece {
                 Ok(piece) => self.check_word(chain, &piece, range.start),
-                Err(RuleError { wrong, at: fault }) => {
+                Err(RuleError {
+                    kind: wrong,
+                    range: fault,
+                }) => {
                     self.problems
                         .push(shift_problem(Problem::new(wrong, fault), range.start));
                     return None;
@@ -277,7 +283,7 @@ impl<'t> Parser<'t, '_> {
         let name = piece.word.text.as_ref();
         // Suggestions are computed only for reported problems, because the search is slow.
         let is_reported = self.problems.len() < MAX_REPORTED;
-        let wrong = match piece.kind {
+        let wrong = match piece.class {
             WordClass::Match if !extensions::is_match(name) => ProblemKind::UnknownMatch {
                 name: name.to_owned(),
                 suggestion: is_reported
@@ -304,7 +310,7 @@ impl<'t> Parser<'t, '_> {
             }
             _ => return,
         };
-        let range = start + piece.word.at.start..start + piece.word.at.end;
+        let range = start + piece.word.range.start..start + piece.word.range.end;
         self.add_problem(wrong, range);
     }
 }
@@ -339,7 +345,7 @@ mod tests {
         let _ = IptablesRules::parse_with_problems(&Text::new(text), &mut problems);
         problems
             .into_iter()
-            .map(|problem| (problem.wrong, text[problem.at].to_owned()))
+            .map(|problem| (problem.kind, text[problem.range].to_owned()))
             .collect()
     }
 

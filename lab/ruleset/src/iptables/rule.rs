@@ -76,7 +76,12 @@ impl Rule {
     pub fn from_words(words: impl Into<String>) -> Result<Self, Problem> {
         let words = Text::new(words.into());
         for piece in WordClassifier::new(&words) {
-            piece.map_err(|RuleError { wrong, at }| Problem::new(wrong, at))?;
+            piece.map_err(
+                |RuleError {
+                     kind: wrong,
+                     range: at,
+                 }| Problem::new(wrong, at),
+            )?;
         }
         Ok(Self::from_checked_words(words, 0))
     }
@@ -123,7 +128,7 @@ impl Rule {
         // The constructors checked the words, so classification returns no errors.
         for piece in WordClassifier::new(&self.words).flatten() {
             let text = piece.word.text;
-            match piece.kind {
+            match piece.class {
                 WordClass::Header(name) => parts.header.push(RuleOption {
                     name: Cow::Borrowed(name),
                     is_negated: piece.is_negated,
@@ -136,7 +141,7 @@ impl Rule {
                 WordClass::Jump | WordClass::Goto => {
                     parts.target = Some(Target {
                         name: text,
-                        is_goto: piece.kind == WordClass::Goto,
+                        is_goto: piece.class == WordClass::Goto,
                         options: Vec::new(),
                     });
                 }
@@ -171,7 +176,7 @@ impl Rule {
     pub fn target(&self) -> Option<Cow<'_, str>> {
         WordClassifier::new(&self.words)
             .flatten()
-            .find(|piece| matches!(piece.kind, WordClass::Jump | WordClass::Goto))
+            .find(|piece| matches!(piece.class, WordClass::Jump | WordClass::Goto))
             .map(|piece| piece.word.text)
     }
 
@@ -182,9 +187,9 @@ impl Rule {
             return None;
         }
         let mut pieces = WordClassifier::new(&self.words).flatten();
-        pieces.find(|piece| piece.kind == WordClass::Option && piece.word.text == option)?;
+        pieces.find(|piece| piece.class == WordClass::Option && piece.word.text == option)?;
         pieces
-            .find(|piece| piece.kind == WordClass::Value)
+            .find(|piece| piece.class == WordClass::Value)
             .map(|piece| piece.word.text)
     }
 
@@ -198,13 +203,13 @@ impl Rule {
         }
         let mut expects_name = false;
         for piece in WordClassifier::new(&self.words).flatten() {
-            if expects_name && piece.kind == WordClass::Value {
+            if expects_name && piece.class == WordClass::Value {
                 let start = self.words.range().start;
-                let range = start + piece.word.at.start..start + piece.word.at.end;
+                let range = start + piece.word.range.start..start + piece.word.range.end;
                 sets.push((piece.word.text, range));
                 expects_name = false;
             } else {
-                expects_name = piece.kind == WordClass::Option
+                expects_name = piece.class == WordClass::Option
                     && SET_NAME_OPTIONS.contains(&piece.word.text.as_ref());
             }
         }
@@ -333,7 +338,7 @@ pub(super) fn parse_head(line: &str) -> Result<RuleHead<'_>, Problem> {
             position..line.len(),
         ));
     }
-    let chain_at = position + chain.at.start..position + chain.at.end;
+    let chain_at = position + chain.range.start..position + chain.range.end;
     Ok(RuleHead {
         counters,
         chain: &line[chain_at.clone()],
@@ -344,7 +349,10 @@ pub(super) fn parse_head(line: &str) -> Result<RuleHead<'_>, Problem> {
 
 /// Moves an error by `by` bytes, from a part of a line to the whole line.
 pub(super) fn shift_problem(problem: Problem, by: usize) -> Problem {
-    Problem::new(problem.wrong, problem.at.start + by..problem.at.end + by)
+    Problem::new(
+        problem.kind,
+        problem.range.start + by..problem.range.end + by,
+    )
 }
 
 fn parse_counters(text: &str) -> Option<(u64, u64)> {
@@ -412,7 +420,7 @@ mod tests {
 
     fn parse_error(line: &str) -> (ProblemKind, &str) {
         let problem = Rule::parse(line).unwrap_err();
-        (problem.wrong, &line[problem.at])
+        (problem.kind, &line[problem.range])
     }
 
     #[test]

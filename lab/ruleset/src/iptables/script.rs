@@ -93,7 +93,7 @@ impl IptablesScript {
     }
 
     /// Returns the block of a table. Creates the block if necessary.
-    pub fn table(&mut self, table: Table) -> &mut TableScript {
+    pub fn table_mut(&mut self, table: Table) -> &mut TableScript {
         let index = self
             .tables
             .iter()
@@ -121,7 +121,7 @@ impl IptablesScript {
     /// Appends the script of a component that writes later.
     pub fn append(&mut self, later: Self) {
         for (table, script) in later.tables {
-            let block = self.table(table);
+            let block = self.table_mut(table);
             let mut declared: HashSet<String> = block.chains.iter().cloned().collect();
             for chain in script.chains {
                 if declared.insert(chain.clone()) {
@@ -136,7 +136,7 @@ impl IptablesScript {
 
 impl TableScript {
     /// Declares a chain.
-    pub fn chain(&mut self, name: impl Into<String>) {
+    pub fn declare_chain(&mut self, name: impl Into<String>) {
         self.chains.push(name.into());
     }
 
@@ -146,7 +146,7 @@ impl TableScript {
     }
 
     /// Appends a command.
-    pub fn command(&mut self, command: impl Into<String>) {
+    pub fn push_command(&mut self, command: impl Into<String>) {
         self.commands.push(command.into());
     }
 }

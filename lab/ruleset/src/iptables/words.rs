@@ -15,7 +15,7 @@ pub struct Word<'t> {
     /// Whether the word was quoted. A quoted word is always a value.
     pub is_quoted: bool,
     /// Byte range in the line, including quotes.
-    pub at: Range<usize>,
+    pub range: Range<usize>,
 }
 
 /// Error for an unclosed quote, with the position of the quote.
@@ -61,7 +61,7 @@ impl<'t> Iterator for Words<'t> {
                             Cow::Owned(format!("{before}{text}"))
                         },
                         is_quoted: true,
-                        at: start..end,
+                        range: start..end,
                     }));
                 }
                 _ => position += 1,
@@ -72,7 +72,7 @@ impl<'t> Iterator for Words<'t> {
             Ok(Word {
                 text: Cow::Borrowed(&self.line[start..position]),
                 is_quoted: false,
-                at: start..position,
+                range: start..position,
             })
         })
     }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             words
                 .iter()
-                .map(|w| (&line[w.at.clone()], w.is_quoted))
+                .map(|w| (&line[w.range.clone()], w.is_quoted))
                 .collect::<Vec<_>>(),
             [("-m", false), (r#""a b""#, true)]
         );

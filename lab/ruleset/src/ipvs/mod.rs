@@ -124,14 +124,14 @@ pub struct SchedulerFlags {
     /// Whether another real server is used if the selected one accepts no connections.
     pub fallback: bool,
     /// Whether the hash includes the source port.
-    pub port: bool,
+    pub hash_port: bool,
 }
 
 impl SchedulerFlags {
     /// Whether no flag is set.
     #[must_use]
     pub const fn is_none(&self) -> bool {
-        !self.fallback && !self.port
+        !self.fallback && !self.hash_port
     }
 }
 
@@ -152,7 +152,7 @@ impl SchedulerFlags {
 #[serde(rename_all = "camelCase")]
 pub struct RealServer {
     /// Address and port of the real server.
-    pub to: SocketAddr,
+    pub address: SocketAddr,
     /// Weight. A real server of weight 0 gets no new connections.
     pub weight: u32,
     /// Forwarding method to the real server.
@@ -217,7 +217,10 @@ impl fmt::Display for VirtualServer {
         if let Some(seconds) = self.persistence {
             write!(f, " -p {seconds}")?;
         }
-        let flags = [(self.flags.fallback, "fallback"), (self.flags.port, "port")];
+        let flags = [
+            (self.flags.fallback, "fallback"),
+            (self.flags.hash_port, "port"),
+        ];
         let flags: Vec<String> = flags
             .into_iter()
             .filter(|(set, _)| *set)
@@ -237,7 +240,7 @@ impl fmt::Display for VirtualServer {
             writeln!(
                 f,
                 "-a {} -r {} {forwarding} -w {}",
-                self.key, server.to, server.weight
+                self.key, server.address, server.weight
             )?;
         }
         Ok(())
@@ -260,7 +263,7 @@ mod tests {
             persistence: Some(10800),
             flags: SchedulerFlags::default(),
             servers: vec![RealServer {
-                to: "10.19.9.120:6443".parse().unwrap(),
+                address: "10.19.9.120:6443".parse().unwrap(),
                 weight: 1,
                 method: Forwarding::Masquerade,
             }],

@@ -54,7 +54,7 @@ pub struct SavedRealServer {
 /// Parses the output of `ipvsadm -Sn`. Lines that cannot be parsed are skipped and added to
 /// `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Servers {
+pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Servers {
     let mut servers = Servers::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = WordCursor {
@@ -133,13 +133,7 @@ impl<'t> WordCursor<'t> {
 
 fn invalid_value(value: &str, range: Range<usize>, expected: &'static str) -> Problem {
     let value = value.to_owned();
-    Problem::new(
-        ProblemKind::InvalidValue {
-            value,
-            wanted: expected,
-        },
-        range,
-    )
+    Problem::new(ProblemKind::InvalidValue { value, expected }, range)
 }
 
 fn unknown_word(word: Field<'_>) -> Problem {
@@ -271,7 +265,7 @@ mod tests {
                     -A -f 5 -6 -s wrr --pe sip --ops\n-a -f 5 -6 -r [fd00::2]:0 -g -w 3\n\
                     -A --sctp-service 10.0.0.1:99 -s mh -b mh-fallback,mh-port\n";
         let mut problems = Vec::new();
-        let servers = read(&Text::new(text), &mut problems);
+        let servers = parse(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
         assert_eq!(servers.len(), 4);
         let mark = &servers[&VirtualServerKey::FwMark {
@@ -299,8 +293,8 @@ mod tests {
                     -a -t 10.0.0.1:80 -r 10.1.0.1:80 -m\n-a -t 10.0.0.1:80 -r 10.1.0.1:80 -m\n\
                     TCP  10.0.0.1:80 rr\n-A -t 10.0.0.2:80 -q\n";
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        let _ = parse(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(
             places,
             [

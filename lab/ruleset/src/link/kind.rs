@@ -7,22 +7,22 @@ use crate::text::{Text, fields, lines};
 use crate::tool::Format;
 
 /// Kinds of interfaces by interface name, in printed order.
-pub type LinkKinds = IndexMap<String, Kind>;
+pub type LinkKinds = IndexMap<String, LinkDetails>;
 
 /// Kind of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kind {
+pub struct LinkDetails {
     /// Kind as the kernel names it: `veth`, `bridge`, `vxlan`. `None` for hardware.
     pub kind: Option<Text>,
     /// Text after the kind: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
     pub details: Text,
     /// Text of the `bridge_slave` line. `None` if the interface is not a bridge port.
-    pub port: Option<Text>,
+    pub bridge_port: Option<Text>,
     /// Line number, from 1.
     pub line: u32,
 }
 
-impl Kind {
+impl LinkDetails {
     /// Returns the word after a name in the details. `None` without the name.
     #[must_use]
     pub fn detail(&self, name: &str) -> Option<&str> {
@@ -34,7 +34,7 @@ impl Kind {
     /// Whether the bridge may forward a frame out of the port that received it.
     #[must_use]
     pub fn is_hairpin(&self) -> bool {
-        let port = self.port.as_deref().unwrap_or_default();
+        let port = self.bridge_port.as_deref().unwrap_or_default();
         port.contains("hairpin on")
     }
 }
@@ -70,7 +70,7 @@ const KINDS: [&str; 24] = [
 /// Parses the output of `ip -d link`. Details differ between kinds and versions, so unknown details
 /// are ignored. Lines that cannot be parsed are added to `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
+pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
     let mut kinds = LinkKinds::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = fields(line);
@@ -86,10 +86,10 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
                 continue;
             };
             let short = name.split('@').next().unwrap_or(name);
-            let kind = Kind {
+            let kind = LinkDetails {
                 kind: None,
                 details: text.slice(line.end()..line.end()),
-                port: None,
+                bridge_port: None,
                 line: line.number,
             };
             kinds.insert(short.to_owned(), kind);
@@ -100,7 +100,7 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> LinkKinds {
         };
         let rest = text.slice(first.range().end..line.end());
         if first.text == "bridge_slave" {
-            current.port = Some(rest);
+            current.bridge_port = Some(rest);
         } else if KINDS.contains(&first.text) && current.kind.is_none() {
             current.kind = Some(text.slice(first.range()));
             current.details = rest;
@@ -129,13 +129,13 @@ mod tests {
 hello
 ";
         let mut problems = Vec::new();
-        let kinds = read(&Text::new(text), &mut problems);
+        let kinds = parse(&Text::new(text), &mut problems);
         assert_eq!(kinds["eth0"].kind, None);
         assert_eq!(kinds["flannel.1"].kind.as_deref(), Some("vxlan"));
         assert_eq!(kinds["flannel.1"].detail("dstport"), Some("8472"));
         assert_eq!(kinds["flannel.1"].detail("local"), Some("192.168.50.11"));
         assert!(kinds["veth0"].is_hairpin() && !kinds["eth0"].is_hairpin());
         assert_eq!(problems.len(), 1);
-        assert_eq!(&text[problems[0].at.clone()], "hello");
+        assert_eq!(&text[problems[0].range.clone()], "hello");
     }
 }

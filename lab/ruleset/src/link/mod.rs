@@ -110,7 +110,7 @@ const LIFETIME: Grammar = &[
 
 /// Parses the output of `ip addr`. Lines that cannot be parsed are skipped and added to `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
+pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Links {
     let mut links = Links::new();
     // Whether the last interface was valid. Otherwise, its further lines are skipped.
     let mut is_valid_link = true;
@@ -273,7 +273,7 @@ fn parse_address<'t>(
     let invalid_value = |word: Field<'_>| {
         let wrong = ProblemKind::InvalidValue {
             value: word.text.to_owned(),
-            wanted: "an address of this family",
+            expected: "an address of this family",
         };
         Problem::new(wrong, word.range())
     };
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn parse_iproute2_output_returns_links() {
         let mut problems = Vec::new();
-        let links = read(&Text::new(TEXT), &mut problems);
+        let links = parse(&Text::new(TEXT), &mut problems);
         assert_eq!(problems, []);
         let p0 = &links["p0"];
         assert_eq!(p0.linked_to.as_deref(), Some("eth0"));
@@ -357,8 +357,8 @@ mod tests {
                     \x20   valid_lft soon preferred_lft forever\n    vlan id 5\n3: eth1: <UP> mtu 1500\n\
                     \x20   inet 10.0.0.2/8 scope global eth1\nhello\n";
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        let _ = parse(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(
             places,
             [

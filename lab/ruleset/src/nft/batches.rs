@@ -102,7 +102,7 @@ fn estimate_size((base, per_byte): (usize, usize), text: &str) -> usize {
 
 fn estimate_set_size(set: &Set) -> usize {
     let comment = set.comment.as_ref().map_or(0, String::len);
-    estimate_size(ITEM_SIZE, &set.name) + ITEM_SIZE.1 * (set.holds.len() + comment)
+    estimate_size(ITEM_SIZE, &set.name) + ITEM_SIZE.1 * (set.type_line.len() + comment)
 }
 
 /// Batches under construction.

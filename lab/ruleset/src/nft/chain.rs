@@ -36,7 +36,7 @@ pub(super) fn parse_line(chain: &mut Chain, line: Line<'_>, family: &str) -> Res
             if chain.hook.is_some() {
                 return Err(duplicate_error("the hook of this chain", chain.line, line));
             }
-            let properties_text = &line.text[name.at.end..];
+            let properties_text = &line.text[name.range.end..];
             let mut parsed_hook = Hook {
                 kind: kind.text.to_owned(),
                 hook: name.text.to_owned(),
@@ -112,13 +112,7 @@ fn parse_hook_properties(
     hook.priority = parse_priority(priority.trim(), family).ok_or_else(|| {
         let value = priority.trim().to_owned();
         let expected = "a priority";
-        Problem::new(
-            ProblemKind::InvalidValue {
-                value,
-                wanted: expected,
-            },
-            range.clone(),
-        )
+        Problem::new(ProblemKind::InvalidValue { value, expected }, range.clone())
     })?;
     for property in rest.split(';').map(str::trim) {
         match property.strip_prefix("policy ") {

@@ -20,12 +20,12 @@ pub(super) struct ElementParser {
     /// Parsed elements.
     pub elements: Vec<Element>,
     /// Whether the closing brace has been parsed.
-    pub ended: bool,
+    pub is_complete: bool,
 }
 
 impl ElementParser {
     /// Parses the words of one line.
-    pub fn line(&mut self, words: &[Token<'_>], line: Line<'_>) -> Result<(), Problem> {
+    pub fn parse_line(&mut self, words: &[Token<'_>], line: Line<'_>) -> Result<(), Problem> {
         let line_problem = || {
             Problem::new(
                 ProblemKind::UnknownLine(Format::Nft),
@@ -33,11 +33,11 @@ impl ElementParser {
             )
         };
         for word in words {
-            if self.ended || word.is_unquoted("{") {
+            if self.is_complete || word.is_unquoted("{") {
                 return Err(line_problem());
             }
             if word.is_unquoted("}") {
-                self.ended = true;
+                self.is_complete = true;
                 // `nft` prints no `elements` for an empty set.
                 if !(self.words.is_empty() && self.elements.is_empty()) {
                     self.finish_element(line)?;

@@ -11,7 +11,7 @@ mod tokens;
 pub use batches::split_batches;
 pub use canonical::canonical;
 pub use model::*;
-pub use parser::read;
+pub use parser::parse_ruleset;
 pub use tokens::{Token, tokenize};
 
 use crate::text::Text;
@@ -40,7 +40,7 @@ pub fn tables(text: &str) -> impl Iterator<Item = (&str, &str)> {
 /// Returns all errors of the text.
 pub fn parse(text: &str) -> Result<Ruleset, Vec<Problem>> {
     let mut problems = Vec::new();
-    let ruleset = read(&Text::new(text), &mut problems);
+    let ruleset = parse_ruleset(&Text::new(text), &mut problems);
     if problems.is_empty() {
         Ok(ruleset)
     } else {

@@ -37,11 +37,11 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Set {
     /// Whether the object is a map.
-    pub map: bool,
+    pub is_map: bool,
     /// Name, unique in the table.
     pub name: String,
     /// Data type line, such as `type ipv4_addr . inet_proto : verdict`.
-    pub holds: String,
+    pub type_line: String,
     /// Flags: `interval`, `dynamic`, `timeout`.
     pub flags: Vec<String>,
     /// Timeout of the elements, in seconds. `None` without a timeout.
@@ -232,9 +232,9 @@ impl fmt::Display for Table {
 
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.map { "map" } else { "set" };
+        let kind = if self.is_map { "map" } else { "set" };
         writeln!(f, "\t{kind} {} {{", self.name)?;
-        writeln!(f, "\t\t{}", self.holds)?;
+        writeln!(f, "\t\t{}", self.type_line)?;
         if let Some(size) = self.size {
             writeln!(f, "\t\tsize {size}")?;
         }

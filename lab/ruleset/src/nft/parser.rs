@@ -28,7 +28,7 @@ const VERBATIM_PROPERTIES: [&str; 4] = ["policy", "gc-interval", "auto-merge", "
 /// Parses the output of `nft list ruleset`. Lines that cannot be parsed are skipped and added to
 /// `problems`.
 #[must_use]
-pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
+pub fn parse_ruleset(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
     let mut reader = Parser::default();
     for line in lines(text).map(without_handle) {
         // `nft` prints a comment before the tables of iptables-nft.
@@ -106,7 +106,7 @@ impl Parser {
                 return wrong.map_or(Ok(()), Err);
             }
             (Context::Elements(set, mut reader), _) => {
-                let read = reader.line(&words, line);
+                let read = reader.parse_line(&words, line);
                 self.context = context_after_elements(set, reader);
                 read?;
             }
@@ -139,7 +139,7 @@ fn line_problem(line: Line<'_>) -> Problem {
 
 /// Returns the parser state after a line of elements: the set again after the closing brace.
 fn context_after_elements(mut set: Set, mut reader: ElementParser) -> Context {
-    if reader.ended {
+    if reader.is_complete {
         set.elements = std::mem::take(&mut reader.elements);
         Context::Set(set)
     } else {
@@ -207,7 +207,7 @@ fn parse_table_line(
             let known = table.set(name.text);
             let wrong = known.map(|known| duplicate(format!("set `{}`", name.text), known.line));
             let set = Set {
-                map: kind.is_unquoted("map"),
+                is_map: kind.is_unquoted("map"),
                 name: name.text.to_owned(),
                 line: line.number,
                 ..Set::default()
@@ -235,7 +235,7 @@ fn parse_table_line(
             (Context::Other(other), wrong)
         }
         [flags, flag, ..] if flags.is_unquoted("flags") && table.flags.is_none() => {
-            table.flags = Some(line.text[flag.at.start..].to_owned());
+            table.flags = Some(line.text[flag.range.start..].to_owned());
             (Context::Table, None)
         }
         _ => (Context::Table, Some(line_problem(line))),
@@ -254,7 +254,10 @@ fn parse_set_line(
     let again = || duplicate_error(&format!("`{}`", keyword.text), set.line, line);
     let invalid_value = |value: &str, wanted: &'static str| {
         let value = value.to_owned();
-        let wrong = ProblemKind::InvalidValue { value, wanted };
+        let wrong = ProblemKind::InvalidValue {
+            value,
+            expected: wanted,
+        };
         Problem::new(wrong, line.start..line.end())
     };
     match (keyword.text, rest) {
@@ -265,11 +268,11 @@ fn parse_set_line(
                 return Err(again());
             }
             let mut reader = ElementParser::default();
-            reader.line(entries, line)?;
+            reader.parse_line(entries, line)?;
             return Ok(Some(reader));
         }
-        ("type" | "typeof", [_, ..]) if set.holds.is_empty() => {
-            line.text.clone_into(&mut set.holds);
+        ("type" | "typeof", [_, ..]) if set.type_line.is_empty() => {
+            line.text.clone_into(&mut set.type_line);
         }
         ("flags", [_, ..]) if set.flags.is_empty() && !rest.iter().any(|word| word.is_quoted) => {
             let flags = rest.iter().filter(|word| !word.is_unquoted(","));

@@ -10,7 +10,7 @@ pub struct Token<'t> {
     /// Whether the word was quoted.
     pub is_quoted: bool,
     /// Byte range of the word, including quotes.
-    pub at: Range<usize>,
+    pub range: Range<usize>,
 }
 
 impl Token<'_> {
@@ -40,7 +40,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, usize> {
                 words.push(Token {
                     text: &text[start + 1..end],
                     is_quoted: true,
-                    at: start..position,
+                    range: start..position,
                 });
             }
             b' ' | b'\t' | b'\r' => position += 1,
@@ -49,7 +49,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, usize> {
                 words.push(Token {
                     text: &text[start..position],
                     is_quoted: false,
-                    at: start..position,
+                    range: start..position,
                 });
             }
             _ => {
@@ -60,7 +60,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, usize> {
                 words.push(Token {
                     text: &text[start..position],
                     is_quoted: false,
-                    at: start..position,
+                    range: start..position,
                 });
             }
         }
@@ -72,7 +72,7 @@ pub fn tokenize(text: &str) -> Result<Vec<Token<'_>>, usize> {
 pub(super) fn split_comment<'t>(text: &'t str, words: &[Token<'t>]) -> (&'t str, Option<&'t str>) {
     match words {
         [.., keyword, comment] if keyword.is_unquoted("comment") && comment.is_quoted => {
-            (text[..keyword.at.start].trim_end(), Some(comment.text))
+            (text[..keyword.range.start].trim_end(), Some(comment.text))
         }
         _ => (text, None),
     }

@@ -111,7 +111,7 @@ const ROUTE: Grammar = &[
 /// Parses the output of `ip route`. Lines that cannot be parsed are skipped and added to
 /// `problems`. `ip` is the family of routes whose text does not show the family.
 #[must_use]
-pub fn read(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Route> {
+pub fn parse(text: &Text, ip: IpFamily, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     let mut follows_valid_route = true;
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
@@ -151,7 +151,7 @@ fn parse_route(text: &Text, ip: IpFamily, line: Line<'_>) -> Result<Route, Probl
         None => {
             let wrong = ProblemKind::InvalidValue {
                 value: to.text.to_owned(),
-                wanted: "a destination (`default`, an address or a network)",
+                expected: "a destination (`default`, an address or a network)",
             };
             return Err(Problem::new(wrong, to.range()));
         }
@@ -223,7 +223,7 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
     #[test]
     fn parse_iproute2_output_returns_routes() {
         let mut problems = Vec::new();
-        let routes = read(&Text::new(TEXT), IpFamily::V4, &mut problems);
+        let routes = parse(&Text::new(TEXT), IpFamily::V4, &mut problems);
         assert_eq!(problems, []);
         assert_eq!(routes.len(), 13);
         assert_eq!(routes[2].hops.len(), 2);
@@ -244,8 +244,8 @@ unreachable default dev lo metric 4294967295 error -101 pref medium
         let text = "\tnexthop via 10.0.0.1\nhello\n10.0.0.0/8 dve eth0\n10.0.0.0/8 via\n\
                     10.0.0.0/40 dev eth0\n10.0.0.0/8 dev eth0 metric low\n";
         let mut problems = Vec::new();
-        let _ = read(&Text::new(text), IpFamily::V4, &mut problems);
-        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        let _ = parse(&Text::new(text), IpFamily::V4, &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.range.clone()]).collect();
         assert_eq!(
             places,
             [

@@ -157,7 +157,7 @@ impl Attributes {
                         return Err(Problem::new(
                             ProblemKind::InvalidValue {
                                 value: first.text.to_owned(),
-                                wanted: "a quoted text",
+                                expected: "a quoted text",
                             },
                             range,
                         ));
@@ -190,10 +190,7 @@ fn checked_value(
     }
     let value = field.text.to_owned();
     Err(Problem::new(
-        ProblemKind::InvalidValue {
-            value,
-            wanted: expected,
-        },
+        ProblemKind::InvalidValue { value, expected },
         field.range(),
     ))
 }

@@ -13,9 +13,9 @@ use svclab_diagnostic::{Diagnostic, Severity};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Description of the error.
-    pub wrong: ProblemKind,
+    pub kind: ProblemKind,
     /// Position in the file, as a byte range.
-    pub at: Range<usize>,
+    pub range: Range<usize>,
 }
 
 /// Error in a dump.
@@ -48,12 +48,12 @@ pub enum ProblemKind {
         word: String,
     },
     /// A value has the wrong kind.
-    #[error("`{value}` is not {wanted}")]
+    #[error("`{value}` is not {expected}")]
     InvalidValue {
         /// Value as printed.
         value: String,
         /// Expected kind of value, such as "a number".
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// An option has no value.
     #[error("`{0}` has no value")]
@@ -145,17 +145,14 @@ impl Problem {
     /// Creates an error at a position.
     #[must_use]
     pub fn new(kind: ProblemKind, range: Range<usize>) -> Self {
-        Self {
-            wrong: kind,
-            at: range,
-        }
+        Self { kind, range }
     }
 
     /// Returns the severity. State that can be parsed but that no kernel accepts, such as a chain
     /// that jumps to itself, is a warning. Such dumps can still be compared.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        match self.wrong {
+        match self.kind {
             ProblemKind::SelfJump(_)
             | ProblemKind::UnknownTarget { .. }
             | ProblemKind::UnknownMatch { .. }
@@ -168,14 +165,14 @@ impl Problem {
     /// file.
     #[must_use]
     pub fn diagnostic(&self, file: FileId, text: &str) -> Diagnostic {
-        let message = self.wrong.to_string();
-        let (label, help) = self.wrong.hints();
+        let message = self.kind.to_string();
+        let (label, help) = self.kind.hints();
         let diagnostic = match self.severity() {
             Severity::Error => Diagnostic::error(message),
             Severity::Warning => Diagnostic::warning(message),
         };
         diagnostic
-            .at(span(file, text, &self.at), label)
+            .with_position(span(file, text, &self.range), label)
             .with_optional_help(help)
     }
 }

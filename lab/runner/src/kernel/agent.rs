@@ -121,12 +121,15 @@ impl Agent {
         let first = first.map(|first| first.map(|first| first.map(|(event, _)| event)));
         let environment = match first {
             Some(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
-                return Err(KernelError::Protocol {
+                return Err(KernelError::ProtocolVersion {
                     own_version: VERSION,
                     agent_version: protocol,
                 });
             }
-            Some(Ok(Some(Event::Ready { surroundings, .. }))) => surroundings,
+            Some(Ok(Some(Event::Ready {
+                environment: surroundings,
+                ..
+            }))) => surroundings,
             Some(Ok(Some(Event::StartFailed { failure }))) => {
                 return Err(KernelError::AgentSetup(failure));
             }
@@ -153,8 +156,8 @@ impl Agent {
                     && out_of_memory::is_out_of_memory(oom_kills_before, &exit_cause, &stderr);
                 return Err(KernelError::Lost(LostAgent {
                     cause: cause.unwrap_or(exit_cause),
-                    step: None,
-                    said: stderr,
+                    last_step: None,
+                    stderr,
                     is_out_of_memory,
                 }));
             }
@@ -223,7 +226,7 @@ impl Agent {
 
     /// Returns the kernel and programs that the agent found.
     #[must_use]
-    pub fn surroundings(&self) -> &Environment {
+    pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
@@ -255,7 +258,7 @@ impl Agent {
     /// # Errors
     ///
     /// When the agent cannot build the plan or was lost.
-    pub async fn build_standing(&self, plan: Plan) -> Result<Session, KernelError> {
+    pub async fn build_changeable(&self, plan: Plan) -> Result<Session, KernelError> {
         self.build_lab(plan, true).await
     }
 
@@ -307,8 +310,8 @@ impl AgentLink {
         let shared = self.shared();
         shared.lost.clone().unwrap_or_else(|| LostAgent {
             cause: default_cause.to_owned(),
-            step: shared.last_step.clone(),
-            said: String::new(),
+            last_step: shared.last_step.clone(),
+            stderr: String::new(),
             is_out_of_memory: false,
         })
     }
@@ -419,8 +422,8 @@ async fn read_events(
     };
     let lost = LostAgent {
         cause,
-        step,
-        said: stderr,
+        last_step: step,
+        stderr,
         is_out_of_memory,
     };
     let mut shared = lock();

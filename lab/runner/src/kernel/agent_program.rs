@@ -40,7 +40,7 @@ pub fn find() -> Option<PathBuf> {
 
 /// Returns the path of the agent program, or the path where it should be.
 #[must_use]
-pub fn expected() -> PathBuf {
+pub fn expected_path() -> PathBuf {
     find().unwrap_or_else(|| {
         let running_program = env::current_exe().unwrap_or_default();
         running_program.with_file_name(NAME)

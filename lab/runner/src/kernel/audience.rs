@@ -229,7 +229,7 @@ mod tests {
         let (lab, mut ear) = audience.add_lab();
         let program_finished = || Event::ProgramFinished {
             lab,
-            finished: svclab_model::protocol::ProgramOutput {
+            output: svclab_model::protocol::ProgramOutput {
                 success: true,
                 stdout: String::new(),
                 stderr: String::new(),

@@ -73,7 +73,7 @@ impl Kernel {
     /// answering their probes late. More labs would not be faster in a guest, which has 1
     /// processor.
     #[must_use]
-    pub const fn at_once(&self) -> usize {
+    pub const fn max_labs(&self) -> usize {
         match self {
             Self::Host(_) => Semaphore::MAX_PERMITS,
             Self::Guest(_) => 2,
@@ -102,7 +102,7 @@ impl Kernel {
     #[must_use]
     pub fn key(&self) -> (&str, AgentPrivilege) {
         match self {
-            Self::Host(host) => ("", host.standing()),
+            Self::Host(host) => ("", host.privilege()),
             Self::Guest(guest) => (guest.release(), AgentPrivilege::default()),
         }
     }
@@ -303,10 +303,10 @@ impl KernelSelector {
     /// for each privilege.
     async fn start_agent(&self, host: Host) -> Result<Host, KernelError> {
         let mut started = self.started_hosts.lock().await;
-        if let Some(result) = started.get(&host.standing()) {
+        if let Some(result) = started.get(&host.privilege()) {
             return result.clone();
         }
-        let standing = host.standing();
+        let standing = host.privilege();
         let result = host.with_started_agent().await;
         if !matches!(&result, Err(error) if error.is_kill()) {
             started.insert(standing, result.clone());
@@ -429,8 +429,8 @@ mod tests {
     fn guest_notice_is_one_line_with_reason() {
         let error = KernelError::Lost(LostAgent {
             cause: "exited with status 1".to_owned(),
-            step: None,
-            said: "out of\u{1b}memory".to_owned(),
+            last_step: None,
+            stderr: "out of\u{1b}memory".to_owned(),
             is_out_of_memory: false,
         });
         insta::assert_snapshot!(

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::agent::Agent;
 use super::drops;
 use super::error::KernelError;
-use super::feature_checks::{self, Trial};
+use super::feature_checks::{self, FeatureCheck};
 use super::guest::{self, Cache, DisallowedLayers, Guest, GuestError, KernelRequest, Kvm};
 use super::host::Host;
 use super::missing::{MissingRequirements, modprobe};
@@ -27,7 +27,7 @@ pub struct Diagnosis {
     pub root: bool,
     /// Kernel and programs of this host. Absent if no agent started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub surroundings: Option<Environment>,
+    pub environment: Option<Environment>,
     /// Availability of guests.
     pub guest: GuestDiagnosis,
     /// Results of the checks, the simplest first.
@@ -176,18 +176,18 @@ impl Availability {
 /// Checks this machine: its own kernel, and a guest with the newest kernel in the cache. The checks
 /// on this host run at the same time. All labs are removed afterwards.
 pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
-    let trials = feature_checks::all();
+    let trials = feature_checks::all_checks();
     let ((surroundings, on_host), (guest, in_guest)) =
         tokio::join!(examine_host(host, &trials), examine_guest(cache, &trials));
     let findings = trials.iter().zip(on_host.into_iter().zip(in_guest));
     Diagnosis {
         root: geteuid().is_root(),
-        surroundings,
+        environment: surroundings,
         guest,
         findings: findings
             .map(|(trial, (host, guest))| Finding {
                 feature: trial.name.to_owned(),
-                needed: trial.dropped.is_none(),
+                needed: trial.drop_reason.is_none(),
                 host,
                 guest,
             })
@@ -195,25 +195,28 @@ pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis
     }
 }
 
-async fn examine_host(host: &Host, trials: &[Trial]) -> (Option<Environment>, Vec<Availability>) {
+async fn examine_host(
+    host: &Host,
+    trials: &[FeatureCheck],
+) -> (Option<Environment>, Vec<Availability>) {
     match host.start().await {
         Ok(agent) => {
             let checks = trials
                 .iter()
                 .map(|trial| check_on_host(host, &agent, trial));
             let results = join_all(checks).await;
-            (Some(agent.surroundings().clone()), results)
+            (Some(agent.environment().clone()), results)
         }
         Err(error) => (None, without_agent(trials, &error)),
     }
 }
 
-async fn check_on_host(host: &Host, agent: &Agent, trial: &Trial) -> Availability {
+async fn check_on_host(host: &Host, agent: &Agent, trial: &FeatureCheck) -> Availability {
     if let Err(missing) = host.check_plan(&trial.plan) {
         return Availability::missing(&missing);
     }
     // Without the trace of drops, the result has the reason and the help.
-    if trial.dropped.is_some()
+    if trial.drop_reason.is_some()
         && let Err(error) = drops::check_traceable()
     {
         let remedy = Some(error.remedy().to_owned());
@@ -233,7 +236,7 @@ async fn check_on_host(host: &Host, agent: &Agent, trial: &Trial) -> Availabilit
 
 async fn examine_guest(
     cache: Result<Cache, GuestError>,
-    trials: &[Trial],
+    trials: &[FeatureCheck],
 ) -> (GuestDiagnosis, Vec<Availability>) {
     let mut diagnosis = GuestDiagnosis::default();
     let results = match check_in_guest(cache, trials, &mut diagnosis).await {
@@ -260,7 +263,7 @@ async fn examine_guest(
 
 async fn check_in_guest(
     cache: Result<Cache, GuestError>,
-    trials: &[Trial],
+    trials: &[FeatureCheck],
     diagnosis: &mut GuestDiagnosis,
 ) -> Result<Vec<Availability>, KernelError> {
     let (version, lacks) = guest::qemu_version().await?;
@@ -269,7 +272,7 @@ async fn check_in_guest(
     let cache = cache?;
     if guest::cached_kernels(&cache).is_empty() {
         // Reports whether a kernel can be downloaded, or why not.
-        let package = guest::find(&KernelRequest::Newest).await?;
+        let package = guest::find_package(&KernelRequest::Newest).await?;
         diagnosis.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
         return Err(GuestError::NoKernel {
             wanted: package.release,
@@ -292,7 +295,7 @@ async fn check_in_guest(
     Ok(results)
 }
 
-async fn run_check(agent: &Agent, trial: &Trial) -> Availability {
+async fn run_check(agent: &Agent, trial: &FeatureCheck) -> Availability {
     let run = async {
         let mut session = agent.build(trial.plan.clone()).await?;
         session.probe().await
@@ -310,12 +313,12 @@ fn availability_of_error(error: &KernelError) -> Availability {
     let (state, remedy) = match error {
         KernelError::Lost(_)
         | KernelError::AgentSpawn { .. }
-        | KernelError::Protocol { .. }
+        | KernelError::ProtocolVersion { .. }
         | KernelError::NotEnoughMemory(_)
         | KernelError::NoGuest(_)
         | KernelError::GuestMissing { .. }
         | KernelError::NoKernel { .. } => (CheckStatus::Untried, None),
-        KernelError::AgentSetup(failure) | KernelError::Failed(failure) => {
+        KernelError::AgentSetup(failure) | KernelError::RequestFailed(failure) => {
             (CheckStatus::Fails, failure.remedy.clone())
         }
         KernelError::Missing(missing) | KernelError::HostMissing(missing) => {
@@ -327,7 +330,7 @@ fn availability_of_error(error: &KernelError) -> Availability {
 
 /// Returns the results if no agent started. The first result has the reason, the others only state
 /// that there is no agent.
-fn without_agent(trials: &[Trial], error: &KernelError) -> Vec<Availability> {
+fn without_agent(trials: &[FeatureCheck], error: &KernelError) -> Vec<Availability> {
     let untried = || {
         let reason = "no agent started".to_owned();
         Availability::unavailable(CheckStatus::Untried, reason, None)
@@ -366,7 +369,7 @@ mod tests {
     fn exit_code_host_or_guest_suffices() {
         let mut diagnosis = Diagnosis {
             root: false,
-            surroundings: None,
+            environment: None,
             guest: GuestDiagnosis::default(),
             findings: vec![
                 finding(Availability::available(), missing_modules(&[])),
@@ -397,7 +400,7 @@ mod tests {
     fn exit_code_unneeded_feature_is_ignored() {
         let diagnosis = Diagnosis {
             root: false,
-            surroundings: None,
+            environment: None,
             guest: GuestDiagnosis::default(),
             findings: vec![Finding {
                 needed: false,
@@ -413,7 +416,7 @@ mod tests {
             program: "svclab".to_owned(),
             source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
-        let results = without_agent(&feature_checks::all(), &error);
+        let results = without_agent(&feature_checks::all_checks(), &error);
         assert_eq!(results[0].status, CheckStatus::Fails);
         assert!(results[0].reason.contains("cannot start the agent"));
         let rest = &results[1..];

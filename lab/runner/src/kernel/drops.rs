@@ -29,7 +29,7 @@ const NS_GET_USERNS: libc::c_ulong = 0xb701;
 pub struct HostAgent {
     /// Process ID of the agent's program as it was started.
     pub process: u32,
-    pub standing: AgentPrivilege,
+    pub privilege: AgentPrivilege,
 }
 
 /// Running trace of the drops of a lab.
@@ -60,7 +60,7 @@ impl DropTrace {
 
     /// Stops the trace and returns the dropped packets.
     #[must_use]
-    pub fn end(self) -> DropEvidence {
+    pub fn stop(self) -> DropEvidence {
         self.tracer.drops()
     }
 }
@@ -84,7 +84,7 @@ fn trace_scope(
     let user = File::open(format!("/proc/{process}/ns/user"))?;
     let owner = user.metadata()?.ino();
     let own_user_namespace = fs::metadata("/proc/self/ns/user")?.ino();
-    if (agent.standing == AgentPrivilege::Contained) == (owner == own_user_namespace) {
+    if (agent.privilege == AgentPrivilege::Contained) == (owner == own_user_namespace) {
         return Err(Errno::EPERM.into());
     }
     let protected = ["/proc/self/ns/net", "/proc/1/ns/net"]
@@ -109,7 +109,7 @@ fn trace_scope(
         scope.namespaces.insert(number, name);
         // The tracing program also compares the owner, which is held open. If the owner is the user
         // namespace of the machine, the network namespace itself must be held open.
-        if agent.standing == AgentPrivilege::Host {
+        if agent.privilege == AgentPrivilege::Host {
             held.push(namespace.into());
         }
     }
@@ -187,7 +187,13 @@ mod tests {
                 .read_exact(&mut [0])
                 .expect("the shell prints a line");
             let standing = AgentPrivilege::Contained;
-            (Self(child), HostAgent { process, standing })
+            (
+                Self(child),
+                HostAgent {
+                    process,
+                    privilege: standing,
+                },
+            )
         }
     }
 
@@ -214,7 +220,7 @@ mod tests {
         assert_eq!(refusal(agent, 7), Some(libc::ENOENT));
         // Agent that should not have a user namespace of its own, but has one.
         let machine = HostAgent {
-            standing: AgentPrivilege::Host,
+            privilege: AgentPrivilege::Host,
             ..agent
         };
         assert_eq!(refusal(machine, 9), Some(libc::EPERM));
@@ -227,7 +233,7 @@ mod tests {
     fn trace_process_without_agent_is_rejected() {
         let current_process = HostAgent {
             process: std::process::id(),
-            standing: AgentPrivilege::Contained,
+            privilege: AgentPrivilege::Contained,
         };
         let refused = DropTrace::start(current_process, Vec::new()).unwrap_err();
         assert_eq!(refused, TraceError::NamespaceNotFound(Errno::ESRCH));

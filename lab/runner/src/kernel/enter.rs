@@ -7,7 +7,7 @@ use super::session::Session;
 /// Returns the command that runs a program inside a namespace of a running lab. `None` if the agent
 /// is not a process of this host, has ended, or does not hold the namespace.
 #[must_use]
-pub fn command(session: &Session, namespace: &str) -> Option<String> {
+pub fn enter_command(session: &Session, namespace: &str) -> Option<String> {
     let descriptor = session.descriptors().get(namespace)?;
     let agent = find_agent_process(session.agent().process()?)?;
     let net = format!("--net=/proc/{agent}/fd/{descriptor}");

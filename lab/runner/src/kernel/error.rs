@@ -25,7 +25,7 @@ pub enum KernelError {
     AgentSetup(Failure),
     /// The agent could not execute a request.
     #[error("{0}")]
-    Failed(Failure),
+    RequestFailed(Failure),
     /// This machine lacks something that the plan needs. Nothing was run.
     #[error("{0}")]
     Missing(#[from] super::MissingRequirements),
@@ -59,7 +59,7 @@ pub enum KernelError {
         "svclab-agent uses protocol version {agent_version}, not {own_version}: it is from another \
          release of svclab"
     )]
-    Protocol {
+    ProtocolVersion {
         /// Protocol version of this program.
         own_version: u32,
         /// Protocol version of the agent.
@@ -114,9 +114,9 @@ pub struct LostAgent {
     /// Description of the loss: "killed by signal 9".
     pub cause: String,
     /// Last step that the agent reported before it started the step. `None` if it reported no step.
-    pub step: Option<String>,
+    pub last_step: Option<String>,
     /// End of the agent's standard error.
-    pub said: String,
+    pub stderr: String,
     /// Whether the agent ended because memory ran out.
     pub is_out_of_memory: bool,
 }
@@ -138,15 +138,15 @@ impl LostAgent {
 impl fmt::Display for LostAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the agent was lost: {}", self.cause)?;
-        match &self.step {
+        match &self.last_step {
             Some(step) => write!(f, "; last step: {step}")?,
             None => f.write_str("; no step started")?,
         }
         if self.is_out_of_memory {
             f.write_str("; memory ran out")?;
         }
-        if !self.said.is_empty() {
-            write!(f, "\n  output: {}", self.said.replace('\n', "\n  "))?;
+        if !self.stderr.is_empty() {
+            write!(f, "\n  output: {}", self.stderr.replace('\n', "\n  "))?;
         }
         Ok(())
     }

@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use svclab_model::evidence::met::MAX_TRACE_EVENTS;
+use svclab_model::evidence::trace::MAX_TRACE_EVENTS;
 use svclab_model::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
-use svclab_model::plan::{Delta, Plan, Probe, Protocol, Step, Watch, probes_by_stage};
+use svclab_model::plan::{
+    Delta, EvidenceRequest, Plan, Probe, ProbeProtocol, Step, probes_by_stage,
+};
 
 /// Evidence that the next `Probe` request must return.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub struct ExpectedEvidence {
     probes: Vec<Probe>,
     /// Steps run only once, so later requests do not include them.
     steps: Vec<Step>,
-    watch: Watch,
+    watch: EvidenceRequest,
 }
 
 impl ExpectedEvidence {
@@ -32,16 +34,16 @@ impl ExpectedEvidence {
             namespaces: plan.namespaces.iter().map(|ns| ns.name.clone()).collect(),
             probes: plan.probes.clone(),
             steps: steps.collect(),
-            watch: plan.watch.clone(),
+            watch: plan.evidence.clone(),
         }
     }
 
     /// Applies a change of the lab.
-    pub fn change(&mut self, delta: &Delta) {
+    pub fn apply(&mut self, delta: &Delta) {
         if let Some(probes) = &delta.probes {
             self.probes.clone_from(probes);
         }
-        if let Some(watch) = &delta.watch {
+        if let Some(watch) = &delta.evidence {
             self.watch.clone_from(watch);
         }
     }
@@ -80,7 +82,7 @@ impl ExpectedEvidence {
         probes: impl Iterator<Item = &'p Probe>,
     ) -> Result<(), String> {
         check_count("packets", evidence.packets.len(), MAX_PACKETS)?;
-        check_count("trace events", evidence.met.len(), MAX_TRACE_EVENTS)?;
+        check_count("trace events", evidence.trace.len(), MAX_TRACE_EVENTS)?;
         let mut missing: BTreeMap<(&str, u32), &Probe> = BTreeMap::new();
         for probe in probes {
             let each = (0..probe.connections).map(|number| ((&*probe.name, number), probe));
@@ -117,7 +119,7 @@ impl ExpectedEvidence {
         let mut rules = BTreeSet::new();
         for saved in &evidence.rules {
             let backend = format!("{:?}", saved.backend);
-            if !rules.insert((&saved.namespace, backend, saved.ip)) {
+            if !rules.insert((&saved.namespace, backend, saved.ip_version)) {
                 return Err(format!("the rules of {} occur twice", saved.namespace));
             }
         }
@@ -138,9 +140,9 @@ fn check_count(items: &str, count: usize, max: usize) -> Result<(), String> {
 /// Checks that an attempt has all data that its verdict requires.
 fn check_answer(attempt: &Attempt, probe: &Probe) -> Result<(), String> {
     let answers = match probe.protocol {
-        Protocol::Tcp => attempt.verdict == Verdict::Connected,
-        Protocol::Udp => attempt.verdict == Verdict::Answered,
-        Protocol::Ping => false,
+        ProbeProtocol::Tcp => attempt.verdict == Verdict::Connected,
+        ProbeProtocol::Udp => attempt.verdict == Verdict::Answered,
+        ProbeProtocol::Ping => false,
     };
     if answers && (attempt.endpoint.is_none() || attempt.seen_source.is_none()) {
         return Err(format!(

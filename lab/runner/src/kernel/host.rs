@@ -42,7 +42,7 @@ impl Host {
     /// Creates a host whose agent program is that of [`agent_program::find`].
     #[must_use]
     pub fn new() -> Self {
-        Self::with_agent(agent_program::expected())
+        Self::with_agent(agent_program::expected_path())
     }
 
     /// Creates a host with another agent program.
@@ -94,7 +94,7 @@ impl Host {
 
     /// Returns the privilege of the agents.
     #[must_use]
-    pub const fn standing(&self) -> AgentPrivilege {
+    pub const fn privilege(&self) -> AgentPrivilege {
         self.privilege
     }
 
@@ -102,7 +102,7 @@ impl Host {
     #[must_use]
     pub fn modules(&self) -> &Modules {
         self.modules
-            .get_or_init(|| Modules::new(&host_lists::read()))
+            .get_or_init(|| Modules::new(&host_lists::read_lists()))
     }
 
     /// Whether the agent finds a program on this host.
@@ -214,7 +214,7 @@ impl Host {
         Ok(
             agent.with_drop_trace(traced_as.map(|process| drops::HostAgent {
                 process,
-                standing: self.privilege,
+                privilege: self.privilege,
             })),
         )
     }

@@ -7,7 +7,7 @@ use super::modules::ModuleLists;
 
 /// Reads the lists of this machine. A list that cannot be read counts as missing.
 #[must_use]
-pub fn read() -> ModuleLists {
+pub fn read_lists() -> ModuleLists {
     let release = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())
         .unwrap_or_default();

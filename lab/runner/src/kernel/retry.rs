@@ -14,7 +14,7 @@ impl RunCount {
     /// Whether to run the plan again after `error`, in a new lab.
     pub fn should_retry(&mut self, error: &KernelError) -> bool {
         self.0 += 1;
-        matches!(error, KernelError::Failed(failure) if failure.kind == FailureKind::TooBusy)
+        matches!(error, KernelError::RequestFailed(failure) if failure.kind == FailureKind::TooBusy)
             && self.0 < MAX_RUNS
     }
 }
@@ -25,7 +25,7 @@ mod tests {
     use svclab_model::protocol::Failure;
 
     fn failed(fault: FailureKind) -> KernelError {
-        KernelError::Failed(Failure {
+        KernelError::RequestFailed(Failure {
             kind: fault,
             message: String::new(),
             remedy: None,

@@ -17,9 +17,11 @@ use super::evidence_check::ExpectedEvidence;
 use super::stream::StreamOpener;
 use svclab_agent::drops::TraceError;
 use svclab_diagnostic::printable::format_beginning;
-use svclab_model::evidence::{DropEvidence, Evidence, Refused};
+use svclab_model::evidence::{DropEvidence, Evidence, RejectedRequest};
 use svclab_model::plan::{Delta, Plan, Probe};
-use svclab_model::protocol::{BackendHealthChange, Event, LabId, ProgramOutput, Request, Running};
+use svclab_model::protocol::{
+    BackendHealthChange, Event, LabId, ProgramOutput, ProgramStatus, Request,
+};
 
 /// Time that an agent may spend on one request in addition to the time that the lab itself waits.
 /// It does not limit labs, but distinguishes an agent that hangs from one that works.
@@ -41,7 +43,7 @@ pub struct Session {
     max_command_time: Duration,
     max_probe_time: Duration,
     descriptors: BTreeMap<String, i32>,
-    refused: Vec<Refused>,
+    refused: Vec<RejectedRequest>,
     /// Namespaces whose packets are traced.
     traced_namespaces: Vec<String>,
     expected_evidence: ExpectedEvidence,
@@ -68,7 +70,7 @@ impl Session {
             agent,
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
-            traced_namespaces: plan.watch.trace.clone(),
+            traced_namespaces: plan.evidence.trace.clone(),
             expected_evidence: ExpectedEvidence::new(plan),
             health_changes: VecDeque::new(),
             is_removed: false,
@@ -91,7 +93,7 @@ impl Session {
         self.agent.link.send(Request::Build {
             lab: self.lab,
             plan: Box::new(plan),
-            standing: is_changeable,
+            accepts_changes: is_changeable,
         });
         match self.answer(self.max_command_time + HANG_TIMEOUT).await? {
             Event::Built {
@@ -122,7 +124,7 @@ impl Session {
     /// Returns the requests that the API servers of the nodes did not serve until the real
     /// kube-proxies had written their rules. [`Evidence::refused`] also contains later requests.
     #[must_use]
-    pub fn refused(&self) -> &[Refused] {
+    pub fn refused(&self) -> &[RejectedRequest] {
         &self.refused
     }
 
@@ -132,11 +134,11 @@ impl Session {
     ///
     /// When the agent cannot apply the change or was lost.
     pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
-        self.expected_evidence.change(&delta);
+        self.expected_evidence.apply(&delta);
         if let Some(probes) = &delta.probes {
             self.max_probe_time = max_probe_time(probes);
         }
-        if let Some(watch) = &delta.watch {
+        if let Some(watch) = &delta.evidence {
             self.traced_namespaces.clone_from(&watch.trace);
         }
         self.agent.link.send(Request::Change {
@@ -155,7 +157,7 @@ impl Session {
     /// # Errors
     ///
     /// When the agent cannot reset the state or was lost.
-    pub async fn forget(&mut self) -> Result<(), KernelError> {
+    pub async fn reset_connections(&mut self) -> Result<(), KernelError> {
         self.agent
             .link
             .send(Request::ResetConnections { lab: self.lab });
@@ -182,8 +184,8 @@ impl Session {
             return Err(self.protocol_violation(&cause));
         }
         match tracing {
-            Some(Ok(tracing)) => evidence.assign_drops(run_blocking(move || tracing.end()).await),
-            Some(Err(reason)) => evidence.assign_drops(DropEvidence::Uncertain(reason.told())),
+            Some(Ok(tracing)) => evidence.assign_drops(run_blocking(move || tracing.stop()).await),
+            Some(Err(reason)) => evidence.assign_drops(DropEvidence::Uncertain(reason.describe())),
             None => {}
         }
         Ok(evidence)
@@ -228,7 +230,7 @@ impl Session {
     /// # Errors
     ///
     /// When the agent was lost.
-    pub async fn end(mut self) -> Result<(), KernelError> {
+    pub async fn remove(mut self) -> Result<(), KernelError> {
         self.agent.link.send(Request::Remove { lab: self.lab });
         let removed = self.answer(HANG_TIMEOUT).await;
         self.is_removed = true;
@@ -255,7 +257,7 @@ impl Session {
         self.agent.link.send(Request::Serve {
             lab: self.lab,
             namespace: namespace.to_owned(),
-            at: address,
+            address,
             objects,
         });
         self.served_version().await
@@ -276,7 +278,7 @@ impl Session {
         self.agent.link.send(Request::UpdateObjects {
             lab: self.lab,
             namespace: namespace.to_owned(),
-            at: address,
+            address,
             objects,
         });
         self.served_version().await
@@ -321,13 +323,15 @@ impl Session {
     /// # Errors
     ///
     /// When no program of that name was started, or the agent was lost.
-    pub async fn look(&mut self, name: &str) -> Result<Running, KernelError> {
+    pub async fn program_status(&mut self, name: &str) -> Result<ProgramStatus, KernelError> {
         self.agent.link.send(Request::ProgramStatus {
             lab: self.lab,
             name: name.to_owned(),
         });
         match self.answer(HANG_TIMEOUT).await? {
-            Event::ProgramStatus { running, .. } => Ok(running),
+            Event::ProgramStatus {
+                status: running, ..
+            } => Ok(running),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -354,7 +358,9 @@ impl Session {
             input: input.to_owned(),
         });
         match self.answer(HANG_TIMEOUT).await? {
-            Event::ProgramFinished { finished, .. } => Ok(finished),
+            Event::ProgramFinished {
+                output: finished, ..
+            } => Ok(finished),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -402,7 +408,7 @@ impl Session {
             }
         };
         match cpu_wait::within_cpu_time(self.agent.process(), timeout, answer).await {
-            Some(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
+            Some(Some(Event::Failed { failure, .. })) => Err(KernelError::RequestFailed(failure)),
             Some(Some(event)) => Ok(event),
             Some(None) => Err(KernelError::Lost(self.agent.link.loss("connection closed"))),
             None => {
@@ -460,5 +466,5 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 /// Returns the maximum time of probes. At worst, each probe waits for the previous one, for its
 /// handshake and for its answer.
 fn max_probe_time(probes: &[Probe]) -> Duration {
-    probes.iter().map(|probe| probe.patience * 2).sum()
+    probes.iter().map(|probe| probe.max_wait * 2).sum()
 }

@@ -10,7 +10,7 @@ use super::{CaseResult, Results};
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The run starts.
-    Begun {
+    RunStarted {
         /// Number of cases to run. A case counts once for each kernel that it runs in.
         cases: usize,
     },

@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::flows::{self, FlowObservation, FlowOutcome, FlowTable};
 use super::{CaseResult, CaseStatus, ErrorKind, Event, FileLine, Results, RunError, Warning};
 use crate::certify::{Certificate, MachineState, Section};
-use svclab_judge::{Check, ClaimOutcome, ClaimVerdict, Moved, Observed, ProbeOutcome, StepOutcome};
-use svclab_model::evidence::{Refused, Verdict};
+use svclab_judge::{
+    Check, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome, StepOutcome, TrafficShift,
+};
+use svclab_model::evidence::{RejectedRequest, Verdict};
 
 const KERNEL: &str = "6.18.44";
 const GUEST: &str = "6.1.0-50-cloud-amd64";
@@ -52,7 +54,7 @@ fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) ->
 
 fn check(on: &str, expected: &str, observed: &str, holds: bool) -> Check {
     Check {
-        on: on.to_owned(),
+        target: on.to_owned(),
         expected: expected.to_owned(),
         observed: observed.to_owned(),
         holds,
@@ -85,9 +87,9 @@ fn stepped() -> CaseResult {
     let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<&str>, holds| StepOutcome {
         name: name.to_owned(),
         applied_us: 41_000,
-        moved: moved
+        shifts: moved
             .iter()
-            .map(|(probe, us, to)| Moved {
+            .map(|(probe, us, to)| TrafficShift {
                 probe: (*probe).to_owned(),
                 delay_us: *us,
                 to: (*to).to_owned(),
@@ -198,15 +200,15 @@ fn failed_everywhere() -> CaseResult {
 /// Returns requests that API servers did not serve: one request of two nodes' kube-proxies, with
 /// different timeouts, and another request.
 #[must_use]
-pub fn refused() -> Vec<Refused> {
-    let request_of_node = |node: &str, seconds: u32, times| Refused {
+pub fn unserved_requests() -> Vec<RejectedRequest> {
+    let request_of_node = |node: &str, seconds: u32, times| RejectedRequest {
         node: node.to_owned(),
         request: format!("GET /apis/x.example/v1/policies?timeoutSeconds={seconds}&watch=true"),
         status: 404,
         message: "/apis/x.example/v1/policies is not served".to_owned(),
         times,
     };
-    let other_request = Refused {
+    let other_request = RejectedRequest {
         node: "node-1".to_owned(),
         request: "DELETE /api/v1/services".to_owned(),
         status: 405,
@@ -244,7 +246,7 @@ fn many_probes() -> CaseResult {
     CaseResult {
         probes,
         claims: vec![claim("S2-10", ClaimVerdict::Confirmed, None, None)],
-        refused: refused(),
+        refused: unserved_requests(),
         refused_missed: 2,
         ..passed("clb-hairpin/policy=Cluster,rpFilter=0")
     }
@@ -369,7 +371,7 @@ pub fn events() -> Vec<Event> {
         result: Box::new(case.clone()),
         evidence: None,
     });
-    let begun = Event::Begun {
+    let begun = Event::RunStarted {
         cases: results.cases.len(),
     };
     let mut events: Vec<Event> = std::iter::once(begun)

@@ -142,7 +142,7 @@ pub struct Reason {
 #[serde(rename_all = "camelCase")]
 pub struct FactCoverage {
     /// Number of facts.
-    pub all: usize,
+    pub total: usize,
     /// Facts that a flow with the expected result covers.
     pub covered: Vec<String>,
     /// Facts that no flow covers, each with the reason.
@@ -275,7 +275,7 @@ fn fact_coverage(lab: &DeclaredFlows, cases: &[&CaseResult]) -> Option<FactCover
         |(id, why): &(&String, &Option<String>)| Some(((*id).clone(), (*why).clone()?));
     let open = unconfirmed.iter().filter(|(_, why)| why.is_none());
     Some(FactCoverage {
-        all: lab.facts.len(),
+        total: lab.facts.len(),
         open: open.map(|(id, _)| (*id).clone()).collect(),
         not_covered: unconfirmed.iter().filter_map(not_covered).collect(),
         covered: covered.into_iter().map(|(id, _)| id.clone()).collect(),
@@ -291,7 +291,7 @@ mod tests {
         let tables = fixture::flow_tables();
         let facts = tables[0].facts.as_ref().expect("the lab declares facts");
         assert_eq!(
-            (facts.all, &facts.covered[..]),
+            (facts.total, &facts.covered[..]),
             (3, &["test.every".to_owned()][..])
         );
         assert_eq!(facts.open, ["test.pod"]);

@@ -57,7 +57,7 @@ pub struct CaseHead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<bool>,
     /// Number of packets that were not kept. If it is not 0, journeys may lack packets.
-    pub packets_left_out: u64,
+    pub packets_missed: u64,
     /// Number of trace events that were not kept.
     pub trace_events_missed: u64,
     /// Number of dropped packets that were not kept.
@@ -76,10 +76,10 @@ impl CaseHead {
             case,
             kernel,
             expected,
-            packets_left_out: evidence.packets_left_out,
+            packets_missed: evidence.packets_missed,
             trace_events_missed: evidence.trace_missed,
-            drops_missed: evidence.drops.left_out(),
-            drops_unknown: evidence.drops.unknown().map(str::to_owned),
+            drops_missed: evidence.drops.missed(),
+            drops_unknown: evidence.drops.unavailable_reason().map(str::to_owned),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::certify::Certificate;
 use flows::{FlowOutcome, FlowTable};
 use svclab_diagnostic::{bug, exit_code};
 use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
-use svclab_model::evidence::{Refused, is_none_missed};
+use svclab_model::evidence::{RejectedRequest, is_none_missed};
 
 pub use event::Event;
 
@@ -170,7 +170,7 @@ pub struct CaseResult {
     /// wrote their rules. No verdict depends on these requests. If a kube-proxy did not write its
     /// rules, `error` describes the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedRequest>,
     /// Number of further requests that are not listed in `refused`.
     #[serde(default, skip_serializing_if = "is_none_missed")]
     pub refused_missed: u64,

@@ -36,14 +36,14 @@ pub enum BinaryError {
     #[error("{} is not a program", .0.display())]
     NotAProgram(PathBuf),
     /// The file is shorter than its headers require.
-    #[error("{} is truncated: it has {found} of {wanted} bytes", .path.display())]
+    #[error("{} is truncated: it has {found} of {required} bytes", .path.display())]
     Truncated {
         /// Path as the user or the lab gave it.
         path: PathBuf,
         /// File size in bytes.
         found: u64,
         /// Minimum size in bytes according to the headers.
-        wanted: u64,
+        required: u64,
     },
     /// The dynamic loader or interpreter of the file does not exist.
     #[error(
@@ -91,7 +91,7 @@ impl BinaryError {
 /// # Errors
 ///
 /// When the program cannot start; [`BinaryError`] states the reason.
-pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
+pub fn find_executable(path: &Path) -> Result<PathBuf, BinaryError> {
     let unreadable = |source| BinaryError::Unreadable {
         path: path.to_owned(),
         source,
@@ -122,7 +122,7 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
             return Err(BinaryError::Truncated {
                 path: path.to_owned(),
                 found: metadata.len(),
-                wanted: elf.size,
+                required: elf.size,
             });
         }
         elf.loader

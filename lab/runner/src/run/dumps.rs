@@ -9,7 +9,7 @@ use svclab_dump::folder::{DumpFiles, DumpFilesError};
 use svclab_dump::{NodeDump, ParsedDump};
 use svclab_planner::cluster::Problem;
 use svclab_planner::cluster::place;
-use svclab_planner::replay::{At, OmittedItem, remove_rules};
+use svclab_planner::replay::{FileLine, OmittedItem, remove_rules};
 use svclab_scenario::lab::LabSpec;
 
 use super::prepare::PrepareOptions;
@@ -40,7 +40,7 @@ pub struct DumpOverride {
 /// # Errors
 ///
 /// When `path` is no readable dump.
-pub fn read(path: &Path) -> Result<ParsedDump, DumpFilesError> {
+pub fn read_dump(path: &Path) -> Result<ParsedDump, DumpFilesError> {
     Ok(DumpFiles::read(path)?.parse())
 }
 
@@ -82,12 +82,12 @@ pub fn count_unusable(read: &ParsedDump) -> (usize, usize) {
 /// Returns the dump without the lines that no kernel accepts, and the omitted items.
 #[must_use]
 pub fn omit_rejected(read: ParsedDump) -> (NodeDump, Vec<OmittedItem>) {
-    let causes: Vec<(Option<At>, String, &str)> = read
+    let causes: Vec<(Option<FileLine>, String, &str)> = read
         .diagnostics
         .iter()
         .map(|diagnostic| {
             let (file, line) = diagnostic_location(&read, diagnostic);
-            let file_line = (line > 0).then_some(At { file, line });
+            let file_line = (line > 0).then_some(FileLine { file, line });
             let because = match (line, diagnostic.is_error()) {
                 (0, _) => "the file is ignored",
                 (_, true) => REASON_UNPARSED,

@@ -14,7 +14,7 @@ use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use super::refit;
 use super::select::rerun_name;
-use super::tasks::{Tasks, caught};
+use super::tasks::{Tasks, catch_panic};
 use crate::kernel::{Agent, KernelChoice, KernelError, RunCount, Session, agent_program};
 use crate::results::case_evidence::{self, CaseEvidence, EvidenceDocument};
 use crate::results::flows::tables;
@@ -147,7 +147,7 @@ impl RunState {
             }
         }
         self.started = runs.len() + self.invalid.len();
-        let _ = events.send(Event::Begun {
+        let _ = events.send(Event::RunStarted {
             cases: self.started,
         });
         for (index, result) in std::mem::take(&mut self.invalid) {
@@ -216,12 +216,12 @@ async fn find_pools(
     mut prepared: Prepared,
     pools: &Pools,
 ) -> (Arc<Prepared>, Result<Vec<Arc<Pool>>, PlacementError>) {
-    let mut pools_of_case = caught(pools.pools_for_case(&prepared)).await;
+    let mut pools_of_case = catch_panic(pools.pools_for_case(&prepared)).await;
     if let Ok(Err(error)) = &pools_of_case
         && let Some(Ok(fitting)) = refit::without_unsupported(&prepared, error)
     {
         prepared = fitting;
-        pools_of_case = caught(pools.pools_for_case(&prepared)).await;
+        pools_of_case = catch_panic(pools.pools_for_case(&prepared)).await;
     }
     let found = pools_of_case.and_then(|found| found.map_err(|error| to_run_error(&error)));
     (Arc::new(prepared), found)
@@ -259,8 +259,8 @@ async fn after_panic(
     if let Some(pool) = pool.and_then(Weak::upgrade) {
         pool.release().clone_into(&mut result.kernel);
         // The release of the host's kernel is known to an agent only.
-        if let Ok(Ok(agent)) = caught(pool.agent()).await {
-            result.kernel.clone_from(&agent.surroundings().kernel);
+        if let Ok(Ok(agent)) = catch_panic(pool.agent()).await {
+            result.kernel.clone_from(&agent.environment().kernel);
         }
     }
     result
@@ -282,7 +282,10 @@ fn cli_name(prepared: &Prepared) -> String {
     let file = prepared.sources.iter().next();
     let file = file.map_or(Cow::default(), |(_, source)| source.path());
     let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-    let lab = prepared.named.strip_suffix(rest).unwrap_or(&prepared.named);
+    let lab = prepared
+        .cli_name
+        .strip_suffix(rest)
+        .unwrap_or(&prepared.cli_name);
     let named = format!("{}{rest}", rerun_name(lab, &file));
     let named = Some(named).filter(|named| *named != case.id);
     named.unwrap_or_default()
@@ -349,7 +352,7 @@ async fn try_on_agent(
         }
         Err(error) => (without_verdict(prepared, error), None),
     };
-    result.kernel.clone_from(&agent.surroundings().kernel);
+    result.kernel.clone_from(&agent.environment().kernel);
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     (result, lab)
 }
@@ -490,7 +493,7 @@ fn evidence_document(
 /// Returns an error that shows a rejected rule at its location in the lab file. `None` if the lab
 /// file does not contain the rule.
 fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
-    let KernelError::Failed(failure) = error else {
+    let KernelError::RequestFailed(failure) = error else {
         return None;
     };
     let rejected = failure.rejected.as_ref()?;
@@ -512,7 +515,7 @@ fn locate_in_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
             rejected.program, node.name
         ),
     )
-    .with_help(format!("it printed: {}", rejected.said));
+    .with_help(format!("it printed: {}", rejected.message));
     let diagnostics = problems_to_diagnostics(&prepared.case, &[problem]);
     let message = prepared
         .sources
@@ -558,7 +561,7 @@ async fn try_once(
             .map(|problem| problem.message.as_str())
             .collect::<Vec<_>>()
             .join("; ");
-        KernelError::Failed(Failure {
+        KernelError::RequestFailed(Failure {
             kind: FailureKind::Bug,
             message,
             remedy: None,
@@ -567,7 +570,7 @@ async fn try_once(
     })?;
     let judgement = judge.judge(&evidence);
     match &judgement.doubtful {
-        Some(reason) => Err(KernelError::Failed(Failure::too_busy(
+        Some(reason) => Err(KernelError::RequestFailed(Failure::too_busy(
             "an expectation",
             reason,
         ))),
@@ -593,7 +596,7 @@ pub fn to_run_error(error: &KernelError) -> RunError {
             let remedy = shortage::remedy(source).map(str::to_owned);
             (ErrorKind::Machine, remedy.or_else(missing))
         }
-        KernelError::AgentSetup(failure) | KernelError::Failed(failure) => {
+        KernelError::AgentSetup(failure) | KernelError::RequestFailed(failure) => {
             let trouble = match failure.kind {
                 FailureKind::Input => ErrorKind::Input,
                 FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
@@ -623,14 +626,14 @@ pub fn to_run_error(error: &KernelError) -> RunError {
         KernelError::NotEnoughMemory(error) => {
             (ErrorKind::Machine, Some(error.remedy().to_owned()))
         }
-        KernelError::Protocol { .. } => (
+        KernelError::ProtocolVersion { .. } => (
             ErrorKind::Machine,
             Some(format!(
                 "install svclab and {} of the same release",
                 agent_program::NAME
             )),
         ),
-        KernelError::Lost(lost) if bug::is_agent_panic(&lost.said) => {
+        KernelError::Lost(lost) if bug::is_agent_panic(&lost.stderr) => {
             (ErrorKind::Bug, Some(bug::REMEDY.to_owned()))
         }
         KernelError::Lost(lost) if lost.is_out_of_memory => {

@@ -9,12 +9,12 @@ use super::execute::{RunOptions, to_run_error, try_case, without_settling};
 use super::pool::Pools;
 use super::prepare::Prepared;
 use super::refit;
-use super::tasks::caught;
+use super::tasks::catch_panic;
 use crate::results::{ErrorKind, RunError};
 use svclab_journey::journey::Journey;
 use svclab_judge::Judgement;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Probe, Watch};
+use svclab_model::plan::{EvidenceRequest, Probe};
 
 /// Case that ran with all of its namespaces watched.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub async fn explain(
         stream::iter(cases)
             .map(|prepared| async {
                 let case = prepared.case.id.clone();
-                let explained = Box::pin(caught(explain_case(prepared, &pools))).await;
+                let explained = Box::pin(catch_panic(explain_case(prepared, &pools))).await;
                 explained
                     .and_then(|explained| explained)
                     .map_err(|error| (case, error))
@@ -82,7 +82,7 @@ pub fn unknown_probe_error<'p>(
 async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<ExplainedCase, RunError> {
     // Retransmissions are part of the evidence, so timeouts are not settled early.
     prepared = without_settling(&prepared);
-    prepared.plan.watch = Watch::everything(&prepared.plan);
+    prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
     let pools_of_case = match pools.pools_for_case(&prepared).await {
         Ok(found) => found,
         Err(error) => {
@@ -112,7 +112,7 @@ async fn explain_case(mut prepared: Prepared, pools: &Pools) -> Result<Explained
             again.map_err(|error| to_run_error(&error))?
         }
     };
-    let kernel = agent.surroundings().kernel.clone();
+    let kernel = agent.environment().kernel.clone();
     let mut journeys_by_stage = prepared.journeys(&evidence).into_iter();
     let journeys = journeys_by_stage.next().unwrap_or_default();
     let steps = journeys_by_stage.collect();

@@ -16,7 +16,7 @@ pub struct InvalidLab {
     /// Lab name: the name of its file.
     pub name: String,
     /// Name of the lab on the command line.
-    pub named: String,
+    pub cli_name: String,
     /// Path of the lab file.
     pub file: String,
     /// Files that the lab was read from.
@@ -34,7 +34,7 @@ impl InvalidLab {
     #[must_use]
     pub fn to_case_result(&self) -> CaseResult {
         let mut result = CaseResult::without_verdict(&self.name, &self.name, self.error.clone());
-        let rerun_name = rerun_name(&self.named, &self.file);
+        let rerun_name = rerun_name(&self.cli_name, &self.file);
         if rerun_name != self.name {
             result.named = rerun_name;
         }
@@ -75,7 +75,7 @@ pub fn prepare_case(
     result.location = first_error_location(sources, &diagnostics);
     let file = sources.iter().next();
     let file = file.map_or(Cow::default(), |(_, source)| source.path());
-    let named = rerun_name(&lab.named, &file);
+    let named = rerun_name(&lab.cli_name, &file);
     if named != case.lab {
         let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
         result.named = format!("{named}{rest}");

@@ -23,4 +23,4 @@ pub use invalid::{InvalidCase, InvalidLab, prepare_case};
 pub use prepare::{PrepareOptions, Prepared, PreparedStep, prepare, problems_to_diagnostics};
 pub use programs::with_plan_programs;
 pub use select::{LabResult, SelectError, SelectedLab, select_labs, select_labs_each};
-pub use tasks::caught;
+pub use tasks::catch_panic;

@@ -200,7 +200,7 @@ enum Slot {
 impl Pool {
     fn new(kernel: Kernel, agents: usize, limits: Arc<KernelLimits>, tools: Tools) -> Self {
         let new_permits = || Arc::new(Semaphore::new(memory_permits(limits.memory)));
-        let places = kernel.at_once().saturating_mul(agents);
+        let places = kernel.max_labs().saturating_mul(agents);
         Self {
             kernel,
             lab_permits: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
@@ -272,7 +272,7 @@ impl Pool {
         }
         match self.kernel.start().await {
             Ok(agent) => {
-                let tools = agent.surroundings().tools.clone();
+                let tools = agent.environment().tools.clone();
                 self.tools.lock().await.extend(tools);
                 *slot = Slot::Agent(agent.clone());
                 Ok(agent)

@@ -16,13 +16,13 @@ use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::build::{PlanInput, StepInput, plan};
 use svclab_planner::cluster::place;
 use svclab_planner::cluster::{self, Cluster, ClusterInputs, Problem};
-use svclab_planner::replay::{Account, replace_node};
+use svclab_planner::replay::{ReplayReport, replace_node};
 use svclab_scenario::Case;
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::LabSpec;
 use svclab_scenario::objects::Object;
 use svclab_scenario::reference::DocumentRef;
-use svclab_scenario::tree::Step;
+use svclab_scenario::tree::PathSegment;
 
 use super::select::SelectedLab;
 use super::{binary, dumps};
@@ -41,12 +41,12 @@ pub struct Prepared {
     /// Cluster and plan after each step.
     pub steps: Vec<PreparedStep>,
     /// Replay reports of the nodes that dumps replace.
-    pub accounts: Vec<Account>,
+    pub replay_reports: Vec<ReplayReport>,
     /// Dumps of these nodes in the same order, each with whether lines that a kernel rejects are
     /// omitted.
     pub dumps: Vec<(Arc<NodeDump>, bool)>,
     /// Name of the case on the command line.
-    pub named: String,
+    pub cli_name: String,
     /// Warnings about the lab file.
     pub warnings: Vec<Warning>,
 }
@@ -66,7 +66,7 @@ pub struct PreparedStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareOptions {
     /// Maximum wait of probes that set none.
-    pub patience: MaxWait,
+    pub max_wait: MaxWait,
     /// Path of the program that runs as kube-proxy on nodes with a kube-proxy. `None` for the
     /// program that the lab names.
     pub kube_proxy: Option<PathBuf>,
@@ -79,7 +79,7 @@ pub struct PrepareOptions {
 impl From<MaxWait> for PrepareOptions {
     fn from(patience: MaxWait) -> Self {
         Self {
-            patience,
+            max_wait: patience,
             kube_proxy: None,
             dumps: BTreeMap::new(),
             allow_outside: false,
@@ -137,7 +137,7 @@ pub fn prepare(
         probes: &case.spec.probes,
         row: case.expected(),
         row_index: case.row,
-        patience: wishes.patience,
+        max_wait: wishes.max_wait,
         steps: &after,
     };
     let (mut plan, plans) = plan(&plan_input).map_err(to_diagnostics)?;
@@ -153,7 +153,7 @@ pub fn prepare(
     }
     let replay_reports = dumps.iter().map(|taken| {
         let mut account = replace_node(&mut plan, &taken.node, &taken.dump);
-        account.left_out.splice(0..0, taken.omitted.iter().cloned());
+        account.omitted.splice(0..0, taken.omitted.iter().cloned());
         account
     });
     let accounts = replay_reports.collect();
@@ -173,9 +173,9 @@ pub fn prepare(
         steps: steps.collect(),
         plan,
         cluster,
-        accounts,
+        replay_reports: accounts,
         dumps: dumps.collect(),
-        named: case.id.replacen(&case.lab, &lab.named, 1),
+        cli_name: case.id.replacen(&case.lab, &lab.cli_name, 1),
         warnings: lab
             .warnings
             .iter()
@@ -262,7 +262,7 @@ fn with_programs<'s>(
             (None, Some(binary_path)) => directory.join(binary_path),
             (None, None) => continue,
         };
-        let found = match binary::find(&path) {
+        let found = match binary::find_executable(&path) {
             Ok(found) => found,
             Err(error) => {
                 let problem = match &node {
@@ -331,7 +331,7 @@ impl Prepared {
     pub fn subject<'p>(&'p self, row: &'p Row) -> JudgedCase<'p> {
         let stage = |cluster, plan| JudgedStage { cluster, plan };
         JudgedCase {
-            first: stage(&self.cluster, &self.plan),
+            initial: stage(&self.cluster, &self.plan),
             later_stages: self
                 .steps
                 .iter()
@@ -354,7 +354,7 @@ impl Prepared {
     /// Returns the location of a path in the lab document. `None` if the document does not contain
     /// the path.
     #[must_use]
-    pub fn location_of(&self, path: &[Step]) -> Option<FileLine> {
+    pub fn location_of(&self, path: &[PathSegment]) -> Option<FileLine> {
         let span = self.case.span(&DocumentRef::Lab, path)?;
         let source = self.sources.get(span.file)?;
         let before = source.text().get(..usize::try_from(span.start).ok()?)?;
@@ -393,15 +393,15 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
             let stage_case = after.as_ref().unwrap_or(case);
             let diagnostic =
                 Diagnostic::error(&problem.message).with_optional_help(problem.help.clone());
-            let (document, path) = (&problem.at.document, &problem.at.path);
+            let (document, path) = (&problem.location.document, &problem.location.path);
             let span = if problem.is_key {
                 stage_case.key_span(document, path)
             } else {
                 stage_case.span(document, path)
             };
             let diagnostic = match span {
-                Some(span) => diagnostic.at(span, "here"),
-                None => diagnostic.with_help(format!("in {}", problem.at)),
+                Some(span) => diagnostic.with_position(span, "here"),
+                None => diagnostic.with_help(format!("in {}", problem.location)),
             };
             let step = problem
                 .step

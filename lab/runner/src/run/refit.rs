@@ -11,7 +11,7 @@ use crate::results::{ErrorKind, RunError};
 use svclab_journey::journey::Journey;
 use svclab_model::plan::Plan;
 use svclab_model::protocol::RejectedInput;
-use svclab_planner::replay::{ChainPaths, OmittedItem, refused};
+use svclab_planner::replay::{ChainPaths, OmittedItem, rejected};
 
 /// Maximum number of rejections before a dump is given up. Rules that are rejected for the same
 /// reason count once.
@@ -92,13 +92,13 @@ impl Refit {
 
     /// Omits from the plan what the kernel rejected. Returns whether anything was omitted.
     async fn omit_rejected(&mut self, error: &KernelError, agent: &Agent) -> bool {
-        let KernelError::Failed(failure) = error else {
+        let KernelError::RequestFailed(failure) = error else {
             return missing_requirements(error).is_some_and(|missing| self.omit_modules(missing));
         };
         let Some(rejected) = &failure.rejected else {
             return false;
         };
-        let accounts = self.prepared.accounts.iter();
+        let accounts = self.prepared.replay_reports.iter();
         let mut nodes = accounts.zip(&self.prepared.dumps);
         let found = nodes.find(|(account, _)| account.node == rejected.namespace);
         let Some((_, (dump, _))) = found else {
@@ -106,7 +106,7 @@ impl Refit {
         };
         let culprit = find_rejected_rule(&self.prepared.plan, rejected, agent).await;
         let rejected = culprit.as_ref().unwrap_or(rejected);
-        let omitted = refused::remove_rejected(&mut self.prepared.plan, dump, rejected);
+        let omitted = rejected::remove_rejected(&mut self.prepared.plan, dump, rejected);
         let is_changed = !omitted.is_empty();
         let omitted_of_node = self.omitted.entry(rejected.namespace.clone()).or_default();
         omitted_of_node.extend(omitted);
@@ -120,10 +120,15 @@ impl Refit {
             .map(|lack| lack.name.as_str())
             .collect();
         let mut is_changed = false;
-        for (account, (dump, _)) in self.prepared.accounts.iter().zip(&self.prepared.dumps) {
+        for (account, (dump, _)) in self
+            .prepared
+            .replay_reports
+            .iter()
+            .zip(&self.prepared.dumps)
+        {
             let node = &account.node;
             let omitted =
-                refused::remove_missing_modules(&mut self.prepared.plan, node, dump, &names);
+                rejected::remove_missing_modules(&mut self.prepared.plan, node, dump, &names);
             is_changed |= !omitted.is_empty();
             self.omitted
                 .entry(node.clone())
@@ -135,7 +140,11 @@ impl Refit {
 
     /// Returns the adapted case, or an error with all omissions if one concerns a strict dump.
     fn finish(mut self) -> Result<Prepared, RunError> {
-        let accounts = self.prepared.accounts.iter().zip(&self.prepared.dumps);
+        let accounts = self
+            .prepared
+            .replay_reports
+            .iter()
+            .zip(&self.prepared.dumps);
         let strict = accounts.filter(|(_, (_, lenient))| !lenient);
         let strict: BTreeSet<&String> = strict.map(|(account, _)| &account.node).collect();
         let is_strict =
@@ -146,7 +155,7 @@ impl Refit {
                 "the kernel rejects parts of the dumps",
             ));
         }
-        for account in &mut self.prepared.accounts {
+        for account in &mut self.prepared.replay_reports {
             let left = self.omitted.remove(&account.node);
             account.add_rejected(left.unwrap_or_default());
         }
@@ -161,16 +170,16 @@ async fn find_rejected_rule(
     rejected: &RejectedInput,
     agent: &Agent,
 ) -> Option<RejectedInput> {
-    let (table_index, rules) = refused::committed_table(plan, rejected)?;
+    let (table_index, rules) = rejected::committed_table(plan, rejected)?;
     let (mut accepted, mut refused) = (0, rules.len());
     while refused.checked_sub(accepted)? > 1 {
         let count = usize::midpoint(accepted, refused);
-        let tried = refused::truncate_table(plan, rejected, table_index, count);
+        let tried = rejected::truncate_table(plan, rejected, table_index, count);
         let is_rejected = match agent.build(tried.clone()).await {
-            Err(KernelError::Failed(failure)) => failure.rejected.is_some_and(|again| {
+            Err(KernelError::RequestFailed(failure)) => failure.rejected.is_some_and(|again| {
                 let is_same_program =
                     again.program == rejected.program && again.namespace == rejected.namespace;
-                let table = refused::committed_table(&tried, &again);
+                let table = rejected::committed_table(&tried, &again);
                 is_same_program && table.is_some_and(|(table, _)| table == table_index)
             }),
             _ => false,
@@ -193,7 +202,7 @@ fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) 
     let mut text = message.to_owned();
     for (node, left) in omitted {
         for item in left {
-            let mut lines = item.lines().into_iter();
+            let mut lines = item.render_lines().into_iter();
             let first = lines.next().unwrap_or_default();
             let _ = write!(text, "\n  {node}: {first}");
             for line in lines {
@@ -214,20 +223,20 @@ fn omissions_error(omitted: &BTreeMap<String, Vec<OmittedItem>>, message: &str) 
 
 /// Records in the replay reports which probes sent packets through chains with omitted rules.
 pub fn record_probes(prepared: &mut Prepared, journeys: &[Journey]) {
-    for account in &mut prepared.accounts {
+    for account in &mut prepared.replay_reports {
         let node = account.node.clone();
         let by = |chain: &ChainPaths| {
             let passed = journeys.iter().filter(|journey| {
-                let hops = journey.flights.iter().flat_map(|flight| &flight.hops);
+                let hops = journey.packets.iter().flat_map(|flight| &flight.hops);
                 let mut hops_on_node = hops.filter(|hop| hop.namespace == node);
                 hops_on_node.any(|hop| {
-                    let mut steps = hop.met.iter();
+                    let mut steps = hop.matches.iter();
                     steps.any(|step| step.table == chain.table && step.chain == chain.chain)
                 })
             });
             passed.map(|journey| journey.probe.clone()).collect()
         };
-        for left in &mut account.left_out {
+        for left in &mut account.omitted {
             left.set_reached_by(by);
         }
     }

@@ -46,7 +46,7 @@ pub struct SelectedLab {
     /// Name of the lab on the command line: the path without extension relative to the directory of
     /// labs, for example `conformance/node-port`. For a lab outside that directory, the path of its
     /// file.
-    pub named: String,
+    pub cli_name: String,
 }
 
 /// Reason why a lab or case that a user names cannot run.
@@ -56,7 +56,7 @@ pub enum SelectError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The lab is invalid.
-    #[error("cannot run the lab {}: {}", one_line(&.0.named), .0.error.message)]
+    #[error("cannot run the lab {}: {}", one_line(&.0.cli_name), .0.error.message)]
     InvalidLab(Box<InvalidLab>),
     /// No file has the name of the lab.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
@@ -203,7 +203,7 @@ fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
         });
         Box::new(InvalidLab {
             name: one_line(&name.to_string_lossy()).into_owned(),
-            named: cli_name.clone(),
+            cli_name: cli_name.clone(),
             file: file.display().to_string(),
             sources,
             diagnostics,
@@ -234,7 +234,7 @@ fn load(file: &Path, directory: &Path) -> Result<LabResult, SelectError> {
             cases: (0..scenario.cases().len()).collect(),
             scenario,
             warnings,
-            named: cli_name,
+            cli_name,
         }),
         Ok(Err(diagnostics)) => {
             let (short, at) = (
@@ -394,7 +394,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let labs = select_labs(&names, &topologies()).expect("the labs can be read");
         labs.into_iter()
-            .map(|lab| (lab.named, lab.cases.len()))
+            .map(|lab| (lab.cli_name, lab.cases.len()))
             .collect()
     }
 

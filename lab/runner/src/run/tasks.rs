@@ -62,7 +62,7 @@ fn to_run_error(error: JoinError) -> RunError {
 /// # Errors
 ///
 /// When `work` panics.
-pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, RunError> {
+pub async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, RunError> {
     // Everything that `work` held is dropped with it. Data that it shares is not trusted after a
     // panic: the process ends with the exit code of a bug.
     let ended = AssertUnwindSafe(work).catch_unwind().await;
@@ -97,9 +97,9 @@ mod tests {
 
     #[tokio::test]
     async fn catch_panic_panicking_work_returns_error() {
-        let error: Result<(), RunError> = caught(async { panic!("midway") }).await;
+        let error: Result<(), RunError> = catch_panic(async { panic!("midway") }).await;
         let error = error.expect_err("the task panics");
         assert_eq!(error.message, "svclab panicked: midway");
-        assert_eq!(caught(async { 7 }).await, Ok(7));
+        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
     }
 }

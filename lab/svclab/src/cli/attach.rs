@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use crate::live::{CallError, DaemonConnection, DaemonReceiver, DaemonReply, DaemonSender};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{
-    End, FromStream, MAX_CHUNK, MAX_UNACKNOWLEDGED, OutputStream, Terminal, TerminalSize, ToStream,
+    FromStream, MAX_CHUNK, MAX_UNACKNOWLEDGED, OutputStream, StreamEnd, Terminal, TerminalSize,
+    ToStream,
 };
 
 nix::ioctl_read_bad!(get_size, nix::libc::TIOCGWINSZ, nix::libc::winsize);
@@ -20,7 +21,7 @@ nix::ioctl_read_bad!(get_size, nix::libc::TIOCGWINSZ, nix::libc::winsize);
 /// Result of an attached program.
 pub enum ProgramExit {
     /// The program started and ended.
-    Ended(End),
+    Ended(StreamEnd),
     /// The program did not start.
     NotStarted {
         /// Whether the program does not exist.
@@ -161,9 +162,9 @@ impl AttachedProgram {
                     _ => return Err(CallError::UnexpectedReply),
                 },
                 Some(WriteResult { stream, has_reader }) = events.recv() => if has_reader {
-                    ToStream::Ack { of: stream }
+                    ToStream::Ack { stream }
                 } else {
-                    ToStream::StopReading { of: stream }
+                    ToStream::StopReading { stream }
                 },
                 chunk = next_chunk(&mut input), if self.unacknowledged < MAX_UNACKNOWLEDGED => if let Some(bytes) = chunk {
                     self.unacknowledged += 1;

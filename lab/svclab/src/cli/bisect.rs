@@ -6,9 +6,9 @@ use std::path::Path;
 use super::args::{BisectArguments, BisectFormat, Common};
 use super::exit::Exit;
 use super::interrupt::run_interruptible;
-use super::output::{print, print_json, print_note, print_start_error, told};
+use super::output::{print, print_error, print_json, print_note, print_start_error};
 use super::progress::Progress;
-use super::sides::{Sides, load_sides, wrong};
+use super::sides::{Sides, input_error, load_sides};
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{self, printable};
 use svclab_experiment::bisect::Bisection;
@@ -16,7 +16,7 @@ use svclab_experiment::bisect::document::Trial;
 use svclab_experiment::run::bisect::{
     BisectError, Task, find, find_declarations, parallel_labs, requirements,
 };
-use svclab_report::bisect::{line, render_progress, render_text, render_trials};
+use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
 use svclab_runner::kernel::{KernelChoice, KernelSelector};
 use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{to_run_error, with_plan_programs};
@@ -24,7 +24,7 @@ use svclab_runner::run::{to_run_error, with_plan_programs};
 /// Finds the differences that separate good from bad, and prints them.
 pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
     if arguments.kernels.choice() == KernelChoice::All {
-        return wrong(
+        return input_error(
             "a bisection runs on one kernel",
             "select one with --kernel: host, or a version such as 6.12",
         );
@@ -40,7 +40,7 @@ pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
             }
             print_result(&found, arguments)
         }
-        Ok(Some(Err(error))) => told(&error),
+        Ok(Some(Err(error))) => print_error(&error),
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
@@ -102,13 +102,13 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, R
     let agent = kernel.start().await.map_err(|error| to_run_error(&error))?;
     let mut number = 0;
     let mut progress = Progress::for_trials();
-    let shown = progress.line();
+    let shown = progress.handle();
     let mut report_trial = |trial: &Trial, differences: usize| {
         number += 1;
         let words = render_progress(number, trial, differences);
         shown.set_message(&words, || {
             if arguments.verbose {
-                eprintln!("{}", line(number, trial, differences));
+                eprintln!("{}", render_trial(number, trial, differences));
             }
         });
     };

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::args::CaptureArguments;
 use super::exit::Exit;
 use super::interrupt::{Interrupts, block_on};
-use super::output::{print_start_error, told};
+use super::output::{print_error, print_start_error};
 use super::which::{find_running_lab, print_call_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReceiver, DaemonReply, DaemonSender, Interface, request_daemon,
@@ -51,13 +51,9 @@ async fn run(arguments: &CaptureArguments) -> Result<Exit, Exit> {
     let (directory, lab) = find_running_lab(arguments.which.lab.as_deref(), "--lab").await?;
     let mut interrupts = Interrupts::listen();
     let begun = async {
-        let targets = arguments.of.clone();
-        let line = request_daemon(
-            &directory,
-            &lab.case,
-            &ClientRequest::Capture { of: targets },
-        )
-        .await?;
+        let targets = arguments.targets.clone();
+        let line =
+            request_daemon(&directory, &lab.case, &ClientRequest::Capture { targets }).await?;
         let (mut receiver, sender) = line.split();
         match receiver.recv().await? {
             DaemonReply::CaptureStarted { interfaces } => Ok((receiver, sender, interfaces)),
@@ -144,7 +140,7 @@ impl CaptureSession {
                 },
                 event = self.events.recv() => match event {
                     Some(Event::BatchWritten) => {
-                        let took = ToStream::Ack { of: OutputStream::Stdout };
+                        let took = ToStream::Ack { stream: OutputStream::Stdout };
                         // If the daemon ended, the next receive reports the error.
                         let _ = self.sender.send(&took).await;
                     }
@@ -193,7 +189,7 @@ impl CaptureSession {
         }
         match wrote.map(|wrote| wrote.result) {
             Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return told(&RunError {
+                return print_error(&RunError {
                     kind: ErrorKind::Machine,
                     message: format!("cannot write the capture: {error}"),
                     remedy: Some(format!(

@@ -12,16 +12,16 @@ use super::labs::{prepare_each_lab, print_diagnostics};
 use super::output::{
     has_colour_on_stdout, output_width, print_json, print_start_error, write_exit,
 };
-use super::run::{print as telling, run_options, running};
+use super::run::{print_events as telling, run_cases, run_options};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::Location;
-use svclab_diagnostic::printable::{Kind, PrintableWriter};
+use svclab_diagnostic::printable::{PrintableWriter, TextKind};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_planner::cluster::place;
 use svclab_report::MultiWriter;
 use svclab_report::claims::{
     Declared, DifferingClaim, Layout, determine_statuses, document, exit_code, find_differing,
-    print,
+    print_claims,
 };
 use svclab_runner::results::Results;
 use svclab_runner::run::{RunInput, SelectedLab, select_labs};
@@ -44,7 +44,7 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
     }
     let lines = determine_statuses(&results, &declared);
     let printed = match arguments.format {
-        ClaimsFormat::Human => write_exit(print(
+        ClaimsFormat::Human => write_exit(print_claims(
             &lines,
             Layout {
                 width: output_width(),
@@ -54,9 +54,9 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
             PrintableWriter::new(
                 io::stdout().lock(),
                 if has_colour_on_stdout() {
-                    Kind::Styled
+                    TextKind::Styled
                 } else {
-                    Kind::Text
+                    TextKind::Text
                 },
             ),
         )),
@@ -106,7 +106,7 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
         let mut no_writer = MultiWriter(Vec::new());
         let progress = telling(&mut no_writer, events, false);
         let (ran, _) = tokio::join!(
-            running(cases, &options, event_sender, &mut interrupts),
+            run_cases(cases, &options, event_sender, &mut interrupts),
             progress
         );
         ran
@@ -175,7 +175,7 @@ fn warn_differing(labs: &[Scenario], DifferingClaim { first, other }: DifferingC
         .first()
         .and_then(|case| case.span(&DocumentRef::Lab, &path));
     let diagnostic = match span {
-        Some(span) => diagnostic.at(span, "different text"),
+        Some(span) => diagnostic.with_position(span, "different text"),
         None => diagnostic,
     };
     print_diagnostics(&lab.sources, &[diagnostic]);

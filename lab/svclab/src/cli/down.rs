@@ -7,7 +7,7 @@ use super::output::{print, print_start_error};
 use super::which::{print_call_error, print_pick_error, print_socket_dir_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, LabInfo, PickError, SocketDir, pick_lab, request_daemon,
-    standing,
+    running_labs,
 };
 
 /// Stops running labs, and returns after all their resources are removed.
@@ -27,7 +27,7 @@ async fn stop_labs(arguments: &DownArguments) -> Exit {
         Ok(directory) => directory,
         Err(error) => return print_socket_dir_error(&error),
     };
-    let labs = match standing(&directory).await {
+    let labs = match running_labs(&directory).await {
         Ok(labs) => labs,
         Err(error) => return print_call_error(&error),
     };

@@ -8,7 +8,7 @@ use super::output::print_start_error;
 use super::which::{find_running_lab, print_call_error};
 use crate::live::{CallError, ClientRequest, request_daemon};
 use svclab_model::protocol::Failure;
-use svclab_model::protocol::stream::{End, Exec};
+use svclab_model::protocol::stream::{Exec, StreamEnd};
 
 /// Exit code if svclab fails before it can start the program.
 const SVCLAB_FAILED: Exit = Exit::Code(125);
@@ -95,13 +95,13 @@ async fn run_program(lab: Option<&str>, request: Exec) -> Result<ProgramExit, Ex
 
 fn exit_of(ran: std::io::Result<Result<ProgramExit, Exit>>) -> Exit {
     match ran {
-        Ok(Ok(ProgramExit::Ended(End::Status { code }))) => {
+        Ok(Ok(ProgramExit::Ended(StreamEnd::Status { code }))) => {
             Exit::Code(u8::try_from(code).unwrap_or(u8::MAX))
         }
-        Ok(Ok(ProgramExit::Ended(End::Signal { number }))) => {
+        Ok(Ok(ProgramExit::Ended(StreamEnd::Signal { number }))) => {
             Exit::Code(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
         }
-        Ok(Ok(ProgramExit::Ended(End::CaptureEnded))) => {
+        Ok(Ok(ProgramExit::Ended(StreamEnd::CaptureEnded))) => {
             eprintln!("error: the lab was stopped");
             SVCLAB_FAILED
         }

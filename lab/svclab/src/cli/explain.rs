@@ -4,7 +4,7 @@ use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::run_interruptible;
 use super::labs::prepare_each_lab;
-use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
+use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
 use super::run::run_options;
 use super::which::{find_running_lab, print_call_error};
 use crate::live::{
@@ -21,7 +21,7 @@ use svclab_runner::run::{ExplainedCase, Prepared, explain as explained, unknown_
 
 /// Runs the selected cases, or the probes of a running lab, and explains their packets.
 pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
-    if arguments.standing {
+    if arguments.running {
         return explain_running(arguments);
     }
     let labs = match prepare_each_lab(common, &arguments.selection) {
@@ -58,7 +58,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
                 .chain(&later)
         };
         if !probes().any(|probe| probe.name == *probe_name) {
-            return told(&unknown_probe_error(probe_name, probes()));
+            return print_error(&unknown_probe_error(probe_name, probes()));
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
@@ -111,7 +111,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
 /// Runs the probes of a running lab and explains their packets.
 fn explain_running(arguments: &ExplainArguments) -> Exit {
     let wrong = |message: &str, remedy: &str| {
-        told(&RunError {
+        print_error(&RunError {
             kind: ErrorKind::Input,
             message: message.to_owned(),
             remedy: Some(remedy.to_owned()),
@@ -137,7 +137,7 @@ fn explain_running(arguments: &ExplainArguments) -> Exit {
     };
     let ask = ClientRequest::Explain {
         probe: arguments.probe.clone(),
-        patience: arguments.selection.patience.limit,
+        max_wait: arguments.selection.max_wait.limit,
         form: output_form(arguments.format, arguments.verbose),
     };
     let asked = async {
@@ -204,7 +204,7 @@ pub fn render_text(
                 verbose,
                 brief: cases.len() > 1,
             };
-            let mut text = telling.case(
+            let mut text = telling.render_case(
                 &case_head(case, judged),
                 select_journeys(&case.journeys, probes),
             );
@@ -213,7 +213,8 @@ pub fn render_text(
             {
                 let journeys: Vec<&Journey> = select_journeys(journeys, probes).collect();
                 if !journeys.is_empty() {
-                    text += &JourneyRenderer { book, ..telling }.step(step, journeys.into_iter());
+                    text += &JourneyRenderer { book, ..telling }
+                        .render_step(step, journeys.into_iter());
                 }
             }
             text

@@ -97,7 +97,7 @@ async fn fetch_kernels(
 ) -> Result<String, KernelError> {
     let mut text = String::new();
     for wanted in resolve_names(cache, kernels).await? {
-        let entry = match guest::find(&wanted).await {
+        let entry = match guest::find_package(&wanted).await {
             Ok(package) => guest::fetch(cache, &package, false).await?,
             // A cached kernel does not require apt.
             Err(error) => guest::find_undamaged(cache, &wanted).ok_or(error)?,

@@ -86,7 +86,7 @@ pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<Pr
 /// # Errors
 ///
 /// Returns the exit code as [`prepare_each_lab`] does, and also if a lab or case is invalid.
-pub fn prepared(
+pub fn prepare_labs(
     common: &Common,
     selection: &Selection,
 ) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, Exit> {

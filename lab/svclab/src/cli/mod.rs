@@ -80,7 +80,7 @@ fn dispatch(arguments: &Arguments) -> Exit {
     match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
-        Command::Why(asked) => why::find(&arguments.common, asked),
+        Command::Why(asked) => why::find_fixes(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Up(up) => up::up(&arguments.common, up),
         Command::Ps(ps) => ps::ps(ps),
@@ -97,7 +97,7 @@ fn dispatch(arguments: &Arguments) -> Exit {
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
-        Command::Schema { of } => schema::schema(*of),
+        Command::Schema { format: of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
     }
 }

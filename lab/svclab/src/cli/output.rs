@@ -117,7 +117,7 @@ pub fn write_exit(written: io::Result<()>) -> Exit {
 }
 
 /// Prints an error with its help, and returns its exit code.
-pub fn told(error: &RunError) -> Exit {
+pub fn print_error(error: &RunError) -> Exit {
     eprintln!("error: {}", error.message);
     if let Some(remedy) = &error.remedy {
         eprintln!("help: {}", remedy.replace('\n', "\n      "));

@@ -2,13 +2,13 @@
 
 use super::args::{Common, PlanArguments};
 use super::exit::Exit;
-use super::labs::prepared;
+use super::labs::prepare_labs;
 use super::output::print;
-use svclab_planner::print::print as shown;
+use svclab_planner::print::render as shown;
 
 /// Prints the plans of the selected cases.
 pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
-    match prepared(common, &arguments.selection) {
+    match prepare_labs(common, &arguments.selection) {
         Err(exit) => exit,
         Ok(labs) => {
             let plans: Vec<String> = labs

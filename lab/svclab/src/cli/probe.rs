@@ -54,7 +54,7 @@ async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, Exit> 
         to: arguments.to.clone(),
         protocol: arguments.protocol,
         connections: arguments.connections,
-        patience: arguments.patience,
+        max_wait: arguments.max_wait,
     };
     let explain = arguments
         .explain

@@ -60,12 +60,12 @@ impl Progress {
     }
 
     /// Returns a handle of the line for messages.
-    pub fn line(&self) -> ProgressLine {
+    pub fn handle(&self) -> ProgressLine {
         ProgressLine(self.bar.clone())
     }
 
     /// Sets the total number of cases.
-    pub fn all(&self, cases: usize) {
+    pub fn set_total(&self, cases: usize) {
         self.bar
             .set_length(u64::try_from(cases).unwrap_or(u64::MAX));
     }
@@ -86,7 +86,7 @@ impl Progress {
     /// Updates the line for an event. `tell` prints the event on the same terminal.
     pub fn on_event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
         match event {
-            Event::Begun { cases } => self.all(*cases),
+            Event::RunStarted { cases } => self.set_total(*cases),
             Event::CaseStarted { case } => self.on_case_started(case),
             Event::CaseEnded { result, .. } => self.on_case_ended(&result.case),
             Event::RunEnded { .. } => {

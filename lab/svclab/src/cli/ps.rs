@@ -7,7 +7,7 @@ use super::exit::Exit;
 use super::interrupt::run_interruptible;
 use super::output::{print, print_json, print_start_error};
 use super::which::{print_call_error, print_socket_dir_error};
-use crate::live::{LabInfo, SocketDir, document, standing};
+use crate::live::{LabInfo, SocketDir, document, running_labs};
 
 /// Prints the running labs.
 pub fn ps(arguments: &PsArguments) -> Exit {
@@ -15,7 +15,7 @@ pub fn ps(arguments: &PsArguments) -> Exit {
         Ok(directory) => directory,
         Err(error) => return print_socket_dir_error(&error),
     };
-    let labs = match run_interruptible(standing(&directory)) {
+    let labs = match run_interruptible(running_labs(&directory)) {
         Ok(Some(Ok(labs))) => labs,
         Ok(Some(Err(error))) => return print_call_error(&error),
         Ok(None) => return Exit::Interrupted,

@@ -21,10 +21,10 @@ use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::source::{MAX_BYTES, Source};
 use svclab_dump::ParsedDump;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::Protocol;
-use svclab_planner::replay::{DumpedNode, expect_observed, find_node_of_dump, lab};
+use svclab_model::plan::ProbeProtocol;
+use svclab_planner::replay::{DumpedNode, expect_observed, find_node_of_dump, write_lab};
 use svclab_report::replay::ReplayDocument;
-use svclab_runner::run::dumps::{self, count_unusable, omit_rejected, read};
+use svclab_runner::run::dumps::{self, count_unusable, omit_rejected, read_dump};
 use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, explain as explained, prepare};
 use svclab_scenario::lab::Probe;
 use svclab_scenario::objects::Objects;
@@ -108,7 +108,7 @@ pub(super) fn read_dump_arguments(
             Some((node, path)) => (Some(node.to_owned()), PathBuf::from(path)),
             None => (None, whole.to_owned()),
         };
-        let read: ParsedDump = read(&path).map_err(|error| {
+        let read: ParsedDump = read_dump(&path).map_err(|error| {
             eprintln!("error: {error}");
             Exit::Input
         })?;
@@ -229,7 +229,7 @@ fn prepare_case(
     let wishes = PrepareOptions {
         dumps,
         allow_outside: arguments.allow_outside,
-        ..PrepareOptions::from(arguments.patience)
+        ..PrepareOptions::from(arguments.max_wait)
     };
     prepare(lab, case, wishes).map_err(|diagnostics| {
         print_diagnostics(&lab.scenario.sources, &diagnostics);
@@ -245,7 +245,7 @@ fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
         let probe = Probe {
             from: from.clone(),
             to: to.clone(),
-            protocol: Protocol::default(),
+            protocol: ProbeProtocol::default(),
             connections: 1,
             bind: None,
             max_wait: None,
@@ -343,7 +343,7 @@ pub(super) fn prepare_generated_lab(
     let file = arguments.write.clone();
     let file = file.unwrap_or_else(|| PathBuf::from(format!("{DEFAULT_LAB_NAME}.yaml")));
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let text = lab(&name, &dumped, &nodes, &arguments.probe).map_err(|node| {
+    let text = write_lab(&name, &dumped, &nodes, &arguments.probe).map_err(|node| {
         input_error(
             &format!(
                 "node {node} has no known address: none in its Node object, `ip addr` or `ip route`"
@@ -365,7 +365,7 @@ pub(super) fn prepare_generated_lab(
         scenario,
         cases: vec![0],
         warnings: Vec::<Diagnostic>::new(),
-        named: DEFAULT_LAB_NAME.to_owned(),
+        cli_name: DEFAULT_LAB_NAME.to_owned(),
     };
     let dumps = named_dumps
         .iter()
@@ -405,7 +405,7 @@ fn append_objects(mut text: String, objects: &[Source]) -> String {
 }
 
 /// Writes the lab with the observed results as its expectations.
-fn write_lab(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
+fn write_lab_with_results(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     let text = expect_observed(text, &evidence.attempts);
     files::write_file(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
@@ -449,14 +449,14 @@ fn run_and_explain(
         match result {
             Ok(one) => {
                 if let Some((file, lab)) = keep
-                    && let Err(exit) = write_lab(file, lab, &one.evidence)
+                    && let Err(exit) = write_lab_with_results(file, lab, &one.evidence)
                 {
                     return exit;
                 }
                 let probes = probe_names(arguments);
                 if arguments.format == ReplayFormat::Json {
                     let case = case_journeys(&one, &probes, judged);
-                    return print_json(&ReplayDocument::new(one.prepared.accounts, case));
+                    return print_json(&ReplayDocument::new(one.prepared.replay_reports, case));
                 }
                 text += &describe_nodes(&one.prepared);
                 text += &render_text(&[one], &probes, arguments.verbose, judged);
@@ -479,7 +479,7 @@ fn run_and_explain(
 /// Lists the replayed, simulated and omitted parts of each node.
 fn describe_nodes(prepared: &Prepared) -> String {
     let mut text = String::new();
-    for account in &prepared.accounts {
+    for account in &prepared.replay_reports {
         let _ = writeln!(text, "{account}");
     }
     text

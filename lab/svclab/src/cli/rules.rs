@@ -12,7 +12,7 @@ use super::args::RulesArguments;
 use super::exit::Exit;
 use super::interrupt::run_interruptible;
 use super::labs::print_diagnostics;
-use super::output::{output_width, print, print_note, print_start_error, told};
+use super::output::{output_width, print, print_error, print_note, print_start_error};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files;
 use svclab_diagnostic::source::{Source, Sources};
@@ -60,7 +60,7 @@ pub fn rules(arguments: &RulesArguments) -> Exit {
     let node = plan.case.clone();
     match run_interruptible(load_rules(arguments, plan)) {
         Ok(Some(Ok(evidence))) => write_rules(directory, &evidence, &node),
-        Ok(Some(Err(error))) => told(&to_run_error(&error)),
+        Ok(Some(Err(error))) => print_error(&to_run_error(&error)),
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
@@ -209,8 +209,8 @@ fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let tree = objects.tree(&DocumentRef::object(kind, namespace, name));
     let diagnostic = Diagnostic::error(error.to_string());
-    match tree.and_then(|tree| tree.find(value)) {
-        Some(span) => diagnostic.at(span, "not valid"),
+    match tree.and_then(|tree| tree.find_text(value)) {
+        Some(span) => diagnostic.with_position(span, "not valid"),
         None => diagnostic,
     }
 }

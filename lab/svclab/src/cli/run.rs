@@ -18,7 +18,7 @@ use super::labs::prepare_each_lab;
 use super::output::{has_colour_on_stdout, print_note, print_start_error, write_exit};
 use super::progress::Progress;
 use svclab_diagnostic::files::{self, UnfinishedFile};
-use svclab_model::plan::{MaxWait, Watch};
+use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::folder::Folder;
 use svclab_report::{AtomicFileWriter, Format, MultiWriter, Writer};
 use svclab_runner::kernel::{Certifier, KernelChoice, enter};
@@ -44,7 +44,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     if arguments.report.is_some() {
         options.with_evidence = true;
         for case in cases.iter_mut().flatten() {
-            case.plan.watch = Watch::everything(&case.plan);
+            case.plan.evidence = EvidenceRequest::everything(&case.plan);
         }
     }
     let witness = arguments.certify.then(Certifier::start);
@@ -55,8 +55,8 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     let ran = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (event_sender, events) = mpsc::unbounded_channel();
-        let printing = print(&mut writer, events, witness.is_some());
-        let running = running(cases, &options, event_sender, &mut interrupts);
+        let printing = print_events(&mut writer, events, witness.is_some());
+        let running = run_cases(cases, &options, event_sender, &mut interrupts);
         let (ran, printed) = tokio::join!(running, printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
@@ -98,7 +98,7 @@ fn add_certificate(
     witness: Certifier,
     writer: &mut dyn Writer,
 ) -> io::Result<Option<(Results, io::Result<()>)>> {
-    Ok(run_interruptible(witness.end())?.map(|certificate| {
+    Ok(run_interruptible(witness.finish())?.map(|certificate| {
         results.certificate = Some(certificate);
         let over = Event::RunEnded {
             results: Box::new(results.clone()),
@@ -109,7 +109,7 @@ fn add_certificate(
 }
 
 /// Runs the cases until they end or the user interrupts. Dropping the sender ends the receiver.
-pub async fn running(
+pub async fn run_cases(
     cases: Vec<RunInput>,
     options: &RunOptions,
     tell: mpsc::UnboundedSender<Event>,
@@ -120,7 +120,7 @@ pub async fn running(
 
 /// Writes the events of a run. With `withhold`, the final event is not written: the caller writes
 /// it with the returned duration of the run.
-pub async fn print(
+pub async fn print_events(
     writer: &mut dyn Writer,
     mut events: mpsc::UnboundedReceiver<Event>,
     withhold: bool,
@@ -199,7 +199,7 @@ fn create_output(file: &Path) -> io::Result<(File, UnfinishedFile)> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let begun = files::begin(file)?;
+    let begun = files::begin_file(file)?;
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(begun),
@@ -231,7 +231,7 @@ fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
 
 /// Returns the command that runs a case again with the same options.
 fn rerun_command(arguments: &RunArguments) -> String {
-    let patience = arguments.selection.patience;
+    let patience = arguments.selection.max_wait;
     let patience = if patience == MaxWait::SETTLED {
         String::new()
     } else {
@@ -263,7 +263,7 @@ async fn wait_with_kept(kept: &[KeptCase], interrupts: &mut Interrupts) {
     for lab in kept {
         eprintln!("\n{} is still running:", lab.case);
         for namespace in &lab.namespaces {
-            if let Some(command) = enter::command(&lab.session, namespace) {
+            if let Some(command) = enter::enter_command(&lab.session, namespace) {
                 eprintln!("  {namespace:<24} {command}");
             }
         }

@@ -9,7 +9,7 @@ use svclab_scenario as scenario;
 /// Prints the schema of a format.
 pub fn schema(format: SchemaName) -> Exit {
     let schema = match format {
-        SchemaName::Lab => scenario::schema::lab(),
+        SchemaName::Lab => scenario::schema::lab_schema(),
         SchemaName::Results => report::schema::results(),
         SchemaName::Claims => report::schema::claims(),
         SchemaName::Doctor => report::schema::doctor(),

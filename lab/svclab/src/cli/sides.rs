@@ -7,8 +7,8 @@ use super::args::{
     BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
 use super::exit::Exit;
-use super::labs::{prepared, print_diagnostics};
-use super::output::told;
+use super::labs::{prepare_labs, print_diagnostics};
+use super::output::print_error;
 use super::replay::{prepare_generated_lab, read_dumps};
 use svclab_diagnostic::files::Location;
 use svclab_diagnostic::source::MAX_BYTES;
@@ -18,7 +18,7 @@ use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{is_whole, overlay_dump};
 use svclab_experiment::run::bisect::Task;
 use svclab_model::plan::{MaxWait, Plan};
-use svclab_planner::replay::Account;
+use svclab_planner::replay::ReplayReport;
 use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
 use svclab_runner::results::{ErrorKind, RunError};
@@ -63,7 +63,7 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
     }
     match names.map(|name| is_dump(name)) {
         [true, true] => Ok(without_cases(task(prepare_dumps(arguments)?, None, None))),
-        [false, false] if !arguments.objects.is_empty() => Err(wrong(
+        [false, false] if !arguments.objects.is_empty() => Err(input_error(
             "--objects is only for two dumps; cases have their own objects",
             "omit --objects",
         )),
@@ -71,7 +71,7 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
             let (lab, good) = load_case(common, names[0], arguments)?;
             let (bad_lab, bad) = load_case(common, names[1], arguments)?;
             let plans = [good.plan.clone(), bad.plan.clone()];
-            let same = lab.named == bad_lab.named;
+            let same = lab.cli_name == bad_lab.cli_name;
             Ok(Sides {
                 task: task(plans, None, probe),
                 cases: same.then_some((lab, [good, bad])),
@@ -83,7 +83,7 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
             } else {
                 (names[1], names[0])
             };
-            Err(wrong(
+            Err(input_error(
                 &format!("{dump} is a dump, but {other} is not"),
                 "compare two cases or two dumps; a lab uses a dump as a node with \
                  `nodes: {NODE: {dump: PATH}}`",
@@ -93,8 +93,8 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
 }
 
 /// Prints an input error with its help.
-pub fn wrong(message: &str, remedy: &str) -> Exit {
-    told(&RunError {
+pub fn input_error(message: &str, remedy: &str) -> Exit {
+    print_error(&RunError {
         kind: ErrorKind::Input,
         message: message.to_owned(),
         remedy: Some(remedy.to_owned()),
@@ -131,8 +131,8 @@ fn overlay_plan(
 }
 
 /// Warns about omitted parts of a dump that can affect packets.
-fn warn_omitted(name: &str, account: &Account) {
-    let omitted = account.left_out.iter();
+fn warn_omitted(name: &str, account: &ReplayReport) {
+    let omitted = account.omitted.iter();
     for left in omitted.filter(|left| !left.affects.is_empty()) {
         eprintln!(
             "warning: {name}: omitted {}: {}; {}",
@@ -182,12 +182,16 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
         };
         let replaying = replay_arguments(&named, arguments)?;
         let (prepared, _) = prepare_generated_lab(&replaying, &read_dumps(&replaying)?)?;
-        let account = prepared.accounts.into_iter().next().unwrap_or_default();
+        let account = prepared
+            .replay_reports
+            .into_iter()
+            .next()
+            .unwrap_or_default();
         warn_omitted(name, &account);
         Ok((account.node, prepared.plan))
     };
     let two_nodes = |good: &str, bad: &str| {
-        wrong(
+        input_error(
             &format!(
                 "{} is for node {good}, but {} is for node {bad}",
                 arguments.good, arguments.bad
@@ -224,13 +228,13 @@ fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArg
     let probe = match (&arguments.case, &arguments.probe) {
         (Some(_), _) => Vec::new(),
         (None, Some(probe)) => vec![parse_source_and_target(probe).map_err(|how| {
-            wrong(
+            input_error(
                 &format!("`{probe}` is not a valid probe for two dumps without a lab"),
                 &how,
             )
         })?],
         (None, None) => {
-            return Err(wrong(
+            return Err(input_error(
                 "no probe is given, and no lab defines one",
                 "give one with --probe: pod/default/client->service/default/web:80",
             ));
@@ -243,7 +247,7 @@ fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArg
         write: None,
         lenient: arguments.lenient,
         allow_outside: false,
-        patience: MaxWait::SETTLED.limit,
+        max_wait: MaxWait::SETTLED.limit,
         format: ReplayFormat::Human,
         kernels: arguments.kernels.clone(),
         verbose: false,
@@ -258,12 +262,12 @@ fn load_case(
 ) -> Result<(SelectedLab, Prepared), Exit> {
     let selection = Selection {
         names: vec![name.to_owned()],
-        patience: MaxWait::SETTLED,
+        max_wait: MaxWait::SETTLED,
         kube_proxy: None,
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: None,
     };
-    let labs = prepared(common, &selection)?;
+    let labs = prepare_labs(common, &selection)?;
     let mut cases = Vec::new();
     for (lab, prepared) in labs {
         cases.extend(prepared.into_iter().map(|case| (lab.clone(), case)));
@@ -274,9 +278,9 @@ fn load_case(
             let names: Vec<String> = cases
                 .iter()
                 .chain(&last)
-                .map(|(_, case)| format!("  {}", shell_quote(&case.named)))
+                .map(|(_, case)| format!("  {}", shell_quote(&case.cli_name)))
                 .collect();
-            Err(wrong(
+            Err(input_error(
                 &format!(
                     "`{name}` selects {} cases, but only one can be compared",
                     names.len()

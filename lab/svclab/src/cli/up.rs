@@ -17,11 +17,13 @@ use tokio::sync::mpsc;
 use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, block_on};
-use super::labs::prepared;
-use super::output::{Messages, print, print_note, print_start_error, told};
+use super::labs::prepare_labs;
+use super::output::{Messages, print, print_error, print_note, print_start_error};
 use super::which::print_socket_dir_error;
-use crate::live::{LabDaemon, LabEnd, LabInfo, SocketDir, State, programs, serve_lab, standing};
-use svclab_model::evidence::Refused;
+use crate::live::{
+    LabDaemon, LabEnd, LabInfo, SocketDir, State, programs, running_labs, serve_lab,
+};
+use svclab_model::evidence::RejectedRequest;
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_report::{refused, shell_quote};
 use svclab_runner::kernel::{
@@ -56,7 +58,7 @@ pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
 /// Returns the single selected case.
 fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     let wrong = |message: String, remedy: String| {
-        told(&RunError {
+        print_error(&RunError {
             kind: ErrorKind::Input,
             message,
             remedy: Some(remedy),
@@ -80,19 +82,19 @@ fn load_case(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit>
         names: vec![arguments.name.clone()],
         // The user may change a running lab, so its plan does not prove that an answer cannot
         // arrive.
-        patience: MaxWait::SETTLED.limit.into(),
+        max_wait: MaxWait::SETTLED.limit.into(),
         kube_proxy: arguments.kube_proxy.clone(),
         allow_outside: arguments.allow_outside,
         kube_proxy_timeout: arguments.kube_proxy_timeout,
     };
-    let labs = prepared(common, &selection)?;
+    let labs = prepare_labs(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
     match cases.pop() {
         Some(case) if cases.is_empty() => Ok(case),
         last => {
             let names = cases.iter().chain(&last);
             let case_names: Vec<String> = names
-                .map(|case| format!("  {}", shell_quote(&case.named)))
+                .map(|case| format!("  {}", shell_quote(&case.cli_name)))
                 .collect();
             Err(wrong(
                 format!(
@@ -130,7 +132,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
     let Some(listener) = lease.take_listener() else {
         return Exit::Bug;
     };
-    let server = tokio::spawn(std::sync::Arc::clone(&holder).answer(listener));
+    let server = tokio::spawn(std::sync::Arc::clone(&holder).serve(listener));
     let name = case.case.id.clone();
     let built = tokio::select! {
         built = build(arguments, &case, &holder) => built,
@@ -150,7 +152,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
     let session = match built {
         Ok(session) => session,
         Err(error) => {
-            let exit = told(&to_run_error(&error));
+            let exit = print_error(&to_run_error(&error));
             holder.report_build_failed();
             let _ = server.await;
             return exit;
@@ -158,7 +160,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
     };
     let mut about = holder.info();
     about.state = State::Running;
-    let running_labs = standing(directory).await.map_or(0, |labs| labs.len());
+    let running_labs = running_labs(directory).await.map_or(0, |labs| labs.len());
     let proxies = describe_proxies(&case.plan, session.refused());
     let message = ready_message(&about, &case, &proxies, running_labs > 1, arguments.detach);
     announce(arguments, &message);
@@ -170,7 +172,7 @@ async fn run_daemon(arguments: &UpArguments, directory: &SocketDir, case: Prepar
             eprintln!("{name} was stopped");
             Exit::Success
         }
-        LabEnd::Lost(error) => told(&to_run_error(&error)),
+        LabEnd::Lost(error) => print_error(&to_run_error(&error)),
     };
     if arguments.held.is_some() && exit == Exit::Success {
         let _ = fs::remove_file(directory.log_path(&name));
@@ -184,7 +186,7 @@ fn lab_info(case: &Prepared) -> LabInfo {
     LabInfo {
         case: case.case.id.clone(),
         lab: case.case.lab.clone(),
-        named: case.named.clone(),
+        named: case.cli_name.clone(),
         state: State::Building,
         kernel: None,
         guest: false,
@@ -218,7 +220,7 @@ async fn build(
         .into());
     }
     let agent = kernel.start().await?;
-    let release = agent.surroundings().kernel.clone();
+    let release = agent.environment().kernel.clone();
     // Steps are only for runs. The user changes a running lab.
     let mut plan = case.plan.clone();
     plan.steps.clear();
@@ -247,7 +249,7 @@ fn announce(arguments: &UpArguments, message: &str) {
 }
 
 /// Describes the nodes of each real kube-proxy, and the requests that were refused.
-fn describe_proxies(plan: &Plan, refused: &[Refused]) -> String {
+fn describe_proxies(plan: &Plan, refused: &[RejectedRequest]) -> String {
     let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
     for proxy in &plan.kube_proxies {
         let mut known = programs.iter_mut();
@@ -260,7 +262,7 @@ fn describe_proxies(plan: &Plan, refused: &[Refused]) -> String {
     for (program, nodes) in programs {
         let _ = writeln!(text, "{program} runs on {}.", nodes.join(", "));
     }
-    for line in refused::lines(refused, 0) {
+    for line in refused::render_lines(refused, 0) {
         let _ = writeln!(text, "{}: {line}", refused::LABEL);
     }
     text
@@ -312,7 +314,7 @@ fn ready_message(
     if let Some(probe) = case.case.spec.probes.values().next() {
         let (from, to) = (quoted(&probe.from), quoted(&probe.to));
         let protocol = match probe.protocol {
-            svclab_model::plan::Protocol::Tcp => String::new(),
+            svclab_model::plan::ProbeProtocol::Tcp => String::new(),
             other => format!(" --protocol {other}"),
         };
         lines.push(format!("svclab probe{lab} {from} {to}{protocol}"));

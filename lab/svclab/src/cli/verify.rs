@@ -8,13 +8,14 @@ use super::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, block_on};
 use super::labs::load_each_lab;
-use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
+use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
 use super::progress::Progress;
 use super::run::run_options;
 use svclab_experiment::run::verify::{
-    Pair, PreparedPairs, Program, Side, Step, VersionError, pairs, read_version, verify,
+    CasePair, PreparedPairs, Program, Progress as Event, Side, VersionError, prepare_pairs,
+    read_version, verify,
 };
-use svclab_experiment::verify::{Failed, SideOf, Verification};
+use svclab_experiment::verify::{FailedCase, SideName, Verification};
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::Host;
 use svclab_runner::results::{ErrorKind, RunError};
@@ -30,7 +31,7 @@ pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
         Err(exit) => return exit,
     };
     let wrong = labs.iter().filter_map(|lab| lab.as_ref().err());
-    let wrong: Vec<Failed> = wrong.map(|lab| failure_entry(lab)).collect();
+    let wrong: Vec<FailedCase> = wrong.map(|lab| failure_entry(lab)).collect();
     let labs: Vec<SelectedLab> = labs.into_iter().flatten().collect();
     let options = run_options(arguments.jobs, false, arguments.kernels.choice());
     let verified = block_on(async {
@@ -43,7 +44,7 @@ pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
         let Some((against, new)) = sides? else {
             return Ok(Err(Exit::Interrupted));
         };
-        let mut found = pairs(
+        let mut found = prepare_pairs(
             &labs,
             &against,
             &new,
@@ -54,7 +55,7 @@ pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
         found.pairs = found
             .pairs
             .into_iter()
-            .map(|pair| Pair {
+            .map(|pair| CasePair {
                 against: pair.against.with_sync_timeout(timeout),
                 new: pair.new.with_sync_timeout(timeout),
             })
@@ -84,7 +85,7 @@ pub fn verify_proxies(common: &Common, arguments: &VerifyArguments) -> Exit {
             }
             exit
         }
-        Ok(Err(error)) => told(&error),
+        Ok(Err(error)) => print_error(&error),
         Err(error) => print_start_error(&error),
     }
 }
@@ -118,10 +119,10 @@ fn load_labs_and_flows(common: &Common, names: &[String]) -> Result<Vec<LabResul
 }
 
 /// Returns the failure entry of an invalid lab, none of whose cases is compared.
-fn failure_entry(lab: &InvalidLab) -> Failed {
-    Failed {
+fn failure_entry(lab: &InvalidLab) -> FailedCase {
+    FailedCase {
         case: lab.name.clone(),
-        side: SideOf::New,
+        side: SideName::New,
         error: lab.error.clone(),
     }
 }
@@ -170,7 +171,7 @@ async fn run_comparison(
 ) -> Verification {
     let (sender, mut steps) = mpsc::unbounded_channel();
     let mut progress = Progress::new();
-    progress.all(pairs.pairs.len());
+    progress.set_total(pairs.pairs.len());
     let watching = async {
         loop {
             let step = tokio::select! {
@@ -178,8 +179,8 @@ async fn run_comparison(
                 () = progress.show() => continue,
             };
             match step {
-                Some(Step::Begun(case)) => progress.on_case_started(&case),
-                Some(Step::Ended(case)) => progress.on_case_ended(&case),
+                Some(Event::Started(case)) => progress.on_case_started(&case),
+                Some(Event::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }
         }

@@ -1,8 +1,10 @@
 //! Selects a running lab, and reports errors of the selection and of requests to daemons.
 
 use super::exit::Exit;
-use super::output::told;
-use crate::live::{CallError, LabInfo, PickError, SocketDir, SocketDirError, pick_lab, standing};
+use super::output::print_error;
+use crate::live::{
+    CallError, LabInfo, PickError, SocketDir, SocketDirError, pick_lab, running_labs,
+};
 use svclab_runner::results::{ErrorKind, RunError};
 
 /// Returns the socket directory and the selected lab.
@@ -15,7 +17,7 @@ pub async fn find_running_lab(
     selector: &'static str,
 ) -> Result<(SocketDir, LabInfo), Exit> {
     let directory = SocketDir::from_env().map_err(|error| print_socket_dir_error(&error))?;
-    let mut labs = standing(&directory)
+    let mut labs = running_labs(&directory)
         .await
         .map_err(|error| print_call_error(&error))?;
     let index = pick_lab(&labs, name, selector).map_err(|error| print_pick_error(&error))?;
@@ -28,7 +30,7 @@ pub fn print_socket_dir_error(error: &SocketDirError) -> Exit {
         SocketDirError::AlreadyRunning { .. } => ErrorKind::Input,
         _ => ErrorKind::Machine,
     };
-    told(&RunError {
+    print_error(&RunError {
         kind: trouble,
         message: error.to_string(),
         remedy: Some(error.remedy()),
@@ -48,8 +50,8 @@ pub fn print_pick_error(error: &PickError) -> Exit {
 pub fn print_call_error(error: &CallError) -> Exit {
     match error {
         CallError::SocketDir(error) => print_socket_dir_error(error),
-        CallError::Refused(error) => told(error),
-        CallError::Io(_) | CallError::UnexpectedReply => told(&RunError {
+        CallError::Refused(error) => print_error(error),
+        CallError::Io(_) | CallError::UnexpectedReply => print_error(&RunError {
             kind: ErrorKind::Machine,
             message: error.to_string(),
             remedy: Some("list running labs with `svclab ps`".to_owned()),

@@ -6,11 +6,11 @@ use super::args::{Common, WhyArguments, WhyFormat};
 use super::exit::Exit;
 use super::interrupt::run_interruptible;
 use super::labs::{load_each_lab, print_diagnostics};
-use super::output::{has_colour_on_stdout, print, print_json, print_start_error, told};
+use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
 use super::progress::Progress;
 use super::replay::{dumps_by_node, read_dump_arguments};
 use super::run::run_options;
-use svclab_experiment::run::why::{self, WhyRequest, find_fixes};
+use svclab_experiment::run::why::{self, WhyRequest};
 use svclab_experiment::why::{Document, Finding};
 use svclab_model::plan::MaxWait;
 use svclab_report::why::render_text;
@@ -18,7 +18,7 @@ use svclab_runner::results::RunError;
 use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
 
 /// Finds changes that fix the selected cases, and prints them.
-pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
+pub fn find_fixes(common: &Common, arguments: &WhyArguments) -> Exit {
     let labs = match load_each_lab(&arguments.names, &common.topologies) {
         Ok(labs) => labs,
         Err(exit) => return exit,
@@ -70,7 +70,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
                 .flat_map(|request| &request.prepared.plan.probes)
         };
         if !probes().any(|probe| probe.name == *probe_name) {
-            return told(&unknown_probe_error(probe_name, probes()));
+            return print_error(&unknown_probe_error(probe_name, probes()));
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
@@ -118,7 +118,7 @@ async fn search(
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let (sender, mut stages) = mpsc::unbounded_channel();
     let mut progress = Progress::new();
-    progress.all(requests.len());
+    progress.set_total(requests.len());
     let watching = async {
         loop {
             let stage = tokio::select! {
@@ -126,7 +126,7 @@ async fn search(
                 () = progress.show() => continue,
             };
             match stage {
-                Some(why::Progress::Begun(case)) => progress.on_case_started(&case),
+                Some(why::Progress::Started(case)) => progress.on_case_started(&case),
                 Some(why::Progress::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }
@@ -134,7 +134,7 @@ async fn search(
     };
     let finding = async {
         // Dropping the sender ends the progress loop.
-        let found = find_fixes(requests, options, |stage| drop(sender.send(stage))).await;
+        let found = why::find_fixes(requests, options, |stage| drop(sender.send(stage))).await;
         drop(sender);
         found
     };

@@ -168,7 +168,7 @@ async fn send_request(
 /// # Errors
 ///
 /// Returns an error if the socket directory cannot be used.
-pub async fn standing(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
+pub async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
     let mut labs = Vec::new();
     for stream in directory.connect_all()? {
         let info = async {

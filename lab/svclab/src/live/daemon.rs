@@ -19,16 +19,16 @@ use super::messages::{
     ClientRequest, DaemonReply, Greeting, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
     VERSION,
 };
-use super::names::{namespace, resolve_capture};
+use super::names::{find_namespace, resolve_capture};
 use svclab_judge::{AddressBook, summarize};
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Delta, Probe, Watch};
+use svclab_model::plan::{Delta, EvidenceRequest, Probe};
 use svclab_model::protocol::stream::{FromStream, StreamRequest, ToStream};
 use svclab_planner::build::plan_probe;
 use svclab_report::ps::{LabInfo, State};
 use svclab_runner::kernel::{KernelError, Session, StreamOpener};
 use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{Prepared, caught, to_run_error, unknown_probe_error};
+use svclab_runner::run::{Prepared, catch_panic, to_run_error, unknown_probe_error};
 use svclab_scenario::lab;
 
 /// Maximum time for sending the last replies after the lab ends.
@@ -58,7 +58,7 @@ struct RunningLab {
 #[derive(Debug)]
 struct ProbeJob {
     probes: Vec<Probe>,
-    watch: Watch,
+    watch: EvidenceRequest,
     reply: oneshot::Sender<Result<Evidence, KernelError>>,
 }
 
@@ -105,7 +105,7 @@ impl LabDaemon {
     /// # Errors
     ///
     /// Returns an error if the socket cannot be polled.
-    pub async fn answer(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
+    pub async fn serve(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut clients = JoinSet::new();
         let mut gone = self.removed.subscribe();
@@ -136,7 +136,7 @@ impl LabDaemon {
         let answer = match request {
             // A panic ends this connection with a reply. In the end, the daemon exits with the code
             // for a bug.
-            Ok(ask) => caught(self.handle_request(ask, &mut line))
+            Ok(ask) => catch_panic(self.handle_request(ask, &mut line))
                 .await
                 .and_then(|answer| answer),
             Err(error) => Err(error),
@@ -181,7 +181,7 @@ impl LabDaemon {
             }
             ClientRequest::Explain {
                 probe,
-                patience,
+                max_wait: patience,
                 form,
             } => Some(DaemonReply::Explained {
                 explained: self
@@ -191,14 +191,14 @@ impl LabDaemon {
             ClientRequest::Exec { mut exec } => {
                 let running = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &running.prepared;
-                let target = namespace(plan, cluster, &exec.namespace)?;
+                let target = find_namespace(plan, cluster, &exec.namespace)?;
                 exec.namespace.clone_from(&target.name);
                 tracing::info!("{} in {}", exec.program, exec.namespace);
                 self.attach(running, StreamRequest::Exec(*exec), line)
                     .await?;
                 None
             }
-            ClientRequest::Capture { of } => {
+            ClientRequest::Capture { targets: of } => {
                 let running = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &running.prepared;
                 let (of, interfaces) = resolve_capture(plan, cluster, &of)?;
@@ -207,7 +207,7 @@ impl LabDaemon {
                     .await
                     .is_ok()
                 {
-                    self.attach(running, StreamRequest::Capture { of }, line)
+                    self.attach(running, StreamRequest::Capture { targets: of }, line)
                         .await?;
                 }
                 None
@@ -237,7 +237,7 @@ impl LabDaemon {
                     let message = heard.map_err(|error| to_run_error(&error))?;
                     let is_last =
                         matches!(message, FromStream::Ended { .. } | FromStream::Failed { .. });
-                    let result = send_message(&mut line.writing, &DaemonReply::StreamMessage { message: message }).await;
+                    let result = send_message(&mut line.writing, &DaemonReply::StreamMessage { message }).await;
                     if is_last || result.is_err() {
                         return Ok(());
                     }
@@ -277,7 +277,7 @@ impl LabDaemon {
             &plan.namespaces,
             USER_PROBE_NAME,
             &spec,
-            wish.patience,
+            wish.max_wait,
         );
         let probe = probe.map_err(|(_, error)| RunError {
             kind: ErrorKind::Input,
@@ -286,8 +286,8 @@ impl LabDaemon {
         })?;
         let watch = match explain {
             // Users who need packets use `svclab capture`.
-            None => Watch::default(),
-            Some(_) => Watch::everything(plan),
+            None => EvidenceRequest::default(),
+            Some(_) => EvidenceRequest::everything(plan),
         };
         let evidence = self.run_probes(running, vec![probe.clone()], watch).await?;
         let book = AddressBook::new(cluster, plan);
@@ -295,8 +295,8 @@ impl LabDaemon {
         // Like a run without expectations for source ports.
         observed.source_ports.clear();
         Ok(ProbeReport {
-            from: probe.from.clone(),
-            target: probe.to,
+            from: probe.namespace.clone(),
+            target: probe.target,
             observed,
             explained: explain.map(|form| {
                 let kernel = self.info().kernel.unwrap_or_default();
@@ -325,10 +325,10 @@ impl LabDaemon {
         for probe in &mut probes {
             let spec = case.spec.probes.get(&probe.name);
             if spec.is_none_or(|own| own.max_wait.is_none()) {
-                probe.patience = patience;
+                probe.max_wait = patience;
             }
         }
-        let watch = Watch::everything(plan);
+        let watch = EvidenceRequest::everything(plan);
         let evidence = self.run_probes(running, probes.clone(), watch).await?;
         let kernel = self.info().kernel.unwrap_or_default();
         let prepared = &running.prepared;
@@ -342,7 +342,7 @@ impl LabDaemon {
         &self,
         running: &RunningLab,
         probes: Vec<Probe>,
-        watch: Watch,
+        watch: EvidenceRequest,
     ) -> Result<Evidence, RunError> {
         let (done, outcome) = oneshot::channel();
         let trial = ProbeJob {
@@ -425,7 +425,7 @@ pub async fn serve_lab(
     drop(jobs);
     if !matches!(ending, LabEnd::Lost(_)) {
         // The lab ends with this process even if the wait times out.
-        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.end()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.remove()).await;
     }
     holder.removed.send_replace(true);
     ending
@@ -474,11 +474,11 @@ async fn run_jobs(
 async fn run_job(
     session: &mut Session,
     probes: Vec<Probe>,
-    watch: Watch,
+    watch: EvidenceRequest,
 ) -> Result<Evidence, KernelError> {
     let delta = Delta {
         probes: Some(probes),
-        watch: Some(watch),
+        evidence: Some(watch),
         ..Delta::default()
     };
     session.change(delta).await?;

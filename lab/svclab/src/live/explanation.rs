@@ -40,7 +40,7 @@ pub fn render_explanation(
                 verbose,
                 brief: false,
             };
-            RenderedJourneys::Text(telling.case(&head, journeys.iter()))
+            RenderedJourneys::Text(telling.render_case(&head, journeys.iter()))
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use svclab_judge::Observed;
 use svclab_model::evidence::Attempt;
-use svclab_model::plan::{Protocol, Target};
+use svclab_model::plan::{ProbeProtocol, Target};
 use svclab_model::protocol::stream::{Exec, FromStream};
 use svclab_report::ps::LabInfo;
 use svclab_runner::results::RunError;
@@ -42,7 +42,7 @@ pub enum ClientRequest {
     /// [`DaemonReply::StreamMessage`] until the capture ends.
     Capture {
         /// Namespaces, and interfaces in the form `NAMESPACE/INTERFACE`; empty for everything.
-        of: Vec<String>,
+        targets: Vec<String>,
     },
     /// Runs one probe. The reply is [`DaemonReply::Probed`].
     Probe {
@@ -57,7 +57,7 @@ pub enum ClientRequest {
         /// Name of the probe to explain; `None` for all.
         probe: Option<String>,
         /// Maximum wait for an answer, for probes without their own.
-        patience: Duration,
+        max_wait: Duration,
         /// Form of the explanation.
         form: OutputForm,
     },
@@ -75,11 +75,11 @@ pub struct ProbeRequest {
     /// Name or address of the target, with its port.
     pub to: String,
     /// Protocol of the probe.
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Number of connections.
     pub connections: u32,
     /// Maximum wait for an answer.
-    pub patience: Duration,
+    pub max_wait: Duration,
 }
 
 /// Form of an explanation.

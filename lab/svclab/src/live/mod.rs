@@ -12,13 +12,13 @@ pub mod programs;
 mod socket_dir;
 
 pub use client::{
-    CallError, DaemonConnection, DaemonReceiver, DaemonSender, request_daemon, standing,
+    CallError, DaemonConnection, DaemonReceiver, DaemonSender, request_daemon, running_labs,
 };
 pub use daemon::{LabDaemon, LabEnd, serve_lab};
 pub use messages::{
     ClientRequest, DaemonReply, Interface, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
 };
-pub use names::{namespace, resolve_capture};
+pub use names::{find_namespace, resolve_capture};
 pub use pick::{PickError, pick_lab};
 pub use socket_dir::{SocketDir, SocketDirError, SocketLease};
 pub use svclab_report::ps::{Document, LabInfo, SCHEMA, State, document};

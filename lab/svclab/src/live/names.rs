@@ -12,13 +12,13 @@ use svclab_runner::results::{ErrorKind, RunError};
 /// # Errors
 ///
 /// Returns an error with all namespaces if there is no such namespace.
-pub fn namespace<'p>(
+pub fn find_namespace<'p>(
     plan: &'p Plan,
     cluster: &Cluster,
     name: &str,
 ) -> Result<&'p Namespace, RunError> {
     let by_lab_name = || {
-        let netns = cluster.start(name).ok()?;
+        let netns = cluster.source_namespace(name).ok()?;
         plan.namespace(&netns)
     };
     plan.namespace(name).or_else(by_lab_name).ok_or_else(|| {
@@ -85,7 +85,7 @@ fn interfaces_of(namespace: &Namespace) -> impl Iterator<Item = &str> + Clone {
 }
 
 fn resolve_target(plan: &Plan, cluster: &Cluster, name: &str) -> Result<CaptureTarget, RunError> {
-    let whole = namespace(plan, cluster, name);
+    let whole = find_namespace(plan, cluster, name);
     let unknown = match whole {
         Ok(namespace) => {
             return Ok(CaptureTarget {
@@ -99,7 +99,7 @@ fn resolve_target(plan: &Plan, cluster: &Cluster, name: &str) -> Result<CaptureT
         return Err(unknown);
     };
     // If neither name is known, the error names the whole text.
-    let Ok(namespace) = namespace(plan, cluster, before) else {
+    let Ok(namespace) = find_namespace(plan, cluster, before) else {
         return Err(unknown);
     };
     if interfaces_of(namespace).any(|each| each == interface) {

@@ -33,7 +33,7 @@ pub enum SocketDirError {
     },
     /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
-    Refused {
+    Io {
         /// Verb of the failed action, such as `make`.
         action: &'static str,
         /// Path of the action.
@@ -59,7 +59,7 @@ impl SocketDirError {
                 path.display()
             ),
             Self::NotPrivate { path, .. } => format!("run `chmod 700 {}`", path.display()),
-            Self::Refused { .. } => {
+            Self::Io { .. } => {
                 "set XDG_RUNTIME_DIR to a writable directory of this user with a short path"
                     .to_owned()
             }
@@ -237,7 +237,7 @@ fn connect_socket(socket: &Path) -> Result<Option<UnixStream>, SocketDirError> {
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketDirError + use<> {
     let path = path.to_owned();
-    move |source| SocketDirError::Refused {
+    move |source| SocketDirError::Io {
         action: doing,
         path,
         source,

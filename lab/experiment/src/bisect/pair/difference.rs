@@ -14,7 +14,7 @@ pub struct Difference {
     /// Namespace: `node-1`.
     pub namespace: String,
     /// Kind of object.
-    pub of: Kind,
+    pub kind: Kind,
     /// Location in the namespace: `iptables nat KUBE-SERVICES`, `ipset KUBE-CLUSTER-IP`.
     pub location: String,
     /// Object as in good; absent if good lacks it.

@@ -49,13 +49,13 @@ pub enum OwnerKey {
 #[derive(Debug, Clone)]
 pub struct Scope<'n> {
     pub namespace: &'n str,
-    pub of: Kind,
+    pub kind: Kind,
     pub location: String,
 }
 
 impl DifferenceGraph {
     /// Returns the index that the next difference will have.
-    pub fn next(&self) -> usize {
+    pub fn next_index(&self) -> usize {
         self.nodes.len()
     }
 
@@ -76,7 +76,7 @@ impl DifferenceGraph {
             self.push(DifferenceNode {
                 difference: Difference {
                     namespace: scope.namespace.to_owned(),
-                    of: scope.of,
+                    kind: scope.kind,
                     location: scope.location.clone(),
                     good,
                     bad,
@@ -98,7 +98,7 @@ impl DifferenceGraph {
         describe: impl Fn(&T) -> (String, OwnerKey),
     ) -> Merged<T> {
         let meaning = |item: &T| format!("{item:?}");
-        let merged = merge::merge_keyed(good, bad, meaning, name, self.next());
+        let merged = merge::merge_keyed(good, bad, meaning, name, self.next_index());
         self.add(scope, &merged, good, bad, describe);
         merged
     }

@@ -109,7 +109,7 @@ impl MergedVariant {
         };
         let scope = Scope {
             namespace,
-            of: Kind::Backend,
+            kind: Kind::Backend,
             location: "rules".to_owned(),
         };
         let describe = |backend: &Backend| {

@@ -122,6 +122,26 @@ struct MergedNamespace {
     accounting: Vec<String>,
 }
 
+/// Checks that both plans have the same namespaces and no real kube-proxy.
+fn check_namespaces(good: &Plan, bad: &Plan) -> Result<(), PairError> {
+    for (side, plan, counterpart) in [("good", good, bad), ("bad", bad, good)] {
+        if let Some(only) = plan
+            .namespaces
+            .iter()
+            .find(|namespace| counterpart.namespace(&namespace.name).is_none())
+        {
+            return Err(PairError::Namespaces {
+                namespace: only.name.clone(),
+                side,
+            });
+        }
+        if let Some(proxy) = plan.kube_proxies.first() {
+            return Err(PairError::RealProxy(proxy.namespace.clone()));
+        }
+    }
+    Ok(())
+}
+
 impl Pair {
     /// Merges two plans. The probes are those of the good plan; steps are ignored.
     ///
@@ -129,21 +149,7 @@ impl Pair {
     ///
     /// See [`PairError`].
     pub fn new(good: &Plan, bad: &Plan) -> Result<Self, PairError> {
-        for (side, plan, counterpart) in [("good", good, bad), ("bad", bad, good)] {
-            if let Some(only) = plan
-                .namespaces
-                .iter()
-                .find(|namespace| counterpart.namespace(&namespace.name).is_none())
-            {
-                return Err(PairError::Namespaces {
-                    namespace: only.name.clone(),
-                    side,
-                });
-            }
-            if let Some(proxy) = plan.kube_proxies.first() {
-                return Err(PairError::RealProxy(proxy.namespace.clone()));
-            }
-        }
+        check_namespaces(good, bad)?;
         let mut graph = DifferenceGraph::default();
         let mut namespaces = Vec::new();
         for namespace in &good.namespaces {
@@ -167,11 +173,11 @@ impl Pair {
                  port,
                  ..
              }| { (namespace.clone(), *address, *protocol, *port) },
-            graph.next(),
+            graph.next_index(),
         );
         let global_scope = |kind, location: &str| Scope {
             namespace: "",
-            of: kind,
+            kind,
             location: location.to_owned(),
         };
         graph.add(
@@ -179,7 +185,7 @@ impl Pair {
             &servers,
             &good.servers,
             &bad.servers,
-            |server| (descriptions::server(server), OwnerKey::Unknown),
+            |server| (descriptions::describe_server(server), OwnerKey::Unknown),
         );
         let (good_health, bad_health) = ([good.health.clone()], [bad.health.clone()]);
         let health = merge::merge_keyed(
@@ -187,7 +193,7 @@ impl Pair {
             &bad_health,
             |all| format!("{all:?}"),
             |_| (),
-            graph.next(),
+            graph.next_index(),
         );
         graph.add(
             &global_scope(Kind::HealthChecks, "health checks"),
@@ -205,7 +211,7 @@ impl Pair {
             &bad.commands,
             identity,
             identity,
-            graph.next(),
+            graph.next_index(),
         );
         graph.add(
             &global_scope(Kind::Command, "manual commands"),
@@ -276,7 +282,7 @@ impl Pair {
 
     /// Describes these differences, each with everything that depends on it.
     #[must_use]
-    pub fn told(&self, differences: &[usize]) -> Vec<Vec<Difference>> {
+    pub fn describe(&self, differences: &[usize]) -> Vec<Vec<Difference>> {
         let owners = self.owners();
         let members = |difference: &usize| {
             let nodes = self.nodes.iter().zip(&self.groups);
@@ -347,7 +353,7 @@ fn merge_virtual_servers(
 ) {
     let make_scope = |kind, location: String| Scope {
         namespace: &good.name,
-        of: kind,
+        kind,
         location,
     };
     let without_real_servers = |servers: &[VirtualServer]| -> Vec<VirtualServer> {
@@ -385,23 +391,23 @@ fn merge_virtual_servers(
             found.map_or_else(Vec::new, |server| server.servers.clone())
         };
         let (good_servers, bad_servers) = (servers_in(good), servers_in(bad));
-        let first = graph.next();
+        let first = graph.next_index();
         let scope = make_scope(Kind::RealServer, format!("ipvs {key}"));
         let describe = |server: &RealServer| {
             let method = format!("{:?}", server.method).to_lowercase();
-            let text = format!("{} {method} weight {}", server.to, server.weight);
+            let text = format!("{} {method} weight {}", server.address, server.weight);
             (text, OwnerKey::Server(key))
         };
         let merged = graph.add_keyed(
             &scope,
             &good_servers,
             &bad_servers,
-            |server| server.to,
+            |server| server.address,
             describe,
         );
         let has = |namespace: &Namespace| namespace.ipvs.iter().any(|server| server.key == key);
-        if let Some(difference) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
-            graph.join_all(std::iter::once(difference).chain(first..graph.next()));
+        if let Some(difference) = slot.origin.difference().filter(|_| !has(good) || !has(bad)) {
+            graph.join_all(std::iter::once(difference).chain(first..graph.next_index()));
         }
         real_servers.insert(key, merged);
     }
@@ -417,7 +423,7 @@ impl MergedNamespace {
         let namespace = good.name.as_str();
         let make_scope = |kind, place: &str| Scope {
             namespace,
-            of: kind,
+            kind,
             location: place.to_owned(),
         };
         let network = MergedNetwork::new(good, bad, graph);

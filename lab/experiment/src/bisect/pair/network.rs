@@ -33,7 +33,7 @@ impl MergedNetwork {
         let namespace = good.name.as_str();
         let make_scope = |kind, location: &str| Scope {
             namespace,
-            of: kind,
+            kind,
             location: location.to_owned(),
         };
         let without_addresses = |links: &[Link]| -> Vec<Link> {
@@ -131,7 +131,7 @@ impl MergedNetwork {
 
     fn join_dependent(&self, graph: &mut DifferenceGraph) {
         for link in &self.links.slots {
-            if let Some(difference) = link.from.difference() {
+            if let Some(difference) = link.origin.difference() {
                 let dependents = self.differences_on(&link.item.name);
                 for dependent in dependents {
                     graph.join(difference, dependent);
@@ -139,7 +139,7 @@ impl MergedNetwork {
             }
         }
         for route in &self.routes.slots {
-            let difference = route.from.difference();
+            let difference = route.origin.difference();
             for gate in [
                 route.item.via.filter(|_| !route.item.onlink),
                 route.item.source,
@@ -162,7 +162,7 @@ impl MergedNetwork {
         let mut take = |from: merge::SlotOrigin| differences.extend(from.difference());
         for (name, addresses) in &self.addresses {
             if name == link {
-                addresses.slots.iter().for_each(|slot| take(slot.from));
+                addresses.slots.iter().for_each(|slot| take(slot.origin));
             }
         }
         let is_on = |dev: &str| dev == link;
@@ -170,23 +170,23 @@ impl MergedNetwork {
             .slots
             .iter()
             .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.from));
+            .for_each(|slot| take(slot.origin));
         self.neighbours
             .slots
             .iter()
             .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.from));
+            .for_each(|slot| take(slot.origin));
         self.forwarding
             .slots
             .iter()
             .filter(|slot| is_on(&slot.item.dev))
-            .for_each(|slot| take(slot.from));
+            .for_each(|slot| take(slot.origin));
         self.sysctls
             .slots
             .iter()
             .filter(|slot| slot.item.link.as_deref() == Some(link))
-            .for_each(|slot| take(slot.from));
-        for Slot { item, from } in &self.links.slots {
+            .for_each(|slot| take(slot.origin));
+        for Slot { item, origin: from } in &self.links.slots {
             let over = matches!(&item.kind, LinkKind::Vxlan { dev, .. } if dev == link);
             if over || item.bridge.as_deref() == Some(link) {
                 take(*from);
@@ -208,7 +208,7 @@ impl MergedNetwork {
                     *link == route.dev && slot.item.contains(needed)
                 };
                 if holds {
-                    differences.push(slot.from.difference()?);
+                    differences.push(slot.origin.difference()?);
                 }
             }
         }
@@ -217,7 +217,7 @@ impl MergedNetwork {
                 && slot.item.dev == route.dev
                 && slot.item.to.contains(needed);
             if on_link && slot.item.to != route.to {
-                differences.push(slot.from.difference()?);
+                differences.push(slot.origin.difference()?);
             }
         }
         Some(differences)
@@ -249,11 +249,11 @@ fn merge_addresses(
             &bad_addresses,
             identity,
             identity,
-            graph.next(),
+            graph.next_index(),
         );
         let scope = Scope {
             namespace: &good.name,
-            of: Kind::Address,
+            kind: Kind::Address,
             location: format!("interface {}", link.name),
         };
         graph.add(
@@ -274,7 +274,7 @@ pub fn join_veth_pairs(networks: &[(&str, &MergedNetwork)], graph: &mut Differen
     for (name, ground) in networks {
         for slot in &ground.links.slots {
             let (Some(difference), LinkKind::Veth { namespace, peer }) =
-                (slot.from.difference(), &slot.item.kind)
+                (slot.origin.difference(), &slot.item.kind)
             else {
                 continue;
             };
@@ -283,7 +283,7 @@ pub fn join_veth_pairs(networks: &[(&str, &MergedNetwork)], graph: &mut Differen
                 .filter(|(peer_name, _)| peer_name == namespace);
             let ends = peer_networks.flat_map(|(_, ground)| &ground.links.slots);
             let ends = ends.filter(|end| end.item.name == *peer && end.item.is_veth_to(name));
-            pairs.extend(ends.filter_map(|end| Some((difference, end.from.difference()?))));
+            pairs.extend(ends.filter_map(|end| Some((difference, end.origin.difference()?))));
         }
     }
     for (first, second) in pairs {

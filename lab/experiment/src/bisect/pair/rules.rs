@@ -60,7 +60,7 @@ impl Rules {
         bad: &str,
         graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
-        let (good_tables, bad_tables) = (script::read(good), script::read(bad));
+        let (good_tables, bad_tables) = (script::parse(good), script::parse(bad));
         let names: IndexSet<&str> = good_tables
             .keys()
             .chain(bad_tables.keys())
@@ -147,7 +147,7 @@ impl ChainContext<'_> {
         let built_in = script::is_built_in(chain);
         let make_scope = |kind| Scope {
             namespace,
-            of: kind,
+            kind,
             location: format!("{program} {table} {chain}"),
         };
         let policy = built_in.then(|| {
@@ -169,7 +169,7 @@ impl ChainContext<'_> {
                 &bad_policies,
                 Clone::clone,
                 |_| (),
-                graph.next(),
+                graph.next_index(),
             );
             graph.add(
                 &make_scope(Kind::Policy),
@@ -189,7 +189,13 @@ impl ChainContext<'_> {
         let good_rules = self.parse_rules(good.chains.get(chain))?;
         let bad_rules = self.parse_rules(bad.chains.get(chain))?;
         let meaning = |rule: &MergedRule| rule.meaning.clone();
-        let merged = merge::merge_ordered(&good_rules, &bad_rules, meaning, meaning, graph.next());
+        let merged = merge::merge_ordered(
+            &good_rules,
+            &bad_rules,
+            meaning,
+            meaning,
+            graph.next_index(),
+        );
         graph.add(
             &make_scope(Kind::Rule),
             &merged,
@@ -218,7 +224,7 @@ impl ChainContext<'_> {
             Rule::from_words(text.as_str()).map_err(|problem| PairError::Rule {
                 namespace: self.namespace.to_owned(),
                 rule: format!("-A {} {text}", self.chain),
-                why: problem.wrong.to_string(),
+                why: problem.kind.to_string(),
             })
         };
         let rules: Result<Vec<Rule>, PairError> = texts.into_iter().flatten().map(parse).collect();
@@ -282,7 +288,7 @@ impl MergedTable {
             let slots = self.chains[*name].rules.slots.iter();
             slots.filter_map(|slot| {
                 let target = slot.item.target.as_deref()?;
-                slot.from.difference().filter(|_| in_loop(target))
+                slot.origin.difference().filter(|_| in_loop(target))
             })
         });
         graph.join_all(joined.collect::<Vec<_>>());

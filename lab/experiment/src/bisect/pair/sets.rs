@@ -42,7 +42,7 @@ impl Sets {
         graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
         let read = |text| {
-            restore::read(text).map_err(|why| PairError::Sets {
+            restore::parse(text).map_err(|why| PairError::Sets {
                 namespace: namespace.to_owned(),
                 why,
             })
@@ -97,7 +97,9 @@ fn merge_set(
     graph: &mut DifferenceGraph,
 ) -> Set {
     let list_options = |side: Option<&restore::Set<'_>>| -> Vec<String> {
-        side.map(|set| set.made.to_owned()).into_iter().collect()
+        side.map(|set| set.creation.to_owned())
+            .into_iter()
+            .collect()
     };
     let members = |side: Option<&restore::Set<'_>>| -> Vec<String> {
         let members = side.into_iter().flat_map(|set| &set.members);
@@ -105,7 +107,7 @@ fn merge_set(
     };
     let make_scope = |kind| Scope {
         namespace,
-        of: kind,
+        kind,
         location: format!("ipset {name}"),
     };
     let always = good.is_some() && bad.is_some();
@@ -116,15 +118,15 @@ fn merge_set(
             &bad_options,
             |text| meaning(text),
             |_| (),
-            graph.next(),
+            graph.next_index(),
         )
     } else {
         // The options of a set that only one side has are no difference: the set exists only with
         // its entries or references.
         let only: Vec<String> = good_options.iter().chain(&bad_options).cloned().collect();
-        merge::merge_keyed(&only, &only, Clone::clone, |_| (), graph.next())
+        merge::merge_keyed(&only, &only, Clone::clone, |_| (), graph.next_index())
     };
-    let first = graph.next();
+    let first = graph.next_index();
     graph.add(
         &make_scope(Kind::Set),
         &options,
@@ -144,7 +146,7 @@ fn merge_set(
         &bad_members,
         Clone::clone,
         |entry| key(entry).to_owned(),
-        graph.next(),
+        graph.next_index(),
     );
     graph.add(
         &make_scope(Kind::SetEntry),
@@ -161,7 +163,7 @@ fn merge_set(
     );
     // Entries may not fit a set that was created with other options.
     if !options.differences.is_empty() {
-        graph.join_all(first..graph.next());
+        graph.join_all(first..graph.next_index());
     }
     Set {
         always,

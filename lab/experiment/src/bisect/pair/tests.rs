@@ -37,7 +37,7 @@ fn rules(plan: &Plan) -> &str {
 
 fn describe_all(pair: &Pair) -> String {
     let indices: Vec<usize> = (0..pair.len()).collect();
-    let differences = pair.told(&indices).concat();
+    let differences = pair.describe(&indices).concat();
     let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }

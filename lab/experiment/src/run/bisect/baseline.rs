@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::bisection_run::{BisectionRun, times};
+use super::bisection_run::{BisectionRun, outcome_counts};
 use super::error::BisectError;
 use super::trial_lab::ProbeMode;
 use crate::bisect::document::{SymptomReport, Trial};
@@ -23,7 +23,7 @@ pub struct Baseline {
     pub probe: Probe,
     pub report: SymptomReport,
     /// Maximum wait of each connection of a trial.
-    pub patience: Duration,
+    pub max_wait: Duration,
 }
 
 /// Outcomes with the full maximum wait, for symptoms without randomness.
@@ -36,7 +36,7 @@ impl Baseline {
     pub fn probe_mode(&self) -> ProbeMode {
         ProbeMode::Quick {
             connections: self.symptom.connections,
-            patience: self.patience,
+            max_wait: self.max_wait,
         }
     }
 
@@ -71,7 +71,7 @@ impl FullOutcomes {
 fn reduced_outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<ConnectionOutcome> {
     tally
         .iter()
-        .map(|(outcome, _)| symptom.level.of(outcome))
+        .map(|(outcome, _)| symptom.level.reduce(outcome))
         .collect()
 }
 
@@ -87,12 +87,12 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         loop {
             let mode = ProbeMode::Quick {
                 connections,
-                patience: max_wait,
+                max_wait,
             };
             let trial = self.start_baseline(true, &probes, mode);
-            let seen_good = self.end(true, &probes, trial).await?;
+            let seen_good = self.finish_baseline(true, &probes, trial).await?;
             let trial = self.start_baseline(false, &probes, mode);
-            let seen_bad = self.end(false, &probes, trial).await?;
+            let seen_bad = self.finish_baseline(false, &probes, trial).await?;
             let good_tallies = self.tallies(&seen_good);
             let bad_tallies = self.tallies(&seen_bad);
             let mut symptoms: Vec<Symptom> = Vec::new();
@@ -125,10 +125,11 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             if let Some(symptom) = ranked.next()
                 && let Some(probe) = probes.iter().find(|probe| probe.name == symptom.probe)
             {
-                let counts = |tallies: &IndexMap<String, Tally>| times(tallies.get(&symptom.probe));
+                let counts =
+                    |tallies: &IndexMap<String, Tally>| outcome_counts(tallies.get(&symptom.probe));
                 let report = SymptomReport {
                     probe: symptom.probe.clone(),
-                    from: probe.from.clone(),
+                    from: probe.namespace.clone(),
                     to: destination(probe),
                     detail: symptom.level,
                     good: counts(&good_tallies),
@@ -139,7 +140,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     probe: probe.clone(),
                     symptom,
                     report,
-                    patience: max_wait,
+                    max_wait,
                 });
             }
             if worst == Indistinguishable::Same || connections >= MAX_CONNECTIONS {
@@ -157,9 +158,9 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
 }
 
 fn destination(probe: &Probe) -> String {
-    match probe.to.port {
-        0 => probe.to.address.to_string(),
-        _ => probe.to.socket().to_string(),
+    match probe.target.port {
+        0 => probe.target.address.to_string(),
+        _ => probe.target.socket().to_string(),
     }
 }
 

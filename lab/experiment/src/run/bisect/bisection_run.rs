@@ -21,7 +21,7 @@ pub struct BisectionRun<'t, F> {
     pub probes: Vec<Probe>,
     pub labs: LabPool,
     /// Finished trials, in the order in which they ended.
-    pub all: Vec<Trial>,
+    pub finished: Vec<Trial>,
     /// Callback for each finished trial, with the total number of differences.
     pub on_trial: &'t mut F,
 }
@@ -42,7 +42,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             mode,
             new_lab: mode == ProbeMode::Full,
         };
-        self.labs.look(request, None)
+        self.labs.start(request, None)
     }
 
     /// Waits for the trial of a side.
@@ -50,7 +50,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// # Errors
     ///
     /// Returns an error if the side cannot be built, or if the agent is lost.
-    pub async fn end(
+    pub async fn finish_baseline(
         &mut self,
         good: bool,
         probes: &[Probe],
@@ -60,11 +60,11 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             TrialResult::Finished(evidence, reached) => {
                 let tallies = self.tallies(&evidence);
                 let outcomes = match probes {
-                    [probe] => times(tallies.get(&probe.name)),
+                    [probe] => outcome_counts(tallies.get(&probe.name)),
                     _ => Vec::new(),
                 };
                 self.push_trial(Trial {
-                    of: Purpose::End,
+                    purpose: Purpose::Baseline,
                     as_bad: if good { 0 } else { self.pair.len() },
                     lab_origin: reached,
                     outcomes,
@@ -83,7 +83,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 } else {
                     &self.task.bad_name
                 };
-                Err(BisectError::End {
+                Err(BisectError::BuildFailed {
                     name: name.clone(),
                     why,
                 })
@@ -93,7 +93,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
 
     /// Starts a trial of a selection. A narrowing trial has `doubt` and may use any lab. A
     /// verification has none and uses a newly built lab.
-    pub fn look(
+    pub fn start_trial(
         &self,
         mask: &DifferenceMask,
         baseline: &Baseline,
@@ -106,11 +106,11 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             mode,
             new_lab: doubt.is_none(),
         };
-        self.labs.look(request, doubt)
+        self.labs.start(request, doubt)
     }
 
     /// Records a trial's result and returns its classification.
-    pub fn judge(
+    pub fn record(
         &mut self,
         mask: &DifferenceMask,
         result: TrialResult,
@@ -124,16 +124,16 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 let tallies = self.tallies(&evidence);
                 let tally = tallies.get(&baseline.probe.name);
                 Trial {
-                    of: purpose,
+                    purpose,
                     as_bad,
                     lab_origin: reached,
-                    outcomes: times(tally),
+                    outcomes: outcome_counts(tally),
                     class: tally.map_or(TrialClass::Neither, classify),
                     refused: None,
                 }
             }
             TrialResult::Refused(why) => Trial {
-                of: purpose,
+                purpose,
                 as_bad,
                 lab_origin: LabOrigin::Refused,
                 outcomes: Vec::new(),
@@ -153,12 +153,12 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
 
     fn push_trial(&mut self, trial: Trial) {
         (self.on_trial)(&trial, self.pair.len());
-        self.all.push(trial);
+        self.finished.push(trial);
     }
 }
 
 /// Returns the outcomes of a probe with their numbers of connections.
-pub fn times(tally: Option<&Tally>) -> Vec<OutcomeCount> {
+pub fn outcome_counts(tally: Option<&Tally>) -> Vec<OutcomeCount> {
     let outcomes = tally.into_iter().flat_map(Tally::iter);
     let counts = outcomes.map(|(outcome, connections)| OutcomeCount {
         outcome: outcome.clone(),

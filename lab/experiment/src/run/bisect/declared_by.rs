@@ -24,7 +24,7 @@ pub fn find_declarations(
         let prepared = prepare(lab, &case, PrepareOptions::from(MaxWait::SETTLED)).ok()?;
         let pair = Pair::new(&good.plan, &prepared.plan).ok()?;
         let indices: Vec<usize> = (0..pair.len()).collect();
-        let differences = pair.told(&indices);
+        let differences = pair.describe(&indices);
         Some(differences.iter().flatten().any(|difference| {
             targets
                 .iter()
@@ -41,7 +41,7 @@ fn is_same_difference(left: &Difference, right: &Difference) -> bool {
     let key = |difference: &Difference| {
         (
             difference.namespace.clone(),
-            difference.of,
+            difference.kind,
             difference.location.clone(),
             difference.good.clone(),
             difference.bad.clone(),
@@ -59,7 +59,7 @@ fn to_declared_by(diff: &DocumentDiff) -> DeclaredBy {
         DeclaredField {
             path: path.join("."),
             good: field
-                .one
+                .first
                 .as_ref()
                 .map(svclab_scenario::tree::Tree::to_flow_style),
             bad: field

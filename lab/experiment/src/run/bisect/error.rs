@@ -34,20 +34,20 @@ pub enum BisectError {
         outcomes: String,
     },
     /// The sides have no common probe, or not the requested one.
-    #[error("{good} and {bad} have no common probe{}", requested_hint(wanted.as_ref(), there))]
+    #[error("{good} and {bad} have no common probe{}", requested_hint(requested.as_ref(), common))]
     NoProbe {
         /// Name of the good side.
         good: String,
         /// Name of the bad side.
         bad: String,
         /// Name of the requested probe.
-        wanted: Option<String>,
+        requested: Option<String>,
         /// Names of the common probes.
-        there: Vec<String>,
+        common: Vec<String>,
     },
     /// The good or the bad side cannot be built.
     #[error("cannot build {name}: {why}")]
-    End {
+    BuildFailed {
         /// Name of the side.
         name: String,
         /// Error message of the kernel.
@@ -98,7 +98,7 @@ impl BisectError {
                     .to_owned(),
             ),
             Self::Unstable { .. } => Some("repeat the bisection on an idle machine".to_owned()),
-            Self::End { .. } => Some(
+            Self::BuildFailed { .. } => Some(
                 "run this side alone to find the error; bisect requires that good and bad can be \
                  built"
                     .to_owned(),
@@ -126,8 +126,8 @@ mod tests {
         let no_probe = |wanted: Option<&str>, common: &[&str]| BisectError::NoProbe {
             good: good.clone(),
             bad: bad.clone(),
-            wanted: wanted.map(str::to_owned),
-            there: common.iter().map(|name| (*name).to_owned()).collect(),
+            requested: wanted.map(str::to_owned),
+            common: common.iter().map(|name| (*name).to_owned()).collect(),
         };
         let errors = [
             alike(Indistinguishable::Same),
@@ -139,7 +139,7 @@ mod tests {
             no_probe(None, &[]),
             no_probe(Some("call"), &[]),
             no_probe(Some("call"), &["other", "third"]),
-            BisectError::End {
+            BisectError::BuildFailed {
                 name: bad.clone(),
                 why: "iptables-restore: line 3 failed".to_owned(),
             },

@@ -7,7 +7,7 @@ use super::bisection_run::BisectionRun;
 use super::error::BisectError;
 use super::lab_pool::{LabPool, RunningTrial};
 use super::narrowing::NarrowingResult;
-use super::task::{Task, probes};
+use super::task::{Task, common_probes};
 use super::trial_lab::ProbeMode;
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::{Bisection, Culprits, Pair, SCHEMA, TrialClass};
@@ -43,14 +43,16 @@ pub async fn find(
     }
     let mut trials = BisectionRun {
         task,
-        probes: probes(task)?,
+        probes: common_probes(task)?,
         pair,
         labs: LabPool::new(agent, labs),
-        all: Vec::new(),
+        finished: Vec::new(),
         on_trial,
     };
     let (baseline, Culprits { breaks, fixes }) = trials.search().await?;
-    let error_probability = baseline.symptom.wrong(trials.all.len());
+    let error_probability = baseline
+        .symptom
+        .total_error_probability(trials.finished.len());
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -65,10 +67,10 @@ pub async fn find(
         kernel: trials.labs.kernel().to_owned(),
         symptom: baseline.report,
         differences: trials.pair.len(),
-        breaks: trials.pair.told(&breaks),
-        fixes: trials.pair.told(&fixes),
+        breaks: trials.pair.describe(&breaks),
+        fixes: trials.pair.describe(&fixes),
         declared_by: Vec::new(),
-        trials: trials.all,
+        trials: trials.finished,
         error_per_million,
         duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
@@ -85,10 +87,10 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     async fn search(&mut self) -> Result<(Baseline, Culprits), BisectError> {
         let probes = self.probes.clone();
         let trial = self.start_baseline(true, &probes, ProbeMode::Full);
-        let full_good = self.end(true, &probes, trial).await?;
+        let full_good = self.finish_baseline(true, &probes, trial).await?;
         let mut full_bad =
             FullBadTrial::Running(self.start_baseline(false, &probes, ProbeMode::Full));
-        let mut max_wait = ProbeMode::patience(&[&full_good]);
+        let mut max_wait = ProbeMode::sufficient_wait(&[&full_good]);
         let mut probe = String::new();
         for _ in 0..=MAX_REPETITIONS {
             let found = match self.distinguish(max_wait).await {
@@ -101,11 +103,11 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             };
             let bad = match full_bad {
                 FullBadTrial::Running(looking) => {
-                    Box::new(self.end(false, &probes, looking).await?)
+                    Box::new(self.finish_baseline(false, &probes, looking).await?)
                 }
                 FullBadTrial::Finished(seen) => seen,
             };
-            let needed = ProbeMode::patience(&[&full_good, &bad]);
+            let needed = ProbeMode::sufficient_wait(&[&full_good, &bad]);
             let tallies_of_evidence = |evidence| self.tallies(evidence);
             let (good_tallies, bad_tallies) =
                 (tallies_of_evidence(&full_good), tallies_of_evidence(&bad));
@@ -155,7 +157,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             if chosen.iter().all(|is_bad| *is_bad) || !chosen.iter().any(|there| *there) {
                 continue;
             }
-            let trial = started.unwrap_or_else(|| self.look(&chosen, baseline, mode, None));
+            let trial = started.unwrap_or_else(|| self.start_trial(&chosen, baseline, mode, None));
             trials.push((chosen, expected, trial));
         }
         for (chosen, wanted, looking) in trials {
@@ -164,7 +166,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 None => baseline.symptom.classify(tally),
             };
             let result = looking.finish().await?;
-            if self.judge(&chosen, result, Purpose::Verification, classify, baseline) != wanted {
+            if self.record(&chosen, result, Purpose::Verification, classify, baseline) != wanted {
                 return Ok(false);
             }
         }

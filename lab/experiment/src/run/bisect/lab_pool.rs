@@ -49,7 +49,7 @@ impl LabPool {
 
     /// Returns the release of the kernel.
     pub fn kernel(&self) -> &str {
-        &self.agent.surroundings().kernel
+        &self.agent.environment().kernel
     }
 
     /// Whether another trial can start immediately.
@@ -58,7 +58,7 @@ impl LabPool {
     }
 
     /// Starts a trial, or queues the trial until a lab is available.
-    pub fn look(&self, look: TrialRequest, notice: Option<SlowNotice>) -> RunningTrial {
+    pub fn start(&self, look: TrialRequest, notice: Option<SlowNotice>) -> RunningTrial {
         let (slots, idle) = (Arc::clone(&self.slots), Arc::clone(&self.idle));
         let (agent, max_labs) = (self.agent.clone(), self.max_labs);
         RunningTrial(AbortOnDropHandle::new(tokio::spawn(async move {

@@ -52,7 +52,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         let mut pending: HashMap<usize, PendingTrial> = HashMap::new();
         let mut running = FuturesUnordered::new();
         let (slow_sender, mut slow_receiver) = mpsc::unbounded_channel();
-        let mut notice_delay = baseline.patience / ASSUMED_BAD_FRACTION;
+        let mut notice_delay = baseline.max_wait / ASSUMED_BAD_FRACTION;
         let mut number = 0;
         loop {
             let result = narrow(count, &cache);
@@ -74,7 +74,8 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             if let Some(chosen) = next {
                 number += 1;
                 let notice = slow_notice(&slow_sender, number, notice_delay);
-                let trial = self.look(&chosen, baseline, baseline.probe_mode(), Some(notice));
+                let trial =
+                    self.start_trial(&chosen, baseline, baseline.probe_mode(), Some(notice));
                 running.push(async move { (number, trial.finish().await) });
                 let looks_bad = false;
                 pending.insert(number, PendingTrial { chosen, looks_bad });
@@ -85,7 +86,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     if let Some(PendingTrial { chosen, looks_bad }) = pending.remove(&number) {
                         let like = self.judge_narrowing(&chosen, result?, baseline);
                         if looks_bad && like != TrialClass::Bad {
-                            notice_delay = baseline.patience;
+                            notice_delay = baseline.max_wait;
                         }
                         cache.insert(chosen, like);
                     }
@@ -106,7 +107,7 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         baseline: &Baseline,
     ) -> TrialClass {
         let classify = |tally: &_| baseline.symptom.classify(tally);
-        self.judge(chosen, result, Purpose::Narrowing, classify, baseline)
+        self.record(chosen, result, Purpose::Narrowing, classify, baseline)
     }
 
     fn start_verification(
@@ -121,7 +122,8 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         };
         let chosen = self.mask(breaks, true);
         // If all differences are needed, the trial of the bad side is sufficient.
-        (breaks.len() < self.pair.len()).then(|| (mode, self.look(&chosen, baseline, mode, None)))
+        (breaks.len() < self.pair.len())
+            .then(|| (mode, self.start_trial(&chosen, baseline, mode, None)))
     }
 }
 

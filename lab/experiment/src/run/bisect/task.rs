@@ -37,13 +37,13 @@ pub fn requirements(task: &Task) -> Plan {
 /// # Errors
 ///
 /// Returns [`BisectError::NoProbe`] if no probe is left.
-pub fn probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
+pub fn common_probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
     let is_same_probe = |left: &Probe, right: &Probe| {
         let key = |probe: &Probe| {
             (
                 probe.name.clone(),
-                probe.from.clone(),
-                probe.to,
+                probe.namespace.clone(),
+                probe.target,
                 probe.protocol,
                 probe.bind,
             )
@@ -66,8 +66,8 @@ pub fn probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
         return Err(BisectError::NoProbe {
             good: task.good_name.clone(),
             bad: task.bad_name.clone(),
-            wanted: task.probe.clone(),
-            there: common.into_iter().map(|probe| probe.name).collect(),
+            requested: task.probe.clone(),
+            common: common.into_iter().map(|probe| probe.name).collect(),
         });
     }
     Ok(selected)

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::bisect::document::LabOrigin;
 use crate::verify::{ConnectionOutcome, Tally};
 use svclab_model::evidence::{Evidence, Verdict};
-use svclab_model::plan::{MaxWait, Plan, Probe, Watch};
+use svclab_model::plan::{EvidenceRequest, MaxWait, Plan, Probe};
 use svclab_model::protocol::FailureKind;
 use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
 
@@ -64,7 +64,7 @@ pub enum ProbeMode {
     /// This number of connections, with this maximum wait for each.
     Quick {
         connections: u32,
-        patience: Duration,
+        max_wait: Duration,
     },
 }
 
@@ -77,15 +77,15 @@ impl ProbeMode {
         match self {
             Self::Full => {
                 probe.settle = true;
-                probe.patience = probe.patience.max(MaxWait::SETTLED.limit);
+                probe.max_wait = probe.max_wait.max(MaxWait::SETTLED.limit);
             }
             Self::Quick {
                 connections,
-                patience: max_wait,
+                max_wait,
             } => {
                 probe.settle = false;
                 probe.connections = connections;
-                probe.patience = max_wait.min(probe.patience);
+                probe.max_wait = max_wait.min(probe.max_wait);
             }
         }
         probe
@@ -93,7 +93,7 @@ impl ProbeMode {
 
     /// Returns the maximum wait that is sufficient for quick trials, based on the slowest answer in
     /// the evidence.
-    pub fn patience(seen: &[&Evidence]) -> Duration {
+    pub fn sufficient_wait(seen: &[&Evidence]) -> Duration {
         let attempts = seen.iter().flat_map(|seen| &seen.attempts);
         let answered = attempts
             .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
@@ -130,7 +130,7 @@ impl TrialLab {
         let probes = request.probes.iter();
         let plan = Plan {
             probes: probes.map(|probe| request.mode.apply(probe)).collect(),
-            watch: Watch::default(),
+            evidence: EvidenceRequest::default(),
             ..request.plan
         };
         let (mut tries, mut notice) = (RunCount::default(), notice);
@@ -149,7 +149,7 @@ impl TrialLab {
     ) -> Result<TrialResult, KernelError> {
         let reached = match self.prepare(plan).await {
             Ok(reached) => reached,
-            Err(KernelError::Failed(failure)) if failure.kind == FailureKind::Input => {
+            Err(KernelError::RequestFailed(failure)) if failure.kind == FailureKind::Input => {
                 self.running = None;
                 return Ok(TrialResult::Refused(failure.message));
             }
@@ -181,11 +181,11 @@ impl TrialLab {
                 session.change(delta).await?;
             }
             // Conntrack entries of an earlier trial must not affect the result.
-            session.forget().await?;
+            session.reset_connections().await?;
             self.running = Some((plan, session));
             return Ok(LabOrigin::Changed);
         }
-        let session = self.agent.build_standing(plan.clone()).await?;
+        let session = self.agent.build_changeable(plan.clone()).await?;
         self.running = Some((plan, session));
         Ok(LabOrigin::Built)
     }

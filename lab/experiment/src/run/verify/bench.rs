@@ -6,15 +6,15 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::clients::{as_original, with_clients};
 use super::draws::Dependence;
-use super::pairs::Pair;
+use super::pairs::CasePair;
 use crate::verify::{
-    Failed, FlowId, Moved, OneSidedMatches, RulesDiffer, SideOf, Tally, compare_matches,
+    FailedCase, FlowId, FlowShift, OneSidedMatches, RulesDiffer, SideName, Tally, compare_matches,
     differing_rules, new_differences, tallies,
 };
 use svclab_journey::journey::Journey;
 use svclab_judge::StepOutcome;
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Plan, Probe, Watch};
+use svclab_model::plan::{EvidenceRequest, Plan, Probe};
 use svclab_runner::kernel::{Agent, KernelError, RunCount};
 use svclab_runner::run::Prepared;
 use svclab_runner::run::execute::{to_run_error, without_settling};
@@ -34,16 +34,16 @@ const MAX_CONNECTIONS_PER_RUN: u64 = 2048;
 pub type Runs = IndexMap<String, [Tally; 2]>;
 
 /// Number of missing draws, by probe.
-pub type Lacking = BTreeMap<String, u64>;
+pub type MissingDraws = BTreeMap<String, u64>;
 
 /// Case whose sides run on an agent.
 pub struct CaseComparison<'p> {
-    pair: &'p Pair,
+    pair: &'p CasePair,
     agent: Agent,
 }
 
 impl<'p> CaseComparison<'p> {
-    pub fn new(pair: &'p Pair, agent: Agent) -> Self {
+    pub fn new(pair: &'p CasePair, agent: Agent) -> Self {
         Self { pair, agent }
     }
 
@@ -53,7 +53,7 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn run_once(&self) -> Result<[Evidence; 2], Failed> {
+    pub async fn run_once(&self) -> Result<[Evidence; 2], FailedCase> {
         let choosing = self.pair.choosing_probes();
         self.run_both(|prepared| raise_connections(prepared, &choosing, AFFINITY_CONNECTIONS))
             .await
@@ -64,11 +64,11 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn connections(
+    pub async fn run_connections(
         &self,
         suspects: &BTreeSet<String>,
         connections: u32,
-    ) -> Result<Runs, Failed> {
+    ) -> Result<Runs, FailedCase> {
         let both = self.run_both(|prepared| with_more_connections(prepared, suspects, connections));
         Ok(self.tallies(&both.await?).collect())
     }
@@ -78,7 +78,11 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn runs(&self, suspects: &BTreeSet<String>, runs: u64) -> Result<Vec<Runs>, Failed> {
+    pub async fn run_repeatedly(
+        &self,
+        suspects: &BTreeSet<String>,
+        runs: u64,
+    ) -> Result<Vec<Runs>, FailedCase> {
         let mut results = Vec::new();
         for _ in 0..runs {
             let both = self
@@ -103,7 +107,7 @@ impl<'p> CaseComparison<'p> {
         probe: &str,
         clients: usize,
         connections: u32,
-    ) -> Result<Option<Vec<[Tally; 2]>>, Failed> {
+    ) -> Result<Option<Vec<[Tally; 2]>>, FailedCase> {
         if self.pair.dependence(probe) != Dependence::Affinity {
             return Ok(None);
         }
@@ -112,7 +116,7 @@ impl<'p> CaseComparison<'p> {
         let Some((against, new)) = both else {
             return Ok(None);
         };
-        let copied = Pair { against, new };
+        let copied = CasePair { against, new };
         let bench = CaseComparison::new(&copied, self.agent.clone());
         let both = bench.run_both(|prepared| prepared).await?;
         let tallies = bench.tallies(&both);
@@ -128,7 +132,10 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn draw_client_shares(&self, missing: &Lacking) -> Result<Vec<Runs>, Failed> {
+    pub async fn draw_client_shares(
+        &self,
+        missing: &MissingDraws,
+    ) -> Result<Vec<Runs>, FailedCase> {
         let mut results = Vec::new();
         for (probe, missing_draws) in missing {
             let mut left = usize::try_from(*missing_draws).unwrap_or(usize::MAX);
@@ -151,7 +158,7 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn shares(&self, missing: &Lacking) -> Result<Vec<Runs>, Failed> {
+    pub async fn draw_shares(&self, missing: &MissingDraws) -> Result<Vec<Runs>, FailedCase> {
         // Limits the number of connections per run.
         let flows = u64::try_from(missing.len()).unwrap_or(u64::MAX);
         let max_missing = missing.values().copied().max().unwrap_or(0);
@@ -171,7 +178,7 @@ impl<'p> CaseComparison<'p> {
         &self,
         change: impl Fn(Prepared) -> Prepared,
         runs: u64,
-    ) -> Result<[Vec<Evidence>; 2], Failed> {
+    ) -> Result<[Vec<Evidence>; 2], FailedCase> {
         let mut both = Vec::new();
         for (side, prepared) in self.sides() {
             let plan = change(prepared.clone()).plan;
@@ -183,7 +190,7 @@ impl<'p> CaseComparison<'p> {
                     for _ in 0..runs {
                         attempts.push(session.probe().await?);
                     }
-                    session.end().await?;
+                    session.remove().await?;
                     Ok::<_, KernelError>(attempts)
                 };
                 match probing.await {
@@ -191,7 +198,7 @@ impl<'p> CaseComparison<'p> {
                     ended => break ended,
                 }
             };
-            both.push(evidence.map_err(|error| Failed {
+            both.push(evidence.map_err(|error| FailedCase {
                 case: prepared.case.id.clone(),
                 side,
                 error: to_run_error(&error),
@@ -201,10 +208,10 @@ impl<'p> CaseComparison<'p> {
         Ok([both.pop().unwrap_or_default(), new])
     }
 
-    fn sides(&self) -> [(SideOf, &Prepared); 2] {
+    fn sides(&self) -> [(SideName, &Prepared); 2] {
         [
-            (SideOf::Against, &self.pair.against),
-            (SideOf::New, &self.pair.new),
+            (SideName::Against, &self.pair.against),
+            (SideName::New, &self.pair.new),
         ]
     }
 
@@ -212,7 +219,7 @@ impl<'p> CaseComparison<'p> {
     async fn run_both(
         &self,
         change: impl Fn(Prepared) -> Prepared,
-    ) -> Result<[Evidence; 2], Failed> {
+    ) -> Result<[Evidence; 2], FailedCase> {
         let mut both = Vec::new();
         for (side, prepared) in self.sides() {
             let plan = change(prepared.clone()).plan;
@@ -227,7 +234,7 @@ impl<'p> CaseComparison<'p> {
                     evidence => break evidence,
                 }
             };
-            let evidence = evidence.map_err(|error| Failed {
+            let evidence = evidence.map_err(|error| FailedCase {
                 case: prepared.case.id.clone(),
                 side,
                 error: to_run_error(&error),
@@ -267,10 +274,10 @@ impl<'p> CaseComparison<'p> {
     /// # Errors
     ///
     /// Returns an error if a side produces no evidence.
-    pub async fn met(
+    pub async fn one_sided_matches(
         &self,
         suspects: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, OneSidedMatches>, Failed> {
+    ) -> Result<BTreeMap<String, OneSidedMatches>, FailedCase> {
         if suspects.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -280,7 +287,7 @@ impl<'p> CaseComparison<'p> {
                 suspects,
                 AFFINITY_CONNECTIONS,
             ));
-            prepared.plan.watch = Watch::everything(&prepared.plan);
+            prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
             for probes in probes_mut(&mut prepared.plan) {
                 // Other probes are not needed.
                 probes.retain(|probe| suspects.contains(&probe.name));
@@ -315,7 +322,7 @@ impl<'p> CaseComparison<'p> {
         let step = prepared.plan.step_of(name);
         FlowId {
             case: prepared.case.id.clone(),
-            kernel: self.agent.surroundings().kernel.clone(),
+            kernel: self.agent.environment().kernel.clone(),
             step: step.map(|step| prepared.plan.steps[step].name.clone()),
             probe: name.to_owned(),
             from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
@@ -324,7 +331,7 @@ impl<'p> CaseComparison<'p> {
     }
 
     /// Returns the differences of rules before the steps, and the new differences after each step.
-    pub fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
+    pub fn rule_differences(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
         let differences_of_node = |node: &String| {
             let mut stages = Vec::new();
             let mut previous = differing_rules(node, against, new);
@@ -347,7 +354,7 @@ impl<'p> CaseComparison<'p> {
                 })
                 .collect::<Vec<_>>()
         };
-        let nodes = self.pair.new.plan.watch.rules.iter();
+        let nodes = self.pair.new.plan.evidence.rules.iter();
         nodes
             .flat_map(differences_of_node)
             .filter(|differ| !differ.differences.is_empty())
@@ -355,7 +362,7 @@ impl<'p> CaseComparison<'p> {
     }
 
     /// Returns the times at which traffic shifted after each step.
-    pub fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
+    pub fn traffic_shifts(&self, [against, new]: &[Evidence; 2]) -> Vec<FlowShift> {
         let (against, new) = (
             case_shifts(&self.pair.against, against),
             case_shifts(&self.pair.new, new),
@@ -363,18 +370,18 @@ impl<'p> CaseComparison<'p> {
         let mut shifts = Vec::new();
         for (against, new) in against.iter().zip(&new) {
             let shift_us = |outcome: &StepOutcome, probe: &str| {
-                let mut moved = outcome.moved.iter();
+                let mut moved = outcome.shifts.iter();
                 moved
                     .find(|moved| moved.probe == probe)
                     .map(|moved| moved.delay_us)
             };
             let probes: IndexSet<&str> = against
-                .moved
+                .shifts
                 .iter()
-                .chain(&new.moved)
+                .chain(&new.shifts)
                 .map(|moved| moved.probe.as_str())
                 .collect();
-            shifts.extend(probes.into_iter().map(|probe| Moved {
+            shifts.extend(probes.into_iter().map(|probe| FlowShift {
                 case: self.pair.new.case.id.clone(),
                 step: new.name.clone(),
                 probe: probe.to_owned(),
@@ -420,10 +427,10 @@ fn raise_connections(
 
 /// Returns the case with only these probes, before the steps and without evidence request. Each of
 /// `runs` runs makes its part of the missing connections.
-fn only_missing(mut prepared: Prepared, missing: &Lacking, runs: u64) -> Prepared {
+fn only_missing(mut prepared: Prepared, missing: &MissingDraws, runs: u64) -> Prepared {
     let plan = &mut prepared.plan;
     plan.steps.clear();
-    plan.watch = Watch::default();
+    plan.evidence = EvidenceRequest::default();
     plan.probes
         .retain(|probe| missing.contains_key(&probe.name));
     for probe in &mut plan.probes {
@@ -447,5 +454,5 @@ fn case_shifts(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
     // All names were resolved when the case was prepared.
     prepared
         .judge()
-        .map_or_else(|_| Vec::new(), |judge| judge.moved(evidence))
+        .map_or_else(|_| Vec::new(), |judge| judge.traffic_shifts(evidence))
 }

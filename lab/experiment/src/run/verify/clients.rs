@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
 use crate::verify::{ConnectionOutcome, Tally};
-use svclab_model::plan::{MaxWait, Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, MaxWait, Plan};
 use svclab_planner::build::{PlanInput, plan};
 use svclab_planner::cluster::Pod;
 use svclab_runner::run::Prepared;
@@ -31,7 +31,7 @@ pub fn with_clients(
     let pods = &prepared.cluster.pods;
     let pod = pods
         .iter()
-        .find(|pod| !pod.host_network && pod.reference() == planned.from)?;
+        .find(|pod| !pod.host_network && pod.reference() == planned.namespace)?;
     // A dump contains no data about copies of a pod.
     if !prepared.dumps.is_empty() || written.bind.is_some() {
         return None;
@@ -59,13 +59,13 @@ pub fn with_clients(
         probes: &probes,
         row: prepared.case.expected(),
         row_index: prepared.case.row,
-        patience: MaxWait::SETTLED,
+        max_wait: MaxWait::SETTLED,
         steps: &[],
     };
     let (planned, _) = plan(&order).ok()?;
     larger.plan = Plan {
         commands: prepared.plan.commands.clone(),
-        watch: Watch::default(),
+        evidence: EvidenceRequest::default(),
         ..planned
     };
     Some(larger)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::clients::with_clients;
-use super::pairs::Pair;
+use super::pairs::CasePair;
 use crate::verify::{DrawUnit, Draws, ShareGroup, Tally};
 use svclab_judge::{called_service, possible_endpoints};
 use svclab_model::plan::{Namespace, Plan, Probe};
@@ -26,7 +26,7 @@ pub enum Dependence {
     Run,
 }
 
-impl Pair {
+impl CasePair {
     /// Returns how the connections of a probe depend on each other.
     pub(super) fn dependence(&self, name: &str) -> Dependence {
         let Some((cluster, probe)) = self.probe(name) else {
@@ -195,16 +195,16 @@ pub fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
 mod tests {
     use std::path::Path;
 
-    use super::super::{Side, pairs};
+    use super::super::{Side, prepare_pairs};
     use super::*;
     use svclab_runner::run::select_labs;
 
     /// Returns a case of the svclab topologies with the same rules on both sides.
-    fn pair(case: &str) -> Pair {
+    fn pair(case: &str) -> CasePair {
         let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
         let labs = select_labs(&[case.to_owned()], &topologies).unwrap();
         let rules = Side::Rules("v1.30".parse().unwrap());
-        let mut found = pairs(&labs, &rules, &rules, &[], false).pairs;
+        let mut found = prepare_pairs(&labs, &rules, &rules, &[], false).pairs;
         assert_eq!(found.len(), 1);
         found.remove(0)
     }

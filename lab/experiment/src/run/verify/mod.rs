@@ -10,6 +10,6 @@ mod shares;
 mod side;
 mod trial;
 
-pub use pairs::{Pair, PreparedPairs, pairs};
+pub use pairs::{CasePair, PreparedPairs, prepare_pairs};
 pub use side::{Program, Side, VersionError, read_version};
-pub use trial::{Step, verify};
+pub use trial::{Progress, verify};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::draws::proxies;
 use super::side::Side;
-use crate::verify::{Failed, NotCompared, SideOf};
+use crate::verify::{FailedCase, NotCompared, SideName};
 use svclab_diagnostic::Diagnostic;
-use svclab_model::plan::{MaxWait, Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, MaxWait, Plan};
 use svclab_rules::kube_proxy::{KubeProxy, Mode, Version};
 use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare, prepare_case};
 use svclab_scenario::Case;
@@ -17,7 +17,7 @@ use svclab_scenario::lab::{LabSpec, Probe};
 
 /// Case prepared for both sides.
 #[derive(Debug, Clone)]
-pub struct Pair {
+pub struct CasePair {
     /// Case with the reference side.
     pub against: Prepared,
     /// Case with the new side.
@@ -28,11 +28,11 @@ pub struct Pair {
 #[derive(Debug, Clone, Default)]
 pub struct PreparedPairs {
     /// Cases prepared for both sides.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<CasePair>,
     /// Cases that a side cannot run, and cases with steps that a side cannot make.
     pub not_compared: Vec<NotCompared>,
     /// Cases that cannot run with any side.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedCase>,
 }
 
 /// Prepares the selected cases for both sides.
@@ -41,7 +41,7 @@ pub struct PreparedPairs {
 /// those of the cases. Only the first of cases that become equal is compared. If a side cannot make
 /// a step, the stages before the step are compared. A case that cannot run as written has failed.
 #[must_use]
-pub fn pairs(
+pub fn prepare_pairs(
     labs: &[SelectedLab],
     against: &Side,
     new: &Side,
@@ -97,7 +97,7 @@ fn error_as_written(
     case: &Case,
     sides: [&Side; 2],
     allow_outside: bool,
-) -> Option<Failed> {
+) -> Option<FailedCase> {
     let prepared = |kube_proxy: Option<&Path>| {
         let wishes = PrepareOptions {
             kube_proxy: kube_proxy.map(ToOwned::to_owned),
@@ -110,9 +110,9 @@ fn error_as_written(
     for path in sides.into_iter().filter_map(Side::path) {
         prepared(Some(path))?;
     }
-    Some(Failed {
+    Some(FailedCase {
         case: case.id.clone(),
-        side: SideOf::New,
+        side: SideName::New,
         error: wrong.result.error?,
     })
 }
@@ -123,14 +123,14 @@ fn prepare_longest(
     case: &Case,
     sides: [&Side; 2],
     allow_outside: bool,
-) -> (Option<Pair>, Option<SkipReason>) {
+) -> (Option<CasePair>, Option<SkipReason>) {
     let mut wrong = None;
     for steps in (0..=case.steps.len()).rev() {
         let [against, new] =
             sides.map(|side| prepare_for_side(lab, case, side, steps, allow_outside));
         let both = against.and_then(|against| Ok((against, new?)));
         match both {
-            Ok((against, new)) => return (Some(Pair { against, new }), wrong),
+            Ok((against, new)) => return (Some(CasePair { against, new }), wrong),
             Err(because) => {
                 let last = steps.checked_sub(1).and_then(|last| case.steps.get(last));
                 wrong = Some((because, last.map(|step| step.name.clone())));
@@ -186,12 +186,12 @@ fn prepare_for_side(
     let nodes = prepared.cluster.nodes.iter();
     let proxied = nodes.filter(|node| node.kube_proxy.is_some());
     let names: Vec<String> = proxied.map(|node| node.name.clone()).collect();
-    prepared.plan.watch = Watch {
+    prepared.plan.evidence = EvidenceRequest {
         rules: names.clone(),
         sets: names.clone(),
         ipvs: names,
         // Cases with steps request all evidence, because the time of traffic shifts is reported.
-        ..std::mem::take(&mut prepared.plan.watch)
+        ..std::mem::take(&mut prepared.plan.evidence)
     };
     Ok(prepared)
 }
@@ -222,7 +222,7 @@ fn first_message(diagnostics: &[Diagnostic]) -> String {
         .unwrap_or_default()
 }
 
-impl Pair {
+impl CasePair {
     /// Returns the case without its steps.
     #[must_use]
     pub(super) fn without_steps(&self) -> Self {
@@ -245,7 +245,7 @@ impl Pair {
 fn comparison_key(plan: &Plan) -> String {
     let plan = Plan {
         case: String::new(),
-        watch: Watch::default(),
+        evidence: EvidenceRequest::default(),
         ..plan.clone()
     };
     // A plan is plain data. If it could not be serialized, no other plan would be equal.

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::bench::{CaseComparison, Lacking};
-use super::pairs::Pair;
+use super::bench::{CaseComparison, MissingDraws};
+use super::pairs::CasePair;
 use super::trial::{billionths, failed_on_new, find_pool};
-use crate::verify::{Failed, Share, ShareGroup, SharePool, SharesDiffer, SideOf, Tally, Threshold};
+use crate::verify::{
+    FailedCase, Share, ShareGroup, SharePool, SharesDiffer, SideName, Tally, Threshold,
+};
 use svclab_runner::run::execute::to_run_error;
 use svclab_runner::run::pool::Pools;
-use svclab_runner::run::tasks::caught;
+use svclab_runner::run::tasks::catch_panic;
 
 /// Draws of one flow in the first run of its case.
 #[derive(Debug, Clone)]
@@ -21,16 +23,16 @@ pub struct FlowDraws {
     /// Probe name.
     pub probe: String,
     /// Spread of the flow.
-    pub spread: ShareGroup,
+    pub group: ShareGroup,
     /// Outcomes on both sides.
     pub tallies: [Tally; 2],
 }
 
 /// Spread of each probe.
-type Spreads<'s> = BTreeMap<&'s String, &'s ShareGroup>;
+type GroupByProbe<'s> = BTreeMap<&'s String, &'s ShareGroup>;
 
 /// Further draws with their spreads.
-type More = Vec<(ShareGroup, [Tally; 2])>;
+type NewDraws = Vec<(ShareGroup, [Tally; 2])>;
 
 /// Services whose shares are compared.
 #[derive(Debug, Default)]
@@ -44,8 +46,8 @@ impl Shares {
     pub fn new(drawn: Vec<FlowDraws>) -> Self {
         let mut pools: BTreeMap<ShareGroup, (SharePool, Vec<(usize, String)>)> = BTreeMap::new();
         for drawn in drawn {
-            let (pool, flows) = pools.entry(drawn.spread.clone()).or_default();
-            if drawn.spread.by_client {
+            let (pool, flows) = pools.entry(drawn.group.clone()).or_default();
+            if drawn.group.by_client {
                 if flows.iter().all(|(case, _)| *case != drawn.case) {
                     flows.push((drawn.case, drawn.probe));
                 }
@@ -58,12 +60,18 @@ impl Shares {
     }
 
     /// Makes the missing draws, several cases at once.
-    pub async fn draw(&mut self, pairs: &[Pair], pools: &Pools, jobs: usize) -> Vec<Failed> {
+    pub async fn draw(
+        &mut self,
+        pairs: &[CasePair],
+        pools: &Pools,
+        jobs: usize,
+    ) -> Vec<FailedCase> {
         let threshold = self.threshold();
         // Key: index of the case, and whether clients are drawn.
-        let mut lacking: BTreeMap<(usize, bool), (Lacking, Spreads<'_>)> = BTreeMap::new();
+        let mut lacking: BTreeMap<(usize, bool), (MissingDraws, GroupByProbe<'_>)> =
+            BTreeMap::new();
         for (spread, (pool, flows)) in &self.pools {
-            let draws = pool.lacking(spread.endpoints.len(), threshold);
+            let draws = pool.missing_draws(spread.endpoints.len(), threshold);
             let each = draws.div_ceil(u64::try_from(flows.len()).unwrap_or(u64::MAX).max(1));
             if each == 0 {
                 continue;
@@ -74,16 +82,19 @@ impl Shares {
                 spreads.insert(probe, spread);
             }
         }
-        let drawn: Vec<Result<More, Failed>> = stream::iter(lacking)
+        let drawn: Vec<Result<NewDraws, FailedCase>> = stream::iter(lacking)
             .map(async |((case, by_client), (lacking, spreads))| {
                 let drawing = draw(&pairs[case], pools, &lacking, by_client);
-                let runs = Box::pin(caught(drawing)).await.unwrap_or_else(|error| {
-                    let (case, side) = (pairs[case].new.case.id.clone(), SideOf::New);
-                    Err(Failed { case, side, error })
-                })?;
+                let runs = Box::pin(catch_panic(drawing))
+                    .await
+                    .unwrap_or_else(|error| {
+                        let (case, side) = (pairs[case].new.case.id.clone(), SideName::New);
+                        Err(FailedCase { case, side, error })
+                    })?;
                 let tallies = runs.into_iter().flatten();
-                let of = |(probe, tallies)| Some(((*spreads.get(&probe)?).clone(), tallies));
-                Ok(tallies.filter_map(of).collect())
+                let with_group =
+                    |(probe, tallies)| Some(((*spreads.get(&probe)?).clone(), tallies));
+                Ok(tallies.filter_map(with_group).collect())
             })
             .buffered(jobs.max(1))
             .collect()
@@ -91,8 +102,8 @@ impl Shares {
         let mut failed = Vec::new();
         for case in drawn {
             match case {
-                Ok(all) => {
-                    for (spread, tallies) in all {
+                Ok(tallied) => {
+                    for (spread, tallies) in tallied {
                         if let Some((pool, _)) = self.pools.get_mut(&spread) {
                             pool.add(&tallies);
                         }
@@ -105,7 +116,7 @@ impl Shares {
     }
 
     /// Returns the services whose endpoints get different shares.
-    pub fn differing(&self, pairs: &[Pair]) -> Vec<SharesDiffer> {
+    pub fn differing(&self, pairs: &[CasePair]) -> Vec<SharesDiffer> {
         let threshold = self.threshold();
         let differing = self.pools.iter().filter_map(|(spread, (pool, flows))| {
             let chance = pool.difference(threshold)?;
@@ -134,11 +145,11 @@ impl Shares {
 }
 
 async fn draw(
-    pair: &Pair,
+    pair: &CasePair,
     pools: &Pools,
-    lacking: &Lacking,
+    lacking: &MissingDraws,
     by_client: bool,
-) -> Result<Vec<super::bench::Runs>, Failed> {
+) -> Result<Vec<super::bench::Runs>, FailedCase> {
     let pair = pair.without_steps();
     let pool = find_pool(&pair, pools).await?;
     let _room = pool.acquire_room(&pair.new.plan).await;
@@ -148,7 +159,7 @@ async fn draw(
     if by_client {
         bench.draw_client_shares(lacking).await
     } else {
-        bench.shares(lacking).await
+        bench.draw_shares(lacking).await
     }
 }
 

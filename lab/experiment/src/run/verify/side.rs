@@ -50,12 +50,12 @@ impl Side {
 
     /// Returns the entry for results, without measured times.
     #[must_use]
-    pub fn named(&self) -> SideInfo {
+    pub fn to_side_info(&self) -> SideInfo {
         SideInfo {
             program: self.path().map(|path| path.display().to_string()),
             version: self.version().to_string(),
             sync: None,
-            moving: None,
+            shift_times: None,
             refused: Vec::new(),
         }
     }
@@ -75,14 +75,14 @@ pub enum VersionError {
     TimedOut(PathBuf),
     /// The output does not contain a kube-proxy version.
     #[error(
-        "{} --version does not print a kube-proxy version of v1.9 or newer, but: {said}",
+        "{} --version does not print a kube-proxy version of v1.9 or newer, but: {output}",
         .path.display()
     )]
     NotKubeProxy {
         /// Path of the program.
         path: PathBuf,
         /// First line of the output.
-        said: String,
+        output: String,
     },
 }
 
@@ -96,7 +96,7 @@ const VERSION_BYTES: &str = "4096";
 ///
 /// See [`VersionError`].
 pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionError> {
-    let path = binary::find(path)?;
+    let path = binary::find_executable(path)?;
     let agent = host.with_programs([path.clone()]).start().await?;
     let plan = Plan {
         case: "kube-proxy version".to_owned(),
@@ -120,7 +120,7 @@ pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionErr
         Some(version) => Ok(Program { path, version }),
         None => Err(VersionError::NotKubeProxy {
             path,
-            said: output.lines().next().unwrap_or("nothing").to_owned(),
+            output: output.lines().next().unwrap_or("nothing").to_owned(),
         }),
     }
 }

@@ -9,19 +9,19 @@ use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
 use super::bench::{AFFINITY_CONNECTIONS, CaseComparison};
-use super::pairs::{Pair, PreparedPairs};
+use super::pairs::{CasePair, PreparedPairs};
 use super::shares::{FlowDraws, Shares};
 use super::side::Side;
 use crate::verify::{
-    ChangedFlow, DrawUnit, Draws, Failed, LOOKS, Likeness, Moved, Moving, OutcomeCount,
-    RulesDiffer, SCHEMA, SideOf, Sync, Tally, Threshold, Verification,
+    ChangedFlow, DrawUnit, Draws, FailedCase, FlowShift, LOOKS, Likeness, OutcomeCount,
+    RulesDiffer, SCHEMA, ShiftTimes, SideName, SyncTimes, Tally, Threshold, Verification,
 };
-use svclab_model::evidence::{Refused, refused};
+use svclab_model::evidence::{RejectedRequest, refused};
 use svclab_runner::results::RunError;
 use svclab_runner::run::Prepared;
 use svclab_runner::run::execute::{RunOptions, to_run_error};
 use svclab_runner::run::pool::{Pool, Pools};
-use svclab_runner::run::tasks::caught;
+use svclab_runner::run::tasks::catch_panic;
 
 /// Number of connections of a flow in the second run. Each later run has four times as many.
 const FIRST_DRAW_CONNECTIONS: u32 = 64;
@@ -34,9 +34,9 @@ const MAX_CONNECTIONS: u32 = 4096;
 
 /// Progress of the verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum Progress {
     /// This case started.
-    Begun(String),
+    Started(String),
     /// This case ended.
     Ended(String),
 }
@@ -48,8 +48,8 @@ pub async fn verify(
     against: &Side,
     new: &Side,
     options: &RunOptions,
-    steps: &mpsc::UnboundedSender<Step>,
-    enough: impl Future<Output = ()>,
+    progress: &mpsc::UnboundedSender<Progress>,
+    cancelled: impl Future<Output = ()>,
 ) -> Verification {
     let both = found
         .pairs
@@ -57,84 +57,87 @@ pub async fn verify(
         .flat_map(|pair| [&pair.against, &pair.new]);
     let cases: Vec<Prepared> = both.cloned().collect();
     let pools = Pools::new(options, &cases);
-    let threshold = Threshold::for_flows(found.pairs.iter().map(Pair::flows).sum());
+    let threshold = Threshold::for_flows(found.pairs.iter().map(CasePair::flows).sum());
     let mut compared = Vec::new();
     let mut shares = Shares::default();
     let mut not_drawn = Vec::new();
-    let all = async {
+    let comparison = async {
         let mut running = stream::iter(&found.pairs)
-            .map(async |pair: &Pair| {
+            .map(async |pair: &CasePair| {
                 let case = pair.new.case.id.clone();
                 // The receiver may no longer exist.
-                let _ = steps.send(Step::Begun(case.clone()));
-                let ended = Box::pin(caught(one(pair, &pools, threshold))).await;
-                let ended = ended.unwrap_or_else(|error| {
-                    let (case, side) = (case.clone(), SideOf::New);
-                    (Err(Failed { case, side, error }), None)
+                let _ = progress.send(Progress::Started(case.clone()));
+                let result = Box::pin(catch_panic(compare_case(pair, &pools, threshold))).await;
+                let result = result.unwrap_or_else(|error| {
+                    let (case, side) = (case.clone(), SideName::New);
+                    (Err(FailedCase { case, side, error }), None)
                 });
-                let _ = steps.send(Step::Ended(case));
-                ended
+                let _ = progress.send(Progress::Ended(case));
+                result
             })
             .buffered(options.jobs.max(1));
-        while let Some(ended) = running.next().await {
-            compared.push(ended);
+        while let Some(result) = running.next().await {
+            compared.push(result);
         }
-        shares = Shares::new(drawn(&found.pairs, &compared));
+        shares = Shares::new(first_draws(&found.pairs, &compared));
         not_drawn = shares.draw(&found.pairs, &pools, options.jobs).await;
     };
     let interrupted = tokio::select! {
         biased;
-        () = all => false,
-        () = enough => true,
+        () = comparison => false,
+        () = cancelled => true,
     };
     let mut verification = Verification {
         schema: SCHEMA.to_owned(),
-        against: against.named(),
-        new: new.named(),
+        against: against.to_side_info(),
+        new: new.to_side_info(),
         cases: 0,
         flows: 0,
         changed: Vec::new(),
         shares: shares.differing(&found.pairs),
         rules: Vec::new(),
-        moved: Vec::new(),
+        shifts: Vec::new(),
         failed: found.failed.into_iter().chain(not_drawn).collect(),
         not_compared: found.not_compared,
         interrupted,
     };
-    let mut synced = [Vec::new(), Vec::new()];
-    for (ended, left_out) in compared {
-        verification.failed.extend(left_out);
-        match ended {
-            Ok(one) => {
+    let mut sync_times = [Vec::new(), Vec::new()];
+    for (result, step_error) in compared {
+        verification.failed.extend(step_error);
+        match result {
+            Ok(compared_case) => {
                 verification.cases += 1;
-                verification.flows += one.flows;
-                verification.changed.extend(one.changed);
-                verification.rules.extend(one.rules);
-                verification.moved.extend(one.moved);
-                for (all, own) in synced.iter_mut().zip(one.synced) {
+                verification.flows += compared_case.flows;
+                verification.changed.extend(compared_case.changed);
+                verification.rules.extend(compared_case.rules);
+                verification.shifts.extend(compared_case.moved);
+                for (all, own) in sync_times.iter_mut().zip(compared_case.sync_ms) {
                     all.extend(own);
                 }
-                let [against, new] = one.refused;
-                refused::add(&mut verification.against.refused, &against);
-                refused::add(&mut verification.new.refused, &new);
+                let [against, new] = compared_case.refused;
+                refused::merge(&mut verification.against.refused, &against);
+                refused::merge(&mut verification.new.refused, &new);
             }
             Err(failed) => verification.failed.push(failed),
         }
     }
-    let [first, second] = synced.map(Sync::of);
+    let [first, second] = sync_times.map(SyncTimes::from_times);
     verification.against.sync = first;
     verification.new.sync = second;
-    let of = |of: fn(&Moved) -> Option<u64>| {
-        Moving::of(verification.moved.iter().filter_map(of).collect())
+    let shift_times = |of: fn(&FlowShift) -> Option<u64>| {
+        ShiftTimes::from_times(verification.shifts.iter().filter_map(of).collect())
     };
-    let [first, second] = [of(|moved| moved.against_us), of(|moved| moved.new_us)];
-    verification.against.moving = first;
-    verification.new.moving = second;
+    let [first, second] = [
+        shift_times(|moved| moved.against_us),
+        shift_times(|moved| moved.new_us),
+    ];
+    verification.against.shift_times = first;
+    verification.new.shift_times = second;
     verification
 }
 
 /// Returns the draws of flows before the steps, for cases with a result.
-fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<FlowDraws> {
+fn first_draws(pairs: &[CasePair], compared: &[ComparisonResult]) -> Vec<FlowDraws> {
     let mut draws = Vec::new();
     for (case, (pair, (ended, _))) in pairs.iter().zip(compared).enumerate() {
         let flows = ended.iter().flat_map(|compared| &compared.drawn);
@@ -142,7 +145,7 @@ fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<FlowDraws> {
             Some(FlowDraws {
                 case,
                 probe: probe.clone(),
-                spread: pair.spread(probe, tallies)?,
+                group: pair.spread(probe, tallies)?,
                 tallies: tallies.clone(),
             })
         }));
@@ -151,7 +154,7 @@ fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<FlowDraws> {
 }
 
 /// Result of a case, and the error that prevented the comparison of its steps.
-type Ended = (Result<ComparedCase, Failed>, Option<Failed>);
+type ComparisonResult = (Result<ComparedCase, FailedCase>, Option<FailedCase>);
 
 /// Compared case.
 struct ComparedCase {
@@ -160,15 +163,15 @@ struct ComparedCase {
     drawn: Vec<(String, [Tally; 2])>,
     changed: Vec<ChangedFlow>,
     rules: Vec<RulesDiffer>,
-    moved: Vec<Moved>,
+    moved: Vec<FlowShift>,
     /// Sync times of kube-proxies in milliseconds, by side.
-    synced: [Vec<u64>; 2],
+    sync_ms: [Vec<u64>; 2],
     /// Requests that the API servers refused, by side.
-    refused: [Vec<Refused>; 2],
+    refused: [Vec<RejectedRequest>; 2],
 }
 
 /// Compares a case. If no kernel can make its steps, only the stage before them is compared.
-async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
+async fn compare_case(pair: &CasePair, pools: &Pools, threshold: Threshold) -> ComparisonResult {
     match (find_pool(pair, pools).await, pair.new.plan.steps.first()) {
         (Ok(pool), _) => (compare_on(pair, &pool, threshold).await, None),
         (Err(failed), None) => (Err(failed), None),
@@ -190,17 +193,17 @@ async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
     }
 }
 
-pub fn failed_on_new(pair: &Pair, error: RunError) -> Failed {
-    Failed {
+pub fn failed_on_new(pair: &CasePair, error: RunError) -> FailedCase {
+    FailedCase {
         case: pair.new.case.id.clone(),
-        side: SideOf::New,
+        side: SideName::New,
         error,
     }
 }
 
 /// Returns the pool that compares a case. If the case requires several kernels, the first is
 /// enough.
-pub async fn find_pool(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
+pub async fn find_pool(pair: &CasePair, pools: &Pools) -> Result<Arc<Pool>, FailedCase> {
     let found = pools.pools_for_case(&pair.new).await;
     let found = found.map_err(|error| failed_on_new(pair, to_run_error(&error)))?;
     let first = found.into_iter().next();
@@ -209,10 +212,10 @@ pub async fn find_pool(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> 
 
 /// Compares a case with agents of one kernel.
 async fn compare_on(
-    pair: &Pair,
+    pair: &CasePair,
     pool: &Pool,
     threshold: Threshold,
-) -> Result<ComparedCase, Failed> {
+) -> Result<ComparedCase, FailedCase> {
     let _room = pool.acquire_room(&pair.new.plan).await;
     let agent = pool.agent().await;
     let agent = agent.map_err(|error| failed_on_new(pair, to_run_error(&error)))?;
@@ -233,7 +236,7 @@ async fn compare_on(
         let mut by_lab = BTreeSet::new();
         let mut again = Vec::new();
         if !by_connection.is_empty() {
-            let run = bench.connections(&by_connection, connections).await?;
+            let run = bench.run_connections(&by_connection, connections).await?;
             again.push((run, &by_connection));
         }
         for probe in by_run {
@@ -251,7 +254,7 @@ async fn compare_on(
             }
         }
         if !by_lab.is_empty() {
-            let runs = bench.runs(&by_lab, looks[1] - looks[0]).await?;
+            let runs = bench.run_repeatedly(&by_lab, looks[1] - looks[0]).await?;
             again.extend(runs.into_iter().map(|run| (run, &by_lab)));
         }
         if again.is_empty() {
@@ -275,14 +278,14 @@ async fn compare_on(
         })
         .collect();
     let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
-    let mut matches = bench.met(&suspects).await?;
+    let mut matches = bench.one_sided_matches(&suspects).await?;
     let changed = changed.into_iter().map(|(probe, chance)| {
         let [against, new] = flows[probe].connections();
         ChangedFlow {
             flow: bench.flow(probe),
             against: outcome_counts(&against),
             new: outcome_counts(&new),
-            met: matches.remove(probe).unwrap_or_default(),
+            matches: matches.remove(probe).unwrap_or_default(),
             error_per_billion: billionths(chance),
         }
     });
@@ -290,13 +293,13 @@ async fn compare_on(
         flows: flows.len(),
         changed: changed.collect(),
         drawn: first,
-        rules: bench.rules(&both),
-        moved: bench.moved(&both),
+        rules: bench.rule_differences(&both),
+        moved: bench.traffic_shifts(&both),
         // Refused requests accumulate: the last stage includes those of all earlier ones.
         refused: both
             .each_ref()
             .map(|evidence| evidence.last().refused.clone()),
-        synced: both.map(|evidence| evidence.synced_ms.into_values().collect()),
+        sync_ms: both.map(|evidence| evidence.synced_ms.into_values().collect()),
     })
 }
 

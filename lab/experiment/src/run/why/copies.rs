@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Plan, Watch};
+use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::{KernelError, RunCount, Session};
 use svclab_runner::run::pool::{Pool, PoolPermits};
 
@@ -93,7 +93,7 @@ impl Copies {
             let evidence = agent.build(plan).await?.probe().await?;
             return Ok((evidence, LabOrigin::Built));
         }
-        let mut session = agent.build_standing(plan.clone()).await?;
+        let mut session = agent.build_changeable(plan.clone()).await?;
         let evidence = session.probe().await?;
         let copy = RunningCopy {
             plan,
@@ -156,13 +156,13 @@ impl RunningCopy {
         let changing = async {
             self.session.change(delta).await?;
             // Conntrack entries of an earlier trial must not affect the result.
-            self.session.forget().await
+            self.session.reset_connections().await
         };
         match changing.await {
             Ok(()) => {}
             // The trial is repeated in a new lab, which shows whether the kernel refuses the plan
             // itself.
-            Err(KernelError::Failed(_)) => return Ok(None),
+            Err(KernelError::RequestFailed(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
         let evidence = self.session.probe().await?;
@@ -174,10 +174,10 @@ impl RunningCopy {
 /// Returns the plan with an evidence request for everything, or for nothing.
 fn with_evidence_request(plan: &Plan, full_evidence: bool) -> Plan {
     let mut plan = plan.clone();
-    plan.watch = if full_evidence {
-        Watch::everything(&plan)
+    plan.evidence = if full_evidence {
+        EvidenceRequest::everything(&plan)
     } else {
-        Watch::default()
+        EvidenceRequest::default()
     };
     plan
 }

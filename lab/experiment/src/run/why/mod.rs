@@ -15,7 +15,7 @@ use svclab_runner::run::pool::Pools;
 use svclab_runner::run::prepare::{PrepareOptions, Prepared};
 use svclab_runner::run::refit::without_unsupported;
 use svclab_runner::run::select::SelectedLab;
-use svclab_runner::run::tasks::caught;
+use svclab_runner::run::tasks::catch_panic;
 
 /// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
 const MAX_PARALLEL_CASES: usize = 4;
@@ -37,7 +37,7 @@ pub struct WhyRequest<'l> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// The search of this case started.
-    Begun(String),
+    Started(String),
     /// The search of this case ended.
     Ended(String),
 }
@@ -58,8 +58,8 @@ pub async fn find_fixes(
     let (report, pools, copies) = (&on_progress, &pools, &copies);
     let all = stream::iter(&cases).map(|request| async move {
         let case = request.prepared.case.id.clone();
-        report(Progress::Begun(case.clone()));
-        let result = Box::pin(caught(examine_case(request, pools, copies))).await;
+        report(Progress::Started(case.clone()));
+        let result = Box::pin(catch_panic(examine_case(request, pools, copies))).await;
         copies.stop(&case);
         report(Progress::Ended(case.clone()));
         result.and_then(|one| one).map_err(|error| (case, error))

@@ -7,7 +7,8 @@ use futures_util::stream::FuturesOrdered;
 use super::WhyRequest;
 use super::copies::{Copies, LabOrigin};
 use super::success::{
-    SuccessCounts, compared, is_failure, keep_minimal, made, required_runs, worse_result,
+    SuccessCounts, compare_counts, count_successes, is_failure, keep_minimal, required_runs,
+    worse_result,
 };
 use crate::bisect::Difference;
 use crate::run::bisect::{Task, find};
@@ -57,16 +58,16 @@ impl<'a> Search<'a> {
     ) -> Result<Self, RunError> {
         let to_run_error = |error: KernelError| to_run_error(&error);
         let agent = pool.agent().await.map_err(to_run_error)?;
-        let kernel = agent.surroundings().kernel.clone();
+        let kernel = agent.environment().kernel.clone();
         let case = &request.prepared.case.id;
         let case_run = run_case(copies, pool, &request.prepared, true, false);
         let (evidence, _) = case_run.await.map_err(to_run_error)?;
-        let before = made(&evidence);
+        let before = count_successes(&evidence);
         let mut search = Self {
             finding: Finding {
                 case: case.clone(),
                 kernel,
-                wrong: Vec::new(),
+                failing: Vec::new(),
                 unexamined: Vec::new(),
                 tried: Vec::new(),
                 runs: 1,
@@ -78,7 +79,7 @@ impl<'a> Search<'a> {
             before,
             candidates: Vec::new(),
         };
-        search.finding.wrong = search.failing_probes(&evidence);
+        search.finding.failing = search.failing_probes(&evidence);
         let unmade = search.before.iter().filter(|(_, (made, of))| made < of);
         let unasked = unmade.filter(|(probe, _)| !search.is_examined(probe));
         search.finding.unexamined = unasked.map(|(probe, _)| probe.clone()).collect();
@@ -111,8 +112,8 @@ impl<'a> Search<'a> {
                 probe: probe.clone(),
                 after: after.map(|step| step.name.clone()),
                 connected: *connected,
-                of: *total,
-                told: explanation.unwrap_or_default(),
+                total: *total,
+                explanation: explanation.unwrap_or_default(),
                 fixes: Vec::new(),
             });
         }
@@ -160,7 +161,10 @@ impl<'a> Search<'a> {
             let case = after.as_ref().unwrap_or(&prepared.case);
             changes.extend(candidates(case, cluster, plan, &wrong));
             // The origin of the rules on a dumped node is unknown.
-            let dumped = prepared.accounts.iter().map(|account| account.node.clone());
+            let dumped = prepared
+                .replay_reports
+                .iter()
+                .map(|account| account.node.clone());
             changes.extend(dumped.map(|node| ProposedChange::RestartProxy { node }));
         }
         let mut unique: Vec<ProposedChange> = Vec::new();
@@ -220,7 +224,7 @@ impl<'a> Search<'a> {
             self.finding.runs += runs;
             let described: Vec<DescribedChange> =
                 changes.iter().map(DescribedChange::from).collect();
-            for failing in &mut self.finding.wrong {
+            for failing in &mut self.finding.failing {
                 if result.is_fix_for(&failing.probe) {
                     failing.fixes.push(Fix {
                         changes: described.clone(),
@@ -233,7 +237,7 @@ impl<'a> Search<'a> {
                 result,
             });
         }
-        for failing in &mut self.finding.wrong {
+        for failing in &mut self.finding.failing {
             keep_minimal(&mut failing.fixes);
         }
         Ok(())
@@ -247,7 +251,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let mut narrowed: Vec<((String, ProposedChange), Vec<Difference>)> = Vec::new();
-        for failing in &self.finding.wrong {
+        for failing in &self.finding.failing {
             for fix in &failing.fixes {
                 let [described] = fix.changes.as_slice() else {
                     continue;
@@ -280,7 +284,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        for failing in &mut self.finding.wrong {
+        for failing in &mut self.finding.failing {
             for fix in &mut failing.fixes {
                 let fix_change = fix.changes.first().map(|told| &told.change);
                 let mut entries = narrowed.iter();
@@ -310,7 +314,7 @@ impl<'a> Search<'a> {
         while runs < self.required_runs || built == 0 {
             let (evidence, reached) = match self.run(&copied, false, runs > 0).await {
                 // An error of the kernel in a changed lab is caused by the change.
-                Err(KernelError::Failed(failure)) => {
+                Err(KernelError::RequestFailed(failure)) => {
                     let why = failure.message;
                     return Ok((ChangeResult::Refused { why }, runs));
                 }
@@ -318,11 +322,15 @@ impl<'a> Search<'a> {
             };
             runs += 1;
             built += u32::from(reached == LabOrigin::Built);
-            let now = compared(&self.before, &self.finding.wrong, &made(&evidence));
+            let now = compare_counts(
+                &self.before,
+                &self.finding.failing,
+                &count_successes(&evidence),
+            );
             let result = worse_result(worst_result, now);
             let is_no_fix = !self
                 .finding
-                .wrong
+                .failing
                 .iter()
                 .any(|wrong| result.is_fix_for(&wrong.probe));
             worst_result = Some(result);
@@ -366,7 +374,7 @@ impl<'a> Search<'a> {
         };
         // A dump contains the rules that kube-proxy wrote before the change.
         let dumped: Vec<String> = prepared
-            .accounts
+            .replay_reports
             .iter()
             .map(|account| account.node.clone())
             .collect();
@@ -415,7 +423,7 @@ async fn run_case(
     let id = &prepared.case.id;
     let plan = with_early_timeouts(prepared);
     let error = match copies.run(pool, id, &plan, full_evidence, afresh).await {
-        Err(error) if !prepared.accounts.is_empty() => error,
+        Err(error) if !prepared.replay_reports.is_empty() => error,
         ran => return ran,
     };
     let agent = pool.agent().await?;

@@ -27,7 +27,7 @@ pub fn is_failure(journey: &Journey) -> bool {
 
 /// Counts the connections of all probes, including those of steps. A connection that is open across
 /// a step succeeds if it still works after the step.
-pub fn made(evidence: &Evidence) -> SuccessCounts {
+pub fn count_successes(evidence: &Evidence) -> SuccessCounts {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let attempts = std::iter::once(evidence)
         .chain(later)
@@ -42,17 +42,17 @@ pub fn made(evidence: &Evidence) -> SuccessCounts {
 }
 
 /// Returns the result of a change from the counts before and after it.
-pub fn compared(
+pub fn compare_counts(
     before: &SuccessCounts,
     failing: &[FailingProbe],
     after: &SuccessCounts,
 ) -> ChangeResult {
     let probes = failing.iter().map(|probe| {
-        let (connected, total) = after.get(&probe.probe).copied().unwrap_or((0, probe.of));
+        let (connected, total) = after.get(&probe.probe).copied().unwrap_or((0, probe.total));
         ProbeCount {
             probe: probe.probe.clone(),
             connected,
-            of: total,
+            total,
         }
     });
     let worse = |(probe, (connected, total)): (&String, &(u32, u32))| {

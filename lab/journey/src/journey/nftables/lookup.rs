@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 
 use crate::packet::Payload;
 use svclab_model::evidence::AddressPair;
-use svclab_model::evidence::met::Verdict;
+use svclab_model::evidence::trace::RuleVerdict;
 use svclab_ruleset::nft::{Element, Set, Table};
 use svclab_ruleset::nft::{Token, tokenize};
 
@@ -47,7 +47,7 @@ pub fn matching_entries(
     table: &Table,
     rule: &str,
     packet: &Packet,
-    verdict: Option<&Verdict>,
+    verdict: Option<&RuleVerdict>,
 ) -> Vec<String> {
     let Ok(words) = tokenize(rule) else {
         return Vec::new();
@@ -155,10 +155,10 @@ fn inline_map_entries<'t>(words: &[Token<'t>]) -> Vec<(&'t str, String)> {
 }
 
 /// Returns the entry of a map inside a rule that leads to the chain of the verdict.
-fn entry_by_verdict(words: &[Token<'_>], verdict: Option<&Verdict>) -> Option<String> {
+fn entry_by_verdict(words: &[Token<'_>], verdict: Option<&RuleVerdict>) -> Option<String> {
     let destination = match verdict? {
-        Verdict::Goto(chain) => format!("goto {chain}"),
-        Verdict::Jump(chain) => format!("jump {chain}"),
+        RuleVerdict::Goto(chain) => format!("goto {chain}"),
+        RuleVerdict::Jump(chain) => format!("jump {chain}"),
         _ => return None,
     };
     let entries = inline_map_entries(words);
@@ -167,7 +167,7 @@ fn entry_by_verdict(words: &[Token<'_>], verdict: Option<&Verdict>) -> Option<St
 }
 
 /// Returns the entry of a map inside a rule whose value is the destination of the packet.
-pub fn drawn(rule: &str, to: SocketAddr) -> Option<String> {
+pub fn entry_by_destination(rule: &str, to: SocketAddr) -> Option<String> {
     let words = tokenize(rule).ok()?;
     let destination_text = format!("{} . {}", to.ip(), to.port());
     let entries = inline_map_entries(&words);
@@ -204,7 +204,7 @@ table ip kube-proxy {
 }
 ";
 
-    fn entries_of_rule(rule: &str, from: &str, verdict: Option<&Verdict>) -> Vec<String> {
+    fn entries_of_rule(rule: &str, from: &str, verdict: Option<&RuleVerdict>) -> Vec<String> {
         let ruleset: Ruleset = svclab_ruleset::nft::parse(TABLE).unwrap();
         let packet = Packet {
             flow: AddressPair {
@@ -253,16 +253,19 @@ table ip kube-proxy {
     fn matching_entries_random_map_uses_verdict() {
         let rule = "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }";
         let goto = |chain: &str| {
-            let verdict = Verdict::Goto(chain.to_owned());
+            let verdict = RuleVerdict::Goto(chain.to_owned());
             entries_of_rule(rule, "10.0.0.9:4000", Some(&verdict))
         };
         assert_eq!(goto("b"), ["1 : goto b"]);
         assert_eq!(goto("c"), [""; 0]);
         let map = "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 80, 1 : 10.244.2.5 . 80 }";
         assert_eq!(
-            drawn(map, "10.244.2.5:80".parse().unwrap()).as_deref(),
+            entry_by_destination(map, "10.244.2.5:80".parse().unwrap()).as_deref(),
             Some("1 : 10.244.2.5 . 80")
         );
-        assert_eq!(drawn(map, "10.244.2.5:81".parse().unwrap()), None);
+        assert_eq!(
+            entry_by_destination(map, "10.244.2.5:81".parse().unwrap()),
+            None
+        );
     }
 }

@@ -7,13 +7,13 @@ mod service;
 use std::collections::HashMap;
 
 use svclab_model::evidence::TraceEvent;
-use svclab_model::evidence::met::Verdict;
+use svclab_model::evidence::trace::RuleVerdict;
 use svclab_model::plan::Backend;
 use svclab_ruleset::nft;
 use svclab_ruleset::nft::{Chain, Rule, Table};
 use svclab_ruleset::text::Text;
 
-pub use lookup::{Packet, drawn, matching_entries};
+pub use lookup::{Packet, entry_by_destination, matching_entries};
 pub use service::service;
 
 /// Native tables of one namespace, by family and name.
@@ -23,7 +23,7 @@ pub struct NftTables(HashMap<(String, String), Table>);
 impl NftTables {
     /// Parses the output of nft and ignores lines that cannot be parsed.
     pub fn parse(text: &str) -> Self {
-        let ruleset = nft::read(&Text::new(text), &mut Vec::new());
+        let ruleset = nft::parse_ruleset(&Text::new(text), &mut Vec::new());
         let tables = ruleset.tables.into_iter();
         Self(
             tables
@@ -46,7 +46,7 @@ impl NftTables {
 
 /// Returns the nft name of the table family of a trace event; `None` for legacy iptables.
 pub fn family(event: &TraceEvent) -> Option<&'static str> {
-    Some(match (event.backend, event.inet, event.ip) {
+    Some(match (event.backend, event.inet, event.ip_version) {
         (Backend::Legacy, ..) => return None,
         (Backend::Nft, true, _) => "inet",
         (Backend::Nft, false, 6) => "ip6",
@@ -62,15 +62,15 @@ pub fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
 
 /// Returns the target of a rule as iptables names it. If the rule itself has none, the verdict that
 /// an entry led to supplies the target.
-pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> {
+pub fn target(rule: Option<&Rule>, verdict: Option<&RuleVerdict>) -> Option<String> {
     let statement = rule.and_then(|rule| statement_target(&rule.text));
     let verdict_target = || {
         Some(match verdict? {
-            Verdict::Jump(chain) | Verdict::Goto(chain) => chain.clone(),
-            Verdict::Drop => "DROP".to_owned(),
-            Verdict::Accept => "ACCEPT".to_owned(),
-            Verdict::Return => "RETURN".to_owned(),
-            Verdict::Continue | Verdict::Stolen => return None,
+            RuleVerdict::Jump(chain) | RuleVerdict::Goto(chain) => chain.clone(),
+            RuleVerdict::Drop => "DROP".to_owned(),
+            RuleVerdict::Accept => "ACCEPT".to_owned(),
+            RuleVerdict::Return => "RETURN".to_owned(),
+            RuleVerdict::Continue | RuleVerdict::Stolen => return None,
         })
     };
     statement.map(str::to_owned).or_else(verdict_target)
@@ -109,7 +109,7 @@ fn statement_target(rule: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::evidence::met::At;
+    use svclab_model::evidence::trace::TracePoint;
 
     const TEXT: &str = "\
 table inet fw { # handle 3
@@ -141,14 +141,14 @@ table ip fw { # handle 4
             backend: Backend::Nft,
             trace_id: 0,
             packet: None,
-            ip: 4,
+            ip_version: 4,
             input: None,
             output: None,
             mark: 0,
             table: "fw".to_owned(),
             inet,
             chain: chain.to_owned(),
-            at: At::Policy,
+            point: TracePoint::Policy,
             verdict: None,
         }
     }
@@ -202,7 +202,7 @@ table ip fw { # handle 4
         }
         let jump_target = target(
             Some(&Rule::new("tcp dport vmap @a")),
-            Some(&Verdict::Goto("b".to_owned())),
+            Some(&RuleVerdict::Goto("b".to_owned())),
         );
         assert_eq!(jump_target.as_deref(), Some("b"));
     }

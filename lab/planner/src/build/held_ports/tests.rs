@@ -99,14 +99,14 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             probes: &case.spec.probes,
             row: case.expected(),
             row_index: case.row,
-            patience: Duration::from_secs(1).into(),
+            max_wait: Duration::from_secs(1).into(),
             steps: &[],
         })
         .expect("the plan can be built");
         let mut ports: Vec<String> = plan
             .servers
             .iter()
-            .filter(|server| server.kind == ServerKind::Holds)
+            .filter(|server| server.kind == ServerKind::ListenOnly)
             .map(|server| {
                 assert_eq!(server.namespace, "node-1");
                 let address = server.address.expect("a held port has an address");

@@ -46,7 +46,7 @@ pub(super) fn write_service(
     writer.load_balancer_ips(script);
     writer.node_port(script);
     writer.health_check(script);
-    if chosen.any {
+    if chosen.has_any {
         writer.external_chain(script);
         writer.firewall_chain(script);
         writer.masquerade_cluster_ip(script);
@@ -70,7 +70,7 @@ impl<'a> TrafficTarget<'a> {
     fn new(stays_local: bool, chain: &'a str, chosen: &EndpointSelection<'_>) -> Self {
         Self {
             chain,
-            has_endpoints: chosen.any && !(stays_local && chosen.local.is_empty()),
+            has_endpoints: chosen.has_any && !(stays_local && chosen.local.is_empty()),
         }
     }
 }
@@ -109,13 +109,13 @@ impl Writer<'_> {
     /// Whether nat contains rules that lead to `way`. In v1.24, rules also lead to a chain of local
     /// endpoints without endpoints, which marks packets for dropping.
     fn has_rules_to(&self, target: &TrafficTarget<'_>) -> bool {
-        target.has_endpoints || (self.chosen.any && !self.drops_in_filter)
+        target.has_endpoints || (self.chosen.has_any && !self.drops_in_filter)
     }
 
     /// Returns the target and the comment of the filter rule for packets that cannot reach `way`.
     /// `None` if they can reach it or if nat marks them.
     fn reject_verdict(&self, target: &TrafficTarget<'_>) -> Option<(&'static str, String)> {
-        if !self.chosen.any {
+        if !self.chosen.has_any {
             Some(("REJECT", self.comment("has no endpoints")))
         } else if !target.has_endpoints && self.drops_in_filter {
             Some(("DROP", self.comment("has no local endpoints")))
@@ -147,7 +147,7 @@ impl Writer<'_> {
 
     fn external_ips(&self, script: &mut IptablesScript) {
         for &ip in &self.port.external_ips {
-            if self.chosen.any {
+            if self.chosen.has_any {
                 let rule = self.rule_to(chains::SERVICES, &self.comment("external IP"), ip);
                 nat(script, rule.jump(&self.external_chain_name));
             }
@@ -157,7 +157,7 @@ impl Writer<'_> {
 
     /// Whether source ranges restrict the load balancer addresses.
     fn has_source_ranges(&self) -> bool {
-        self.chosen.any
+        self.chosen.has_any
             && !self.port.load_balancer_ips.is_empty()
             && !self.port.source_ranges.is_empty()
     }
@@ -169,7 +169,7 @@ impl Writer<'_> {
             &self.external_chain_name
         };
         for &ip in &self.port.load_balancer_ips {
-            if self.chosen.any {
+            if self.chosen.has_any {
                 let rule = self.rule_to(chains::SERVICES, &self.comment("loadbalancer IP"), ip);
                 nat(script, rule.jump(next));
             }
@@ -190,7 +190,7 @@ impl Writer<'_> {
         };
         let protocol = self.port.protocol;
         let rule = |chain| RuleBuilder::append(chain);
-        if self.chosen.any {
+        if self.chosen.has_any {
             let rule = || {
                 rule(chains::NODE_PORTS)
                     .comment(&self.port.name)

@@ -48,7 +48,9 @@ impl LocalTraffic {
         Ok(match mode {
             DetectLocalMode::ClusterCIDR => {
                 let cidrs = proxy.cluster_cidr.as_ref();
-                cidrs.and_then(|cidrs| cidrs.of(family)).map(Self::Source)
+                cidrs
+                    .and_then(|cidrs| cidrs.for_family(family))
+                    .map(Self::Source)
             }
             DetectLocalMode::NodeCIDR => pod_cidr(node, family)?.map(Self::Source),
             DetectLocalMode::BridgeInterface => {

@@ -61,7 +61,7 @@ pub(super) fn rules(
     endpoints: &EndpointMap,
     family: Family,
 ) -> Result<Rules, KubeProxyError> {
-    let total: usize = ports.iter().map(|port| endpoints.of(port).len()).sum();
+    let total: usize = ports.iter().map(|port| endpoints.get(port).len()).sum();
     let context = Context {
         proxy,
         version: proxy.version,
@@ -75,7 +75,7 @@ pub(super) fn rules(
     node::write_before_services(&context, &mut script);
     for port in ports {
         let selection = topology::select_endpoints(
-            endpoints.of(port),
+            endpoints.get(port),
             port,
             context.version,
             context.node.locality(),
@@ -96,15 +96,15 @@ pub(super) fn rules(
 
 /// Adds a command to the nat table.
 fn nat(script: &mut IptablesScript, command: String) {
-    script.table(Table::Nat).command(command);
+    script.table_mut(Table::Nat).push_command(command);
 }
 
 /// Adds a command to the filter table.
 fn filter(script: &mut IptablesScript, command: String) {
-    script.table(Table::Filter).command(command);
+    script.table_mut(Table::Filter).push_command(command);
 }
 
 /// Declares a chain of the nat table.
 fn nat_chain(script: &mut IptablesScript, name: &str) {
-    script.table(Table::Nat).chain(name);
+    script.table_mut(Table::Nat).declare_chain(name);
 }

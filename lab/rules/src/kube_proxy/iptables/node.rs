@@ -82,35 +82,35 @@ fn declare_chains(context: &Context<'_>, script: &mut IptablesScript) {
     let version = context.version;
     if version.has(&CANARY) {
         for table in [Table::Mangle, Table::Nat, Table::Filter] {
-            script.table(table).chain(chains::CANARY);
+            script.table_mut(table).declare_chain(chains::CANARY);
         }
     }
-    let table = script.table(Table::Filter);
-    table.chain(chains::SERVICES);
+    let table = script.table_mut(Table::Filter);
+    table.declare_chain(chains::SERVICES);
     if !version.has(&SINGLE_REJECT_CHAIN) {
-        table.chain(chains::EXTERNAL_SERVICES);
+        table.declare_chain(chains::EXTERNAL_SERVICES);
     }
-    table.chain(chains::FORWARD);
+    table.declare_chain(chains::FORWARD);
     if version.has(&HEALTH_CHECK_NODE_PORTS) {
-        table.chain(chains::NODE_PORTS);
+        table.declare_chain(chains::NODE_PORTS);
     }
     if version.has(&DROPS_IN_FILTER) {
-        table.chain(chains::PROXY_FIREWALL);
+        table.declare_chain(chains::PROXY_FIREWALL);
     }
     if version.has(&LOCALNET_FIREWALL) {
-        table.chain(chains::FIREWALL);
+        table.declare_chain(chains::FIREWALL);
     }
-    let table = script.table(Table::Nat);
+    let table = script.table_mut(Table::Nat);
     for chain in [
         chains::SERVICES,
         chains::NODE_PORTS,
         chains::POSTROUTING,
         chains::MARK_MASQ,
     ] {
-        table.chain(chain);
+        table.declare_chain(chain);
     }
     if version.has(&CREATES_MARK_DROP) {
-        table.chain(chains::MARK_DROP);
+        table.declare_chain(chains::MARK_DROP);
     }
 }
 
@@ -216,7 +216,9 @@ fn write_jumps(context: &Context<'_>, script: &mut IptablesScript) {
                 Some(comment) => rule.comment(comment),
                 None => rule,
             };
-            script.table(jump.table).command(rule.jump(jump.to));
+            script
+                .table_mut(jump.table)
+                .push_command(rule.jump(jump.to));
         }
     }
 }
@@ -348,7 +350,7 @@ fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let destination = "kubernetes forwarding conntrack pod destination rule";
     if version.has(&FORWARD_MATCHES_CLUSTER_CIDR) {
         let cidr = context.proxy.cluster_cidr.as_ref();
-        if let Some(cidr) = cidr.and_then(|cidr| cidr.of(context.family)) {
+        if let Some(cidr) = cidr.and_then(|cidr| cidr.for_family(context.family)) {
             filter(script, established(source, Some(format!("-s {cidr}"))));
             filter(script, established(destination, Some(format!("-d {cidr}"))));
         }

@@ -76,7 +76,7 @@ impl TestCluster {
             interface_addresses: &[],
         };
         let mut script = svclab_ruleset::iptables::script::IptablesScript::new();
-        script.table(Table::Nat).chain("KUBE-MARK-DROP");
+        script.table_mut(Table::Nat).declare_chain("KUBE-MARK-DROP");
         script.append(rules(&self.proxy, &objects, Family::V4)?.script);
         Ok(IptablesRules::from_script(&script).unwrap())
     }

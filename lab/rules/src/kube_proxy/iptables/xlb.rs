@@ -46,7 +46,7 @@ pub(super) fn write_service(
         writer.write_cluster_ip_reject(script);
     }
     writer.health_check(script);
-    if chosen.any {
+    if chosen.has_any {
         writer.endpoints(script);
         if port.external_local {
             writer.write_local_chain(script);
@@ -67,7 +67,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     /// Whether nat contains rules that lead to the endpoints.
     fn has_nat_rules(&self) -> bool {
-        self.chosen.any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
+        self.chosen.has_any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
     }
 
     fn declare_chains(&self, script: &mut IptablesScript) {
@@ -115,7 +115,7 @@ impl Writer<'_> {
     }
 
     fn write_cluster_ip_reject(&self, script: &mut IptablesScript) {
-        if !self.chosen.any {
+        if !self.chosen.has_any {
             self.write_reject(chains::SERVICES, self.port.cluster_ip, script);
         }
     }
@@ -145,7 +145,7 @@ impl Writer<'_> {
             &self.service_chain
         };
         for &ip in &self.port.external_ips {
-            if !self.chosen.any {
+            if !self.chosen.has_any {
                 self.write_reject(self.reject_chain(), ip, script);
             }
             if !self.has_nat_rules() {
@@ -189,7 +189,7 @@ impl Writer<'_> {
             nat_chain(script, &firewall);
         }
         for &ip in &self.port.load_balancer_ips {
-            if !self.chosen.any {
+            if !self.chosen.has_any {
                 if self.context.version.has(&NO_SERVICES_JUMP_FROM_INPUT) {
                     self.write_reject(chains::EXTERNAL_SERVICES, ip, script);
                 } else if self.context.version.has(&LOAD_BALANCER_REJECTED) {
@@ -235,7 +235,7 @@ impl Writer<'_> {
             return;
         };
         let protocol = self.port.protocol;
-        if !self.chosen.any {
+        if !self.chosen.has_any {
             let comment = format!("{} has no endpoints", self.port.name);
             let rule = RuleBuilder::append(self.reject_chain())
                 .comment(comment)

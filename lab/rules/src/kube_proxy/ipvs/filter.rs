@@ -39,7 +39,7 @@ pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut I
 }
 
 fn add_filter_rule(script: &mut IptablesScript, command: String) {
-    script.table(Table::Filter).command(command);
+    script.table_mut(Table::Filter).push_command(command);
 }
 
 fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
@@ -64,7 +64,7 @@ fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let destination = "kubernetes forwarding conntrack pod destination rule";
     if version.has(&FORWARD_MATCHES_CLUSTER_CIDR) {
         let cidr = context.proxy.cluster_cidr.as_ref();
-        if let Some(cidr) = cidr.and_then(|cidr| cidr.of(context.family)) {
+        if let Some(cidr) = cidr.and_then(|cidr| cidr.for_family(context.family)) {
             established(source, Some(format!("-s {cidr}")));
             established(destination, Some(format!("-d {cidr}")));
         }

@@ -17,22 +17,22 @@ pub(super) fn mark(context: &Context<'_>) -> String {
 /// Writes the rules that masquerade marked packets.
 pub(super) fn write_masquerade_rules(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
-    let table = script.table(Table::Nat);
+    let table = script.table_mut(Table::Nat);
     let rule = || RuleBuilder::append(chains::POSTROUTING);
     let snat = rule().comment("kubernetes service traffic requiring SNAT");
     let snat = if context.version.has(&MARK_CLEARED) {
-        table.command(
+        table.push_command(
             rule()
                 .with(format_args!("-m mark ! --mark {mark}/{mark}"))
                 .jump("RETURN"),
         );
-        table.command(rule().jump(&format!("MARK --xor-mark {mark}")));
+        table.push_command(rule().jump(&format!("MARK --xor-mark {mark}")));
         snat
     } else {
         snat.with(format_args!("-m mark --mark {mark}/{mark}"))
     };
     let fully = context.version.has(&RANDOM_FULLY) && context.proxy.random_fully;
-    table.command(snat.jump(if fully {
+    table.push_command(snat.jump(if fully {
         "MASQUERADE --random-fully"
     } else {
         "MASQUERADE"
@@ -43,5 +43,5 @@ pub(super) fn write_masquerade_rules(context: &Context<'_>, script: &mut Iptable
 pub(super) fn write_mark_rule(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
     let rule = RuleBuilder::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));
-    script.table(Table::Nat).command(rule);
+    script.table_mut(Table::Nat).push_command(rule);
 }

@@ -59,11 +59,11 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn nat(&mut self, command: String) {
-        self.script.table(Table::Nat).command(command);
+        self.script.table_mut(Table::Nat).push_command(command);
     }
 
     fn filter(&mut self, command: String) {
-        self.script.table(Table::Filter).command(command);
+        self.script.table_mut(Table::Filter).push_command(command);
     }
 
     /// Starts a rule at the end of `chain` that matches elements of a set, with the set's comment.
@@ -76,7 +76,7 @@ impl Writer<'_> {
     fn declare_chains(&mut self) {
         let version = self.context.version;
         let old_firewall = !version.has(&DROPS_IN_FILTER);
-        let table = self.script.table(Table::Nat);
+        let table = self.script.table_mut(Table::Nat);
         let nat = [
             (true, chains::SERVICES),
             (true, chains::POSTROUTING),
@@ -88,10 +88,10 @@ impl Writer<'_> {
         ];
         for (is_enabled, chain) in nat {
             if is_enabled {
-                table.chain(chain);
+                table.declare_chain(chain);
             }
         }
-        let table = self.script.table(Table::Filter);
+        let table = self.script.table_mut(Table::Filter);
         let filter = [
             (true, chains::FORWARD),
             (version.has(&HEALTH_CHECK_NODE_PORTS), chains::NODE_PORT),
@@ -102,7 +102,7 @@ impl Writer<'_> {
         ];
         for (is_enabled, chain) in filter {
             if is_enabled {
-                table.chain(chain);
+                table.declare_chain(chain);
             }
         }
     }
@@ -172,7 +172,7 @@ impl Writer<'_> {
         for (is_enabled, table, from, to, comment) in jumps {
             if is_enabled {
                 let rule = RuleBuilder::insert(from).comment(comment).jump(to);
-                self.script.table(table).command(rule);
+                self.script.table_mut(table).push_command(rule);
             }
         }
     }
@@ -272,7 +272,7 @@ impl Writer<'_> {
         for (chain, name, directions, target) in rules {
             if !self.objects.sets.is_empty(name) {
                 let rule = self.commented_rule(chain, name, directions).jump(target);
-                self.script.table(table).command(rule);
+                self.script.table_mut(table).push_command(rule);
             }
         }
     }

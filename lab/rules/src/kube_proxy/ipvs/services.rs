@@ -61,7 +61,7 @@ pub(super) fn build_objects(context: &Context<'_>, ports: &[ServicePort]) -> Ipv
             context,
             objects: &mut objects,
             port,
-            endpoints: context.endpoints.of(port),
+            endpoints: context.endpoints.get(port),
         };
         builder.add_loop_back_entries();
         builder.add_cluster_ip();
@@ -184,7 +184,7 @@ impl ServiceBuilder<'_> {
         for range in &self.port.source_ranges {
             // ipset rejects a network of prefix 0, and kube-proxy only logs the error.
             if range.prefix() == 0 {
-                self.objects.sets.refused(SetName::SourceCidr);
+                self.objects.sets.record_rejected(SetName::SourceCidr);
                 continue;
             }
             let net = render_network(*range);
@@ -279,7 +279,7 @@ impl ServiceBuilder<'_> {
             persistence: self.port.affinity_seconds,
             flags: SchedulerFlags {
                 fallback: false,
-                port: self.context.scheduler == "mh"
+                hash_port: self.context.scheduler == "mh"
                     && self.context.version.has(&IPVS_HASHES_PORTS),
             },
             servers: self.real_servers(only_local),
@@ -324,7 +324,7 @@ impl ServiceBuilder<'_> {
         addresses
             .into_iter()
             .map(|to| RealServer {
-                to,
+                address: to,
                 weight: WEIGHT,
                 method: Forwarding::Masquerade,
             })

@@ -239,7 +239,7 @@ impl Sets {
 
     /// Records that kube-proxy tried to add an entry that ipset rejects. kube-proxy then treats the
     /// set as nonempty.
-    pub fn refused(&mut self, name: SetName) {
+    pub fn record_rejected(&mut self, name: SetName) {
         if self.by_name.contains_key(&name) {
             self.attempted.insert(name);
         }

@@ -91,7 +91,7 @@ impl TestCluster {
 
     fn dump(&self) -> IptablesRules {
         let mut script = IptablesScript::new();
-        script.table(Table::Nat).chain("KUBE-MARK-DROP");
+        script.table_mut(Table::Nat).declare_chain("KUBE-MARK-DROP");
         script.append(self.rules().script);
         IptablesRules::from_script(&script).unwrap()
     }
@@ -123,7 +123,13 @@ impl TestCluster {
             .servers
             .iter()
             .find(|server| server.key.to_string() == address)?;
-        Some(server.servers.iter().map(|s| s.to.to_string()).collect())
+        Some(
+            server
+                .servers
+                .iter()
+                .map(|s| s.address.to_string())
+                .collect(),
+        )
     }
 
     fn bound(&self) -> Vec<String> {

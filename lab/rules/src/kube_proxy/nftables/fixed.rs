@@ -285,13 +285,13 @@ fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
     let node_port = "inet_proto . inet_service";
     let set = |name: &str, element_type: &str, comment: &str, elements: Vec<Element>| Set {
         name: name.to_owned(),
-        holds: format!("type {element_type}"),
+        type_line: format!("type {element_type}"),
         comment: Some(comment.to_owned()),
         elements,
         ..Set::default()
     };
     let map = |name: &str, key_type: &str, comment: &str, elements: Vec<Element>| Set {
-        map: true,
+        is_map: true,
         ..set(name, &format!("{key_type} : verdict"), comment, elements)
     };
     let mut sets = Vec::new();

@@ -61,7 +61,7 @@ pub(super) fn build_objects(
 ) -> NftObjects {
     let mut objects = NftObjects::default();
     for port in ports {
-        let port_endpoints = endpoints.of(port);
+        let port_endpoints = endpoints.get(port);
         let selection = topology::select_endpoints(
             port_endpoints,
             port,
@@ -106,12 +106,12 @@ impl<'a> ServiceWriter<'a> {
 
     /// Whether traffic to the cluster IP has an endpoint.
     fn has_internal_endpoints(&self) -> bool {
-        self.selection.any && !(self.port.internal_local && self.selection.local.is_empty())
+        self.selection.has_any && !(self.port.internal_local && self.selection.local.is_empty())
     }
 
     /// Whether traffic from outside has an endpoint.
     fn has_external_endpoints(&self) -> bool {
-        self.selection.any && !(self.port.external_local && self.selection.local.is_empty())
+        self.selection.has_any && !(self.port.external_local && self.selection.local.is_empty())
     }
 
     /// Returns the chain for traffic to the cluster IP.
@@ -125,7 +125,7 @@ impl<'a> ServiceWriter<'a> {
 
     /// Returns the verdict for traffic without an endpoint.
     fn reject_verdict(&self) -> String {
-        if self.selection.any {
+        if self.selection.has_any {
             "drop".to_owned()
         } else {
             format!("goto {}", names::REJECT)
@@ -178,7 +178,7 @@ impl<'a> ServiceWriter<'a> {
                 .insert(self.with_comment(refused));
         }
         for ip in port.external_ips.iter().chain(&port.load_balancer_ips) {
-            if self.selection.any {
+            if self.selection.has_any {
                 let to = format!("goto {}", self.names.external);
                 entries
                     .service_ips
@@ -196,7 +196,7 @@ impl<'a> ServiceWriter<'a> {
         }
         if let Some(node_port) = port.node_port {
             let key = format!("{} . {node_port}", port.protocol);
-            if self.selection.any {
+            if self.selection.has_any {
                 let to = format!("goto {}", self.names.external);
                 entries
                     .service_node_ports
@@ -262,7 +262,7 @@ impl<'a> ServiceWriter<'a> {
                 .affinity
                 .extend(self.endpoint_names.iter().map(|(_, names)| Set {
                     name: names.affinity(),
-                    holds: format!("type {}", self.context.address_type()),
+                    type_line: format!("type {}", self.context.address_type()),
                     flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
                     timeout: port.affinity_seconds.map(u64::from),
                     ..Set::default()
@@ -285,7 +285,7 @@ impl<'a> ServiceWriter<'a> {
                 is_cluster_ip_chain,
             ));
         }
-        if chosen.any && port.is_externally_accessible() {
+        if chosen.has_any && port.is_externally_accessible() {
             objects.chains.push(self.external_chain());
         }
         let has_firewall = !port.source_ranges.is_empty() && !port.load_balancer_ips.is_empty();

@@ -13,8 +13,8 @@ use svclab_agent::PATH;
 
 /// Reads all sections except the processes.
 #[must_use]
-pub fn look() -> MachineState {
-    let modules = Modules::new(&host_lists::read());
+pub fn read_state() -> MachineState {
+    let modules = Modules::new(&host_lists::read_lists());
     let is_loaded = |module: &str| modules.state(module) == modules::ModuleState::Present;
     let read_if_loaded = |module: &str, read: fn() -> SectionLines| {
         if is_loaded(module) {

@@ -14,7 +14,7 @@ use super::cpu_wait;
 use super::session::run_blocking;
 use crate::certify::{Certificate, MachineState, Section};
 
-pub use machine::look;
+pub use machine::read_state;
 use processes::{Process, descendants};
 
 /// Maximum time in which processes of the run may end after the run, without the time in which they
@@ -38,14 +38,14 @@ impl Certifier {
         // Fails only on kernels older than 3.4.
         let _ = prctl::set_child_subreaper(true);
         Self {
-            before: look().with(Section::Processes, Ok(Vec::new())),
+            before: read_state().with(Section::Processes, Ok(Vec::new())),
             preexisting: descendants(),
         }
     }
 
     /// Waits until the processes of the run have ended, at most for the time limit, and reads the
     /// state of the machine again.
-    pub async fn end(self) -> Certificate {
+    pub async fn finish(self) -> Certificate {
         let process = Some(std::process::id());
         let ended = self.wait_for_end();
         if cpu_wait::within_cpu_time(process, MAX_PROCESS_END_WAIT, ended)
@@ -57,7 +57,7 @@ impl Certifier {
         let remaining = self.remaining_processes();
         let remaining = remaining.iter().map(ToString::to_string).collect();
         // A second Ctrl-C must not wait until the state has been read.
-        let after = run_blocking(look)
+        let after = run_blocking(read_state)
             .await
             .with(Section::Processes, Ok(remaining));
         Certificate::compare(&self.before, &after)

@@ -7,8 +7,8 @@ use ipnetwork::IpNetwork;
 
 use super::PORT;
 use svclab_model::plan::{
-    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, Protocol, Route, RouteKind, Server,
-    ServerKind, Sysctl, Target,
+    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, ProbeProtocol, Route, RouteKind,
+    Server, ServerKind, Sysctl, Target,
 };
 
 /// Returns a namespace with one interface that is not connected yet.
@@ -50,7 +50,7 @@ pub fn veth_end(namespace: &str, peer: &str) -> LinkKind {
 }
 
 /// Makes two interfaces, each `(namespace, name)`, the ends of one veth pair.
-pub fn join(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
+pub fn connect(plan: &mut Plan, first: (&str, &str), second: (&str, &str)) {
     for (near_end, far_end) in [(first, second), (second, first)] {
         for namespace in plan
             .namespaces
@@ -93,25 +93,25 @@ pub fn add_neighbours(plan: &mut Plan) {
 }
 
 /// Adds 1 connection from host `one` to an address, and a server on host `two` if there is none.
-pub fn asked(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration) -> Plan {
+pub fn with_probe(mut plan: Plan, address: IpAddr, port: u16, max_wait: Duration) -> Plan {
     if plan.servers.is_empty() {
         plan.servers.push(Server {
             namespace: "two".to_owned(),
             name: "two".to_owned(),
             address: None,
-            protocol: Protocol::Tcp,
+            protocol: ProbeProtocol::Tcp,
             port: PORT,
             kind: ServerKind::Identify,
         });
     }
     plan.probes.push(Probe {
         name: "call".to_owned(),
-        from: "one".to_owned(),
-        to: Target { address, port },
-        protocol: Protocol::Tcp,
+        namespace: "one".to_owned(),
+        target: Target { address, port },
+        protocol: ProbeProtocol::Tcp,
         connections: 1,
         bind: None,
-        patience: max_wait,
+        max_wait,
         settle: false,
         after: None,
     });

@@ -6,7 +6,9 @@ mod building_blocks;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use building_blocks::{add_neighbours, asked, default_route, host, join, link, sysctl, veth_end};
+use building_blocks::{
+    add_neighbours, connect, default_route, host, link, sysctl, veth_end, with_probe,
+};
 
 use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{
@@ -37,7 +39,7 @@ const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trial {
+pub struct FeatureCheck {
     /// Name of the feature, as text that follows "this machine has".
     pub name: &'static str,
     /// Plan that uses the feature.
@@ -46,10 +48,10 @@ pub struct Trial {
     pub verdict: Verdict,
     /// Reason that the kernel must report for a dropped packet on the second host. `None` if drops
     /// are not traced. Labs do not need the trace: counters explain their drops without it.
-    pub dropped: Option<&'static str>,
+    pub drop_reason: Option<&'static str>,
 }
 
-impl Trial {
+impl FeatureCheck {
     /// Checks whether the evidence has the required results.
     ///
     /// # Errors
@@ -78,14 +80,14 @@ impl Trial {
             |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
         if let Some(name) = self
             .plan
-            .watch
+            .evidence
             .packets
             .iter()
             .find(|name| !has_packets(name))
         {
             return Err(format!("no packet of {name} was captured"));
         }
-        match (self.dropped, &evidence.drops) {
+        match (self.drop_reason, &evidence.drops) {
             (None, _) => Ok(()),
             (Some(_), DropEvidence::Uncertain(reason)) => Err(reason.clone()),
             (Some(reason), DropEvidence::Watched { dropped, .. })
@@ -102,12 +104,12 @@ impl Trial {
 
 /// Returns all checks, the simplest first.
 #[must_use]
-pub fn all() -> Vec<Trial> {
-    let connects = |name, plan| Trial {
+pub fn all_checks() -> Vec<FeatureCheck> {
+    let connects = |name, plan| FeatureCheck {
         name,
         plan,
         verdict: Verdict::Connected,
-        dropped: None,
+        drop_reason: None,
     };
     vec![
         connects(
@@ -128,20 +130,20 @@ pub fn all() -> Vec<Trial> {
         connects("iptables-legacy", iptables_service(Backend::Legacy)),
         connects("nftables", nftables_service()),
         connects("address sets", ipset_service()),
-        Trial {
+        FeatureCheck {
             name: "bridged packets in iptables",
             plan: bridged_drop(),
             verdict: Verdict::Timeout,
-            dropped: None,
+            drop_reason: None,
         },
         connects("IPv6", ipv6_service()),
         connects("dummy interfaces", dummy()),
         connects("IPVS", ipvs_service()),
-        Trial {
+        FeatureCheck {
             name: "drops and their reasons",
             plan: refused_connection(),
             verdict: Verdict::Refused,
-            dropped: Some("NO_SOCKET"),
+            drop_reason: Some("NO_SOCKET"),
         },
     ]
 }
@@ -153,22 +155,22 @@ fn veth_pair(case: &str) -> Plan {
         namespaces: vec![host("one", ONE), host("two", TWO)],
         ..Plan::default()
     };
-    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    connect(&mut plan, ("one", "eth0"), ("two", "eth0"));
     add_neighbours(&mut plan);
-    asked(plan, TWO, PORT, MAX_WAIT)
+    with_probe(plan, TWO, PORT, MAX_WAIT)
 }
 
 fn with_capture(mut plan: Plan) -> Plan {
-    plan.watch.packets = vec!["two".to_owned()];
+    plan.evidence.packets = vec!["two".to_owned()];
     plan
 }
 
 /// Returns a connection to a port of the second host without a server.
 fn refused_connection() -> Plan {
     let mut plan = veth_pair("drops");
-    plan.watch.trace = vec!["two".to_owned()];
+    plan.evidence.trace = vec!["two".to_owned()];
     plan.probes.clear();
-    asked(plan, TWO, PORT + 1, MAX_WAIT)
+    with_probe(plan, TWO, PORT + 1, MAX_WAIT)
 }
 
 /// Returns two hosts on one bridge.
@@ -223,7 +225,7 @@ fn tunnel() -> Plan {
         });
     }
     plan.probes.clear();
-    asked(plan, INNER_TWO, PORT, MAX_WAIT)
+    with_probe(plan, INNER_TWO, PORT, MAX_WAIT)
 }
 
 /// Returns a service that iptables rules of the client translate to the server.
@@ -297,7 +299,7 @@ fn service_plan(rules: &str, backend: Backend, case: &str) -> Plan {
         v6: String::new(),
     });
     plan.probes.clear();
-    asked(plan, SERVICE, 80, MAX_WAIT)
+    with_probe(plan, SERVICE, 80, MAX_WAIT)
 }
 
 /// Returns a bridge whose rules drop the packets that it forwards.
@@ -314,7 +316,7 @@ fn bridged_drop() -> Plan {
         });
     }
     plan.probes.clear();
-    asked(plan, TWO, PORT, SILENCE)
+    with_probe(plan, TWO, PORT, SILENCE)
 }
 
 /// Returns a namespace with a dummy interface.
@@ -347,14 +349,14 @@ fn ipvs_service() -> Plan {
             persistence: None,
             flags: SchedulerFlags::default(),
             servers: vec![RealServer {
-                to: (TWO, PORT).into(),
+                address: (TWO, PORT).into(),
                 weight: 1,
                 method: ByIpvs::Masquerade,
             }],
         });
     }
     plan.probes.clear();
-    asked(plan, SERVICE, 80, MAX_WAIT)
+    with_probe(plan, SERVICE, 80, MAX_WAIT)
 }
 
 /// Returns IPv6 on a veth pair, with rules.
@@ -374,7 +376,7 @@ fn ipv6_service() -> Plan {
             namespace.sysctls.push(sysctl(&key, "0"));
         }
     }
-    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    connect(&mut plan, ("one", "eth0"), ("two", "eth0"));
     add_neighbours(&mut plan);
     let client = &mut plan.namespaces[0];
     client.routes.push(default_route(TWO6));
@@ -385,7 +387,7 @@ fn ipv6_service() -> Plan {
             "*nat\n-A OUTPUT -d {SERVICE6}/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [{TWO6}]:{PORT}\nCOMMIT\n"
         ),
     });
-    asked(plan, SERVICE6, 80, MAX_WAIT)
+    with_probe(plan, SERVICE6, 80, MAX_WAIT)
 }
 
 #[cfg(test)]
@@ -395,7 +397,7 @@ mod tests {
 
     #[test]
     fn feature_check_plans_are_consistent() {
-        for trial in all() {
+        for trial in all_checks() {
             let plan = &trial.plan;
             let has = |name: &str| plan.namespace(name).is_some();
             for namespace in &plan.namespaces {
@@ -421,13 +423,13 @@ mod tests {
                 }
             }
             assert!(plan.servers.iter().all(|server| has(&server.namespace)));
-            assert!(plan.probes.iter().all(|probe| has(&probe.from)));
+            assert!(plan.probes.iter().all(|probe| has(&probe.namespace)));
         }
     }
 
     #[test]
     fn feature_check_other_result_returns_error() {
-        let trial = &all()[1];
+        let trial = &all_checks()[1];
         let mut evidence = Evidence {
             attempts: vec![Attempt {
                 settled: false,
@@ -450,7 +452,9 @@ mod tests {
             message,
             "a connection has the verdict timeout instead of connected"
         );
-        let drop_check = all().into_iter().find(|trial| trial.dropped.is_some());
+        let drop_check = all_checks()
+            .into_iter()
+            .find(|trial| trial.drop_reason.is_some());
         let drop_check = drop_check.expect("one check traces drops");
         evidence.attempts[0].verdict = Verdict::Refused;
         let message = drop_check.judge(&evidence).unwrap_err();

@@ -18,7 +18,7 @@ use super::cache::{Cache, Entry};
 use super::digest::{self, FileIdentity};
 use super::error::GuestError;
 use super::image::{ARCHIVE_FILE, KERNEL_FILE};
-use super::machine::Running;
+use super::machine::RunningMachine;
 use super::qemu::{self, Accel, MemorySource, Qemu, StartMode};
 use super::snapshot::{self, STATE_FILE, SnapshotInfo};
 use super::userland;
@@ -132,7 +132,7 @@ impl BuildInputs {
             // The processor is QEMU's own.
             Accel::Tcg => String::new(),
         };
-        digest::name(&[
+        digest::name_of_parts(&[
             FORMAT_VERSION,
             env!("CARGO_PKG_VERSION"),
             &guest.kernel.digest,
@@ -216,7 +216,7 @@ impl BuildInputs {
             initramfs: snapshot::path_of(&initramfs),
         };
         let descriptors = [memory.as_fd(), kernel.as_fd(), initramfs.as_fd()];
-        let mut running = Running::start(
+        let mut running = RunningMachine::start(
             &self.qemu,
             accel,
             (MemorySource::Kept(path), guest.memory),
@@ -240,7 +240,7 @@ impl BuildInputs {
 
 /// Waits until the agent of a booting guest is ready.
 async fn wait_until_ready(
-    running: &mut Running,
+    running: &mut RunningMachine,
     kernel: &str,
     limit: Duration,
 ) -> Result<(), GuestError> {
@@ -251,12 +251,12 @@ async fn wait_until_ready(
     match event {
         Ok(Some(Ok(frame))) if matches!(read_event(&frame), Ok(Event::Ready { .. })) => Ok(()),
         Err(_) => {
-            let output = running.said();
+            let output = running.output();
             running.end().await;
             Err(GuestError::NotReady {
                 kernel: kernel.to_owned(),
                 limit,
-                said: output,
+                output,
             })
         }
         // The guest has ended, or its messages are invalid.
@@ -268,7 +268,7 @@ async fn wait_until_ready(
             };
             let error = GuestError::QmpFailed {
                 command: operation,
-                said: reply,
+                reply,
             };
             Err(running.loss_error(kernel, error).await)
         }
@@ -288,7 +288,7 @@ async fn resume(
     let file = memory.file();
     let copy = (MemorySource::CopyOf(snapshot::path_of(file)), guest.memory);
     let descriptors = [file.as_fd()];
-    let mut running = Running::start(qemu, accel, copy, StartMode::Resume, &descriptors)?;
+    let mut running = RunningMachine::start(qemu, accel, copy, StartMode::Resume, &descriptors)?;
     let listener = running.take_listener();
     let loaded = match memory.provide(listener, running.control()).await {
         Ok(Ok(mut control)) => control.load(state.as_fd()).await,
@@ -334,7 +334,7 @@ fn clock_request(guest: &Guest) -> Result<Request, GuestError> {
 
 /// Returns the QEMU of this machine. Its version and features are read once.
 async fn installed_qemu(guest: &Guest) -> Result<Qemu, GuestError> {
-    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
+    let path = qemu::find_qemu(std::env::var_os("PATH").as_deref())?;
     let identity = FileIdentity::from_file(&path).map_err(|source| GuestError::Spawn {
         program: path.clone(),
         source,
@@ -412,7 +412,7 @@ fn userland_digest(guest: &Guest) -> Result<String, GuestError> {
     let programs = guest.programs();
     let name = format!(
         "userland-{}.json",
-        digest::name(&[&format!(
+        digest::name_of_parts(&[&format!(
             "{:?} {:?}",
             FileIdentity::from_file(&guest.program).ok(),
             guest.additional_programs

@@ -72,7 +72,7 @@ impl<T> Manifest<T> {
             .iter()
             .flat_map(|(name, digest)| [name.as_str(), digest.as_str()])
             .collect();
-        digest::name(&parts)
+        digest::name_of_parts(&parts)
     }
 }
 
@@ -145,10 +145,7 @@ impl Cache {
         } else {
             return Ok(());
         };
-        Err(GuestError::CacheUnsafe {
-            directory,
-            wrong: problem,
-        })
+        Err(GuestError::CacheUnsafe { directory, problem })
     }
 
     /// Opens the cache that the environment of this process selects.

@@ -76,7 +76,7 @@ pub fn bytes_digest(bytes: &[u8]) -> String {
 /// Returns a name for an object made of these parts: the first 16 bytes of a digest. Other lists of
 /// parts have other digests.
 #[must_use]
-pub fn name(parts: &[&str]) -> String {
+pub fn name_of_parts(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update((part.len() as u64).to_be_bytes());
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn name_depends_on_boundaries_of_parts() {
-        assert_ne!(name(&["ab", "c"]), name(&["a", "bc"]));
-        assert_eq!(name(&["ab", "c"]), name(&["ab", "c"]));
-        assert_eq!(name(&[]).len(), 32);
+        assert_ne!(name_of_parts(&["ab", "c"]), name_of_parts(&["a", "bc"]));
+        assert_eq!(name_of_parts(&["ab", "c"]), name_of_parts(&["ab", "c"]));
+        assert_eq!(name_of_parts(&[]).len(), 32);
     }
 
     #[test]

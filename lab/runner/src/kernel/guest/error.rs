@@ -26,12 +26,12 @@ pub enum GuestError {
         version: String,
     },
     /// The program with the name of QEMU does not print a version of QEMU.
-    #[error("{} does not print a version of QEMU; it prints: {said}", program.display())]
+    #[error("{} does not print a version of QEMU; it prints: {output}", program.display())]
     UnknownQemu {
         /// Path of the program.
         program: PathBuf,
         /// Output of the program.
-        said: String,
+        output: String,
     },
     /// A program cannot be started.
     #[error("cannot start {}: {source}", program.display())]
@@ -82,12 +82,12 @@ pub enum GuestError {
         source: io::Error,
     },
     /// Another user could change the contents of the cache.
-    #[error("the cache {} {wrong}", directory.display())]
+    #[error("the cache {} {problem}", directory.display())]
     CacheUnsafe {
         /// Directory of the cache, or a directory in it.
         directory: PathBuf,
         /// Description of the problem.
-        wrong: CacheProblem,
+        problem: CacheProblem,
     },
     /// No directory for the cache is configured.
     #[error(
@@ -95,19 +95,19 @@ pub enum GuestError {
     )]
     NoCache,
     /// The guest was not ready in time.
-    #[error("the guest kernel {kernel} was not ready after {} s{}", limit.as_secs(), console_text(said))]
+    #[error("the guest kernel {kernel} was not ready after {} s{}", limit.as_secs(), console_text(output))]
     NotReady {
         /// Release of the kernel.
         kernel: String,
         /// Time limit that was exceeded.
         limit: Duration,
         /// End of the console output of the guest.
-        said: String,
+        output: String,
     },
     /// The guest ended before it was ready.
     #[error(
         "the guest kernel {kernel} did not boot: {cause}{}",
-        console_text(said)
+        console_text(output)
     )]
     Ended {
         /// Release of the kernel.
@@ -115,15 +115,15 @@ pub enum GuestError {
         /// Description of the end.
         cause: String,
         /// End of the output of the guest and of QEMU.
-        said: String,
+        output: String,
     },
     /// QEMU did not execute a command.
-    #[error("QEMU failed to {command}: {said}")]
+    #[error("QEMU failed to {command}: {reply}")]
     QmpFailed {
         /// Command, as text that follows "failed to".
         command: String,
         /// Reply of QEMU.
-        said: String,
+        reply: String,
     },
 }
 
@@ -167,7 +167,11 @@ impl GuestError {
     /// Returns the help text for the error. `None` if there is none.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
-        if let Self::CacheUnsafe { directory, wrong } = self {
+        if let Self::CacheUnsafe {
+            directory,
+            problem: wrong,
+        } = self
+        {
             let directory = directory.display();
             let alternative = "set SVCLAB_CACHE to a directory that you own";
             return Some(match wrong {

@@ -64,7 +64,7 @@ pub fn create_files(
         file: kernel.to_owned(),
         reason: "not a Linux kernel for this processor".to_owned(),
     })?;
-    let loaded = tree::wanted(modules)?;
+    let loaded = tree::needed_modules(modules)?;
     let mut files = Files::default();
     for (index, module) in loaded.iter().enumerate() {
         files.add(

@@ -4,7 +4,7 @@
 use super::digest;
 use super::error::GuestError;
 use super::image::FORMAT_VERSION;
-use super::store::{KernelRequest, find};
+use super::store::{KernelRequest, find_package};
 use super::{qemu_version, userland};
 use crate::kernel::agent_program;
 
@@ -16,10 +16,10 @@ use crate::kernel::agent_program;
 ///
 /// When apt offers no such kernel, QEMU is missing, or a program cannot be read.
 pub async fn cache_key(request: &KernelRequest) -> Result<String, GuestError> {
-    let package = find(request).await?;
+    let package = find_package(request).await?;
     let (qemu, _) = qemu_version().await?;
-    let agent = agent_program::expected();
-    let (files, _) = userland::collect_files(&agent, &userland::installed())?;
+    let agent = agent_program::expected_path();
+    let (files, _) = userland::collect_files(&agent, &userland::installed_programs())?;
     let mut archive = Vec::new();
     files
         .write(&mut archive)
@@ -27,7 +27,7 @@ pub async fn cache_key(request: &KernelRequest) -> Result<String, GuestError> {
             file: agent.clone(),
             source,
         })?;
-    let digest = digest::name(&[
+    let digest = digest::name_of_parts(&[
         &FORMAT_VERSION.to_string(),
         env!("CARGO_PKG_VERSION"),
         &package.version,

@@ -22,7 +22,7 @@ const MAX_EXIT: Duration = Duration::from_secs(2);
 
 /// Running machine. Dropping it ends the machine.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningMachine {
     process: Process,
     console: OutputTail,
     errors: OutputTail,
@@ -32,7 +32,7 @@ pub struct Running {
     listener: Option<Listener>,
 }
 
-impl Running {
+impl RunningMachine {
     /// Starts QEMU. `memory` is the memory with its size in MiB. QEMU inherits the descriptors in
     /// `inherited`.
     ///
@@ -118,7 +118,7 @@ impl Running {
 
     /// Returns the end of the output so far.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         combined_output(&self.console, &self.errors)
     }
 
@@ -132,11 +132,11 @@ impl Running {
         };
         // The last output may still be in the pipe.
         let _ = (&mut self.reading).await;
-        let output = self.said();
+        let output = self.output();
         GuestError::Ended {
             kernel: kernel.to_owned(),
             cause: describe_exit(status, &output),
-            said: output,
+            output,
         }
     }
 

@@ -37,8 +37,8 @@ pub use package::{Package, available, series};
 pub use qemu::{Accel, DEFAULT_MEMORY_MIB, QEMU_PROGRAM as QEMU};
 use snapshot::{SnapshotInfo, SnapshotMemory};
 pub use store::{
-    KERNELS, KernelRequest, cached_kernels, every_series, fetch, find, find_undamaged, matches,
-    provide, remove, snapshots,
+    KERNELS, KernelRequest, cached_kernels, every_series, fetch, find_package, find_undamaged,
+    matches, provide, remove, snapshots,
 };
 
 use super::agent::Agent;
@@ -55,7 +55,7 @@ use svclab_planner::requirements::Requirements;
 ///
 /// When there is no QEMU.
 pub fn check_qemu() -> Result<(), GuestError> {
-    qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
+    qemu::find_qemu(std::env::var_os("PATH").as_deref()).map(drop)
 }
 
 /// Returns the version of this machine's QEMU, and the parts of QEMU's confinement that this
@@ -65,7 +65,7 @@ pub fn check_qemu() -> Result<(), GuestError> {
 ///
 /// When QEMU is missing, or guests cannot use it.
 pub async fn qemu_version() -> Result<(String, DisallowedLayers), GuestError> {
-    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
+    let path = qemu::find_qemu(std::env::var_os("PATH").as_deref())?;
     let (qemu, lacks) = qemu::inspect(&path).await?;
     Ok((qemu.version, lacks))
 }
@@ -124,7 +124,7 @@ impl Guest {
     ///
     /// When the kernel is not available.
     pub async fn new(cache: Cache, wanted: &KernelRequest) -> Result<Self, GuestError> {
-        Self::with_agent(cache, wanted, agent_program::expected()).await
+        Self::with_agent(cache, wanted, agent_program::expected_path()).await
     }
 
     /// Creates a guest with another agent program.
@@ -190,7 +190,7 @@ impl Guest {
 
     /// Returns the paths of its programs, which are the same here and in the guest.
     fn programs(&self) -> Vec<PathBuf> {
-        let mut programs = userland::installed();
+        let mut programs = userland::installed_programs();
         programs.extend(self.additional_programs.iter().cloned());
         programs
     }

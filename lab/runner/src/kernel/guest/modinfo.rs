@@ -36,7 +36,7 @@ pub enum ModuleError {
 /// Returns the name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The kernel writes
 /// every `-` as `_`. `None` if the file is not a module.
 #[must_use]
-pub fn name(file: &Path) -> Option<String> {
+pub fn module_name(file: &Path) -> Option<String> {
     let file = file.file_name()?.to_str()?;
     let (stem, rest) = file.split_once(".ko")?;
     matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| stem.replace('-', "_"))
@@ -47,7 +47,7 @@ pub fn name(file: &Path) -> Option<String> {
 /// # Errors
 ///
 /// When the file cannot be read or decompressed.
-pub fn read(file: &Path) -> io::Result<Vec<u8>> {
+pub fn read_module(file: &Path) -> io::Result<Vec<u8>> {
     let packed = std::fs::read(file)?;
     let mut bytes = Vec::new();
     match file.extension().and_then(|extension| extension.to_str()) {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn module_name_is_derived_from_file_name() {
-        let name_of = |file| name(Path::new(file));
+        let name_of = |file| module_name(Path::new(file));
         assert_eq!(name_of("a/xt-comment.ko.xz").as_deref(), Some("xt_comment"));
         assert_eq!(name_of("ip_vs.ko").as_deref(), Some("ip_vs"));
         assert_eq!(name_of("veth.ko.zst").as_deref(), Some("veth"));
@@ -147,17 +147,17 @@ mod tests {
         packed.write_all(b"the module").unwrap();
         let file = directory.path().join("a.ko.gz");
         std::fs::write(&file, packed.finish().unwrap()).unwrap();
-        assert_eq!(read(&file).unwrap(), b"the module");
+        assert_eq!(read_module(&file).unwrap(), b"the module");
         let file = directory.path().join("a.ko.zst");
         let zst = ruzstd::encoding::compress_to_vec(
             b"the module".as_slice(),
             ruzstd::encoding::CompressionLevel::Fastest,
         );
         std::fs::write(&file, zst).unwrap();
-        assert_eq!(read(&file).unwrap(), b"the module");
+        assert_eq!(read_module(&file).unwrap(), b"the module");
         let file = directory.path().join("a.ko.xz");
         std::fs::write(&file, b"not xz").unwrap();
-        assert!(read(&file).is_err());
+        assert!(read_module(&file).is_err());
     }
 
     #[test]

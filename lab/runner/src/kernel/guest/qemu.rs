@@ -67,7 +67,7 @@ pub struct Qemu {
 /// # Errors
 ///
 /// When there is none.
-pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
+pub fn find_qemu(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
     path.into_iter()
         .flat_map(std::env::split_paths)
         .map(|directory| directory.join(QEMU_PROGRAM))
@@ -93,7 +93,7 @@ pub async fn inspect(path: &Path) -> Result<(Qemu, DisallowedLayers), GuestError
     };
     let version = parse_version(&answer.text).ok_or_else(|| GuestError::UnknownQemu {
         program: path.to_owned(),
-        said: answer.text.trim().to_owned(),
+        output: answer.text.trim().to_owned(),
     })?;
     if version_numbers(version) < MIN_VERSION {
         return Err(GuestError::OldQemu {

@@ -176,7 +176,7 @@ impl<'a> Qmp<'a> {
 fn qmp_error(operation: &str, reply: &str) -> GuestError {
     GuestError::QmpFailed {
         command: operation.to_owned(),
-        said: reply.to_owned(),
+        reply: reply.to_owned(),
     }
 }
 

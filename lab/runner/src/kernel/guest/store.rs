@@ -90,7 +90,7 @@ pub async fn provide(cache: &Cache, wanted: &KernelRequest) -> Result<Entry<Imag
     }
     match find_undamaged(cache, wanted) {
         Some(entry) => Ok(entry),
-        None => fetch(cache, &find(wanted).await?, false).await,
+        None => fetch(cache, &find_package(wanted).await?, false).await,
     }
 }
 
@@ -134,7 +134,7 @@ pub async fn every_series(cache: &Cache) -> Result<Vec<KernelRequest>, GuestErro
 /// # Errors
 ///
 /// When there is none.
-pub async fn find(wanted: &KernelRequest) -> Result<Package, GuestError> {
+pub async fn find_package(wanted: &KernelRequest) -> Result<Package, GuestError> {
     let available = package::available(&wanted.to_string()).await?;
     let list: Vec<String> = available
         .iter()
@@ -231,7 +231,7 @@ async fn provide_user_kernel(
     files.sort();
     let key = format!(
         "own-{}",
-        digest::name(&[&digest::bytes_digest(&bytes), &files.join("\n")])
+        digest::name_of_parts(&[&digest::bytes_digest(&bytes), &files.join("\n")])
     );
     if let Some(entry) = undamaged_entry(cache, &key) {
         return Ok(entry);

@@ -108,7 +108,7 @@ pub enum TreeError {
 /// # Errors
 ///
 /// When the directory or a module cannot be read, or there are no such modules.
-pub fn wanted(directory: &Path) -> Result<Vec<Module>, TreeError> {
+pub fn needed_modules(directory: &Path) -> Result<Vec<Module>, TreeError> {
     let mut files = BTreeMap::new();
     collect(&directory.join("kernel"), &mut files).map_err(|source| TreeError::Directory {
         directory: directory.to_owned(),
@@ -150,7 +150,7 @@ fn collect(directory: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Resul
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if let Some(name) = modinfo::name(&path) {
+        } else if let Some(name) = modinfo::module_name(&path) {
             files.insert(name, path);
         }
     }
@@ -178,7 +178,7 @@ impl LoadOrder<'_> {
             file: file.clone(),
             source,
         };
-        let bytes = modinfo::read(file).map_err(|error| damaged(error.into()))?;
+        let bytes = modinfo::read_module(file).map_err(|error| damaged(error.into()))?;
         let info = modinfo::parse(&bytes).map_err(|error| damaged(error.into()))?;
         for dependency in &info.depends {
             self.add(dependency)?;

@@ -90,7 +90,7 @@ pub fn lab_programs() -> impl Iterator<Item = String> {
 /// Returns the paths of these programs, as the agent finds them. Programs that this machine lacks
 /// are omitted.
 #[must_use]
-pub fn installed() -> Vec<PathBuf> {
+pub fn installed_programs() -> Vec<PathBuf> {
     lab_programs()
         .filter_map(|name| svclab_agent::find_program(&name))
         .collect()

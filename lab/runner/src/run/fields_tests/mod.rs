@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use output::{LabOutput, look};
+use output::{LabOutput, lab_output};
 use reflect::{example, fields};
 
 const BASE: &str = include_str!("base.yaml");
@@ -137,7 +137,7 @@ impl Field<'_> {
     fn output(&self, value: &Value) -> LabOutput {
         let mut documents = self.documents.clone();
         set(&mut documents[self.index], &self.path, value, &self.like);
-        look(&documents, self.is_real)
+        lab_output(&documents, self.is_real)
     }
 }
 
@@ -148,7 +148,7 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
         if !reason.starts_with("inert ") {
             errors.push("has neither an effect nor a reason for none".to_owned());
         }
-        let before = look(&field.documents, false);
+        let before = lab_output(&field.documents, false);
         for value in generated {
             let now = field.output(value);
             if now != before {
@@ -202,7 +202,7 @@ fn entry_errors(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec
     for value in values("warned") {
         let with = field.output(&value);
         let without = if value.is_null() {
-            look(&base(), false)
+            lab_output(&base(), false)
         } else {
             absent.clone()
         };
@@ -254,14 +254,14 @@ fn errors_of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
             .as_str()
             .is_some_and(|text| text.starts_with("inert "))
     };
-    let before = look(&base(), false);
+    let before = lab_output(&base(), false);
     let are_inert = examples.iter().all(|like| {
         let mut documents = base();
         for (name, _) in entries.iter().filter(|(_, entry)| inert(entry)) {
             let path: Vec<&str> = name.split('.').collect();
             set(&mut documents[index], &path, &value_at(like, &path), like);
         }
-        look(&documents, false) == before
+        lab_output(&documents, false) == before
     });
     for (name, entry) in &entries {
         if are_inert && inert(entry) {
@@ -323,7 +323,7 @@ fn unlisted(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<Str
 
 #[test]
 fn base_has_no_errors_or_warnings() {
-    let seen = look(&base(), false);
+    let seen = lab_output(&base(), false);
     assert_eq!((seen.errors, seen.warnings), (Vec::new(), Vec::new()));
 }
 
@@ -360,7 +360,8 @@ fn other_object_fields_have_listed_effects() {
 
 /// Returns the fields of each type of the lab document, as listed in its schema.
 fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
-    let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("the schema is JSON");
+    let schema =
+        serde_json::to_value(svclab_scenario::schema::lab_schema()).expect("the schema is JSON");
     let definitions = schema["$defs"]
         .as_object()
         .expect("the schema has definitions");

@@ -11,7 +11,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_model::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};
 use svclab_model::plan::{Backend, MaxWait, Plan, Probe, probes_by_stage};
-use svclab_planner::print::print;
+use svclab_planner::print::render;
 use svclab_scenario::Scenario;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,7 +30,7 @@ pub struct LabOutput {
 const PROGRAM: &str = "/bin/sh";
 
 /// Returns the output of a lab. The nodes run a real kube-proxy if `is_real`.
-pub fn look(documents: &[Value], is_real: bool) -> LabOutput {
+pub fn lab_output(documents: &[Value], is_real: bool) -> LabOutput {
     let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
     let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
     let sources = Sources::from(source.expect("the documents are text"));
@@ -45,7 +45,7 @@ pub fn look(documents: &[Value], is_real: bool) -> LabOutput {
     seen.add_diagnostics(&warnings);
     let lab = SelectedLab {
         cases: Vec::new(),
-        named: scenario.name().to_owned(),
+        cli_name: scenario.name().to_owned(),
         scenario,
         warnings,
     };
@@ -80,9 +80,9 @@ impl LabOutput {
         let later = prepared.steps.iter().map(|step| &step.plan);
         for plan in std::iter::once(&prepared.plan).chain(later) {
             let data = serde_json::to_string(plan).expect("the plan is serializable");
-            let _ = writeln!(self.plans, "{}\n{data}", print(plan));
+            let _ = writeln!(self.plans, "{}\n{data}", render(plan));
         }
-        for account in &prepared.accounts {
+        for account in &prepared.replay_reports {
             let _ = writeln!(self.plans, "{account:?}");
         }
         let judge = prepared.judge().expect("the case was prepared");
@@ -100,7 +100,7 @@ fn evidence(plan: &Plan) -> Evidence {
     for (step, probes) in plan.steps.iter().zip(stages) {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
-            changed: 1_000_000,
+            changed_at: 1_000_000,
             applied_at: 2_000_000,
             evidence: Box::new(connected(probes)),
             ..StepEvidence::default()
@@ -127,7 +127,7 @@ fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
         rules: vec![SavedRules {
             namespace: "node-1".to_owned(),
             backend: Backend::Nft,
-            ip: 4,
+            ip_version: 4,
             text: "*nat\n:POSTROUTING ACCEPT [0:0]\n[1:60] -A POSTROUTING a\nCOMMIT\n".to_owned(),
         }],
         ..Evidence::default()

@@ -123,7 +123,7 @@ pub enum Command {
     Schema {
         /// Name of the format
         #[arg(value_enum, default_value_t = SchemaName::Lab)]
-        of: SchemaName,
+        format: SchemaName,
     },
     /// Print a completion script for a shell
     Completions {

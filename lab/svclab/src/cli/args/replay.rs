@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::selection::{KernelArguments, patience};
+use super::selection::{KernelArguments, parse_wait_duration};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
 pub const REPLAY_HELP: &str = "\
@@ -50,8 +50,8 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub allow_outside: bool,
     /// Maximum wait for an answer
-    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = patience, value_name = "DURATION")]
-    pub patience: Duration,
+    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
+    pub max_wait: Duration,
     /// Format of the result
     #[arg(long, value_enum, default_value = "human")]
     pub format: ReplayFormat,

@@ -70,7 +70,7 @@ pub struct ExplainArguments {
     /// Build no lab; run the probes in a running lab, in its current state. Without a name, in the
     /// only running lab
     #[arg(long = "running", alias = "standing")]
-    pub standing: bool,
+    pub running: bool,
     /// Only explain this probe
     #[arg(long, value_name = "NAME")]
     pub probe: Option<String>,

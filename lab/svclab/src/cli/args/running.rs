@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::selection::patience;
+use super::selection::parse_wait_duration;
 use super::{Explanation, KernelArguments};
-use svclab_model::plan::Protocol;
+use svclab_model::plan::ProbeProtocol;
 use svclab_rules::kube_proxy::sync_timeout;
 
 /// Help text of `svclab up` about programs in guests.
@@ -125,13 +125,13 @@ pub struct ProbeArguments {
     pub to: String,
     /// Protocol: `tcp`, `udp` or `ping`
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = parse_protocol)]
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
     /// Maximum wait for an answer
-    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = patience, value_name = "DURATION")]
-    pub patience: Duration,
+    #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
+    pub max_wait: Duration,
     /// Collect full evidence and explain where the packets went and why
     #[arg(long)]
     pub explain: bool,
@@ -149,7 +149,7 @@ pub struct CaptureArguments {
     pub which: LabArguments,
     /// Namespaces or interfaces to capture; default: all
     #[arg(value_name = "NAMESPACE[/INTERFACE]")]
-    pub of: Vec<String>,
+    pub targets: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -162,11 +162,11 @@ pub struct DownArguments {
     pub all: bool,
 }
 
-fn parse_protocol(text: &str) -> Result<Protocol, String> {
+fn parse_protocol(text: &str) -> Result<ProbeProtocol, String> {
     match text {
-        "tcp" => Ok(Protocol::Tcp),
-        "udp" => Ok(Protocol::Udp),
-        "ping" => Ok(Protocol::Ping),
+        "tcp" => Ok(ProbeProtocol::Tcp),
+        "udp" => Ok(ProbeProtocol::Udp),
+        "ping" => Ok(ProbeProtocol::Ping),
         _ => Err("expected tcp, udp or ping".to_owned()),
     }
 }

@@ -23,7 +23,7 @@ pub struct Selection {
     /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive
     #[arg(long = "max-wait", alias = "patience", default_value_t = MaxWait::SETTLED, value_parser = parse_max_wait, value_name = "settled|DURATION")]
-    pub patience: MaxWait,
+    pub max_wait: MaxWait,
     /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
     /// defines its configuration
     #[arg(long, value_name = "PATH")]
@@ -41,7 +41,7 @@ impl Selection {
     /// Returns the options for preparing the cases.
     pub fn prepare_options(&self) -> PrepareOptions {
         PrepareOptions {
-            patience: self.patience,
+            max_wait: self.max_wait,
             kube_proxy: self.kube_proxy.clone(),
             dumps: std::collections::BTreeMap::new(),
             allow_outside: self.allow_outside,
@@ -94,13 +94,13 @@ pub fn shell_word(text: &str) -> String {
 fn parse_max_wait(text: &str) -> Result<MaxWait, String> {
     match text {
         "settled" => Ok(MaxWait::SETTLED),
-        text => patience(text)
+        text => parse_wait_duration(text)
             .map(MaxWait::fixed)
             .map_err(|error| format!("{error}, or `settled`")),
     }
 }
 
 /// Parses a duration such as `3s`, `500ms` or `1m`, from 1 ms to 1 h.
-pub fn patience(text: &str) -> Result<Duration, String> {
+pub fn parse_wait_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }

@@ -53,7 +53,7 @@ const COUNT_FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 /// # Errors
 ///
 /// When the namespace cannot be entered, or the kernel does not answer.
-pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
+pub fn read_entries(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
     let mut entries = Vec::new();
     ns.enter(|| {
         let none = fs::read_to_string(COUNT_FILE).is_ok_and(|count| count.trim() == "0");
@@ -70,7 +70,7 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<ConntrackEntry>> {
 }
 
 /// Returns the deleted entry of a message, or `None` for another message.
-pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<ConntrackEntry> {
+pub fn deleted_entry(message: &nfnetlink::Message<'_>, name: &str) -> Option<ConntrackEntry> {
     if message.kind != CTNETLINK_DELETE {
         return None;
     }
@@ -83,8 +83,8 @@ pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<Conntra
 
 fn parse_entry(attributes: &[u8], name: &str) -> Option<ConntrackEntry> {
     let attributes_of_entry = ReceivedAttributes(attributes);
-    let (protocol, original) = parse_tuple(attributes_of_entry.inside(ORIGINAL)?)?;
-    let (_, reply) = parse_tuple(attributes_of_entry.inside(REPLY)?)?;
+    let (protocol, original) = parse_tuple(attributes_of_entry.get_nested(ORIGINAL)?)?;
+    let (_, reply) = parse_tuple(attributes_of_entry.get_nested(REPLY)?)?;
     Some(ConntrackEntry {
         namespace: name.to_owned(),
         protocol,
@@ -100,7 +100,11 @@ fn parse_entry(attributes: &[u8], name: &str) -> Option<ConntrackEntry> {
 /// Returns the state of a TCP connection: a byte inside the TCP attributes, which are inside the
 /// protocol attributes.
 fn tcp_state(attributes: ReceivedAttributes<'_>) -> Option<String> {
-    let number = *attributes.inside(STATE)?.inside(1)?.get(1)?.first()?;
+    let number = *attributes
+        .get_nested(STATE)?
+        .get_nested(1)?
+        .get(1)?
+        .first()?;
     STATES
         .get(usize::from(number))
         .map(|name| (*name).to_owned())
@@ -108,7 +112,7 @@ fn tcp_state(attributes: ReceivedAttributes<'_>) -> Option<String> {
 
 /// Parses a tuple and its protocol.
 fn parse_tuple(attributes: ReceivedAttributes<'_>) -> Option<(u8, AddressPair)> {
-    let (addresses, ports) = (attributes.inside(1)?, attributes.inside(2)?);
+    let (addresses, ports) = (attributes.get_nested(1)?, attributes.get_nested(2)?);
     let v4 = |kind| {
         let bytes: &[u8; 4] = addresses.get(kind)?.first_chunk()?;
         Some(IpAddr::from(Ipv4Addr::from(*bytes)))

@@ -32,7 +32,7 @@ pub struct TraceEvent {
     #[schemars(with = "Option<String>")]
     pub packet: Option<Vec<u8>>,
     /// IP version: 4 or 6.
-    pub ip: u8,
+    pub ip_version: u8,
     /// Input interface. Absent for a locally generated packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
@@ -52,16 +52,16 @@ pub struct TraceEvent {
     /// Name of the chain: `KUBE-SERVICES`.
     pub chain: String,
     /// Position in the chain.
-    pub at: At,
+    pub point: TracePoint,
     /// Verdict of the rule or policy. Absent if the kernel reports none (legacy).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RuleVerdict>,
 }
 
 /// Position in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum At {
+pub enum TracePoint {
     /// Rule with this number, counted from 1 as in `iptables -L --line-numbers`. 0 for a rule that
     /// was added and deleted while probes ran.
     Rule(u32),
@@ -75,7 +75,7 @@ pub enum At {
 /// Verdict of a rule or policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// The packet passes this base chain.
     Accept,
     /// The packet is dropped.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::chain_paths;
-use super::rejection_reason::{named, rejection_reason};
-use super::report::{At, OmittedItem, count_noun};
+use super::rejection_reason::{quoted_word, rejection_reason};
+use super::report::{FileLine, OmittedItem, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_model::protocol::{IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, RejectedInput, SYSCTL};
@@ -217,14 +217,14 @@ struct RejectedRemover<'a> {
 }
 
 impl RejectedRemover<'_> {
-    fn location_of(&self, format: Format, line: u32) -> Option<At> {
+    fn location_of(&self, format: Format, line: u32) -> Option<FileLine> {
         let file = self.dump.files.get(&format)?.clone();
-        (line > 0).then_some(At { file, line })
+        (line > 0).then_some(FileLine { file, line })
     }
 
     fn add_removed(
         &mut self,
-        location: Option<At>,
+        location: Option<FileLine>,
         description: impl Into<String>,
         counted_as: &str,
     ) {
@@ -237,14 +237,16 @@ impl RejectedRemover<'_> {
             program,
             line,
             related_lines: others,
-            said: output,
+            message: output,
             ..
         } = rejected;
         let prefixes = ["Couldn't load match", "Couldn't load target", "Chain '"];
-        if let Some(name) = named(output, &prefixes) {
+        if let Some(name) = quoted_word(output, &prefixes) {
             return self.remove_rules_where(program, |rule, _| has_extension(rule, name));
         }
-        if let Some(set) = named(output, &["Set "]).filter(|_| output.contains("doesn't exist")) {
+        if let Some(set) =
+            quoted_word(output, &["Set "]).filter(|_| output.contains("doesn't exist"))
+        {
             return self.remove_rules_where(program, |rule, _| {
                 rule.sets().iter().any(|(name, _)| name == set)
             });
@@ -472,7 +474,7 @@ impl RejectedRemover<'_> {
         let rejected = RejectedInput {
             line: lines.next().unwrap_or_default(),
             related_lines: lines.collect(),
-            said: format!(": {}", self.reason),
+            message: format!(": {}", self.reason),
             ..RejectedInput::default()
         };
         self.remove_sysctls(&rejected);
@@ -480,7 +482,7 @@ impl RejectedRemover<'_> {
 
     fn remove_sysctls(&mut self, rejected: &RejectedInput) {
         let lines = std::iter::once(&rejected.line).chain(&rejected.related_lines);
-        let first = rejected.said.rsplit_once(": ").map(|(_, why)| why);
+        let first = rejected.message.rsplit_once(": ").map(|(_, why)| why);
         let reasons = first
             .into_iter()
             .chain(std::iter::repeat("the kernel rejects it"));
@@ -518,7 +520,9 @@ impl RejectedRemover<'_> {
                 }
                 if format.is_some() {
                     namespace.routes.retain(|route| route.to_string() != *line);
-                    namespace.spread.retain(|route| route.to_string() != *line);
+                    namespace
+                        .multipath_routes
+                        .retain(|route| route.to_string() != *line);
                 }
             }
             IP_RULE => {
