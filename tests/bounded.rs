@@ -46,7 +46,7 @@ struct AgentReply {
 
 /// Evidence in which all required fields but one are empty.
 const EVIDENCE: [&str; 2] = [
-    r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[],"#,
+    r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[],"#,
     "}}",
 ];
 
@@ -111,7 +111,7 @@ const REPLIES: &[AgentReply] = &[
         name: "packets",
         is_long: true,
         send: || {
-            let front = r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets_left_out":0,"counters":{},"rules":[],"packets":["#;
+            let front = r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packetsMissed":0,"counters":{},"rules":[],"packets":["#;
             let packet = r#"{"time":0,"namespace":"","interface":"","direction":"in","length":0,"bytes":""}"#;
             send_filled_frame(front, |_| packet.to_owned(), "]}}");
         },
@@ -131,8 +131,8 @@ const REPLIES: &[AgentReply] = &[
         name: "trace events",
         is_long: true,
         send: || {
-            let front = EVIDENCE[0].to_owned() + r#""met":["#;
-            let met = r#"{"namespace":"","by":"nft","ip":4,"table":"","chain":"","at":"return"}"#;
+            let front = EVIDENCE[0].to_owned() + r#""trace":["#;
+            let met = r#"{"namespace":"","backend":"nft","ipVersion":4,"table":"","chain":"","point":"return"}"#;
             send_filled_frame(&front, |_| met.to_owned(), "]}}");
         },
         message: "trace events, but an agent keeps at most 200000",
@@ -150,16 +150,16 @@ const REPLIES: &[AgentReply] = &[
         name: "namespaces",
         is_long: false,
         send: || {
-            let front = EVIDENCE[0].to_owned() + r#""held":{"#;
+            let front = EVIDENCE[0].to_owned() + r#""kernelState":{"#;
             send_filled_frame(&front, |at| format!(r#""{at:x}":{{}}"#), "}}}");
         },
         message: "too many names",
     },
     AgentReply {
-        name: "settings",
+        name: "sysctls",
         is_long: false,
         send: || {
-            let front = EVIDENCE[0].to_owned() + r#""settings":{"node-1":{"#;
+            let front = EVIDENCE[0].to_owned() + r#""sysctls":{"node-1":{"#;
             send_filled_frame(&front, |at| format!(r#""{at:x}":"""#), "}}}}");
         },
         message: "too many names",
@@ -169,7 +169,7 @@ const REPLIES: &[AgentReply] = &[
         is_long: true,
         send: || {
             let front = EVIDENCE[0].to_owned() + r#""steps":["#;
-            let step = r#"{"name":"","changed":0,"applied":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[]}}"#;
+            let step = r#"{"name":"","changedAt":0,"appliedAt":0,"evidence":{"attempts":[],"packets":[],"packetsMissed":0,"counters":{},"rules":[]}}"#;
             send_filled_frame(&front, |_| step.to_owned(), "]}}");
         },
         message: "it has the steps",
@@ -206,7 +206,7 @@ const REPLIES: &[AgentReply] = &[
             let rest = r#"","stderr":""}}"#;
             for _ in 0..8 {
                 let front =
-                    r#"{"say":"programFinished","lab":0,"finished":{"success":true,"stdout":""#;
+                    r#"{"say":"programFinished","lab":0,"output":{"success":true,"stdout":""#;
                 send_frame(&[front, &text, rest]);
             }
         },

@@ -85,7 +85,7 @@ fn bisect_s2_cases_finds_surplus_rule() {
         found["bad"],
         "! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN"
     );
-    assert_eq!(found["place"], "iptables nat POSTROUTING");
+    assert_eq!(found["location"], "iptables nat POSTROUTING");
 }
 
 #[test]

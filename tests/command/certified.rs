@@ -139,7 +139,7 @@ fn certificate_objects_left_behind_are_listed() {
         .iter()
         .chain([&PLANTED_LEGACY, &("processes", "", "sleep (process ")])
     {
-        let come = &certificate["changes"][part]["come"];
+        let come = &certificate["changes"][part]["added"];
         let lines = come.as_array().into_iter().flatten();
         assert!(
             lines
@@ -166,7 +166,7 @@ fn certificate_of_interrupted_run_lists_left_objects() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results["interrupted"], true);
-    let added = &results["certificate"]["changes"]["links"]["come"];
+    let added = &results["certificate"]["changes"]["links"]["added"];
     assert!(added.to_string().contains(mark), "{results:#}");
 }
 

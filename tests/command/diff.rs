@@ -196,7 +196,7 @@ fn diff_json_format_matches_schema() {
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("a document");
     assert_eq!(document["schema"], "svclab/diff/v1");
     assert_eq!(document["same"], false);
-    assert_eq!(document["differences"][0]["place"]["chain"], "OUTPUT");
+    assert_eq!(document["differences"][0]["location"]["chain"], "OUTPUT");
     let schema = run(&["schema", "diff"]);
     assert!(stdout(&schema).contains("svclab/diff/v1"));
 }

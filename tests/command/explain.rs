@@ -168,7 +168,7 @@ fn explain_json_format_matches_schema() {
     assert_matches_schema(&document, include_str!("../schema/journeys.v1.json"));
     let connection = &document["cases"][0]["connections"][0];
     assert_eq!(connection["verdict"], "timeout");
-    let hops = connection["flights"][0]["hops"].as_array().expect("hops");
+    let hops = connection["packets"][0]["hops"].as_array().expect("hops");
     let names: Vec<&str> = hops
         .iter()
         .filter_map(|hop| hop["namespace"].as_str())

@@ -172,7 +172,7 @@ fn run_agent_killed_reports_lost_case() {
     let (results, code) = waiting.results();
     assert_eq!(code, Some(5), "{results:#}");
     let error = &results["cases"][0]["error"];
-    assert_eq!(error["trouble"], "lost");
+    assert_eq!(error["kind"], "lost");
     let message = error["message"].as_str().unwrap();
     assert!(
         message.contains("signal 9") && message.contains("run its probes"),

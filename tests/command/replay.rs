@@ -167,10 +167,10 @@ fn replay_damaged_dump_needs_lenient() {
     let data = run(&[&arguments[..], &["--lenient", "--format", "json"]].concat());
     let data: serde_json::Value = serde_json::from_str(&stdout(&data)).expect("JSON");
     crate::support::assert_matches_schema(&data, include_str!("../schema/replay.v1.json"));
-    let left = &data["nodes"][0]["leftOut"];
+    let left = &data["nodes"][0]["omitted"];
     assert_eq!(left.as_array().map(Vec::len), Some(5), "{left}");
-    assert_eq!(left[0]["at"]["line"], 7);
-    assert_eq!(left[0]["inChain"]["by"][0], "OUTPUT > KUBE-LOAD-BALANCER");
+    assert_eq!(left[0]["location"]["line"], 7);
+    assert_eq!(left[0]["chain"]["paths"][0], "OUTPUT > KUBE-LOAD-BALANCER");
     assert_eq!(data["case"]["connections"][0]["verdict"], "unreachable");
     // No rule sends the request to an endpoint.
     assert_eq!(verdict_lines(&output), ["probe-1 #1: unreachable"]);
@@ -289,7 +289,7 @@ const REJECTED_DUMPS: [(&str, &[(&str, &str)]); 6] = [
         )],
     ),
     (
-        "setting",
+        "sysctl",
         &[(
             "sysctl-a",
             "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.ip_forward_nosuch = 1\nnet.ipv4.ip_local_port_range = many\n",

@@ -208,7 +208,7 @@ fn run_in_cgroup_without_memory_names_limit() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let results: Value = serde_json::from_slice(&output.stdout).expect("results");
     let error = &results["cases"][0]["error"];
-    assert_eq!(error["trouble"], "machine");
+    assert_eq!(error["kind"], "machine");
     insta::assert_snapshot!(format!(
         "{}\nhelp: {}",
         error["message"].as_str().expect("a message"),

@@ -183,7 +183,7 @@ fn why_failing_cases_name_causes_of_write_ups() {
     let (mut healthy, mut failing) = (0, 0);
     for case in cases {
         let id = case["case"].as_str().expect("a case");
-        let wrong = case["wrong"].as_array().expect("probes");
+        let wrong = case["failing"].as_array().expect("probes");
         healthy += usize::from(wrong.is_empty());
         for wrong in wrong {
             failing += 1;
@@ -209,16 +209,20 @@ fn complaints_about(id: &str, wrong: &Value) -> Vec<String> {
         return vec![format!("{id}: {probe}: no write-up states this failure")];
     };
     // Generated rules are the place of the cause, not the cause.
-    let cures: Vec<String> = wrong["cures"]
+    let cures: Vec<String> = wrong["fixes"]
         .as_array()
-        .expect("cures")
+        .expect("fixes")
         .iter()
         .map(|cure| cure["changes"].as_array().expect("changes"))
-        .filter(|changes| changes.iter().all(|change| change["level"] == "said"))
+        .filter(|changes| {
+            changes
+                .iter()
+                .all(|change| change["origin"] == "configured")
+        })
         .map(|changes| {
             let words = changes
                 .iter()
-                .map(|change| change["words"].as_str().expect("words"));
+                .map(|change| change["description"].as_str().expect("a description"));
             words.collect::<Vec<_>>().join(" + ")
         })
         .collect();

@@ -31,7 +31,7 @@ fn differences(side: &Value) -> Vec<[&str; 3]> {
         .iter()
         .flat_map(|together| together.as_array().expect("a list"))
         .map(|difference| {
-            ["place", "good", "bad"].map(|key| difference[key].as_str().unwrap_or("none"))
+            ["location", "good", "bad"].map(|key| difference[key].as_str().unwrap_or("none"))
         })
         .collect()
 }
@@ -48,7 +48,7 @@ fn bisect_s4_nodes_finds_missing_masquerade_rule() {
                 KUBE-MARK-MASQ";
     let expected = [["iptables nat KUBE-SERVICES", rule, "none"]];
     assert_eq!(differences(&found["breaks"]), expected, "{found:#}");
-    assert_eq!(differences(&found["cures"]), expected, "{found:#}");
+    assert_eq!(differences(&found["fixes"]), expected, "{found:#}");
     assert_eq!(found["symptom"]["probe"], "fromNode");
     assert!(found["differences"].as_u64() > Some(10), "{found:#}");
 }
@@ -73,9 +73,9 @@ fn bisect_s0_nodes_finds_rule_and_set_entry() {
     ];
     // Neither the rule alone nor the entry alone causes the return.
     assert_eq!(differences(&found["breaks"]), both, "{found:#}");
-    let cures = differences(&found["cures"]);
-    assert!(cures.len() == 1 && both.contains(&cures[0]), "{found:#}");
+    let fixes = differences(&found["fixes"]);
+    assert!(fixes.len() == 1 && both.contains(&fixes[0]), "{found:#}");
     // Every second connection fails, in turn.
-    assert_eq!(found["symptom"]["by"], "verdict");
-    assert!(found["wrongInMillion"].as_u64() <= Some(1000), "{found:#}");
+    assert_eq!(found["symptom"]["detail"], "verdict");
+    assert!(found["errorPerMillion"].as_u64() <= Some(1000), "{found:#}");
 }

@@ -84,9 +84,9 @@ fn explain_missing_cluster_cidr_names_unrouted_reply() {
 fn explain_missing_cidr_hop_matches_follow_logged_order() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart";
     let connections = explain_connections(case, "fromNode");
-    let hop = &connections[0]["flights"][0]["hops"][0];
+    let hop = &connections[0]["packets"][0]["hops"][0];
     assert_eq!(hop["namespace"], "node-1");
-    let matches = hop["met"].as_array().expect("steps");
+    let matches = hop["matches"].as_array().expect("steps");
     let stages: Vec<(&str, &str, u64, &str)> = matches
         .iter()
         .map(|step| {

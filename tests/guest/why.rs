@@ -21,9 +21,13 @@ fn findings(kernel: &str, case: &str) -> Vec<Value> {
 
 /// Returns the descriptions of the fixes of a probe.
 fn fixes(finding: &Value) -> Vec<&str> {
-    let changes = finding["wrong"][0]["cures"].as_array().expect("cures");
-    let words = changes.iter().map(|cure| &cure["changes"][0]["words"]);
-    words.map(|words| words.as_str().expect("words")).collect()
+    let changes = finding["failing"][0]["fixes"].as_array().expect("fixes");
+    let words = changes
+        .iter()
+        .map(|cure| &cure["changes"][0]["description"]);
+    words
+        .map(|words| words.as_str().expect("a description"))
+        .collect()
 }
 
 #[test]
@@ -46,10 +50,10 @@ fn why_stale_rule_every_kernel_has_same_fixes() {
 fn why_flushed_rules_names_two_that_matter() {
     let case = "missing-cluster-cidr/clusterCIDR=right,byHand=flushed,apiserver=apart";
     let found = findings("6.12", case);
-    for wrong in found[0]["wrong"].as_array().expect("probes") {
-        let cures = wrong["cures"].as_array().expect("cures");
+    for wrong in found[0]["failing"].as_array().expect("probes") {
+        let cures = wrong["fixes"].as_array().expect("fixes");
         assert_eq!(cures.len(), 1, "{wrong}");
-        let matters = cures[0]["matters"].as_array().expect("differences");
+        let matters = cures[0]["necessary"].as_array().expect("differences");
         let rules: Vec<&str> = matters
             .iter()
             .map(|difference| difference["good"].as_str().expect("the missing rule"))

@@ -91,7 +91,12 @@ fn check_steps() -> Result<(), Failed> {
     let moved: Vec<(&str, Option<u64>)> = steps
         .into_iter()
         .flatten()
-        .filter_map(|step| Some((step["name"].as_str()?, step["moved"][0]["us"].as_u64())))
+        .filter_map(|step| {
+            Some((
+                step["name"].as_str()?,
+                step["shifts"][0]["delayUs"].as_u64(),
+            ))
+        })
         .collect();
     let names = ["oneComes", "oneLeaves", "oneIsGone", "policyFlips"];
     let is_told = moved.iter().map(|(name, _)| *name).eq(names)

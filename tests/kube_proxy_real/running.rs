@@ -48,7 +48,7 @@ fn start_lab(case: &str, kernel: &str) -> Result<Runtime, Failed> {
         return Err(printed.into());
     }
     let info = runtime.lab_info();
-    if (&info["case"], &info["state"]) != (&case.into(), &"standing".into()) {
+    if (&info["case"], &info["state"]) != (&case.into(), &"running".into()) {
         return Err(info.to_string().into());
     }
     Ok(runtime)

@@ -34,7 +34,7 @@ impl PacketAccount {
                     PathEnd::DroppedByRule => "dropped by a rule",
                     PathEnd::Dropped { .. } => "dropped with the kernel's reason",
                     PathEnd::CountedDrop { .. } => "dropped and counted",
-                    PathEnd::NotReceived => "gone",
+                    PathEnd::NotReceived => "not received",
                     PathEnd::Waiting(_) => "waiting for a neighbour",
                     PathEnd::Unknown => "unknown",
                 };

@@ -83,7 +83,7 @@ impl Runtime {
 
     /// Returns the PID of the daemon of the only running lab.
     pub fn daemon_pid(&self) -> i32 {
-        let holder = self.lab_info()["holder"].as_i64().expect("a number");
+        let holder = self.lab_info()["daemonPid"].as_i64().expect("a number");
         i32::try_from(holder).expect("the number fits")
     }
 

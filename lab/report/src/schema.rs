@@ -188,9 +188,9 @@ mod tests {
         for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
             ("/same", Value::Null),
-            ("/differences/0/place/of", Value::from("house")),
+            ("/differences/0/location/of", Value::from("house")),
             ("/differences/0/change", Value::from("gone")),
-            ("/differences/0/owner", json!({"nobody": "x"})),
+            ("/differences/0/owner", json!({"unknown": "x"})),
         ] {
             let mut document = document.clone();
             *document.pointer_mut(pointer).unwrap() = value;
@@ -206,10 +206,10 @@ mod tests {
         let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
         for (pointer, value) in [
             ("/schema", Value::from(SCHEMA)),
-            ("/breaks/0/0/of", Value::from("house")),
-            ("/cures", Value::Null),
-            ("/trials/0/like", Value::from("fine")),
-            ("/symptom/by", Value::Null),
+            ("/breaks/0/0/kind", Value::from("house")),
+            ("/fixes", Value::Null),
+            ("/trials/0/class", Value::from("fine")),
+            ("/symptom/detail", Value::Null),
         ] {
             let mut document = document.clone();
             *document.pointer_mut(pointer).unwrap() = value;
@@ -225,16 +225,16 @@ mod tests {
         let wrong = [
             ("/schema", Value::from("svclab/results/v2")),
             ("/cases/0/result", Value::from("skip")),
-            ("/cases/0/duration_ms", Value::from("3 s")),
+            ("/cases/0/durationMs", Value::from("3 s")),
             ("/cases/0/claims/0/verdict", Value::Null),
-            ("/cases/3/place/line", Value::from("31")),
+            ("/cases/3/location/line", Value::from("31")),
             ("/cases/3/probes/0/observed/connected", Value::from("seven")),
             ("/cases/3/probes/0/observed/seenSources", Value::from(1)),
             (
                 "/cases/3/probes/0/observed",
                 json!({"endpoints": [], "seenSources": [], "lost": 1}),
             ),
-            ("/cases/4/error/trouble", Value::from("other")),
+            ("/cases/4/error/kind", Value::from("other")),
             ("/summary/passed", Value::Null),
         ];
         for (pointer, value) in wrong {

@@ -185,7 +185,7 @@ fn ps_json_format_matches_schema() {
     let labs = Labs::with_running_case();
     let about = labs.runtime.lab_info();
     assert_eq!(about["case"], "lab/policy=Local");
-    assert_eq!(about["state"], "standing");
+    assert_eq!(about["state"], "running");
     let namespaces = about["namespaces"].as_array().expect("a list");
     assert!(namespaces.contains(&"pod/default/client".into()));
     let schema = labs.runtime.run(&["schema", "ps"]);

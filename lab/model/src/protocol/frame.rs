@@ -100,9 +100,9 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Ran {
+    struct ProgramFinished {
         lab: LabId,
-        finished: ProgramOutput,
+        output: ProgramOutput,
     }
     let size = frame.len();
     let fits = |max_size: usize| {
@@ -118,11 +118,8 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
             Event::Probed { lab, evidence }
         }
         "programFinished" => {
-            let Ran { lab, finished } = serde_json::from_slice(frame)?;
-            Event::ProgramFinished {
-                lab,
-                output: finished,
-            }
+            let ProgramFinished { lab, output } = serde_json::from_slice(frame)?;
+            Event::ProgramFinished { lab, output }
         }
         _ => {
             fits(MAX_REPORT)?;

@@ -459,14 +459,14 @@ mod tests {
     fn render_newline_in_string_stays_on_line() {
         let mut small: serde_json::Value =
             serde_json::from_str(include_str!("../../../../tests/plans/small.json")).unwrap();
-        small["proxies"] = serde_json::json!([{
+        small["kubeProxies"] = serde_json::json!([{
             "namespace": "router",
             "program": "/opt/kube-proxy",
             "arguments": ["--v=2", "--cluster-cidr=10.0.0.0/8"],
             "mode": "iptables",
             "backend": "nft",
-            "hears": {"services": 0, "endpoints": 0},
-            "within": {"secs": 1, "nanos": 0},
+            "syncTarget": {"services": 0, "endpoints": 0},
+            "syncTimeout": {"secs": 1, "nanos": 0},
         }]);
         let (mut tried, mut shown) = (0, 0);
         for wanted in 0.. {
@@ -511,9 +511,9 @@ mod tests {
         plan.namespaces[1].links[1].down = true;
         plan.namespaces[1].ipvs = vec![
             serde_json::from_value(serde_json::json!({
-                "takes": {"by": "address", "protocol": "tcp", "address": "10.96.0.2", "port": 80},
+                "key": {"by": "address", "protocol": "tcp", "address": "10.96.0.2", "port": 80},
                 "scheduler": "rr",
-                "servers": [{"to": "10.0.2.2:8080", "weight": 1}],
+                "servers": [{"address": "10.0.2.2:8080", "weight": 1}],
             }))
             .unwrap(),
         ];
