@@ -323,7 +323,7 @@ pub enum AgentBehavior {
 }
 
 impl AgentBehavior {
-    /// Picks a behavior, mostly [`Manner::Honest`].
+    /// Picks a behavior, mostly [`Self::SendsEvidence`].
     pub fn choose(choices: &mut Choices<'_>) -> Self {
         match choices.below(16) {
             1 => Self::Fails,

@@ -6,8 +6,11 @@ use std::process::ExitCode;
 
 use svclab_diagnostic::exit_code;
 
-use crate::contain::AgentPrivilege;
-use crate::{HOST_OPTION, INIT, PROGRAM, restore};
+use crate::HOST_OPTION;
+use crate::INIT;
+use crate::PROGRAM;
+use crate::rules::restore;
+use crate::sandbox::contain::AgentPrivilege;
 
 /// Help text.
 const USAGE: &str = "svclab starts this program to build labs.\n\n\

@@ -11,89 +11,22 @@ macro_rules! eprintln {
     }};
 }
 
-mod accounting;
-mod answers;
-mod api;
 mod arguments;
-mod background;
-mod batches;
-pub mod capabilities;
-mod capture;
-mod carrier;
-mod change;
-mod child;
-mod clock;
-mod closing;
-mod conntrack;
-pub mod contain;
-mod convergence_probes;
-mod counters;
-mod deferred_cleanup;
-mod delay;
-pub mod drops;
-mod environment;
-mod exchange;
-mod exec;
-mod failure;
-mod filter;
-mod forwarder;
-mod forwarding_sysctls;
-mod handshake;
-mod health;
-mod heap;
-mod icmp_errors;
-mod init;
-mod ipvs;
-mod ipvs_read;
-mod kernel_file;
-mod kernel_state;
 mod lab;
-mod launch;
-mod limits;
-mod live_capture;
-mod loader;
-mod max_wait;
-mod namespace_netlink;
-mod neighbours;
-mod netlink_changes;
-mod netns;
-mod nfnetlink;
-mod node_commands;
-mod open_connections;
-mod packet_clock;
-mod ping;
-mod pktinfo;
-pub mod poll;
-mod ports;
-mod probe_start;
-mod prober;
-mod process_clock;
+mod net;
+mod probe;
 mod program;
-mod program_namespace;
-mod quiesce;
-mod real_proxy;
-mod reaper;
-pub mod restore;
-pub mod rootfs;
 mod rules;
-mod saved_rules;
-pub mod seccomp;
+mod runtime;
+mod sandbox;
 mod serve;
-mod server;
-mod service_health;
-mod settle;
-mod softnet;
-mod stage;
-mod step;
-mod stream;
-mod streams;
-mod sysctl;
-mod tcp;
-mod tenant;
-mod terminal;
-mod timestamps;
-mod trace;
-mod udp;
+mod servers;
+mod watch;
+
+pub use rules::restore;
+pub use runtime::poll;
+pub use sandbox::{capabilities, contain, rootfs, seccomp};
+pub use watch::drops;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -116,15 +49,15 @@ pub const HOST_OPTION: &str = "--machine";
 pub const PROGRAM: &str = "--program";
 
 pub use arguments::run_from_args;
-pub use init::{MODULES_DIR, PORT_NAME};
 pub use program::{PATH, find as find_program};
+pub use sandbox::init::{MODULES_DIR, PORT_NAME};
 
 /// Runs the agent until its input ends. `programs` are available to labs in addition to the
 /// system's programs. The calling process must have one thread.
 #[must_use]
 pub fn run_contained(standing: contain::AgentPrivilege, programs: &[PathBuf]) -> ExitCode {
     exit_on_panic(|| std::process::exit(exit_code::BUG.into()));
-    heap::configure();
+    runtime::heap::configure();
     // If memory runs out, the kernel kills the agent first: the front end can then report the
     // error. Every process may raise this value for itself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -144,13 +77,13 @@ pub fn run_contained(standing: contain::AgentPrivilege, programs: &[PathBuf]) ->
 /// Runs the agent as the first process of a guest. Errors are printed on the guest's console.
 #[must_use]
 pub fn run_as_init() -> ExitCode {
-    exit_on_panic(|| init::power_off());
-    heap::configure();
-    let served = init::prepare().and_then(|(input, output)| serve_blocking(input, output));
+    exit_on_panic(|| sandbox::init::power_off());
+    runtime::heap::configure();
+    let served = sandbox::init::prepare().and_then(|(input, output)| serve_blocking(input, output));
     if let Err(error) = served {
         eprintln!("svclab agent: {error}");
     }
-    init::power_off()
+    sandbox::init::power_off()
 }
 
 /// Ends the agent at the first panic of any task or thread. Otherwise the evidence of a lab that

@@ -5,26 +5,26 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use svclab_model::protocol::{Request, framing, read_event};
-use svclab_planner::needs::Needs;
+use svclab_model::protocol::{Request, read_event, request_framing};
+use svclab_planner::requirements::Requirements;
 use tokio_util::codec::Decoder as _;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut stream = BytesMut::from(bytes);
-    let mut frames = framing();
+    let mut frames = request_framing();
     while let Ok(Some(frame)) = frames.decode(&mut stream) {
-        is_heard_or_refused(&frame);
+        check_message(&frame);
     }
     // Valid lengths are rare: the bytes after the first length are also tried as one message.
     if let Some((_, message)) = bytes.split_at_checked(4) {
-        is_heard_or_refused(message);
+        check_message(message);
     }
 });
 
-fn is_heard_or_refused(message: &[u8]) {
+fn check_message(message: &[u8]) {
     if let Ok(request) = serde_json::from_slice::<Request>(message) {
         if let Request::Build { plan, .. } = &request {
-            let _ = Needs::of(plan);
+            let _ = Requirements::from_plan(plan);
         }
         let again = serde_json::to_vec(&request).expect("the parsed value can be rendered");
         let read = serde_json::from_slice::<Request>(&again).expect("the written value");

@@ -10,7 +10,7 @@ use svclab_ruleset::nft;
 use svclab_ruleset::tool::Format;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some(dump) = shared::dump(Format::Nft, bytes) else {
+    let Some(dump) = shared::check_dump(Format::Nft, bytes) else {
         return;
     };
     let ruleset = dump.nft.expect("a ruleset");

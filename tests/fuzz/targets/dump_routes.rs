@@ -6,8 +6,8 @@ mod shared;
 
 use libfuzzer_sys::fuzz_target;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::Ip;
+use svclab_ruleset::tool::IpFamily;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = shared::dump(Format::Routes(Ip::V4), bytes);
+    let _ = shared::check_dump(Format::Routes(IpFamily::V4), bytes);
 });

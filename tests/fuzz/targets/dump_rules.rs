@@ -7,8 +7,8 @@ mod shared;
 
 use libfuzzer_sys::fuzz_target;
 use svclab_ruleset::tool::Format;
-use svclab_ruleset::tool::{Backing, Ip};
+use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = shared::dump(Format::Rules(Ip::V4, Backing::Default), bytes);
+    let _ = shared::check_dump(Format::Rules(IpFamily::V4, DumpedBackend::Default), bytes);
 });

@@ -8,5 +8,5 @@ use libfuzzer_sys::fuzz_target;
 use svclab_ruleset::tool::Format;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = shared::dump(Format::Sets, bytes);
+    let _ = shared::check_dump(Format::Sets, bytes);
 });

@@ -9,7 +9,7 @@ use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES};
 fuzz_target!(|bytes: &[u8]| {
     let _ = tarball::is_tarball(bytes);
     let wanted = |path: &str| path.ends_with("-save") || path.ends_with("ip-addr");
-    let Ok((files, others)) = tarball::files(bytes, wanted) else {
+    let Ok((files, others)) = tarball::read_files(bytes, wanted) else {
         return;
     };
     assert!(files.len() + others.len() <= MAX_FILES, "too many files");
@@ -19,12 +19,12 @@ fuzz_target!(|bytes: &[u8]| {
             "a path contains control characters"
         );
     }
-    for (at, file) in files.iter().enumerate() {
+    for (index, file) in files.iter().enumerate() {
         assert!(wanted(&file.path), "an unknown file");
         assert!(file.bytes.len() <= MAX_BYTES, "a file above the size limit");
-        let others = &files[at + 1..];
+        let later_files = &files[index + 1..];
         assert!(
-            others.iter().all(|other| other.path != file.path),
+            later_files.iter().all(|other| other.path != file.path),
             "two files have the same name"
         );
     }

@@ -16,40 +16,40 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use svclab_model::plan::Patience;
-use svclab_runner::run::{Chosen, Prepared, choose, prepare};
+use svclab_model::plan::MaxWait;
+use svclab_runner::run::{Prepared, SelectedLab, prepare, select_labs};
 use tokio::runtime::Builder;
 
 use choices::Choices;
-use fake_agent::{of_probes, try_with};
+use fake_agent::{expect_only_probes, run_with_choices};
 
 /// The shipped labs.
-static LABS: LazyLock<Vec<Chosen>> = LazyLock::new(|| {
+static LABS: LazyLock<Vec<SelectedLab>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-    choose(&[], &directory).expect("labs")
+    select_labs(&[], &directory).expect("labs")
 });
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
     // Most cases are generated.
     let case = match choices.below(4) {
-        0 => shipped(&mut choices),
+        0 => shipped_case(&mut choices),
         _ => Some(valid_lab::draw(&mut choices)),
     };
     let Some(mut case) = case else { return };
     if choices.below(2) == 0 {
-        case = of_probes(&case);
+        case = expect_only_probes(&case);
     }
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime
         .expect("a runtime")
-        .block_on(try_with(&case, &mut choices));
+        .block_on(run_with_choices(&case, &mut choices));
 });
 
 /// Prepares any case of any shipped lab; `None` if the case cannot be prepared.
-fn shipped(choices: &mut Choices<'_>) -> Option<Prepared> {
+fn shipped_case(choices: &mut Choices<'_>) -> Option<Prepared> {
     let lab = &LABS[choices.below(LABS.len())];
     let cases = lab.scenario.cases();
     let case = &cases[choices.below(cases.len())];
-    prepare(lab, case, Patience::SETTLED).ok()
+    prepare(lab, case, MaxWait::SETTLED).ok()
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_diagnostic::{Diagnostic, Rendering};
-use svclab_planner::needs::Needs;
-use svclab_runner::run::{Chosen, prepare};
+use svclab_planner::requirements::Requirements;
+use svclab_runner::run::{SelectedLab, prepare};
 use svclab_scenario::Scenario;
 
 /// Maximum number of prepared cases: a lab may have thousands.
-const CASES: usize = 4;
+const MAX_CASES: usize = 4;
 
 /// Checks that the text gives plans, or is refused with a printable message.
-pub fn is_taken_or_refused(bytes: &[u8]) {
+pub fn check_lab(bytes: &[u8]) {
     let Ok(source) = Source::from_bytes("<fuzz>", bytes.to_vec()) else {
         return;
     };
@@ -34,16 +34,16 @@ pub fn is_taken_or_refused(bytes: &[u8]) {
         }
     };
     show(&warnings);
-    let lab = Chosen {
+    let lab = SelectedLab {
         cases: Vec::new(),
-        named: scenario.name().to_owned(),
+        cli_name: scenario.name().to_owned(),
         scenario,
         warnings,
     };
-    for case in lab.scenario.cases().iter().take(CASES) {
+    for case in lab.scenario.cases().iter().take(MAX_CASES) {
         match prepare(&lab, case, Duration::from_secs(1)) {
             Ok(prepared) => {
-                let _ = Needs::of(&prepared.plan);
+                let _ = Requirements::from_plan(&prepared.plan);
                 for namespace in &prepared.plan.namespaces {
                     let rules = namespace.iptables.iter();
                     for text in rules.flat_map(|rules| [&rules.v4, &rules.v6]) {

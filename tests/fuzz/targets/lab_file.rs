@@ -6,4 +6,4 @@ mod lab;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| lab::is_taken_or_refused(bytes));
+fuzz_target!(|bytes: &[u8]| lab::check_lab(bytes));

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-use changed_lab::{change_lab, text};
+use changed_lab::{change_lab, render_documents};
 use choices::Choices;
 
 /// Documents of valid labs.
@@ -32,11 +32,11 @@ static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
     // Half of the runs use the smallest lab, which runs 10 times as fast.
-    let at = match choices.below(2) {
+    let index = match choices.below(2) {
         0 => 0,
         _ => choices.below(LABS.len()),
     };
-    let mut lab = LABS[at].clone();
+    let mut lab = LABS[index].clone();
     change_lab(&mut lab, &LABS, &mut choices);
-    lab::is_taken_or_refused(text(&lab).as_bytes());
+    lab::check_lab(render_documents(&lab).as_bytes());
 });

@@ -132,8 +132,10 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::bytes::BytesMut;
     use tokio_util::codec::Decoder as _;
 
+    use super::super::Request;
     use super::*;
 
     fn read_back(event: &Event) -> Event {
@@ -162,6 +164,31 @@ mod tests {
         ] {
             assert_eq!(read_back(&event), event);
         }
+    }
+
+    /// The fuzzer starts from these messages.
+    #[test]
+    fn fuzz_seeds_are_valid_messages() {
+        let directory = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/seeds/agent_protocol"
+        );
+        let mut count = 0;
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let mut stream = BytesMut::from(&*std::fs::read(&path).unwrap());
+            let mut frames = event_framing();
+            while let Some(frame) = frames.decode(&mut stream).unwrap() {
+                let request = serde_json::from_slice::<Request>(&frame);
+                let is_request = request.is_ok();
+                if let (Err(request), Err(event)) = (request, read_event(&frame)) {
+                    panic!("{}: {request}, {event}", path.display());
+                }
+                count += usize::from(is_request);
+            }
+            assert!(stream.is_empty(), "{}", path.display());
+        }
+        assert!(count > 5, "{count} requests");
     }
 
     #[test]

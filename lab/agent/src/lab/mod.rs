@@ -1,0 +1,433 @@
+//! Manages a running lab: builds it, runs its probes and steps, and serves requests about it.
+
+pub(crate) mod change;
+pub(crate) mod deferred_cleanup;
+pub(crate) mod stage;
+pub(crate) mod step;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::task::JoinSet;
+
+use crate::net::namespace_netlink::{self, NamespaceNetlink};
+use crate::net::netns::NetNs;
+use crate::net::{accounting, ipvs, sysctl};
+use crate::probe::ports::Ports;
+use crate::program;
+use crate::program::background::BackgroundProgram;
+use crate::program::node_commands;
+use crate::rules;
+use crate::rules::loader::Loaders;
+use crate::runtime::failure;
+use crate::sandbox::tenant::Tenant;
+use crate::serve::streams::AttachPoint;
+use crate::servers::api::Api;
+use crate::servers::{health, real_proxy, server};
+use crate::watch::timestamps::TimestampGuard;
+use svclab_model::evidence::{Evidence, RejectedRequest};
+use svclab_model::plan::Mode;
+use svclab_model::plan::{Namespace, Plan, Server};
+use svclab_model::protocol::{BackendHealthChange, Failure, ProgramOutput, ProgramStatus};
+
+/// Running lab. Dropping the value removes the lab from the kernel.
+pub struct Lab {
+    /// Plan of the lab. After a change of rules or sets, the plan only states which tables exist
+    /// and whether a set exists.
+    pub(super) plan: Plan,
+    pub(super) namespaces: HashMap<String, NetNs>,
+    pub(super) netlinks: Vec<NamespaceNetlink>,
+    /// Servers with their tasks. Dropping a task set stops the server and closes its sockets.
+    pub(super) servers: Vec<(Server, JoinSet<()>)>,
+    /// Health checks, which stop with the lab.
+    pub(super) health_checks: JoinSet<()>,
+    /// Restore programs that wait for more rules.
+    pub(super) loaders: Loaders,
+    /// API servers, by namespace and address.
+    apis: HashMap<(String, SocketAddr), Api>,
+    /// Background programs, by name.
+    background_programs: HashMap<String, BackgroundProgram>,
+    /// Whether the plan's steps were made. If so, the lab differs from the plan.
+    steps_made: bool,
+    /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
+    pub(super) synced_ms: BTreeMap<String, u64>,
+    /// Makes the kernel stamp packets with the time of reception.
+    _timestamps: TimestampGuard,
+}
+
+fn create_namespace(tenant: &Tenant, ports: &Rc<Ports>, name: &str) -> Result<NetNs, Failure> {
+    NetNs::new(tenant, ports).map_err(|error| {
+        let message = format!("cannot create the network namespace {name}: {error}");
+        failure::host(message, &error)
+    })
+}
+
+impl Lab {
+    /// Builds a plan. `step` receives a description of each build step. `on_health_change` is
+    /// called when the health of a backend changes. With `stays_running`, the lab will be changed
+    /// later, and the restore programs stay running for more rules.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel or a program rejects a part of the plan. Nothing of the lab remains.
+    pub async fn build(
+        plan: Plan,
+        stays_running: bool,
+        step: &impl Fn(String),
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+    ) -> Result<Self, Failure> {
+        let timestamps = TimestampGuard::enable();
+        let tenant = Tenant::new().map_err(|error| failure::cannot_prepare_programs(&error))?;
+        let ports = Rc::default();
+        step("create its namespaces".to_owned());
+        let mut built: Vec<(NetNs, NamespaceNetlink)> = Vec::with_capacity(plan.namespaces.len());
+        let mut started_loads = Vec::with_capacity(plan.namespaces.len());
+        let mut waiting = 0;
+        for namespace in &plan.namespaces {
+            let ns = create_namespace(&tenant, &ports, &namespace.name)?;
+            let sysctls = namespace.sysctls.iter();
+            let of_namespace = sysctls.filter(|setting| setting.link.is_none());
+            sysctl::write(&ns, &namespace.name, of_namespace)?;
+            let wire = NamespaceNetlink::open(&ns, namespace).await?;
+            let queue_is_full = waiting >= rules::MAX_PARALLEL;
+            let loads = rules::prepare(&ns, namespace, stays_running, queue_is_full)?;
+            waiting += loads.count_waiting();
+            started_loads.push(loads);
+            built.push((ns, wire));
+        }
+        step("create its interfaces".to_owned());
+        namespace_netlink::make_links(&built, &plan.namespaces).await?;
+        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
+            sysctl::write(
+                ns,
+                &namespace.name,
+                sysctl::interface_sysctls(&namespace.sysctls),
+            )?;
+        }
+        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+            wire.bring_up(namespace).await?;
+        }
+        for bridged in [false, true] {
+            for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+                wire.wait_for_carrier(namespace, &plan.namespaces, bridged)
+                    .await?;
+            }
+        }
+        step("add its routes and neighbours".to_owned());
+        for ((_, wire), namespace) in built.iter().zip(&plan.namespaces) {
+            wire.add_routes(namespace).await?;
+            wire.add_routing_rules(namespace).await?;
+        }
+        for ((ns, _), namespace) in built.iter().zip(&plan.namespaces) {
+            ipvs::add(ns, namespace).await?;
+            accounting::create(ns, &namespace.name, &namespace.accounting)?;
+        }
+        step("load its rules".to_owned());
+        let loads = started_loads.into_iter().map(rules::load);
+        let loaders: Vec<Loaders> = stream::iter(loads)
+            .buffered(rules::MAX_PARALLEL)
+            .try_collect()
+            .await?;
+        let loaders = loaders.into_iter().flatten().collect();
+        let (namespaces, wires): (Vec<NetNs>, Vec<NamespaceNetlink>) = built.into_iter().unzip();
+        let namespaces: HashMap<String, NetNs> = plan
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name.clone())
+            .zip(namespaces)
+            .collect();
+        step("start its servers".to_owned());
+        let servers = plan
+            .servers
+            .iter()
+            .map(|server| {
+                Ok((
+                    server.clone(),
+                    server::open_for_plan(&plan, &namespaces, server)?,
+                ))
+            })
+            .collect::<Result<Vec<_>, Failure>>()?;
+        let mut lab = Self {
+            plan,
+            namespaces,
+            netlinks: wires,
+            servers,
+            health_checks: JoinSet::new(),
+            loaders,
+            apis: HashMap::new(),
+            background_programs: HashMap::new(),
+            steps_made: false,
+            synced_ms: BTreeMap::new(),
+            _timestamps: timestamps,
+        };
+        if !lab.plan.kube_proxies.is_empty() {
+            step("wait for the rules of its kube-proxies".to_owned());
+            real_proxy::start(&mut lab).await?;
+        }
+        if !lab.plan.commands.is_empty() {
+            step("run its `byHand` commands".to_owned());
+            node_commands::run_commands(&lab).await?;
+        }
+        lab.start_health_checks(step, on_health_change).await?;
+        Ok(lab)
+    }
+
+    /// Starts the health checks of the load balancers' backends, if the plan has any.
+    pub(super) async fn start_health_checks(
+        &mut self,
+        step: &impl Fn(String),
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+    ) -> Result<(), Failure> {
+        if self.plan.health.is_empty() {
+            return Ok(());
+        }
+        step("check the backends of its load balancers".to_owned());
+        health::start_checks(
+            &self.plan.health,
+            &self.namespaces,
+            on_health_change,
+            &mut self.health_checks,
+        )
+        .await
+    }
+
+    /// Runs the plan's probes and returns the evidence. Then makes the plan's steps in sequence and
+    /// runs the probes of each. After an error in a step, the lab is unusable.
+    ///
+    /// # Errors
+    ///
+    /// When a probe cannot run, evidence cannot be recorded, a step fails, or the steps were made
+    /// before.
+    pub async fn probe(
+        &mut self,
+        step: &impl Fn(String),
+        on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+    ) -> Result<Evidence, Failure> {
+        let steps = std::mem::take(&mut self.plan.steps);
+        if self.steps_made {
+            return Err(failure::bug(
+                "cannot repeat the probes: the steps have changed the lab".to_owned(),
+            ));
+        }
+        self.steps_made = !steps.is_empty();
+        let mut next = steps.iter().map(|step| step.open.as_slice());
+        let (mut evidence, mut open) = self.run_stage(Vec::new(), next.next(), step).await?;
+        for step_plan in &steps {
+            let (evidence_of_step, opened) = self
+                .make_step(step_plan, open, next.next(), step, on_health_change)
+                .await?;
+            evidence.steps.push(evidence_of_step);
+            open = opened;
+        }
+        Ok(evidence)
+    }
+
+    /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real
+    /// kube-proxy. The plan does not contain the objects of a real kube-proxy.
+    pub(super) fn real_proxy_mode(&self, namespace: &Namespace) -> Option<Mode> {
+        let mut proxies = self.plan.kube_proxies.iter();
+        let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
+        Some(proxy.mode)
+    }
+
+    /// Returns the file descriptor of each namespace in this process.
+    pub fn descriptors(&self) -> BTreeMap<String, i32> {
+        self.namespaces
+            .iter()
+            .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
+            .collect()
+    }
+
+    /// Stops the servers or the program with this name. When this function returns, their sockets
+    /// are closed.
+    ///
+    /// # Errors
+    ///
+    /// When the lab has no server or program with this name.
+    pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
+        if let Some(daemon) = self.background_programs.remove(server) {
+            daemon.kill().await;
+            return Ok(());
+        }
+        let (stopped, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
+            .into_iter()
+            .partition(|(served, _)| served.name == server);
+        self.servers = remaining;
+        if stopped.is_empty() {
+            return Err(failure::bug(format!(
+                "cannot stop {server}: the lab has no such server or program"
+            )));
+        }
+        for (_, mut tasks) in stopped {
+            tasks.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Starts a Kubernetes API server, or replaces all objects of the existing API server. Returns
+    /// the new version of its store.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, or the address is in use.
+    pub fn serve_api(
+        &mut self,
+        namespace: &str,
+        address: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, Failure> {
+        let key = (namespace.to_owned(), address);
+        if let Some(api) = self.apis.get(&key) {
+            return api.replace(objects);
+        }
+        let api = Api::new(namespace);
+        let version = api.replace(objects)?;
+        let api = api.open(
+            self.namespace_for(namespace, "an API server")?,
+            namespace,
+            address,
+        )?;
+        self.apis.insert(key, api);
+        Ok(version)
+    }
+
+    /// Adds objects to an existing API server or replaces those with the same name. Returns the new
+    /// version of its store.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, or no API server exists at the address.
+    pub fn upsert_objects(
+        &self,
+        namespace: &str,
+        address: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, Failure> {
+        let api = self.apis.get(&(namespace.to_owned(), address));
+        let api = api.ok_or_else(|| {
+            failure::bug(format!("no API server listens on {address} in {namespace}"))
+        })?;
+        api.upsert(objects)
+    }
+
+    /// Returns the API server at an address of a namespace.
+    pub(super) fn api(&self, namespace: &str, address: SocketAddr) -> Option<&Api> {
+        self.apis.get(&(namespace.to_owned(), address))
+    }
+
+    /// Returns the API servers of a namespace, sorted by address.
+    pub(super) fn apis<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Api> {
+        let in_namespace = self.apis.iter().filter(move |((of, _), _)| of == namespace);
+        let by_address: BTreeMap<SocketAddr, &Api> =
+            in_namespace.map(|((_, at), api)| (*at, api)).collect();
+        by_address.into_values()
+    }
+
+    /// Returns the requests that the API servers refused, sorted by namespace, and the number of
+    /// requests that were not recorded.
+    pub fn refused_requests(&self) -> (Vec<RejectedRequest>, u64) {
+        let (mut refused, mut missed) = (Vec::new(), 0_u64);
+        let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
+        for api in names.flat_map(|name| self.apis(name)) {
+            let refusals = api.refusals();
+            refused.extend_from_slice(refusals.requests());
+            missed = missed.saturating_add(refusals.missed());
+        }
+        (refused, missed)
+    }
+
+    /// Starts a background program in a namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started, or a program with this name exists.
+    pub fn start(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        program: &str,
+        arguments: &[String],
+        path: &str,
+    ) -> Result<(), Failure> {
+        if self.background_programs.contains_key(name) {
+            return Err(failure::bug(format!("{name} is already started")));
+        }
+        let ns = self.namespace_for(namespace, program)?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let daemon = BackgroundProgram::start(ns, namespace, program, &arguments, path)?;
+        self.background_programs.insert(name.to_owned(), daemon);
+        Ok(())
+    }
+
+    /// Returns the status of a background program.
+    ///
+    /// # Errors
+    ///
+    /// When no program with this name was started.
+    pub fn program_status(&self, name: &str) -> Result<ProgramStatus, Failure> {
+        self.background_programs
+            .get(name)
+            .map(BackgroundProgram::status)
+            .ok_or_else(|| failure::bug(format!("{name} was never started")))
+    }
+
+    /// Returns a background program.
+    pub(super) fn background_program(&self, name: &str) -> Option<&BackgroundProgram> {
+        self.background_programs.get(name)
+    }
+
+    /// Runs a program in a namespace and waits for its exit. An exit status other than 0 is not an
+    /// error.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started.
+    pub async fn run(
+        &self,
+        namespace: &str,
+        program: &str,
+        arguments: &[String],
+        input: &str,
+    ) -> Result<ProgramOutput, Failure> {
+        let ns = self.namespace_for(namespace, program)?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        program::run(ns, namespace, program, &arguments, input).await
+    }
+
+    /// Returns the namespaces to which clients can attach streams.
+    pub fn attach_points(&self) -> HashMap<String, AttachPoint> {
+        let attach_point = |(namespace, wire): (&Namespace, &NamespaceNetlink)| {
+            let place = AttachPoint {
+                ns: self.namespaces.get(&namespace.name)?.clone(),
+                interfaces: wire.names(),
+            };
+            Some((namespace.name.clone(), place))
+        };
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces.filter_map(attach_point).collect()
+    }
+
+    /// Ends everything in the lab and returns its namespaces, which are empty.
+    pub fn end(self) -> impl Iterator<Item = NetNs> {
+        self.namespaces.into_values()
+    }
+
+    fn namespace_for(&self, namespace: &str, user: &str) -> Result<&NetNs, Failure> {
+        self.namespaces.get(namespace).ok_or_else(|| {
+            failure::bug(format!(
+                "cannot run {user} in {namespace}: the plan has no such namespace"
+            ))
+        })
+    }
+
+    pub(super) fn recorded_namespace(&self, name: &str) -> Result<&NetNs, Failure> {
+        self.namespaces.get(name).ok_or_else(|| {
+            failure::bug(format!(
+                "cannot record {name}: the plan has no such namespace"
+            ))
+        })
+    }
+}

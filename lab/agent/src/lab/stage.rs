@@ -1,0 +1,298 @@
+//! Runs the probes of one stage of a lab and records the evidence.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use futures_util::future::try_join_all;
+
+use crate::lab::Lab;
+use crate::net::forwarding_sysctls;
+use crate::net::netns::NetNs;
+use crate::probe::open_connections::{self, OpenConnection};
+use crate::probe::prober;
+use crate::probe::settle::Settler;
+use crate::rules::saved_rules;
+use crate::runtime::delay::Delay;
+use crate::servers::real_proxy;
+use crate::watch::capture::{self, Capture, CaptureBuffer};
+use crate::watch::quiesce::{Recorders, UnresolvedNeighbours};
+use crate::watch::softnet::BacklogQueues;
+use crate::watch::trace::Trace;
+use crate::watch::{counters, kernel_state};
+use svclab_model::evidence::{Attempt, Evidence, Packet, Verdict};
+use svclab_model::plan::{Namespace, Probe};
+use svclab_model::protocol::Failure;
+
+impl Lab {
+    /// Runs the plan's probes, repeats the exchange on open connections, and opens the connections
+    /// of `next`. Returns the evidence and the connections that are open afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When a probe cannot run or evidence cannot be recorded.
+    pub(crate) async fn run_stage(
+        &self,
+        open: Vec<OpenConnection>,
+        next: Option<&[Probe]>,
+        step: &impl Fn(String),
+    ) -> Result<(Evidence, Vec<OpenConnection>), Failure> {
+        step("start its packet captures".to_owned());
+        let watch = &self.plan.evidence;
+        let buffer = Rc::new(RefCell::new(CaptureBuffer::default()));
+        // The proof of a timeout may be in any namespace.
+        let settles = self.plan.probes.iter().any(|probe| probe.settle);
+        let captures = self.start_captures(&buffer, |name| {
+            settles || watch.packets.iter().any(|own| own == name)
+        })?;
+        let mut before = HashMap::new();
+        for name in &watch.counters {
+            let counters = counters::read(self.recorded_namespace(name)?, name)?;
+            counters::check(watch.named_counters.get(name), &counters, name)?;
+            before.insert(name.clone(), counters);
+        }
+        let namespaces = if settles {
+            self.trace_targets(|_| true)
+        } else {
+            self.trace_targets(|namespace| watch.trace.contains(&namespace.name))
+        };
+        let mut trace = Trace::start(namespaces?.into_iter())?;
+        step("run its probes".to_owned());
+        let (delay, queues) = (Delay::start(), BacklogQueues::read());
+        let late_timers = self.late_timers();
+        let settler = trace
+            .as_mut()
+            .filter(|_| settles)
+            .map(|trace| Settler::new(self, &captures, Rc::clone(&buffer), trace));
+        let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
+        attempts.extend(open_connections::exchange_again(open).await?);
+        let (open, opened) =
+            open_connections::open(next.unwrap_or_default(), &self.namespaces).await?;
+        attempts.extend(opened);
+        check_not_overloaded(&attempts, queues.dropped, BacklogQueues::read().dropped)?;
+        if self.late_timers() > late_timers {
+            return Err(Failure::too_busy(
+                "the probes",
+                "a load balancer was delayed while the kernel ended its connection to a backend",
+            ));
+        }
+        let unresolved = if watch.packets.is_empty() {
+            captures.iter().for_each(Capture::drain);
+            UnresolvedNeighbours::new()
+        } else {
+            let recorders = Recorders {
+                captures: &captures,
+                buffer: &buffer,
+                trace: trace.as_mut().filter(|_| !watch.trace.is_empty()),
+            };
+            self.quiesce(recorders).await?
+        };
+        // The kernel needs time to close the sockets, which runs in parallel with the following
+        // reads.
+        let closing = capture::end(captures).await;
+        step("read back counters and rules".to_owned());
+        let mut evidence = Evidence {
+            attempts,
+            unresolved,
+            delay_ms: delay.process_ms(),
+            ..Evidence::default()
+        };
+        (evidence.packets, evidence.packets_missed) = buffer.borrow_mut().take();
+        let is_requested = |packet: &Packet| watch.packets.contains(&packet.namespace);
+        evidence.packets.retain(is_requested);
+        let closing_trace = match trace {
+            Some(trace) if watch.trace.is_empty() => Some(trace.close()),
+            Some(trace) => Some(trace.end(&mut evidence)?),
+            None => None,
+        };
+        self.read_back(&before, &mut evidence).await?;
+        closing.wait().await;
+        if let Some(traced) = closing_trace {
+            traced.wait().await;
+        }
+        Ok((evidence, open))
+    }
+
+    /// Returns the number of waits that a kernel timer ended while this process was delayed.
+    fn late_timers(&self) -> u64 {
+        self.namespaces.values().map(NetNs::late_timers).sum()
+    }
+
+    /// Captures the packets of the namespaces for which `is_selected` returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// When a namespace cannot be entered or the kernel refuses the socket.
+    pub(crate) fn start_captures(
+        &self,
+        buffer: &Rc<RefCell<CaptureBuffer>>,
+        is_selected: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Capture>, Failure> {
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces
+            .filter(|(namespace, _)| is_selected(&namespace.name))
+            .map(|(namespace, wire)| {
+                let ns = self.recorded_namespace(&namespace.name)?;
+                Capture::start(ns, &namespace.name, wire.names(), Rc::clone(buffer))
+            })
+            .collect()
+    }
+
+    /// Returns some of the namespaces, each with its interfaces by index.
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type is the argument of `Trace::start`"
+    )]
+    fn trace_targets(
+        &self,
+        is_selected: impl Fn(&Namespace) -> bool,
+    ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
+        let namespaces = self.plan.namespaces.iter().zip(&self.netlinks);
+        namespaces
+            .filter(|(namespace, _)| is_selected(namespace))
+            .map(|(namespace, wire)| {
+                let ns = self.recorded_namespace(&namespace.name)?;
+                Ok((ns, namespace, wire.names()))
+            })
+            .collect()
+    }
+
+    /// Reads the changes of counters and the state of the namespaces.
+    async fn read_back(
+        &self,
+        before: &HashMap<String, BTreeMap<String, i64>>,
+        evidence: &mut Evidence,
+    ) -> Result<(), Failure> {
+        let watch = &self.plan.evidence;
+        for (name, before) in before {
+            let after = counters::read(self.recorded_namespace(name)?, name)?;
+            evidence
+                .counters
+                .insert(name.clone(), counters::diff(before, &after));
+        }
+        self.read_rules(evidence).await?;
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
+            if watch.trace.contains(&namespace.name) {
+                let ns = self.recorded_namespace(&namespace.name)?;
+                let names = wire.names();
+                let names = names.values().map(String::as_str);
+                let settings = forwarding_sysctls::read(ns, &namespace.name, names)?;
+                evidence.sysctls.insert(namespace.name.clone(), settings);
+            }
+        }
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.netlinks) {
+            let ns = self.recorded_namespace(&namespace.name)?;
+            if let Some(held) =
+                kernel_state::read(ns, wire, namespace, watch, self.real_proxy_mode(namespace))
+                    .await?
+            {
+                evidence.kernel_state.insert(namespace.name.clone(), held);
+            }
+        }
+        evidence.logs.extend(real_proxy::outputs(self)?);
+        (evidence.refused, evidence.refused_missed) = self.refused_requests();
+        evidence.synced_ms.clone_from(&self.synced_ms);
+        Ok(())
+    }
+
+    /// Reads the rules of the namespaces whose rules the plan requests.
+    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+        let events = &evidence.trace;
+        let requested = self.plan.evidence.rules.iter();
+        let read =
+            requested
+                .filter_map(|name| self.plan.namespace(name))
+                .map(|namespace| async move {
+                    let ns = self.recorded_namespace(&namespace.name)?;
+                    let saved = saved_rules::read_iptables(ns, namespace, events).await?;
+                    let native = saved_rules::read_nft(ns, &namespace.name, events, &saved).await;
+                    Ok::<_, Failure>((saved, native.map(|own| (namespace.name.clone(), own))))
+                });
+        let (saved, native): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
+        evidence.rules = saved.into_iter().flatten().collect();
+        evidence.nft = native.into_iter().flatten().collect();
+        Ok(())
+    }
+}
+
+/// Checks that unanswered attempts result from the lab and not from a busy host.
+///
+/// # Errors
+///
+/// When the kernel dropped packets from a full queue during the probes: its drop counts `before`
+/// and `after` differ.
+fn check_not_overloaded(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
+    let unanswered =
+        |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);
+    let Some(attempt) = attempts.iter().find(unanswered) else {
+        return Ok(());
+    };
+    match after.saturating_sub(before) {
+        0 => Ok(()),
+        dropped => Err(Failure::too_busy(
+            &format!("probe {}", attempt.probe),
+            format!(
+                "the kernel dropped {dropped} packets because the backlog queue of a processor \
+                 was full"
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::exchange::{ExchangeResult, UnreliableReason};
+    use crate::probe::prober;
+
+    fn new_attempt(verdict: Verdict, doubt: Option<UnreliableReason>) -> Result<Attempt, Failure> {
+        let outcome = ExchangeResult {
+            unreliable: doubt,
+            ..ExchangeResult::without_answer(verdict, None, None)
+        };
+        prober::to_attempt("call", 0, std::time::Duration::ZERO, outcome)
+    }
+
+    #[test]
+    fn timeout_with_dropped_packets_returns_error() {
+        for verdict in [Verdict::Timeout, Verdict::Silent] {
+            let attempts = [new_attempt(verdict, None).unwrap()];
+            assert_eq!(check_not_overloaded(&attempts, 3, 3), Ok(()));
+            let failure = check_not_overloaded(&attempts, 3, 5).unwrap_err();
+            assert_eq!(
+                failure.message,
+                "this machine is too busy for a verdict on probe call: the kernel dropped 2 \
+                 packets because the backlog queue of a processor was full"
+            );
+        }
+    }
+
+    #[test]
+    fn answer_with_dropped_packets_is_verdict() {
+        let attempts = [new_attempt(Verdict::Connected, None).unwrap()];
+        assert_eq!(check_not_overloaded(&attempts, 3, 5), Ok(()));
+    }
+
+    #[test]
+    fn unreliable_verdict_returns_busy_error() {
+        let queued = new_attempt(Verdict::Timeout, Some(UnreliableReason::Queued)).unwrap_err();
+        assert_eq!(
+            queued.message,
+            "this machine is too busy for a verdict on probe call: packets were queued for a \
+             processor for more than 1 minute"
+        );
+        assert_eq!(
+            queued.remedy.as_deref(),
+            Some(
+                "run fewer cases in parallel (`--jobs 1`), or end other programs that keep the \
+                 processors busy"
+            )
+        );
+        let late = new_attempt(Verdict::Timeout, Some(UnreliableReason::Late)).unwrap_err();
+        assert_eq!(
+            late.message,
+            "this machine is too busy for a verdict on probe call: the answer may belong to a SYN \
+             sent after the probe's time limit"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! Changes the interfaces, addresses, routes and neighbours of a running lab over netlink.
+
+use futures_util::TryStreamExt as _;
+use ipnetwork::IpNetwork;
+use netlink_packet_route::neighbour::NeighbourFlags;
+use rtnetlink::LinkUnspec;
+
+use crate::net::namespace_netlink::{NamespaceNetlink, errno, route_message, step_failure};
+use crate::runtime::failure;
+use svclab_model::plan::Namespace;
+use svclab_model::plan::delta::{LinkChange, NamespaceDelta};
+use svclab_model::protocol::Failure;
+
+impl NamespaceNetlink {
+    /// Changes interfaces and their addresses.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel rejects a change.
+    pub async fn change_links(
+        &self,
+        plan: &Namespace,
+        changes: &[LinkChange],
+    ) -> Result<(), Failure> {
+        for change in changes {
+            let index = self.index(plan, &change.name)?;
+            for address in &change.addresses.remove {
+                self.remove_address(index, address).await.map_err(|error| {
+                    let step = format!("remove address {address} from {}", change.name);
+                    step_failure(&plan.name, &step, &error)
+                })?;
+            }
+            for address in &change.addresses.add {
+                let handle = self.handle.address();
+                let added = handle.add(index, address.ip(), address.prefix());
+                added.execute().await.map_err(|error| {
+                    let step = format!("add address {address} to {}", change.name);
+                    step_failure(&plan.name, &step, &error)
+                })?;
+            }
+            if change.mtu.is_some() || change.up.is_some() {
+                let mut link = LinkUnspec::new_with_index(index);
+                if let Some(mtu) = change.mtu {
+                    link = link.mtu(mtu);
+                }
+                link = match change.up {
+                    Some(true) => link.up(),
+                    Some(false) => link.down(),
+                    None => link,
+                };
+                let result = self.handle.link().set(link.build()).execute().await;
+                result.map_err(|error| {
+                    step_failure(
+                        &plan.name,
+                        &format!("change interface {}", change.name),
+                        &error,
+                    )
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets an interface down.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel rejects the change.
+    pub async fn set_link_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
+        let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
+        let result = self.handle.link().set(link.build()).execute().await;
+        result.map_err(|error| step_failure(&plan.name, &format!("set {name} down"), &error))
+    }
+
+    async fn remove_address(
+        &self,
+        index: u32,
+        address: &IpNetwork,
+    ) -> Result<(), rtnetlink::Error> {
+        let mut addresses = self
+            .handle
+            .address()
+            .get()
+            .set_link_index_filter(index)
+            .set_prefix_length_filter(address.prefix())
+            .set_address_filter(address.ip())
+            .execute();
+        // The kernel may have removed the address together with another address.
+        while let Some(found) = addresses.try_next().await? {
+            self.handle.address().del(found).execute().await?;
+        }
+        Ok(())
+    }
+
+    /// Removes and adds routes, neighbours and forwarding entries.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel rejects a change.
+    pub async fn change_routes(
+        &self,
+        plan: &Namespace,
+        change: &NamespaceDelta,
+    ) -> Result<(), Failure> {
+        for route in &change.routes.remove {
+            let index = self.output_interface(plan, route)?;
+            let message = route_message(route, index).map_err(|error| {
+                failure::bug(format!("cannot encode the route to {}: {error}", route.to))
+            })?;
+            match self.handle.route().del(message).execute().await {
+                Ok(()) => {}
+                // The kernel removed the route together with an address or its interface.
+                Err(error) if errno(&error) == nix::errno::Errno::ESRCH as i32 => {}
+                Err(error) => {
+                    let step = format!("remove the route to {}", route.to);
+                    return Err(step_failure(&plan.name, &step, &error));
+                }
+            }
+        }
+        for neighbour in &change.neighbours.remove {
+            let index = self.index(plan, &neighbour.dev)?;
+            let mut message = self
+                .handle
+                .neighbours()
+                .add(index, neighbour.address)
+                .link_layer_address(&neighbour.mac.0);
+            let deletion = self.handle.neighbours().del(message.message_mut().clone());
+            match deletion.execute().await {
+                Ok(()) => {}
+                // The kernel removed the neighbour together with its interface.
+                Err(error) if errno(&error) == nix::errno::Errno::ENOENT as i32 => {}
+                Err(error) => {
+                    let step = format!("remove the neighbour {}", neighbour.address);
+                    return Err(step_failure(&plan.name, &step, &error));
+                }
+            }
+        }
+        for entry in &change.forwarding.remove {
+            let index = self.index(plan, &entry.dev)?;
+            let mut message = self
+                .handle
+                .neighbours()
+                .add_bridge(index, &entry.mac.0)
+                .destination(entry.to)
+                .flags(NeighbourFlags::Own);
+            let deletion = self.handle.neighbours().del(message.message_mut().clone());
+            deletion.execute().await.map_err(|error| {
+                let step = format!("remove the forwarding entry {}", entry.mac);
+                step_failure(&plan.name, &step, &error)
+            })?;
+        }
+        let new = Namespace {
+            name: plan.name.clone(),
+            routes: change.routes.add.clone(),
+            neighbours: change.neighbours.add.clone(),
+            forwarding: change.forwarding.add.clone(),
+            ..Namespace::default()
+        };
+        self.add_routes(&new).await
+    }
+}

@@ -1,0 +1,176 @@
+//! Ends probes early whose timeout the recorded evidence proves.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::lab::Lab;
+use crate::probe::prober::PendingConnection;
+use crate::rules::saved_rules;
+use crate::watch::capture::{Capture, CaptureBuffer};
+use crate::watch::trace::Trace;
+use svclab_journey::journey::journeys;
+use svclab_journey::settled::TimeoutProof;
+use svclab_model::evidence::{Attempt, Evidence, SavedRules, TraceEvent, Verdict};
+
+use svclab_model::protocol::Failure;
+
+/// Initial and maximum time without a new packet before the evidence is examined. The pause itself
+/// proves nothing.
+const MIN_AND_MAX_PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(256)];
+
+/// Maximum number of packets for which probes are settled. Following more packets takes longer than
+/// waiting.
+const MAX_PACKETS: usize = 10_000;
+
+/// Table identity: backend, IP version and name.
+type TableKey = (&'static str, u8, String);
+
+/// Rules of a namespace.
+struct NamespaceRules {
+    /// Tables that packets had matched when the rules were read.
+    matched_tables: BTreeSet<TableKey>,
+    /// Rules printed by iptables.
+    saved: Vec<SavedRules>,
+    /// Rules printed by `nft` because no iptables prints them; `None` if there are none.
+    native: Option<String>,
+}
+
+/// Evidence recorded so far. All namespaces of the lab must be captured and traced.
+pub struct Settler<'a> {
+    lab: &'a Lab,
+    captures: &'a [Capture],
+    buffer: Rc<RefCell<CaptureBuffer>>,
+    trace: &'a mut Trace,
+    /// Rules of the namespaces whose rules packets matched.
+    rules: BTreeMap<String, NamespaceRules>,
+    /// Number of packets at the last examination, and at the last attempt to prove a timeout.
+    packets_seen: usize,
+    packets_tried: usize,
+    pause: Duration,
+}
+
+impl<'a> Settler<'a> {
+    pub fn new(
+        lab: &'a Lab,
+        captures: &'a [Capture],
+        buffer: Rc<RefCell<CaptureBuffer>>,
+        trace: &'a mut Trace,
+    ) -> Self {
+        Self {
+            lab,
+            captures,
+            buffer,
+            trace,
+            rules: BTreeMap::new(),
+            packets_seen: 0,
+            packets_tried: 0,
+            pause: MIN_AND_MAX_PAUSE[0],
+        }
+    }
+
+    /// Waits for a moment without new packets. Returns the indexes of the pending connections that
+    /// are proven to time out; none if nothing can be proven yet.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not list its conntrack entries.
+    pub async fn find_settled(
+        &mut self,
+        pending: &[PendingConnection],
+    ) -> Result<Vec<usize>, Failure> {
+        sleep(self.pause).await;
+        let seen = self.drain();
+        let quiet = std::mem::replace(&mut self.packets_seen, seen) == seen;
+        if !quiet {
+            self.pause = MIN_AND_MAX_PAUSE[0];
+            return Ok(Vec::new());
+        }
+        self.pause = (2 * self.pause).min(MIN_AND_MAX_PAUSE[1]);
+        if seen > MAX_PACKETS || std::mem::replace(&mut self.packets_tried, seen) == seen {
+            return Ok(Vec::new());
+        }
+        let mut evidence = Evidence {
+            attempts: pending
+                .iter()
+                .map(|one| self.pending_attempt(one))
+                .collect(),
+            ..Evidence::default()
+        };
+        (evidence.packets, evidence.packets_missed) = self.buffer.borrow().snapshot();
+        self.trace.snapshot(&mut evidence)?;
+        self.read_rules(&evidence.trace).await?;
+        // A packet that arrived meanwhile is only partly recorded.
+        if self.drain() != seen {
+            self.packets_tried = 0;
+            return Ok(Vec::new());
+        }
+        for (name, rules) in &self.rules {
+            evidence.rules.extend(rules.saved.iter().cloned());
+            let native = rules.native.clone().map(|own| (name.clone(), own));
+            evidence.nft.extend(native);
+        }
+        let proof = TimeoutProof::new(&self.lab.plan, &evidence);
+        let journeys = journeys(&self.lab.plan, &evidence);
+        Ok(journeys
+            .iter()
+            .enumerate()
+            .filter(|(_, journey)| proof.check_timeout(journey).is_ok())
+            .map(|(index, _)| index)
+            .collect())
+    }
+
+    /// Reads all captured packets and returns their number.
+    fn drain(&self) -> usize {
+        for capture in self.captures {
+            capture.drain();
+        }
+        self.buffer.borrow().len()
+    }
+
+    /// Reads the rules of namespaces whose rules packets matched, and reads them again when packets
+    /// matched another table.
+    async fn read_rules(&mut self, events: &[TraceEvent]) -> Result<(), Failure> {
+        let mut tables: BTreeMap<&str, BTreeSet<TableKey>> = BTreeMap::new();
+        for met in events {
+            let table = (met.backend.name(), met.ip_version, met.table.clone());
+            tables.entry(&met.namespace).or_default().insert(table);
+        }
+        for (name, tables) in tables {
+            let current = self.rules.get(name);
+            if current.is_some_and(|known| known.matched_tables == tables) {
+                continue;
+            }
+            let Some(namespace) = self.lab.plan.namespace(name) else {
+                continue;
+            };
+            let ns = self.lab.recorded_namespace(name)?;
+            let saved = saved_rules::read_iptables(ns, namespace, events).await?;
+            let native = saved_rules::read_nft(ns, name, events, &saved).await;
+            let rules = NamespaceRules {
+                matched_tables: tables,
+                saved,
+                native,
+            };
+            self.rules.insert(name.to_owned(), rules);
+        }
+        Ok(())
+    }
+
+    fn pending_attempt(&self, pending: &PendingConnection) -> Attempt {
+        Attempt {
+            probe: self.lab.plan.probes[pending.probe_index].name.clone(),
+            index: pending.number,
+            verdict: Verdict::Timeout,
+            endpoint: None,
+            seen_source: None,
+            local_address: Some(pending.local),
+            duration: Duration::ZERO,
+            settled: false,
+            error: None,
+        }
+    }
+}

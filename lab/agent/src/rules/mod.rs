@@ -1,0 +1,252 @@
+//! Loads the rules and sets of a namespace while a lab is built. The programs start when the
+//! namespace exists and wait while its interfaces are created.
+
+pub(crate) mod batches;
+pub(crate) mod loader;
+pub mod restore;
+pub(crate) mod saved_rules;
+
+use std::fmt::Write as _;
+
+use crate::net::netns::NetNs;
+use crate::program;
+use crate::program::child::Child;
+use crate::rules::loader::{Loader, Loaders};
+use svclab_model::plan::Namespace;
+use svclab_model::plan::delta::TablesChange;
+use svclab_model::protocol::Failure;
+use svclab_model::tools::iptables_program;
+use svclab_ruleset::nft;
+
+/// Maximum number of programs that wait without input, and of namespaces that are loaded in
+/// parallel. Each program uses memory, which is scarce in a guest.
+pub const MAX_PARALLEL: usize = 16;
+
+/// Program that loads nftables tables. It is not kept running, because a change of tables replaces
+/// them as a whole.
+const NFT: &str = "nft";
+
+/// Rules and sets to load into a namespace, with the programs that wait for them.
+pub struct PendingLoad<'a> {
+    ns: NetNs,
+    namespace: &'a str,
+    stays_running: bool,
+    /// Program name, input and process, in loading order: rules refer to sets. `None` for a program
+    /// that was not started yet.
+    loads: Vec<(String, &'a str, Option<LoadProgram>)>,
+}
+
+impl PendingLoad<'_> {
+    /// Returns the number of waiting programs.
+    pub fn count_waiting(&self) -> usize {
+        let programs = self.loads.iter();
+        programs.filter(|(_, _, program)| program.is_some()).count()
+    }
+}
+
+/// Program that waits for its input.
+enum LoadProgram {
+    /// Exits at the end of its input.
+    SingleInput(Child),
+    /// Stays running for more input.
+    Persistent(Box<Loader>),
+}
+
+impl LoadProgram {
+    fn start(
+        ns: &NetNs,
+        namespace: &str,
+        program: &str,
+        stays_running: bool,
+    ) -> Result<Self, Failure> {
+        if stays_running && program != NFT {
+            let loader = Loader::start(ns, namespace, program)?;
+            return Ok(Self::Persistent(Box::new(loader)));
+        }
+        start_single_input(ns, namespace, program).map(Self::SingleInput)
+    }
+}
+
+/// Starts a program that exits at the end of its input.
+fn start_single_input(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
+    let arguments: &[&str] = match program {
+        "ipset" => &["restore"],
+        NFT => &["-f", "-"],
+        // Nothing needs flushing, and the input may come in batches.
+        _ => &["--noflush"],
+    };
+    program::start(ns, namespace, program, arguments, program::PATH)
+}
+
+/// Starts a program for each non-empty input of the namespace, or defers the start of all with
+/// `defers_start`. With `stays_running`, the programs will stay running for more input.
+///
+/// # Errors
+///
+/// When a program is missing or cannot be started.
+pub fn prepare<'a>(
+    ns: &NetNs,
+    namespace: &'a Namespace,
+    stays_running: bool,
+    defers_start: bool,
+) -> Result<PendingLoad<'a>, Failure> {
+    let name = &namespace.name;
+    let sets = ("ipset".to_owned(), namespace.ipset.as_str());
+    let iptables_rules = namespace.iptables.iter().chain(&namespace.other_iptables);
+    let rules = iptables_rules.flat_map(|rules| {
+        let program = |ip| iptables_program(ip, rules.backend, "restore");
+        [
+            (program(4), rules.v4.as_str()),
+            (program(6), rules.v6.as_str()),
+        ]
+    });
+    let tables = (NFT.to_owned(), namespace.nft.as_str());
+    let loads = [sets]
+        .into_iter()
+        .chain(rules)
+        .chain([tables])
+        .filter(|(_, input)| !input.is_empty())
+        .map(|(program, input)| {
+            let start = || LoadProgram::start(ns, name, &program, stays_running);
+            let process = (!defers_start).then(start).transpose()?;
+            Ok((program, input, process))
+        })
+        .collect::<Result<_, Failure>>()?;
+    Ok(PendingLoad {
+        ns: ns.clone(),
+        namespace: name,
+        stays_running,
+        loads,
+    })
+}
+
+/// Loads all rules and sets. Returns the programs that wait for more input.
+///
+/// # Errors
+///
+/// When a program rejects a line. The failure contains the line and the program's message.
+pub async fn load(pending: PendingLoad<'_>) -> Result<Loaders, Failure> {
+    let mut loaders = Loaders::new();
+    for (program, input, process) in pending.loads {
+        let process = match process {
+            Some(started) => started,
+            None => LoadProgram::start(
+                &pending.ns,
+                pending.namespace,
+                &program,
+                pending.stays_running,
+            )?,
+        };
+        let parts = batches::split_for_program(&program, input);
+        match process {
+            LoadProgram::SingleInput(child) => {
+                let mut waiting = Some(child);
+                for part in parts {
+                    let child = match waiting.take() {
+                        Some(child) => child,
+                        None => start_single_input(&pending.ns, pending.namespace, &program)?,
+                    };
+                    run_to_end(child, pending.namespace, &program, &part).await?;
+                }
+            }
+            LoadProgram::Persistent(mut loader) => {
+                for part in parts {
+                    loader.load(&part).await?;
+                }
+                loaders.insert((pending.namespace.to_owned(), program), *loader);
+            }
+        }
+    }
+    Ok(loaders)
+}
+
+/// Writes the whole input to a program that exits at its end, and waits for the exit.
+async fn run_to_end(
+    child: Child,
+    namespace: &str,
+    program: &str,
+    input: &str,
+) -> Result<(), Failure> {
+    let finished = program::finish(child, namespace, program, input, program::MAX_OUTPUT_BYTES)
+        .await?
+        .map_err(|_| program::printed_too_much(namespace, program))?;
+    if finished.success {
+        return Ok(());
+    }
+    let message = finished.stderr.trim();
+    Err(program::input_rejected(
+        namespace, program, message, input, 0,
+    ))
+}
+
+/// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of
+/// the new tables.
+///
+/// # Errors
+///
+/// When `nft` is missing or rejects a line.
+pub async fn change_tables(
+    ns: &NetNs,
+    namespace: &str,
+    change: &TablesChange,
+) -> Result<(), Failure> {
+    let mut input = String::new();
+    for table in &change.remove {
+        let _ = writeln!(input, "delete table {table}");
+    }
+    for part in batches::split_for_program(NFT, &change.add) {
+        input.push_str(&part);
+        run_to_end(
+            start_single_input(ns, namespace, NFT)?,
+            namespace,
+            NFT,
+            &input,
+        )
+        .await?;
+        input.clear();
+    }
+    Ok(())
+}
+
+/// Flushes the nftables sets that rules fill, which contain the client affinity.
+///
+/// # Errors
+///
+/// When `nft` is missing or rejects a line.
+pub async fn flush_affinity(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
+    let Ok(ruleset) = nft::parse(tables) else {
+        return Ok(());
+    };
+    let mut input = String::new();
+    for table in &ruleset.tables {
+        let dynamic_sets = table
+            .sets
+            .iter()
+            .filter(|set| set.flags.iter().any(|flag| flag == "dynamic"));
+        for set in dynamic_sets {
+            let _ = writeln!(
+                input,
+                "flush set {} {} {}",
+                table.family, table.name, set.name
+            );
+        }
+    }
+    if input.is_empty() {
+        return Ok(());
+    }
+    run_to_end(
+        start_single_input(ns, namespace, NFT)?,
+        namespace,
+        NFT,
+        &input,
+    )
+    .await
+}
+
+/// Returns the tables in the input of a restore program.
+pub fn table_names(input: &str) -> impl Iterator<Item = &str> {
+    input
+        .lines()
+        .filter_map(|line| line.strip_prefix('*'))
+        .map(str::trim)
+}

@@ -1,0 +1,116 @@
+//! Reads the rules of a namespace from the kernel: those of the plan, and later rules of other
+//! programs in tables that packets matched.
+//!
+//! Other tables are not read: reading a missing table of `ip_tables` creates it (Linux v6.12,
+//! `net/netfilter/x_tables.c`, `xt_find_table_lock`).
+
+use std::collections::BTreeSet;
+
+use crate::net::netns::NetNs;
+use crate::program;
+use crate::rules;
+use crate::runtime::failure;
+use svclab_model::evidence::{SavedRules, TraceEvent};
+use svclab_model::plan::{Backend, Namespace};
+use svclab_model::protocol::Failure;
+use svclab_model::tools::iptables_program;
+use svclab_ruleset::iptables::script::Table;
+
+/// Returns the rules of both iptables backends.
+///
+/// # Errors
+///
+/// When the plan's own rules cannot be read.
+pub async fn read_iptables(
+    ns: &NetNs,
+    plan: &Namespace,
+    events: &[TraceEvent],
+) -> Result<Vec<SavedRules>, Failure> {
+    let mut saved = Vec::new();
+    for backend in [Backend::Nft, Backend::Legacy] {
+        for ip in [4, 6] {
+            let planned = plan
+                .iptables
+                .as_ref()
+                .filter(|rules| rules.backend == backend);
+            let input = planned.map(|own| if ip == 6 { &own.v6 } else { &own.v4 });
+            let planned_tables: BTreeSet<&str> = input
+                .iter()
+                .flat_map(|own| rules::table_names(own))
+                .collect();
+            let added = events
+                .iter()
+                .filter(|met| (met.backend, met.ip_version, met.inet) == (backend, ip, false))
+                .filter(|met| met.namespace == plan.name)
+                .map(|met| met.table.as_str())
+                .filter(|table| Table::from_name(table).is_some());
+            let tables: BTreeSet<&str> = planned_tables.iter().copied().chain(added).collect();
+            if tables.is_empty() {
+                continue;
+            }
+            match run_save(ns, &plan.name, backend, ip, &tables).await {
+                Ok(text) => saved.push(SavedRules {
+                    namespace: plan.name.clone(),
+                    backend,
+                    ip_version: ip,
+                    text,
+                }),
+                Err(error) if !planned_tables.is_empty() => return Err(error),
+                // Without the program that created the rules, their text cannot be read.
+                Err(_) => {}
+            }
+        }
+    }
+    Ok(saved)
+}
+
+async fn run_save(
+    ns: &NetNs,
+    name: &str,
+    backend: Backend,
+    ip: u8,
+    tables: &BTreeSet<&str>,
+) -> Result<String, Failure> {
+    let program = iptables_program(ip, backend, "save");
+    // Each table is selected by name. Only root in the initial user namespace may read the table
+    // list of iptables-legacy. iptables-nft prints all tables in one run.
+    let runs: Vec<Vec<&str>> = match backend {
+        Backend::Legacy => tables.iter().map(|table| vec!["-c", "-t", table]).collect(),
+        Backend::Nft => vec![vec!["-c"]],
+    };
+    let mut text = String::new();
+    for arguments in &runs {
+        let finished = program::run(ns, name, &program, arguments, "").await?;
+        if !finished.success {
+            return Err(failure::bug(format!(
+                "{program} failed in {name}: {}",
+                finished.stderr.trim()
+            )));
+        }
+        text.push_str(&finished.stdout);
+    }
+    Ok(text)
+}
+
+/// Returns the output of `nft list ruleset` if packets matched a table that iptables did not print.
+/// Returns `None` if there is no such table, or if `nft` fails.
+pub async fn read_nft(
+    ns: &NetNs,
+    name: &str,
+    events: &[TraceEvent],
+    saved: &[SavedRules],
+) -> Option<String> {
+    let is_printed = |met: &TraceEvent| {
+        saved
+            .iter()
+            .filter(|rules| (rules.backend, rules.ip_version) == (Backend::Nft, met.ip_version))
+            .any(|own| rules::table_names(&own.text).any(|table| table == met.table))
+    };
+    events
+        .iter()
+        .filter(|met| met.namespace == name && met.backend == Backend::Nft)
+        .find(|met| met.inet || !is_printed(met))?;
+    let output = program::run(ns, name, "nft", &["-a", "-s", "list", "ruleset"], "").await;
+    let listed = output.ok().filter(|listed| listed.success)?;
+    Some(listed.stdout)
+}

@@ -1,0 +1,10 @@
+//! Waits, clocks and descriptors that all parts of the agent share.
+
+pub(crate) mod closing;
+pub(crate) mod delay;
+pub(crate) mod failure;
+pub(crate) mod heap;
+pub(crate) mod kernel_file;
+pub(crate) mod max_wait;
+pub mod poll;
+pub(crate) mod process_clock;

@@ -1,0 +1,27 @@
+//! Reaps killed programs that no task waits for. A process that a program left running is a child
+//! of its room's first process ([`crate::room`]), which reaps it.
+
+use std::cell::RefCell;
+
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+thread_local! {
+    static KILLED: RefCell<Vec<Pid>> = RefCell::default();
+}
+
+/// Registers a killed program that no task waits for.
+pub fn register(process: Pid) {
+    KILLED.with_borrow_mut(|abandoned| abandoned.push(process));
+    reap();
+}
+
+/// Reaps the registered programs that have exited.
+pub fn reap() {
+    KILLED.with_borrow_mut(|abandoned| {
+        abandoned.retain(|process| {
+            let status = waitpid(*process, Some(WaitPidFlag::WNOHANG));
+            matches!(status, Ok(WaitStatus::StillAlive))
+        });
+    });
+}

@@ -1,0 +1,365 @@
+//! Serves the protocol: receives requests, sends events, and runs each lab in its own task on one
+//! thread.
+
+pub(crate) mod stream;
+pub(crate) mod streams;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::sync::mpsc;
+use tokio_util::codec::{FramedRead, FramedWrite};
+
+use crate::lab::Lab;
+use crate::lab::deferred_cleanup::DeferredCleanup;
+use crate::net::netns::NetNs;
+use crate::program;
+use crate::runtime::{failure, heap};
+use crate::sandbox::clock;
+use crate::sandbox::tenant::Tenant;
+use crate::serve::stream::Stream;
+use crate::serve::streams::{SendToClient, Streams, failed_message};
+use crate::watch::environment;
+use svclab_model::protocol::stream::StreamId;
+use svclab_model::protocol::{
+    BackendHealthChange, Event, Failure, FailureKind, LabId, Request, VERSION, event_framing,
+    request_framing,
+};
+
+/// Serves requests until the input ends.
+///
+/// # Errors
+///
+/// When reading or writing fails, or a message is not a valid request.
+pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+    let mut requests = FramedRead::new(Stream::new(input)?, request_framing());
+    let (events_sender, mut events_receiver) = mpsc::unbounded_channel::<Event>();
+    let mut events = FramedWrite::new(Stream::new(output)?, event_framing());
+    let writing = tokio::task::spawn_local(async move {
+        while let Some(event) = events_receiver.recv().await {
+            let text = serde_json::to_vec(&event)?;
+            let text = match event.lab() {
+                Some(lab) if text.len() > event.max_size() => {
+                    serde_json::to_vec(&too_large(lab, text.len(), event.max_size()))?
+                }
+                _ => text,
+            };
+            events.send(Bytes::from(text)).await?;
+        }
+        Ok::<_, io::Error>(())
+    });
+    let home = match Tenant::new().and_then(|tenant| NetNs::current(&tenant, &Rc::default())) {
+        Ok(home) => home,
+        Err(error) => {
+            let failure = failure::cannot_prepare_programs(&error);
+            let _ = events_sender.send(Event::StartFailed { failure });
+            drop(events_sender);
+            return writing.await.map_err(io::Error::other)?;
+        }
+    };
+    let surroundings = environment::detect(&home).await;
+    // A closed channel means that the front end has disconnected. Reading ends then too.
+    let ready = Event::Ready {
+        protocol: VERSION,
+        environment: surroundings,
+    };
+    let _ = events_sender.send(ready.clone());
+
+    let labs: Labs = Rc::default();
+    let graveyard = Rc::default();
+    while let Some(request) = requests.next().await {
+        let request: Request = serde_json::from_slice(&request?)?;
+        match (&request, request.lab()) {
+            (Request::SetClock { now, seed }, _) => {
+                clock::set_clock(*now)?;
+                clock::seed(*seed)?;
+                let _ = events_sender.send(ready.clone());
+            }
+            (
+                Request::OpenStream { stream, .. }
+                | Request::StreamMessage { stream, .. }
+                | Request::CloseStream { stream, .. },
+                Some(lab),
+            ) => {
+                let stream = *stream;
+                forward_stream_request(lab, stream, request, &labs, &events_sender);
+            }
+            (_, Some(lab)) => forward_request(lab, request, &labs, &graveyard, &events_sender),
+            (_, None) => drop(events_sender.send(Event::Alive)),
+        }
+    }
+    drop(events_sender);
+    writing.abort();
+    Ok(())
+}
+
+/// Returns the event that replaces an event above the front end's size limit.
+fn too_large(lab: LabId, size: usize, max_size: usize) -> Event {
+    Event::Failed {
+        lab,
+        failure: Failure {
+            kind: FailureKind::Input,
+            message: format!(
+                "the event of the lab has {} MiB, more than the limit of {} MiB",
+                size >> 20,
+                max_size >> 20
+            ),
+            remedy: Some("use fewer connections, or record fewer namespaces".to_owned()),
+            rejected: None,
+        },
+    }
+}
+
+type Labs = Rc<RefCell<HashMap<LabId, LabHandle>>>;
+
+/// Channels to the task and the streams of a lab.
+struct LabHandle {
+    /// Requests, which the lab's task handles in sequence.
+    requests: mpsc::UnboundedSender<Request>,
+    /// Attached streams, which run in parallel.
+    streams: Rc<Streams>,
+}
+
+/// Forwards a stream request to the lab's streams, which run independently of other requests.
+fn forward_stream_request(
+    lab: LabId,
+    stream: StreamId,
+    request: Request,
+    labs: &Labs,
+    event_sender: &mpsc::UnboundedSender<Event>,
+) {
+    let send: SendToClient = {
+        let say = event_sender.clone();
+        Rc::new(move |message| {
+            drop(say.send(Event::StreamMessage {
+                lab,
+                stream,
+                message,
+            }));
+        })
+    };
+    let labs = labs.borrow();
+    match (request, labs.get(&lab)) {
+        (
+            Request::OpenStream {
+                request: opening, ..
+            },
+            Some(kept),
+        ) => {
+            kept.streams.open(stream, *opening, send);
+        }
+        (Request::StreamMessage { message: word, .. }, Some(kept)) => {
+            kept.streams.send(stream, word);
+        }
+        (Request::CloseStream { .. }, Some(kept)) => kept.streams.close(stream),
+        (Request::OpenStream { .. }, None) => {
+            send(failed_message(failure::bug(format!(
+                "lab {lab} does not exist"
+            ))));
+        }
+        // The client was already notified that the stream has ended.
+        _ => {}
+    }
+}
+
+/// Forwards a request to the lab's task. Labs do not wait for each other, and the requests of a lab
+/// are answered in sequence.
+fn forward_request(
+    lab: LabId,
+    request: Request,
+    labs: &Labs,
+    graveyard: &Rc<DeferredCleanup>,
+    event_sender: &mpsc::UnboundedSender<Event>,
+) {
+    let mut handles = labs.borrow_mut();
+    if matches!(request, Request::Build { .. }) && !handles.contains_key(&lab) {
+        let (requests_sender, requests_receiver) = mpsc::unbounded_channel();
+        let streams = Rc::<Streams>::default();
+        let handle = LabHandle {
+            requests: requests_sender,
+            streams: Rc::clone(&streams),
+        };
+        handles.insert(lab, handle);
+        let (labs, graveyard) = (Rc::clone(labs), Rc::clone(graveyard));
+        tokio::task::spawn_local(run_lab(
+            lab,
+            requests_receiver,
+            streams,
+            labs,
+            graveyard,
+            event_sender.clone(),
+        ));
+    } else if matches!(request, Request::Build { .. }) {
+        let failure = failure::bug(format!("lab {lab} already exists"));
+        let _ = event_sender.send(Event::Failed { lab, failure });
+        return;
+    }
+    let is_sent = handles
+        .get(&lab)
+        .is_some_and(|kept| kept.requests.send(request).is_ok());
+    if !is_sent {
+        let failure = failure::bug(format!("lab {lab} does not exist"));
+        let _ = event_sender.send(Event::Failed { lab, failure });
+    }
+}
+
+/// Runs a lab from its build to its removal.
+async fn run_lab(
+    id: LabId,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+    streams: Rc<Streams>,
+    labs: Labs,
+    graveyard: Rc<DeferredCleanup>,
+    event_sender: mpsc::UnboundedSender<Event>,
+) {
+    let send = |event| drop(event_sender.send(event));
+    let step = |step| send(Event::Step { lab: id, step });
+    let on_health_change: Rc<dyn Fn(BackendHealthChange)> = {
+        let say = event_sender.clone();
+        Rc::new(move |turn| {
+            drop(say.send(Event::BackendHealthChanged {
+                lab: id,
+                change: turn,
+            }));
+        })
+    };
+    let mut running: Option<Lab> = None;
+    while let Some(request) = requests.recv().await {
+        match (request, &mut running) {
+            (
+                Request::Build {
+                    plan,
+                    accepts_changes: stays,
+                    ..
+                },
+                _,
+            ) => {
+                let guard = graveyard.suspend();
+                let result = Lab::build(*plan, stays, &step, &on_health_change).await;
+                drop(guard);
+                match result {
+                    Ok(lab) => {
+                        streams.set_attach_points(lab.attach_points());
+                        send(Event::Built {
+                            lab: id,
+                            descriptors: lab.descriptors(),
+                            refused: lab.refused_requests().0,
+                        });
+                        running = Some(lab);
+                    }
+                    Err(failure) => {
+                        send(Event::Failed { lab: id, failure });
+                        break;
+                    }
+                }
+            }
+            (Request::Remove { .. }, _) => break,
+            (request, Some(lab)) => {
+                match handle_request(id, request, lab, &step, &on_health_change).await {
+                    Ok(event) => send(event),
+                    Err(failure) => send(Event::Failed { lab: id, failure }),
+                }
+            }
+            (_, None) => {
+                send(Event::Failed {
+                    lab: id,
+                    failure: failure::bug(format!("lab {id} is not running")),
+                });
+            }
+        }
+    }
+    streams.end().await;
+    if let Some(lab) = running {
+        graveyard.defer(lab.end());
+    }
+    heap::trim();
+    labs.borrow_mut().remove(&id);
+    send(Event::Removed { lab: id });
+}
+
+/// Handles a request to a running lab.
+async fn handle_request(
+    id: LabId,
+    request: Request,
+    lab: &mut Lab,
+    step: &impl Fn(String),
+    on_health_change: &Rc<dyn Fn(BackendHealthChange)>,
+) -> Result<Event, Failure> {
+    Ok(match request {
+        Request::Probe { .. } => Event::Probed {
+            lab: id,
+            evidence: Box::new(lab.probe(step, on_health_change).await?),
+        },
+        Request::Change { delta, .. } => {
+            lab.apply_delta(*delta, step, on_health_change).await?;
+            Event::Changed { lab: id }
+        }
+        Request::ResetConnections { .. } => {
+            lab.reset_state(step, on_health_change).await?;
+            Event::ConnectionsReset { lab: id }
+        }
+        Request::Stop { server, .. } => {
+            lab.stop(&server).await?;
+            Event::Stopped { lab: id }
+        }
+        Request::Serve {
+            namespace,
+            address: at,
+            objects,
+            ..
+        } => Event::Served {
+            lab: id,
+            version: lab.serve_api(&namespace, at, objects)?,
+        },
+        Request::UpdateObjects {
+            namespace,
+            address: at,
+            objects,
+            ..
+        } => Event::Served {
+            lab: id,
+            version: lab.upsert_objects(&namespace, at, objects)?,
+        },
+        Request::Start {
+            namespace,
+            name,
+            program,
+            arguments,
+            ..
+        } => {
+            lab.start(&namespace, &name, &program, &arguments, program::PATH)?;
+            Event::Started { lab: id }
+        }
+        Request::ProgramStatus { name, .. } => Event::ProgramStatus {
+            lab: id,
+            status: lab.program_status(&name)?,
+        },
+        Request::Run {
+            namespace,
+            program,
+            arguments,
+            input,
+            ..
+        } => Event::ProgramFinished {
+            lab: id,
+            output: lab.run(&namespace, &program, &arguments, &input).await?,
+        },
+        // Other functions handle these requests.
+        Request::Build { .. }
+        | Request::Remove { .. }
+        | Request::OpenStream { .. }
+        | Request::StreamMessage { .. }
+        | Request::CloseStream { .. }
+        | Request::SetClock { .. }
+        | Request::Ping => {
+            return Err(failure::bug(format!(
+                "lab {id} received an unexpected request: {request:?}"
+            )));
+        }
+    })
+}

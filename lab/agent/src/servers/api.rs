@@ -1,0 +1,299 @@
+//! Serves the API server of [`svclab_apiserver`] on a socket in a namespace.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::future::pending;
+use futures_util::stream::{LocalBoxStream, StreamExt as _, unfold};
+use http_body_util::{BodyExt as _, Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::net::netns::NetNs;
+use crate::runtime::failure;
+use crate::servers::real_proxy::marker::{self, marker};
+use svclab_apiserver::{
+    ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, parse_request,
+};
+use svclab_model::protocol::{Failure, FailureKind};
+
+/// Maximum number of connections that wait for `accept`.
+const BACKLOG: i32 = 128;
+
+/// Response body: a document, or a stream of watch events.
+type ResponseBody =
+    Either<Full<Bytes>, StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+
+/// Requests that the client has made for endpoints, as `EndpointSlices` or as `Endpoints`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum EndpointRequests {
+    #[default]
+    None,
+    /// The client has listed endpoints.
+    Listed,
+    /// The client has watched endpoints.
+    Watched,
+}
+
+/// API server. Dropping the server closes its socket and all connections.
+pub struct Api {
+    shared: Rc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+struct Shared {
+    store: RefCell<Store>,
+    endpoint_requests: Cell<EndpointRequests>,
+    refusals: RefCell<RejectedRequests>,
+    /// Version of the store. Watches wait for it to change.
+    version: watch::Sender<u64>,
+}
+
+impl Api {
+    /// Creates the API server of a node, without objects and without a socket.
+    pub fn new(node: &str) -> Self {
+        let store = Store::new();
+        Self {
+            shared: Rc::new(Shared {
+                refusals: RefCell::new(RejectedRequests::new(node)),
+                version: watch::Sender::new(store.version()),
+                store: RefCell::new(store),
+                endpoint_requests: Cell::default(),
+            }),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Replaces all objects and sends the changes to all watches. Returns the new version of the
+    /// store.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served.
+    pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.update(|store| store.replace(objects))
+    }
+
+    /// Replaces or adds these objects, keeps all others and sends the changes to all watches.
+    /// Returns the new version of the store.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served.
+    pub fn upsert(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.update(|store| store.upsert(objects))
+    }
+
+    /// Serves the next marker.
+    ///
+    /// # Errors
+    ///
+    /// When the marker cannot be served, which no marker causes.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "kube-proxy compares the timestamp with the time of day at its start"
+    )]
+    pub fn put_marker(&self) -> Result<(), Failure> {
+        let number = self.shared.store.borrow().version();
+        // The clock may have been set back since kube-proxy started.
+        let time = SystemTime::now() + Duration::from_hours(24);
+        self.upsert(marker(number, time)).map(drop)
+    }
+
+    /// Whether the store contains a marker.
+    pub fn is_marked(&self) -> bool {
+        let store = self.shared.store.borrow();
+        let (namespace, name) = (marker::NAMESPACE, marker::NAME);
+        store
+            .object(Resource::EndpointSlices, namespace, name)
+            .is_some()
+    }
+
+    /// Returns the requests that the client has made for endpoints.
+    pub fn endpoint_requests(&self) -> EndpointRequests {
+        self.shared.endpoint_requests.get()
+    }
+
+    /// Returns the requests that the server refused.
+    pub fn refusals(&self) -> Ref<'_, RejectedRequests> {
+        self.shared.refusals.borrow()
+    }
+
+    fn update(
+        &self,
+        change: impl FnOnce(&mut Store) -> Result<(), StoreError>,
+    ) -> Result<u64, Failure> {
+        let mut store = self.shared.store.borrow_mut();
+        change(&mut store).map_err(|error| Failure {
+            kind: FailureKind::Input,
+            message: format!("cannot update the API server of the lab: {error}"),
+            remedy: None,
+            rejected: None,
+        })?;
+        self.shared.version.send_replace(store.version());
+        Ok(store.version())
+    }
+
+    /// Opens the server's socket in a namespace and accepts connections.
+    ///
+    /// # Errors
+    ///
+    /// When the address is in use or no file descriptor is left.
+    pub fn open(mut self, ns: &NetNs, name: &str, address: SocketAddr) -> Result<Self, Failure> {
+        let listener = ns
+            .enter(|| listen(address))
+            .and_then(|opened| opened)
+            .map_err(|error| {
+                let message =
+                    format!("cannot serve the Kubernetes API on {address} in {name}: {error}");
+                failure::host(message, &error)
+            })?;
+        self.tasks
+            .spawn_local(accept(listener, Rc::clone(&self.shared)));
+        Ok(self)
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+async fn accept(listener: TcpListener, shared: Rc<Shared>) {
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    conversations.spawn_local(serve_connection(stream, Rc::clone(&shared)));
+                }
+                // The client closed the connection, or no file descriptor is left. The next accept
+                // may succeed.
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, shared: Rc<Shared>) {
+    let service = service_fn(move |request| {
+        let shared = Rc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(request, &shared).await) }
+    });
+    // A client may disconnect at any time.
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<ResponseBody> {
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str())
+        .to_owned();
+    let method = request.method().to_string();
+    // The body of a request is read to its end, but not used.
+    let _ = request.into_body().collect().await;
+    let result = parse_request(&method, &target).and_then(|api_request| {
+        let is_for_endpoints = matches!(
+            &api_request,
+            ApiRequest::Objects { form, .. }
+                if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
+        );
+        let answered = svclab_apiserver::respond(&shared.store.borrow(), api_request)?;
+        if is_for_endpoints {
+            let interest = match answered {
+                ApiResponse::Document { .. } => EndpointRequests::Listed,
+                ApiResponse::Stream { .. } => EndpointRequests::Watched,
+            };
+            shared
+                .endpoint_requests
+                .set(shared.endpoint_requests.get().max(interest));
+        }
+        Ok(answered)
+    });
+    let answered = result.unwrap_or_else(|refusal| {
+        let mut refusals = shared.refusals.borrow_mut();
+        refusals.record(&method, &target, &refusal);
+        ApiResponse::from(&refusal)
+    });
+    let (code, body) = match answered {
+        ApiResponse::Document { code, body } => (
+            StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Either::Left(Full::from(body.to_string())),
+        ),
+        ApiResponse::Stream { watch, seconds } => {
+            let told = watch_events(Rc::clone(shared), watch, seconds);
+            (StatusCode::OK, Either::Right(StreamBody::new(told)))
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// Returns the events of a watch as a stream that ends after `seconds`.
+fn watch_events(
+    shared: Rc<Shared>,
+    watch: Watch,
+    seconds: Option<u64>,
+) -> LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>> {
+    let changed = shared.version.subscribe();
+    let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    unfold(
+        (shared, watch, changed),
+        move |(shared, mut watch, mut changed)| async move {
+            loop {
+                changed.mark_unchanged();
+                let events = watch.next_events(&shared.store.borrow());
+                if !events.is_empty() {
+                    let mut lines = String::new();
+                    for event in events {
+                        lines.push_str(&event.to_string());
+                        lines.push('\n');
+                    }
+                    let frame = Frame::data(Bytes::from(lines));
+                    return Some((Ok(frame), (shared, watch, changed)));
+                }
+                if watch.has_ended() {
+                    return None;
+                }
+                let timed_out = async {
+                    match deadline {
+                        Some(until) => tokio::time::sleep_until(until).await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    waited = changed.changed() => waited.ok()?,
+                    () = timed_out => return None,
+                }
+            }
+        },
+    )
+    .boxed_local()
+}

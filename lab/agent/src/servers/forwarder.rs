@@ -1,0 +1,85 @@
+//! Implements a layer 7 load balancer. The balancer accepts a connection, connects to a backend,
+//! and tries the next backend when one does not answer.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::net::netns::NetNs;
+use crate::runtime::delay::Delay;
+use crate::runtime::max_wait::within;
+use crate::servers::health::connect;
+
+/// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
+/// connection.
+pub async fn serve(
+    listener: TcpListener,
+    ns: NetNs,
+    backends: Vec<SocketAddr>,
+    retry_after: Duration,
+) {
+    let next = Cell::new(0_usize);
+    let backends: Rc<[SocketAddr]> = backends.into();
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => {
+                    let first = next.get();
+                    next.set(first.wrapping_add(1));
+                    conversations.spawn_local(forward(client, ns.clone(), Rc::clone(&backends), first, retry_after));
+                }
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+async fn forward(
+    mut client: TcpStream,
+    ns: NetNs,
+    backends: Rc<[SocketAddr]>,
+    first: usize,
+    max_wait: Duration,
+) {
+    if let Ok(mut backend) = connect_to_any(&ns, &backends, first, max_wait).await {
+        let _ = copy_bidirectional(&mut client, &mut backend).await;
+    }
+    // If no backend answers, the client's connection closes without data.
+}
+
+async fn connect_to_any(
+    ns: &NetNs,
+    backends: &[SocketAddr],
+    first: usize,
+    max_wait: Duration,
+) -> io::Result<TcpStream> {
+    for offset in 0..backends.len() {
+        let backend = backends[first.wrapping_add(offset) % backends.len()];
+        let delay = Delay::start();
+        match within(max_wait, connect(ns, backend, None)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if is_timer_error(&error) && delay.process_ms() > 0 => {
+                ns.note_late_timer();
+            }
+            _ => {}
+        }
+    }
+    Err(io::Error::other("no backend answers"))
+}
+
+/// Whether an error may result from a kernel timer that ran on while this process was delayed: an
+/// unanswered SYN, or failed neighbour discovery (Linux v6.12, `net/core/neighbour.c`,
+/// `neigh_timer_handler`).
+fn is_timer_error(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw);
+    matches!(number, Some(Errno::EHOSTUNREACH | Errno::ETIMEDOUT))
+}

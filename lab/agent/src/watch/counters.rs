@@ -1,0 +1,138 @@
+//! Reads the kernel's network counters of a namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::net::netns::NetNs;
+use crate::runtime::failure;
+use svclab_model::protocol::{Failure, FailureKind};
+
+/// Files with the counters. `/proc/net` would show those of the process's first thread.
+const COUNTER_FILES: [&str; 2] = [
+    "/proc/thread-self/net/netstat",
+    "/proc/thread-self/net/snmp",
+];
+
+/// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered.
+pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
+    ns.enter(|| {
+        COUNTER_FILES
+            .iter()
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .flat_map(|text| parse(&text))
+            .collect()
+    })
+    .map_err(|error| failure::cannot_enter(name, &error))
+}
+
+/// Checks that the kernel has all counters that the expectations name.
+///
+/// # Errors
+///
+/// When a counter is missing.
+pub fn check(
+    named: Option<&BTreeSet<String>>,
+    counters: &BTreeMap<String, i64>,
+    namespace: &str,
+) -> Result<(), Failure> {
+    let mut named = named.into_iter().flatten();
+    match named.find(|name| !counters.contains_key(*name) && !is_printed_only_if_nonzero(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure {
+            kind: FailureKind::Machine,
+            message: format!("the kernel has no counter `{name}` in {namespace}"),
+            remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
+            rejected: None,
+        }),
+    }
+}
+
+/// Whether the kernel prints the counter only when it exceeds 0 (Linux v6.12, `net/ipv4/proc.c`,
+/// `icmpmsg_put`).
+fn is_printed_only_if_nonzero(name: &str) -> bool {
+    ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    })
+}
+
+/// Parses pairs of lines: the first with names, the second with numbers. Both start with the name
+/// of the counter group.
+fn parse(text: &str) -> Vec<(String, i64)> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .chunks_exact(2)
+        .filter_map(|pair| {
+            let (group, names) = pair[0].split_once(':')?;
+            let (_, numbers) = pair[1].split_once(':')?;
+            Some(
+                names
+                    .split_whitespace()
+                    .zip(numbers.split_whitespace())
+                    .filter_map(move |(name, number)| {
+                        Some((format!("{group}{name}"), number.parse().ok()?))
+                    }),
+            )
+        })
+        .flatten()
+        .collect()
+}
+
+/// Returns the counters that changed, with the differences.
+#[must_use]
+pub fn diff(
+    before: &BTreeMap<String, i64>,
+    after: &BTreeMap<String, i64>,
+) -> BTreeMap<String, i64> {
+    after
+        .iter()
+        .map(|(name, now)| (name.clone(), now - before.get(name).copied().unwrap_or(0)))
+        .filter(|(_, by)| *by != 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counter_names_match_nstat() {
+        let text = "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 3\nIpExt: InNoRoutes\nIpExt: 1\n";
+        let read: BTreeMap<_, _> = parse(text).into_iter().collect();
+        assert_eq!(read["TcpExtIPReversePathFilter"], 3);
+        assert_eq!(read["IpExtInNoRoutes"], 1);
+    }
+
+    #[test]
+    fn missing_counter_returns_error() {
+        let known = BTreeMap::from([("TcpOutRsts".to_owned(), 0)]);
+        let check = |name: &str| {
+            let named = BTreeSet::from([name.to_owned()]);
+            check(Some(&named), &known, "node-1").map_err(|failure| failure.message)
+        };
+        assert_eq!(check("TcpOutRsts"), Ok(()));
+        assert_eq!(check("IcmpMsgInType3"), Ok(()));
+        for name in ["TcpOutRst", "Tcp", "IcmpMsgInType", "IcmpMsgInType256"] {
+            let message = format!("the kernel has no counter `{name}` in node-1");
+            assert_eq!(check(name), Err(message));
+        }
+    }
+
+    #[test]
+    fn diff_omits_unchanged_counters() {
+        let before = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 5)]);
+        let after = BTreeMap::from([
+            ("a".to_owned(), 4),
+            ("b".to_owned(), 5),
+            ("c".to_owned(), 2),
+        ]);
+        assert_eq!(
+            diff(&before, &after),
+            BTreeMap::from([("a".to_owned(), 3), ("c".to_owned(), 2)])
+        );
+    }
+}

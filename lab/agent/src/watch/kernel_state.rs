@@ -1,0 +1,154 @@
+//! Reads the state of a namespace from the kernel: IP sets, nftables tables, virtual servers and
+//! interfaces.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use ipnetwork::IpNetwork;
+use netlink_packet_route::address::AddressAttribute;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags};
+use tokio::time::sleep;
+
+use crate::net::ipvs_read;
+use crate::net::namespace_netlink::{NamespaceNetlink, step_failure};
+use crate::net::netns::NetNs;
+use crate::program;
+use crate::runtime::failure;
+use crate::runtime::process_clock::ClockGuard;
+use svclab_model::evidence::{KernelState, LinkState};
+use svclab_model::plan::Mode;
+use svclab_model::plan::{EvidenceRequest, Namespace};
+use svclab_model::protocol::Failure;
+
+/// Time limit for the kernel to update the state of an interface. Its link watch runs at least once
+/// per second (Linux v6.12, `net/core/link_watch.c`). Since v6.8 it also runs when an interface is
+/// queried (`net/core/rtnetlink.c`, `rtnl_getlink`).
+const LINK_STATE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval between queries of interfaces whose state is not up to date.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
+/// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
+/// plan.
+///
+/// # Errors
+///
+/// When a program cannot be started, or the kernel does not answer.
+pub async fn read(
+    ns: &NetNs,
+    netlink: &NamespaceNetlink,
+    plan: &Namespace,
+    watch: &EvidenceRequest,
+    real: Option<Mode>,
+) -> Result<Option<KernelState>, Failure> {
+    let is_requested = |list: &[String]| list.contains(&plan.name);
+    let balances = real == Some(Mode::Ipvs);
+    // Without nftables tables, the dump of iptables is complete.
+    let tables = !plan.nft.is_empty() || real == Some(Mode::Nftables);
+    let tables = tables && is_requested(&watch.rules);
+    let (sets, ipvs, links) = (
+        is_requested(&watch.sets),
+        is_requested(&watch.ipvs),
+        is_requested(&watch.links),
+    );
+    if !(tables || sets || ipvs || links) {
+        return Ok(None);
+    }
+    let mut state = KernelState::default();
+    // Without planned sets the namespace has none, and the kernel may lack ipset support.
+    if sets && (balances || !plan.ipset.is_empty()) {
+        state.sets = run_program(ns, &plan.name, "ipset", &["save"]).await?;
+    }
+    if tables {
+        state.nft = run_program(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
+    }
+    if ipvs && (balances || !plan.ipvs.is_empty()) {
+        state.ipvs = ipvs_read::read_virtual_servers(ns, &plan.name).await?;
+    }
+    if links {
+        let unread = |error| step_failure(&plan.name, "read the interfaces", &error);
+        let running = ClockGuard::start();
+        let started = running.ran();
+        state.links = interfaces(netlink).await.map_err(unread)?;
+        while !state.links.iter().all(is_state_current)
+            && running.ran() < started + LINK_STATE_TIMEOUT
+        {
+            sleep(POLL_INTERVAL).await;
+            for link in state.links.iter().filter(|link| !is_state_current(link)) {
+                let query = netlink.handle.link().get().match_name(link.name.clone());
+                let mut response = query.execute();
+                while response.try_next().await.map_err(unread)?.is_some() {}
+            }
+            state.links = interfaces(netlink).await.map_err(unread)?;
+        }
+    }
+    Ok(Some(state))
+}
+
+/// Runs a program and returns its standard output.
+async fn run_program(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+) -> Result<String, Failure> {
+    let finished = program::run(ns, name, program, arguments, "").await?;
+    if finished.success {
+        return Ok(finished.stdout);
+    }
+    Err(failure::bug(format!(
+        "{program} {} failed in {name}: {}",
+        arguments.join(" "),
+        finished.stderr.trim()
+    )))
+}
+
+/// Whether the `RUNNING` flag agrees with the carrier state. A bridge that comes up without ports
+/// has the flag for a short time.
+fn is_state_current(link: &LinkState) -> bool {
+    let flags = LinkFlags::from_bits_retain(link.flags);
+    !flags.contains(LinkFlags::Up)
+        || flags.contains(LinkFlags::Running) == flags.contains(LinkFlags::LowerUp)
+}
+
+async fn interfaces(netlink: &NamespaceNetlink) -> Result<Vec<LinkState>, rtnetlink::Error> {
+    let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
+    let mut responses = netlink.handle.address().get().execute();
+    while let Some(message) = responses.try_next().await? {
+        // For a point-to-point interface, `Local` is the address of the interface and `Address` is
+        // the address of its peer.
+        let local_address = message.attributes.iter().find_map(|each| match each {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+        let peer_address = message.attributes.iter().find_map(|each| match each {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        if let Some(address) = local_address.or(peer_address)
+            && let Ok(address) = IpNetwork::new(address, message.header.prefix_len)
+        {
+            addresses
+                .entry(message.header.index)
+                .or_default()
+                .push(address);
+        }
+    }
+    let mut links = Vec::new();
+    let mut responses = netlink.handle.link().get().execute();
+    while let Some(message) = responses.try_next().await? {
+        let name = message.attributes.iter().find_map(|each| match each {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        });
+        let Some(name) = name else { continue };
+        links.push(LinkState {
+            name,
+            flags: message.header.flags.bits(),
+            addresses: addresses.remove(&message.header.index).unwrap_or_default(),
+        });
+    }
+    Ok(links)
+}
