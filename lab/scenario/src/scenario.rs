@@ -1,20 +1,19 @@
 //! Loads a lab and its objects and expands them into cases.
 
+use crate::check;
 use std::sync::Arc;
 
-use super::apply;
-use super::case::Case;
-use super::check_lab;
-use super::check_removals;
-use super::decode::strict;
-use super::documents::{Documents, name_span};
-use super::expand::{self, ScenarioDocuments};
-use super::lab::{API_VERSION, KIND, Lab};
-use super::limits;
-use super::objects::decode_all;
-use super::reference::DocumentRef;
-use super::sink::Sink;
-use super::tree::Tree;
+use crate::check::limits;
+use crate::decode::strict;
+use crate::expand::apply;
+use crate::expand::case::Case;
+use crate::expand::{self, ScenarioDocuments};
+use crate::lab::reference::DocumentRef;
+use crate::lab::{API_VERSION, KIND, Lab};
+use crate::objects::decode_all;
+use crate::objects::documents::{Documents, name_span};
+use crate::sink::Sink;
+use crate::yaml::tree::Tree;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 
@@ -68,8 +67,8 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     let has_all_objects = !sink.has_errors();
     let lab_tree = single_lab(&documents, sources, sink)?;
     limits::check_text(lab_tree, sink);
-    check_lab::check_lab_name(lab_tree, sources, sink);
-    if !check_lab::check_row_keys(lab_tree, sink) {
+    check::lab::check_lab_name(lab_tree, sources, sink);
+    if !check::lab::check_row_keys(lab_tree, sink) {
         // The decoder would report an unknown key again, as an invalid probe.
         return None;
     }
@@ -80,7 +79,7 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
             return None;
         }
     };
-    check_lab::check_lab(&lab, lab_tree, sink);
+    check::lab::check_lab(&lab, lab_tree, sink);
     let base = ScenarioDocuments {
         lab: &lab,
         lab_tree,
@@ -95,7 +94,7 @@ fn load_scenario(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
             DocumentRef::Lab => Some(lab_tree),
             object @ DocumentRef::Object { .. } => documents.objects.get(object),
         };
-        check_removals::check_removals(&base.patches(), document_tree, sink);
+        check::removals::check_removals(&base.patches(), document_tree, sink);
     }
     // Errors up to here would repeat in every case.
     if sink.has_errors() {

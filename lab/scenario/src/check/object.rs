@@ -1,0 +1,184 @@
+//! Refuses objects that an API server would refuse, as far as the fields affect packets.
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+
+use crate::objects::defaults;
+use crate::objects::documents::is_label;
+use crate::yaml::tree::{PathSegment, Tree, shorten};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
+
+/// Checks a service as the API server does, as far as its fields affect packets.
+pub(crate) fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
+    let Some(spec) = &service.spec else {
+        return Ok(());
+    };
+    let field = |name: &str| crate::path!["spec", name].to_vec();
+    let policies = ["Cluster", "Local"];
+    check_keyword(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
+    check_keyword(
+        tree,
+        &field("externalTrafficPolicy"),
+        spec.external_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    check_keyword(
+        tree,
+        &field("internalTrafficPolicy"),
+        spec.internal_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    check_keyword(
+        tree,
+        &field("sessionAffinity"),
+        spec.session_affinity.as_deref(),
+        &["None", "ClientIP"],
+    )?;
+    check_keyword(
+        tree,
+        &field("trafficDistribution"),
+        spec.traffic_distribution.as_deref(),
+        &["PreferClose", "PreferSameZone", "PreferSameNode"],
+    )?;
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
+        check_keyword(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        check_port_name(tree, &path("name"), port.name.as_deref())?;
+        check_port_number(tree, &path("port"), port.port)?;
+        if let Some(number) = port.node_port.filter(|number| *number != 0) {
+            check_port_number(tree, &path("nodePort"), number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the networks of cluster IPs as the API server does: each has a prefix length and no host
+/// bits. (`ValidateServiceCIDR` in kubernetes/kubernetes
+/// `pkg/apis/networking/validation/validation.go` v1.36.)
+pub(crate) fn check_service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
+    let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
+    for (index, text) in cidrs.unwrap_or(&[]).iter().enumerate() {
+        let network = text.parse::<IpNetwork>().ok();
+        let network = network.filter(|_| text.contains('/'));
+        if network.is_none_or(|network| network.ip() != network.network()) {
+            let path = crate::path!["spec", "cidrs", index];
+            return Err(Diagnostic::error(format!("`{text}` is not a network"))
+                .with_position(tree.nearest(path).span, "")
+                .with_help("write a network such as `10.96.0.0/12`"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks an EndpointSlice as the API server does.
+pub(crate) fn check_endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
+    let families = ["IPv4", "IPv6", "FQDN"];
+    let path = crate::path!["addressType"];
+    check_keyword(tree, path, Some(&slice.address_type), &families)?;
+    for (index, endpoint) in slice.endpoints.iter().flatten().enumerate() {
+        for (position, address) in endpoint.addresses.iter().enumerate() {
+            let slice_family = slice.address_type.as_str();
+            let address_family = address.parse().ok().map(defaults::family_name);
+            if slice_family != "FQDN" && address_family != Some(slice_family) {
+                let path = crate::path!["endpoints", index, "addresses", position];
+                return Err(Diagnostic::error(format!(
+                    "`{address}` is not an {slice_family} address, as `addressType` requires"
+                ))
+                .with_position(tree.nearest(path).span, ""));
+            }
+        }
+    }
+    for (index, port) in slice.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["ports", index, name].to_vec();
+        check_keyword(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        check_port_name(tree, &path("name"), port.name.as_deref())?;
+        if let Some(number) = port.port {
+            check_port_number(tree, &path("port"), number)?;
+        }
+    }
+    Ok(())
+}
+
+const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+
+fn check_keyword(
+    tree: &Tree,
+    path: &[PathSegment],
+    value: Option<&str>,
+    allowed: &[&str],
+) -> Result<(), Diagnostic> {
+    let Some(value) = value.filter(|word| !allowed.contains(word)) else {
+        return Ok(());
+    };
+    let message = if value.is_empty() && tree.node_at(path).is_none() {
+        let field = match path.last() {
+            Some(PathSegment::Key(key)) => key.as_str(),
+            _ => "",
+        };
+        format!(
+            "field `{field}` is missing; the values are {}",
+            format_list(allowed.iter().copied())
+        )
+    } else {
+        format!(
+            "`{value}` is not one of {}",
+            format_list(allowed.iter().copied())
+        )
+    };
+    let span = tree
+        .node_at(path)
+        .map_or(tree.nearest(path).head_span(), |node| node.span);
+    Err(Diagnostic::error(message)
+        .with_position(span, "")
+        .with_optional_help(did_you_mean(value, allowed.iter().copied())))
+}
+
+/// Checks that the name of a port is an RFC 1123 label (Kubernetes v1.36,
+/// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
+/// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
+fn check_port_name(
+    tree: &Tree,
+    path: &[PathSegment],
+    name: Option<&str>,
+) -> Result<(), Diagnostic> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    if name.len() <= 63 && is_label(name) {
+        return Ok(());
+    }
+    let span = tree
+        .node_at(path)
+        .map_or(tree.nearest(path).head_span(), |node| node.span);
+    Err(
+        Diagnostic::error(format!("{} is not a valid port name", shorten(name)))
+            .with_position(span, "")
+            .with_help("a port name has at most 63 lower-case letters, digits and `-`"),
+    )
+}
+
+fn check_port_number(tree: &Tree, path: &[PathSegment], number: i32) -> Result<(), Diagnostic> {
+    if (1..=65_535).contains(&number) {
+        return Ok(());
+    }
+    match tree.node_at(path) {
+        Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
+            .with_position(node.span, "expected a number from 1 to 65535")),
+        None => Err(Diagnostic::error("field `port` is missing")
+            .with_position(tree.nearest(path).head_span(), "`port` is missing here")),
+    }
+}

@@ -1,0 +1,457 @@
+//! Decodes a tree into a type with serde, with the span of each error.
+//!
+//! There are two modes. The strict mode, for the lab document, refuses unknown fields. The lenient
+//! mode, for Kubernetes objects, ignores and records unknown fields, as the API server does. The
+//! API types pass their field names to the deserializer, so both modes can suggest a correction.
+
+pub mod duration;
+pub mod error;
+pub mod spanned_error;
+pub mod values;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use crate::decode::error::{DecodeError, DecodeErrorKind};
+use crate::yaml::tree::{Entry, ScalarKind, Tree, Value};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+use svclab_diagnostic::suggest::{did_you_mean, format_list};
+
+/// Field of a Kubernetes object that the API does not define.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredField {
+    /// Name of the field.
+    pub field: String,
+    /// Span of the key.
+    pub span: Span,
+    /// API type that contains the field.
+    pub type_name: &'static str,
+    /// Fields that the API type defines.
+    pub fields: &'static [&'static str],
+}
+
+/// Decodes a tree strictly.
+///
+/// # Errors
+///
+/// Returns the first value that does not fit its type, with its span.
+pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
+    let node = Node {
+        tree,
+        key: None,
+        ignored: None,
+    };
+    T::deserialize(node).map_err(|error| error.with_span(node.tree, node.key))
+}
+
+/// Decodes a tree as an API server does, and returns the value and the ignored fields.
+///
+/// # Errors
+///
+/// Returns the first value that does not fit its type, with its span.
+pub fn lenient<T: DeserializeOwned>(tree: &Tree) -> Result<(T, Vec<IgnoredField>), DecodeError> {
+    let ignored = RefCell::new(Vec::new());
+    let node = Node {
+        tree,
+        key: None,
+        ignored: Some(&ignored),
+    };
+    let value = T::deserialize(node).map_err(|error| error.with_span(node.tree, node.key))?;
+    Ok((value, ignored.into_inner()))
+}
+
+impl From<IgnoredField> for Diagnostic {
+    fn from(ignored: IgnoredField) -> Self {
+        Self::warning(format!(
+            "Kubernetes has no field `{}` in {}; it is ignored",
+            ignored.field, ignored.type_name
+        ))
+        .with_position(ignored.span, "no such field")
+        .with_optional_help(did_you_mean(&ignored.field, ignored.fields.iter().copied()))
+    }
+}
+
+/// Tree node as a serde deserializer.
+#[derive(Clone, Copy)]
+struct Node<'t> {
+    tree: &'t Tree,
+    /// Span of the map key for this node, `None` outside maps.
+    key: Option<Span>,
+    /// Collected unknown fields; `None` in strict mode.
+    ignored: Option<&'t RefCell<Vec<IgnoredField>>>,
+}
+
+impl<'t> Node<'t> {
+    fn child(self, tree: &'t Tree, key: Option<Span>) -> Self {
+        Self { tree, key, ..self }
+    }
+
+    /// Records the keys of a map that are not fields of the API type.
+    fn record_ignored(self, within: &'static str, fields: &'static [&'static str]) {
+        let (Some(ignored), Some(map)) = (self.ignored, self.tree.as_map()) else {
+            return;
+        };
+        let unknown = map
+            .iter()
+            .filter(|(key, _)| !fields.contains(&key.as_ref()))
+            .map(|(key, entry)| IgnoredField {
+                field: key.to_string(),
+                span: entry.key,
+                type_name: within,
+                fields,
+            });
+        ignored.borrow_mut().extend(unknown);
+    }
+
+    fn visit<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.value {
+            Value::Scalar(scalar) => match scalar.kind {
+                ScalarKind::Null => visitor.visit_unit(),
+                ScalarKind::Bool(value) => visitor.visit_bool(value),
+                ScalarKind::Unsigned(n) => visitor.visit_u64(n),
+                ScalarKind::Negative(n) => visitor.visit_i64(n),
+                ScalarKind::Float(n) => visitor.visit_f64(n),
+                ScalarKind::String => visitor.visit_borrowed_str(&scalar.text),
+            },
+            Value::Sequence(items) => visitor.visit_seq(Items {
+                node: self,
+                items: items.iter(),
+            }),
+            Value::Map(map) => visitor.visit_map(Entries {
+                node: self,
+                rest: map.iter(),
+                value: None,
+            }),
+        }
+    }
+}
+
+impl<'t> Deserializer<'t> for Node<'t> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.visit(visitor)
+            .map_err(|error| error.with_span(self.tree, self.key))
+    }
+
+    fn deserialize_str<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if let Value::Scalar(scalar) = &self.tree.value
+            && !matches!(scalar.kind, ScalarKind::String | ScalarKind::Null)
+        {
+            let error = DecodeError::new(DecodeErrorKind::Unquoted {
+                found: self.tree.to_string(),
+                text: scalar.text.to_string(),
+            });
+            return Err(error.with_span(self.tree, self.key));
+        }
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_string<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if self.tree.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor
+                .visit_some(self)
+                .map_err(|error| error.with_span(self.tree, self.key))
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'t>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        visitor
+            .visit_newtype_struct(self)
+            .map_err(|error| error.with_span(self.tree, self.key))
+    }
+
+    fn deserialize_struct<V: Visitor<'t>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.record_ignored(name, fields);
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'t>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Some(variant) = self.tree.as_str() else {
+            let error = DecodeError::new(DecodeErrorKind::WrongType {
+                expected: format!("one of {}", format_list(variants.iter().copied())),
+                found: self.tree.to_string(),
+            });
+            return Err(error.with_span(self.tree, self.key));
+        };
+        visitor
+            .visit_enum(UnitVariant(variant))
+            .map_err(|error| error.with_span(self.tree, self.key))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        <W: Visitor<'t>>
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf
+        unit unit_struct seq tuple tuple_struct map identifier
+    }
+}
+
+/// Elements of a list.
+struct Items<'t> {
+    node: Node<'t>,
+    items: std::slice::Iter<'t, Tree>,
+}
+
+impl<'t> SeqAccess<'t> for Items<'t> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'t>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let Some(tree) = self.items.next() else {
+            return Ok(None);
+        };
+        let node = self.node.child(tree, None);
+        // An error can arise after the deserializer returns, for example in `try_from`.
+        seed.deserialize(node)
+            .map(Some)
+            .map_err(|error| error.with_span(node.tree, node.key))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+/// Entries of a map.
+struct Entries<'t> {
+    node: Node<'t>,
+    rest: indexmap::map::Iter<'t, Arc<str>, Entry>,
+    value: Option<&'t Entry>,
+}
+
+impl<'t> MapAccess<'t> for Entries<'t> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'t>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, DecodeError> {
+        let Some((key, entry)) = self.rest.next() else {
+            return Ok(None);
+        };
+        self.value = Some(entry);
+        seed.deserialize(BorrowedStrDeserializer::new(key))
+            .map(Some)
+            .map_err(|error: DecodeError| error.with_key_span(entry.key))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'t>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Some(entry) = self.value.take() else {
+            return Err(de::Error::custom("value requested before its key"));
+        };
+        let node = self.node.child(&entry.value, Some(entry.key));
+        seed.deserialize(node)
+            .map_err(|error| error.with_span(node.tree, node.key))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.rest.len())
+    }
+}
+
+/// Name of a variant without content.
+struct UnitVariant<'t>(&'t str);
+
+impl<'t> EnumAccess<'t> for UnitVariant<'t> {
+    type Error = DecodeError;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'t>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self), DecodeError> {
+        let variant = seed.deserialize(BorrowedStrDeserializer::new(self.0))?;
+        Ok((variant, self))
+    }
+}
+
+impl<'t> VariantAccess<'t> for UnitVariant<'t> {
+    type Error = DecodeError;
+
+    fn unit_variant(self) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'t>>(self, _: T) -> Result<T::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+
+    fn tuple_variant<V: Visitor<'t>>(self, _: usize, _: V) -> Result<V::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+
+    fn struct_variant<V: Visitor<'t>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Pod, Service};
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::yaml;
+    use svclab_diagnostic::source::{FileId, Source};
+
+    fn tree(text: &str) -> Tree {
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        let trees = yaml::parse(&source, FileId::default()).expect("YAML");
+        trees.into_iter().next().expect("a document")
+    }
+
+    fn position(error: &DecodeError) -> (u32, u32) {
+        error.span().map_or((0, 0), |span| (span.line, span.column))
+    }
+
+    #[test]
+    fn kubernetes_scalars_decode() {
+        let text = "
+            metadata: {name: a, creationTimestamp: 2024-01-01T00:00:00Z, managedFields: [{fieldsV1: {'f:spec': {}}}]}
+            spec:
+              containers:
+              - name: c
+                resources: {requests: {cpu: 1, memory: 64Mi}, limits: {cpu: 0.5}}
+                livenessProbe: {httpGet: {port: http}}
+                ports: [{containerPort: 80}]
+            status: {startTime: null}";
+        let (pod, ignored) = lenient::<Pod>(&tree(text)).expect("a pod");
+        assert_eq!(ignored, []);
+        let resources = &pod.spec.expect("a spec").containers[0]
+            .resources
+            .clone()
+            .expect("some");
+        let requests = resources.requests.as_ref().expect("requests");
+        assert_eq!(
+            (requests["cpu"].0.as_str(), requests["memory"].0.as_str()),
+            ("1", "64Mi")
+        );
+        assert!(pod.metadata.creation_timestamp.is_some());
+        let text = "spec: {ports: [{port: 80, targetPort: http}, {port: 81, targetPort: 8081}]}";
+        let (service, _) = lenient::<Service>(&tree(text)).expect("a service");
+        let ports = service.spec.and_then(|spec| spec.ports).expect("ports");
+        assert_eq!(
+            ports[0].target_port,
+            Some(IntOrString::String("http".into()))
+        );
+        assert_eq!(ports[1].target_port, Some(IntOrString::Int(8081)));
+    }
+
+    #[test]
+    fn unknown_api_fields_at_any_depth_are_recorded() {
+        let text = "spec:\n  nodNme: a\n  containers:\n  - name: c\n    ports: [{containerPrt: 80}]\nextra: {spec: {}}\n";
+        let (_, ignored) = lenient::<Pod>(&tree(text)).expect("a pod");
+        let noted: Vec<_> = ignored
+            .iter()
+            .map(|i| (i.field.as_str(), i.type_name, i.span.line, i.span.column))
+            .collect();
+        assert_eq!(
+            noted,
+            [
+                ("extra", "Pod", 6, 1),
+                ("nodNme", "PodSpec", 2, 3),
+                ("containerPrt", "ContainerPort", 5, 14)
+            ]
+        );
+        assert!(ignored[2].fields.contains(&"containerPort"));
+    }
+
+    #[test]
+    fn decode_error_has_innermost_span() {
+        let text = "spec:\n  ports:\n  - port: 80\n    nodePort: many\n";
+        let error = lenient::<Service>(&tree(text)).expect_err("a string is not a port");
+        assert_eq!(position(&error), (4, 15));
+        let text = "spec:\n  ports:\n    port: 80\n";
+        let error = lenient::<Service>(&tree(text)).expect_err("a map is not a list");
+        assert_eq!(
+            (position(&error), error.to_string().as_str()),
+            ((2, 3), "expected a list, found a map")
+        );
+        let text = "metadata: {creationTimestamp: yesterday}\n";
+        assert_eq!(
+            position(&lenient::<Pod>(&tree(text)).expect_err("not a time")),
+            (1, 31)
+        );
+    }
+
+    #[test]
+    fn decode_error_in_unescaped_scalar_has_part_span() {
+        #[derive(Debug, Deserialize)]
+        struct Holder {
+            #[expect(dead_code, reason = "the test checks only the errors")]
+            count: crate::expectation::count::Count,
+        }
+        let column = |text: &str| {
+            let error = strict::<Holder>(&tree(text)).expect_err("not a count");
+            (
+                position(&error).1,
+                error.span().map_or(0, |span| span.end - span.start),
+            )
+        };
+        assert_eq!(column("count: 1..x"), (11, 1));
+        assert_eq!(column("count: '1..x'"), (12, 1));
+        assert_eq!(column(r#"count: "1..\x78""#), (8, 9));
+    }
+
+    #[test]
+    fn enum_variants_decode_by_name() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Mode {
+            Nft,
+            Legacy,
+        }
+        assert_eq!(
+            strict::<Vec<Mode>>(&tree("[nft, legacy]")),
+            Ok(vec![Mode::Nft, Mode::Legacy])
+        );
+        let error = strict::<Vec<Mode>>(&tree("[nft, 1]")).expect_err("a number is not a string");
+        assert_eq!(
+            error.to_string(),
+            "expected one of `nft` and `legacy`, found the number `1`"
+        );
+        assert_eq!(position(&error), (1, 7));
+    }
+}

@@ -1,0 +1,577 @@
+//! Tests of invalid files. Snapshots contain the diagnostics.
+
+use std::fmt::Write as _;
+
+use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
+use svclab_diagnostic::source::MAX_BYTES;
+use svclab_diagnostic::source::Source;
+
+#[test]
+fn example_loads_without_warnings() {
+    assert_eq!(load_diagnostics(EXAMPLE), "");
+}
+
+#[test]
+fn unknown_lab_field_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with("  axes:\n", "  axess:\n")));
+}
+
+#[test]
+fn nested_unknown_lab_field_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "conections: 8"
+    )));
+}
+
+#[test]
+fn unknown_field_without_similar_name_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with("connections: 8", "zzz: 8")));
+}
+
+#[test]
+fn wrong_type_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "connections: many"
+    )));
+}
+
+#[test]
+fn number_out_of_range_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "connections: 8",
+        "connections: -1"
+    )));
+}
+
+#[test]
+fn list_instead_of_map_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "  hosts:\n    laptop: {address: 203.0.113.9/24}",
+        "  hosts: [laptop]"
+    )));
+}
+
+#[test]
+fn null_instead_of_map_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{address: 203.0.113.9/24}",
+        ""
+    )));
+}
+
+#[test]
+fn missing_field_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{from: pod/default/client, to",
+        "{bind: x, to"
+    )));
+}
+
+#[test]
+fn number_instead_of_string_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "about: A pod calls its own cluster through an internal load balancer and every other call times out.",
+        "about: 1.20"
+    )));
+}
+
+#[test]
+fn unknown_keyword_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "iptables: nft",
+        "iptables: nftt"
+    )));
+}
+
+#[test]
+fn subnet_with_host_bits_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "subnet: 172.18.1.0/24",
+        "subnet: 172.18.1.1/24"
+    )));
+}
+
+#[test]
+fn address_without_prefix_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "203.0.113.9/24",
+        "203.0.113.9"
+    )));
+}
+
+#[test]
+fn invalid_packet_pattern_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "SYN from pod",
+        "SYN form pod"
+    )));
+}
+
+#[test]
+fn invalid_count_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "hits: \">=1\"",
+        "hits: \"1..x\""
+    )));
+}
+
+#[test]
+fn wire_without_see_and_never_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        ", see: \"SYN from pod/default/client\"",
+        ""
+    )));
+}
+
+#[test]
+fn wire_field_of_other_packet_kind_is_refused() {
+    let wire = |words: &str| {
+        load_diagnostics(&example_with(
+            ", see: \"SYN from pod/default/client\"",
+            &format!(", {words}"),
+        ))
+    };
+    let inputs = [
+        "see: UDP, window: 1",
+        "see: RST, mss: 1460",
+        "never: SYN, resent: [1s]",
+        "see: SYN, resent: []",
+        "see: SYN, resent: [soon]",
+    ];
+    insta::assert_snapshot!(inputs.map(wire).join("\n\n"));
+}
+
+#[test]
+fn invalid_state_expectation_is_refused() {
+    let row = |words: &str| {
+        load_diagnostics(&example_with(
+            "    wire:\n",
+            &format!("    {words}\n    wire:\n"),
+        ))
+    };
+    let inputs = [
+        "sets: [{on: node-1, set: KUBE-CLUSTER-IP, members: []}]",
+        "sets: [{on: node-1, set: KUBE-CLUSTER-IP, typ: \"hash:ip\", members: []}]",
+        "ipvs: [{on: node-1, server: 10.20.0.1, is: []}]",
+        "links: [{on: eth0, flags: [], addresses: []}]",
+        "links: [{on: node-1/eth0, flags: [], addresses: [10.20.0.1]}]",
+    ];
+    insta::assert_snapshot!(inputs.map(row).join("\n\n"));
+}
+
+#[test]
+fn unknown_source_port_keyword_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "call: {connected: 4,",
+        "call: {sourcePort: same, connected: 4,"
+    )));
+}
+
+#[test]
+fn patch_of_unknown_object_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "patch: Service/default/nginx,",
+        "patch: Service/default/ngnix,"
+    )));
+}
+
+#[test]
+fn patch_of_invalid_reference_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "patch: Service/default/nginx,",
+        "patch: Service/nginx,"
+    )));
+}
+
+#[test]
+fn patch_of_wrong_type_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "merge: {spec: {externalTrafficPolicy: Cluster}}",
+        "merge: Cluster"
+    )));
+}
+
+#[test]
+fn patch_that_invalidates_object_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{externalTrafficPolicy: Cluster}",
+        "{ports: 443}"
+    )));
+}
+
+#[test]
+fn patch_that_invalidates_lab_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
+        "{probes: {call: {to: null}}}"
+    )));
+}
+
+#[test]
+fn patch_of_expectations_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{nodes: {node-1: {sysctls: {net.ipv4.conf.all.rp_filter: 1}}}}",
+        "{expect: []}"
+    )));
+}
+
+#[test]
+fn patch_that_renames_object_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{spec: {externalTrafficPolicy: Cluster}}",
+        "{metadata: {name: other}}"
+    )));
+}
+
+#[test]
+fn patch_without_merge_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        ", merge: {spec: {externalTrafficPolicy: Cluster}}",
+        ""
+    )));
+}
+
+#[test]
+fn second_deletion_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
+        "- {delete: Pod/default/nginx-a}\n      - {delete: Pod/default/nginx-a}"
+    )));
+}
+
+#[test]
+fn added_object_that_exists_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "- {patch: Service/default/nginx, merge: {spec: {externalTrafficPolicy: Cluster}}}",
+        "- add: {apiVersion: v1, kind: Pod, metadata: {name: client}}"
+    )));
+}
+
+#[test]
+fn case_without_row_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "rpFilter: [0, 1]}",
+        "rpFilter: 0}"
+    )));
+}
+
+#[test]
+fn unreached_row_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{policy: Cluster, rpFilter: [0, 1]}",
+        "{policy: [Local]}"
+    )));
+}
+
+#[test]
+fn row_with_unknown_axis_or_value_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{policy: Cluster, rpFilter: [0, 1]}",
+        "{polcy: Cluster, rpFilter: [0, 2]}"
+    )));
+}
+
+#[test]
+fn row_with_unknown_probe_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "    call: {connected: 8, endpoints",
+        "    cal: {connected: 8, endpoints"
+    )));
+}
+
+#[test]
+fn misspelt_row_key_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "    claims: [S1-18]",
+        "    clams: [S1-18]"
+    )));
+}
+
+#[test]
+fn verdict_of_other_protocol_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{connected: 4, timeout: 4,",
+        "{answered: 4, timeout: 4,"
+    )));
+}
+
+#[test]
+fn counts_with_wrong_sum_are_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "{connected: 4, timeout: 4,",
+        "{connected: 4, timeout: 3,"
+    )));
+}
+
+#[test]
+fn undeclared_claim_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "claims: [S1-18]",
+        "claims: [S1-81]"
+    )));
+}
+
+#[test]
+fn unused_claim_warns() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        ", notCheckable: no numbers are given",
+        ""
+    )));
+}
+
+#[test]
+fn duration_out_of_bounds_in_any_field_is_refused() {
+    let inputs = [
+        ("maxWait: 3s", "maxWait: 400000000000y"),
+        ("maxWait: 3s", "maxWait: 0s"),
+        ("healthCheck: {}", "healthCheck: {every: 61m}"),
+        ("healthCheck: {}", "retryAfter: 2h"),
+        (
+            "see: \"SYN from pod/default/client\"",
+            "see: SYN, resent: [1s, 1y]",
+        ),
+    ];
+    let diagnostics = inputs.map(|(good, bad)| load_diagnostics(&example_with(good, bad)));
+    insta::assert_snapshot!(diagnostics.join("\n\n"));
+    // A patch is decoded as strictly as the lab.
+    let patched = example_with(
+        "merge: {spec: {externalTrafficPolicy: Cluster}}",
+        "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {maxWait: 2h}}}}",
+    );
+    insta::assert_snapshot!(load_diagnostics(&patched));
+}
+
+#[test]
+fn probe_that_waits_for_itself_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "maxWait: 3s",
+        "after: call"
+    )));
+}
+
+#[test]
+fn lab_name_other_than_file_name_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "metadata: {name: example}",
+        "metadata: {name: sample}"
+    )));
+}
+
+#[test]
+fn duplicate_key_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "  iptables: nft\n",
+        "  iptables: nft\n  about: twice\n"
+    )));
+}
+
+#[test]
+fn tab_indentation_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "  iptables: nft\n",
+        "\tiptables: nft\n"
+    )));
+}
+
+#[test]
+fn invalid_yaml_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "source: [S0, S1]",
+        "source: [S0, S1"
+    )));
+}
+
+#[test]
+fn alias_without_anchor_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "source: [S0, S1]",
+        "source: *sources"
+    )));
+}
+
+#[test]
+fn file_without_lab_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
+    ));
+}
+
+#[test]
+fn second_lab_document_is_refused() {
+    let lab =
+        "---\napiVersion: svclab/v1\nkind: Lab\nmetadata: {name: example}\nspec: {about: x}\n";
+    insta::assert_snapshot!(load_diagnostics(&format!("{EXAMPLE}{lab}")));
+}
+
+#[test]
+fn lab_of_unknown_version_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "apiVersion: svclab/v1",
+        "apiVersion: svclab/v2"
+    )));
+}
+
+#[test]
+fn lab_of_unknown_kind_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with("kind: Lab", "kind: lab")));
+}
+
+#[test]
+fn document_without_kind_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "kind: Service",
+        "knid: Service"
+    )));
+}
+
+#[test]
+fn document_other_than_map_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&format!("{EXAMPLE}---\njust words\n")));
+}
+
+#[test]
+fn misspelt_kubernetes_field_warns() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "  selector: {app: nginx}",
+        "  selctor: {app: nginx}"
+    )));
+}
+
+#[test]
+fn misspelt_kind_warns() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "kind: ConfigMap",
+        "kind: Sevice"
+    )));
+}
+
+#[test]
+fn wrong_type_in_kubernetes_object_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "labels: {app: nginx}",
+        "labels: {app: 1.20}"
+    )));
+}
+
+#[test]
+fn unknown_kubernetes_keyword_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "type: LoadBalancer",
+        "type: Loadbalancer"
+    )));
+}
+
+#[test]
+fn kubernetes_object_of_other_version_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "apiVersion: v1\nkind: Service",
+        "apiVersion: v1beta3\nkind: Service"
+    )));
+}
+
+#[test]
+fn port_out_of_range_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "port: 443, ",
+        "port: 70000, "
+    )));
+    insta::assert_snapshot!(load_diagnostics(&example_with("port: 443, ", "")));
+}
+
+#[test]
+fn duplicate_object_name_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "metadata: {name: nginx-b,",
+        "metadata: {name: nginx-a,"
+    )));
+}
+
+#[test]
+fn object_without_name_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "metadata: {name: nginx}",
+        "metadata: {labels: {}}"
+    )));
+}
+
+#[test]
+fn invalid_kubernetes_name_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(&example_with(
+        "metadata: {name: client}",
+        "metadata: {name: The_Client}"
+    )));
+}
+
+#[test]
+fn empty_file_is_refused() {
+    insta::assert_snapshot!(load_diagnostics(" \n"), @"error: example.yaml is empty; write at least one YAML document");
+}
+
+#[test]
+fn unreadable_file_is_refused() {
+    let read = |path: &std::path::Path| match Source::read(path) {
+        Ok(_) => String::new(),
+        Err(error) => error
+            .to_string()
+            .replace(&path.display().to_string(), "PATH"),
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    insta::assert_snapshot!(read(directory.path()), @"cannot read PATH: is a directory; name a lab file in it");
+    let path = directory.path().join("lab.yaml");
+    insta::assert_snapshot!(read(&path), @"cannot read PATH: no such file");
+    std::fs::write(&path, b"a: 1\n\xc3(\n").expect("written");
+    insta::assert_snapshot!(read(&path), @"PATH: line 2 is not UTF-8; save the file as UTF-8");
+    std::fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
+    insta::assert_snapshot!(read(&path), @"PATH is larger than 64 MiB, the maximum; remove objects that the lab does not need");
+}
+
+#[test]
+fn deep_nesting_is_refused() {
+    for opener in ["[", "{a: ", "- ", "? "] {
+        let text = opener.repeat((4 << 20) / opener.len());
+        let diagnostics = load_diagnostics(&text);
+        assert!(
+            diagnostics.contains("nest deeper than 100 levels"),
+            "{opener}: {diagnostics}"
+        );
+        assert!(diagnostics.len() < 1000, "{opener}: {diagnostics}");
+    }
+}
+
+#[test]
+fn alias_bomb_is_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let below = level - 1;
+        let aliases = vec![format!("*a{below}"); 10].join(", ");
+        writeln!(text, "a{level}: &a{level} [{aliases}]").expect("written");
+    }
+    insta::assert_snapshot!(load_diagnostics(&text));
+}
+
+#[test]
+fn alias_loop_is_refused() {
+    insta::assert_snapshot!(load_diagnostics("a: &a [1, *a]\n"));
+}
+
+#[test]
+fn merge_key_is_refused() {
+    insta::assert_snapshot!(load_diagnostics("a: &a {b: 1}\nc: {<<: *a}\n"));
+}
+
+#[test]
+fn too_many_cases_are_refused() {
+    let values: Vec<String> = (0..70).map(|n| format!("v{n}: []")).collect();
+    let axis = format!("{{{}}}", values.join(", "));
+    let text = example_with(
+        "    rpFilter:\n",
+        &format!("    x: {axis}\n    y: {axis}\n    rpFilter:\n"),
+    );
+    let diagnostics = load_diagnostics(&text);
+    assert!(
+        diagnostics.contains("the axes make 19600 cases, more than 4096"),
+        "{diagnostics}"
+    );
+}
