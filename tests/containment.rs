@@ -112,7 +112,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "A system call filter denies an agent for IPVS mounts, modules, other users and new namespaces except network namespaces.",
         &[
             FOR_IPVS,
-            "lab/agent/src/filter.rs agent_filter_other_namespaces_and_users_are_refused",
+            "lab/agent/src/sandbox/filter.rs agent_filter_other_namespaces_and_users_are_refused",
         ],
     ),
     (
@@ -178,7 +178,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "A filter denies `ptrace`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, new and other namespaces, `io_uring` and system calls newer than Linux 6.12.",
         &[
             PROGRAM,
-            "lab/agent/src/filter.rs program_filter_forbidden_calls_are_refused",
+            "lab/agent/src/sandbox/filter.rs program_filter_forbidden_calls_are_refused",
         ],
     ),
     ("Programs find no keys of the caller.", &[PROGRAM]),

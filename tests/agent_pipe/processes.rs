@@ -78,7 +78,7 @@ impl Processes {
         assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Asserts that all processes end within [`AT_ONCE`].
+    /// Asserts that all processes end within [`MAX_CLEANUP_TIME`].
     pub fn assert_ended(&self) {
         let deadline = Instant::now() + MAX_CLEANUP_TIME;
         for (pid, process) in &self.processes {

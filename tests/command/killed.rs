@@ -169,7 +169,7 @@ impl Run {
         }
     }
 
-    /// Asserts that all processes of the run end within [`SOON`].
+    /// Asserts that all processes of the run end within [`MAX_END_TIME`].
     fn assert_ended(&self, when: &str) {
         let left = wait_for_session_end(self.session, Instant::now() + MAX_END_TIME);
         assert!(left.is_empty(), "{when}: {left:?} still run");

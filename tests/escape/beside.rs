@@ -183,9 +183,9 @@ pub fn commands_beyond_their_limits_are_errors() {
 pub fn limits_out_of_bounds_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (field, value, bounds) in [
-        ("timeLimit", "11m", "give more than 0 s and at most 10 min"),
-        ("outputLimit", "0", "give 1 to 67108864 bytes"),
-        ("processLimit", "4097", "give 1 to 4096 processes"),
+        ("timeLimit", "11m", "use more than 0 s and at most 10 min"),
+        ("outputLimit", "0", "use 1 to 67108864 bytes"),
+        ("processLimit", "4097", "use 1 to 4096 processes"),
     ] {
         let text = lab("bounds", &format!("{{{field}: {value}}}"), EXPECT_CONNECTED);
         let output = run(directory.path(), &[("bounds", text)]);

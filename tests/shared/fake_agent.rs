@@ -27,7 +27,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use crate::choices::Choices;
 
 /// Returns the case with expectations only for verdicts and endpoints of its probes. This case
-/// passes with the evidence of [`ideal`].
+/// passes with the evidence of [`ideal_evidence`].
 pub fn expect_only_probes(prepared: &Prepared) -> Prepared {
     let mut prepared = prepared.clone();
     let row = prepared.case.row;

@@ -301,7 +301,7 @@ pub fn begin_file(target: &Path) -> io::Result<(File, UnfinishedFile)> {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`begin`] and of `write`.
+/// Returns the errors of [`begin_file`] and of `write`.
 pub fn write_file(
     target: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -1,7 +1,7 @@
 //! Builds the plan that an agent applies from a case of a lab.
 //!
 //! [`cluster`] resolves the objects of a case to nodes, pods, services and balancers. [`build`]
-//! builds the plan. [`needs`] lists the requirements of a plan. [`delta`] computes the changes
+//! builds the plan. [`requirements`] lists the requirements of a plan. [`delta`] computes the changes
 //! between two plans. [`replay`] inserts dumped nodes into a plan. [`print`](mod@print) renders a
 //! plan as a script. All functions are pure.
 

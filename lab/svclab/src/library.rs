@@ -30,7 +30,7 @@ use svclab_scenario::Scenario;
 /// ```no_run
 /// # async fn test() -> Result<(), svclab::LabError> {
 /// let ran = svclab::Lab::from_file("labs/node-port.yaml")?
-///     .kube_proxy("bin/kube-proxy")
+///     .with_kube_proxy("bin/kube-proxy")
 ///     .run()
 ///     .await?;
 /// assert!(ran.passed(), "{ran}");
@@ -272,7 +272,7 @@ impl LabRun {
     }
 
     /// Returns the explanation of a case in the format of `svclab explain`. It is complete only
-    /// with [`Lab::watched`].
+    /// with [`Lab::with_full_evidence`].
     #[must_use]
     pub fn explanation(&self, case: &str) -> Option<String> {
         let result = self.cases().iter().find(|result| result.case == case)?;

@@ -112,7 +112,7 @@ fn up_in_foreground_lab_runs_until_ctrl_c() {
         let printed: Vec<String> = lines
             .by_ref()
             .map_while(Result::ok)
-            .take_while(|line| !line.starts_with("Ctrl-C"))
+            .take_while(|line| !line.contains("Ctrl-C"))
             .collect();
         assert!(printed[0].contains(" is running on "), "{printed:?}");
         end(i32::try_from(holder.id()).expect("the PID fits"));

@@ -1,5 +1,5 @@
 //! Splits the input of iptables-nft into batches that a user namespace may send. For nftables
-//! tables see [`nft::batches`].
+//! tables see [`svclab_ruleset::nft::split_batches`].
 //!
 //! iptables-nft sends a table to the kernel in one message. For this message it enlarges its socket
 //! buffer with `SO_SNDBUFFORCE` (iptables v1.8.9, `iptables/nft.c`, `mnl_set_sndbuffer`). The

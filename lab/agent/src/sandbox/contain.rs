@@ -11,7 +11,7 @@
 //! cannot mount or remount anything.
 //!
 //! For IPVS the agent creates no user namespace. It runs as an unprivileged user of the host with a
-//! few capabilities ([`crate::rights`]).
+//! few capabilities ([`crate::sandbox::capabilities`]).
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,5 +1,5 @@
 //! Reaps killed programs that no task waits for. A process that a program left running is a child
-//! of its room's first process ([`crate::room`]), which reaps it.
+//! of the first process of its PID namespace ([`crate::sandbox::program_namespace`]), which reaps it.
 
 use std::cell::RefCell;
 

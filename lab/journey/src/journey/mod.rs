@@ -107,7 +107,7 @@ pub struct Crossing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Rewrite {
-    /// Rules, as indices into [`Hop::met`].
+    /// Rules, as indices into [`Hop::matches`].
     ByRules(Vec<usize>),
     /// IPVS, possibly together with rules.
     ByIpvs {
@@ -115,7 +115,7 @@ pub enum Rewrite {
         server: SocketAddr,
         /// Address of the selected real server.
         real: SocketAddr,
-        /// Rules that rewrote the source, as indices into [`Hop::met`].
+        /// Rules that rewrote the source, as indices into [`Hop::matches`].
         rules: Vec<usize>,
     },
     /// The conntrack entry of the connection, which an earlier packet created.

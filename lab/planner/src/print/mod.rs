@@ -50,7 +50,7 @@ pub enum BuildPhase {
 /// Input for one program in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchCommand {
-    /// Name of the namespace as returned by [`netns`].
+    /// Name of the namespace as returned by [`netns_name`].
     pub netns: String,
     /// Phase in which the command runs.
     pub phase: BuildPhase,

@@ -69,7 +69,7 @@ impl EarlierFlannel {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`start`].
+    /// Returns the same errors as [`start_flanneld`].
     pub fn leftover_state(&self) -> Result<(IptablesScript, NodeState), FlannelError> {
         let mut config = Flannel::new(self.version, self.network);
         config.random_fully = self.random_fully;

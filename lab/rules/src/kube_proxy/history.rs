@@ -4,7 +4,7 @@
 //! A cited file is that file of kubernetes/kubernetes at the given tags, between which the
 //! behaviour appears or disappears. Minor versions decide: no difference between two patch releases
 //! of one minor version is modelled, except where a [`VersionRange`] lists patch releases that have
-//! it early. [`super::known`] records how the rules of each version were verified.
+//! it early. [`super::provenance`] records how the rules of each version were verified.
 
 use super::change::{HistoryEntry, VersionRange, history};
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 ///
 /// Serde passes on a parser's error only as a `Display`. To preserve the range, the *alternate*
 /// form (`{:#}`) writes it before the message, between two characters that no message contains.
-/// [`split`] removes it again.
+/// [`split_range`] removes it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpannedError<E> {
     range: Option<Range<usize>>,

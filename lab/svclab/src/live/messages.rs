@@ -1,5 +1,6 @@
 //! Protocol of a daemon's socket: length-prefixed JSON. A client first sends a [`Greeting`] with
-//! its request. After it attaches to a stream, the client sends [`ToStream`] messages.
+//! its request. After it attaches to a stream, the client sends messages of type
+//! [`svclab_model::protocol::stream::ToStream`].
 
 use std::time::Duration;
 

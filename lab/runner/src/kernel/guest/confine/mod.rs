@@ -13,7 +13,7 @@
 //!
 //! Users, capabilities, descriptors and `no_new_privs` are never omitted: QEMU does not start
 //! without them. A container or a kernel may not allow the rest. Parts that are not allowed are
-//! omitted, and [`Confined::lacks`] lists them. Any other failure, such as too little memory, is an
+//! omitted, and [`Confined::disallowed`] lists them. Any other failure, such as too little memory, is an
 //! error.
 //!
 //! Between fork and exec, the process only makes system calls. Their values are computed before the
