@@ -181,7 +181,7 @@ mod tests {
         );
         insta::assert_snapshot!(log);
         insta::assert_snapshot!(
-            "what_did_not_pass_is_in_the_table",
+            "summary_failed_cases_are_in_table",
             String::from_utf8(page).unwrap()
         );
     }

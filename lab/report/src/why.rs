@@ -456,6 +456,6 @@ mod tests {
         let [short, long] = [false, true]
             .map(|verbose| render_text(std::slice::from_ref(&finding), verbose, false));
         insta::assert_snapshot!(short);
-        insta::assert_snapshot!("and_the_pairs_to_who_wants_them", long);
+        insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
     }
 }

@@ -99,7 +99,7 @@ pub struct Crossing {
     /// Whether the packet was encapsulated by a tunnel there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encapsulated: bool,
-    /// Index of the packet in [`svclab_model::evidence::Evidence::packets`].
+    /// Index of the packet in `packets` of the evidence.
     pub packet: usize,
 }
 
@@ -107,7 +107,7 @@ pub struct Crossing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Rewrite {
-    /// Rules, as indices into [`Hop::matches`].
+    /// Rules, as indices into `matches` of the hop.
     ByRules(Vec<usize>),
     /// IPVS, possibly together with rules.
     ByIpvs {
@@ -115,7 +115,7 @@ pub enum Rewrite {
         server: SocketAddr,
         /// Address of the selected real server.
         real: SocketAddr,
-        /// Rules that rewrote the source, as indices into [`Hop::matches`].
+        /// Rules that rewrote the source, as indices into `matches` of the hop.
         rules: Vec<usize>,
     },
     /// The conntrack entry of the connection, which an earlier packet created.
