@@ -99,7 +99,7 @@ impl Folder {
                 };
                 write(&meanwhile, &[])?;
                 let step_document = document.steps.get(index);
-                let connections = step_document.map_or(&[][..], |told| &told.connections);
+                let connections = step_document.map_or(&[][..], |document| &document.connections);
                 write(&step.evidence, connections)?;
             }
             if left_out > 0 {

@@ -245,8 +245,8 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
             Either::Left(Full::from(body.to_string())),
         ),
         ApiResponse::Stream { watch, seconds } => {
-            let told = watch_events(Rc::clone(shared), watch, seconds);
-            (StatusCode::OK, Either::Right(StreamBody::new(told)))
+            let events = watch_events(Rc::clone(shared), watch, seconds);
+            (StatusCode::OK, Either::Right(StreamBody::new(events)))
         }
     };
     let mut response = Response::new(body);

@@ -244,7 +244,7 @@ impl Requirements {
             let conntrack_node = step
                 .api_update
                 .as_ref()
-                .and_then(|told| told.calls_conntrack.as_ref());
+                .and_then(|update| update.calls_conntrack.as_ref());
             if let Some(namespace) = conntrack_node {
                 self.add_program("conntrack", namespace, || {
                     "the deletion of conntrack entries by kube-proxy".to_owned()

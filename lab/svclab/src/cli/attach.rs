@@ -154,7 +154,7 @@ impl AttachedProgram {
         let mut input = Some(spawn_reader());
         loop {
             let message = tokio::select! {
-                told = self.receiver.recv() => match told? {
+                reply = self.receiver.recv() => match reply? {
                     DaemonReply::StreamMessage { message } => match self.handle_message(message) {
                         Some(outcome) => return Ok(outcome),
                         None => continue,

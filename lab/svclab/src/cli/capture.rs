@@ -112,7 +112,7 @@ impl CaptureSession {
         let mut is_interrupted = false;
         loop {
             tokio::select! {
-                told = self.receiver.recv() => match told {
+                reply = self.receiver.recv() => match reply {
                     Ok(DaemonReply::StreamMessage { message: FromStream::Opened }) => {}
                     Ok(DaemonReply::StreamMessage { message: FromStream::Packets { packets, missed } }) => {
                         self.missed += missed;

@@ -142,7 +142,7 @@ async fn recv_reply(
         Some(Err(error)) => Err(error.into()),
         Some(Ok(frame)) => match serde_json::from_slice(&frame) {
             Ok(DaemonReply::Refused { error }) => Err(CallError::Refused(error)),
-            Ok(told) => Ok(told),
+            Ok(reply) => Ok(reply),
             Err(_) => Err(CallError::UnexpectedReply),
         },
     }

@@ -147,7 +147,7 @@ impl LabDaemon {
                 // The client waits until this process ends and closes the connection.
                 std::mem::forget(line);
             }
-            Ok(Some(told)) => drop(send_message(&mut line.writing, &told).await),
+            Ok(Some(reply)) => drop(send_message(&mut line.writing, &reply).await),
             Ok(None) => {}
             Err(error) => {
                 drop(send_message(&mut line.writing, &DaemonReply::Refused { error }).await);
@@ -242,8 +242,8 @@ impl LabDaemon {
                         return Ok(());
                     }
                 }
-                told = line.reading.next() => {
-                    let Some(Ok(frame)) = told else {
+                frame = line.reading.next() => {
+                    let Some(Ok(frame)) = frame else {
                         return Ok(());
                     };
                     match serde_json::from_slice::<ToStream>(&frame) {

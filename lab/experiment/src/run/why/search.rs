@@ -286,7 +286,7 @@ impl<'a> Search<'a> {
         }
         for failing in &mut self.finding.failing {
             for fix in &mut failing.fixes {
-                let fix_change = fix.changes.first().map(|told| &told.change);
+                let fix_change = fix.changes.first().map(|described| &described.change);
                 let mut entries = narrowed.iter();
                 let found = entries.find(|((probe, change), _)| {
                     *probe == failing.probe && Some(change) == fix_change

@@ -47,14 +47,10 @@ impl Certifier {
     /// state of the machine again.
     pub async fn finish(self) -> Certificate {
         let process = Some(std::process::id());
-        let ended = self.wait_for_end();
-        if cpu_wait::within_cpu_time(process, MAX_PROCESS_END_WAIT, ended)
+        let wait = self.wait_for_end();
+        let remaining = cpu_wait::within_cpu_time(process, MAX_PROCESS_END_WAIT, wait)
             .await
-            .is_none()
-        {
-            tracing::debug!("processes of the run have not ended");
-        }
-        let remaining = self.remaining_processes();
+            .unwrap_or_else(|| self.remaining_processes());
         let remaining = remaining.iter().map(ToString::to_string).collect();
         // A second Ctrl-C must not wait until the state has been read.
         let after = run_blocking(read_state)
@@ -63,14 +59,17 @@ impl Certifier {
         Certificate::compare(&self.before, &after)
     }
 
-    /// Waits until the processes of the run have ended.
-    async fn wait_for_end(&self) {
-        let Ok(mut child_signals) = signal(SignalKind::child()) else {
-            return;
-        };
-        // A signal may arrive before the wait starts, so the processes are read first.
-        while !self.remaining_processes().is_empty() {
-            child_signals.recv().await;
+    /// Waits until the processes of the run have ended. Returns the remaining processes, which are
+    /// none unless this process cannot wait for signals.
+    async fn wait_for_end(&self) -> Vec<Process> {
+        let mut child_signals = signal(SignalKind::child()).ok();
+        loop {
+            // A signal may arrive before the wait starts, so the processes are read first.
+            let remaining = self.remaining_processes();
+            match &mut child_signals {
+                Some(signals) if !remaining.is_empty() => signals.recv().await,
+                _ => return remaining,
+            };
         }
     }
 
