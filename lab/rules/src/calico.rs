@@ -31,9 +31,10 @@ use serde::{Deserialize, Serialize};
 pub use rule_hash::rule_hashes;
 
 use svclab_ruleset::ipset::{Family, IpsetError, IpsetScript, Set, SetType};
+use svclab_ruleset::iptables::chains::Chains;
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
-use crate::chains::Chains;
 use crate::version::Version;
 
 const OLDEST: Version = Version::new(2, 1, 0);
@@ -201,11 +202,11 @@ pub fn script(config: &Calico) -> Result<IptablesScript, CalicoError> {
     ] {
         nat.declare_chain(chain);
         for rule in with_hashes(chain, &rules) {
-            nat.push_command(format!("-A {chain} {rule}"));
+            nat.append(chain, rule);
         }
     }
     for chain in HOOKED_CHAINS {
-        nat.push_command(format!("-I {chain} {}", hook_rule(chain)));
+        nat.insert(chain, hook_rule(chain));
     }
     Ok(script)
 }
@@ -226,9 +227,9 @@ pub fn refresh(current: &Chains) -> IptablesScript {
         if own_jumps != 1 || rules.first() != Some(&jump) {
             let nat = script.table_mut(Table::Nat);
             for _ in 0..own_jumps {
-                nat.push_command(format!("-D {chain} {jump}"));
+                nat.push(Command::delete(chain, &jump));
             }
-            nat.push_command(format!("-I {chain} {jump}"));
+            nat.insert(chain, &jump);
         }
     }
     script
@@ -263,7 +264,7 @@ mod tests {
         let script = script(config).expect("supported version");
         script
             .tables()
-            .flat_map(|(_, block)| block.commands.clone())
+            .flat_map(|(_, block)| block.commands.iter().map(ToString::to_string))
             .collect()
     }
 
@@ -336,7 +337,7 @@ mod tests {
         chains.load(&start).expect("valid script");
         assert!(refresh(&chains).is_empty(), "all jumps are at the top");
 
-        chains.insert(Table::Nat, "POSTROUTING", 0, "-j KUBE-POSTROUTING");
+        chains.insert(Table::Nat, "POSTROUTING", "-j KUBE-POSTROUTING");
         let again = refresh(&chains);
         assert_eq!(
             again

@@ -53,13 +53,17 @@ pub fn script(config: &Docker) -> IptablesScript {
     let mut script = IptablesScript::new();
     let nat = script.table_mut(Table::Nat);
     nat.declare_chain("DOCKER");
-    nat.push_command(format!(
-        "-I POSTROUTING -s {network} ! -o {BRIDGE} -j MASQUERADE"
-    ));
-    nat.push_command(format!("-I DOCKER -i {BRIDGE} -j RETURN"));
-    nat.push_command("-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER");
+    nat.insert(
+        "POSTROUTING",
+        format!("-s {network} ! -o {BRIDGE} -j MASQUERADE"),
+    );
+    nat.insert("DOCKER", format!("-i {BRIDGE} -j RETURN"));
+    nat.append("PREROUTING", "-m addrtype --dst-type LOCAL -j DOCKER");
     // The userland proxy handles loopback addresses.
-    nat.push_command("-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER");
+    nat.append(
+        "OUTPUT",
+        "! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER",
+    );
     script
 }
 

@@ -111,11 +111,14 @@ pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> 
     let mut script = IptablesScript::new();
     let nat = script.table_mut(Table::Nat);
     nat.declare_chain(CHAIN);
-    nat.push_command(format!(
-        "-A POSTROUTING -m comment --comment \"{quote}ip-masq-agent: ensure nat POSTROUTING \
+    nat.append(
+        "POSTROUTING",
+        format!(
+            "-m comment --comment \"{quote}ip-masq-agent: ensure nat POSTROUTING \
          directs all non-LOCAL destination traffic to our custom {CHAIN} chain{quote}\" \
          -m addrtype ! --dst-type LOCAL -j {CHAIN}"
-    ));
+        ),
+    );
     let (return_matches, masquerade_matches) = if version < SHORT_COMMENTS {
         (
             "-m comment --comment \"ip-masq-agent: cluster-local traffic should not be subject \
@@ -134,18 +137,14 @@ pub fn script(config: &IpMasqAgent) -> Result<IptablesScript, IpMasqAgentError> 
     let link_local = (!config.masq_link_local).then(|| LINK_LOCAL.to_owned());
     let networks = networks.iter().map(Ipv4Network::to_string);
     for network in link_local.into_iter().chain(networks) {
-        nat.push_command(format!(
-            "-A {CHAIN} {return_matches} -d {network} -j RETURN"
-        ));
+        nat.append(CHAIN, format!("{return_matches} -d {network} -j RETURN"));
     }
     let random = if version >= RANDOM_FULLY {
         " --random-fully"
     } else {
         ""
     };
-    nat.push_command(format!(
-        "-A {CHAIN} {masquerade_matches} -j MASQUERADE{random}"
-    ));
+    nat.append(CHAIN, format!("{masquerade_matches} -j MASQUERADE{random}"));
     Ok(script)
 }
 
@@ -161,7 +160,7 @@ mod tests {
         let script = script(config).expect("valid config");
         script
             .tables()
-            .flat_map(|(_, block)| block.commands.clone())
+            .flat_map(|(_, block)| block.commands.iter().map(ToString::to_string))
             .collect()
     }
 

@@ -36,27 +36,28 @@ pub fn rules(version: Version, family: Family, drop_bit: u8) -> IptablesScript {
         let mark = 1_u32.checked_shl(u32::from(drop_bit)).unwrap_or(0);
         let nat = script.table_mut(Table::Nat);
         nat.declare_chain(chains::MARK_DROP);
-        nat.push_command(format!(
-            "-A {} -j MARK --or-mark {mark:#010x}",
-            chains::MARK_DROP
-        ));
+        nat.append(chains::MARK_DROP, format!("-j MARK --or-mark {mark:#010x}"));
 
         let firewall = chains::FIREWALL;
         let filter = script.table_mut(Table::Filter);
         filter.declare_chain(firewall);
-        filter.push_command(format!(
-            "-A {firewall} -m comment --comment \"kubernetes firewall for dropping marked packets\" \
-             -m mark --mark {mark:#010x}/{mark:#010x} -j DROP"
-        ));
+        filter.append(
+            firewall,
+            format!(
+                "-m comment --comment \"kubernetes firewall for dropping marked packets\" \
+                 -m mark --mark {mark:#010x}/{mark:#010x} -j DROP"
+            ),
+        );
         if version.has(&KUBELET_LOCALNET) && family == Family::V4 {
-            filter.push_command(format!(
-                "-A {firewall} -m comment --comment \"block incoming localnet connections\" \
+            filter.append(
+                firewall,
+                "-m comment --comment \"block incoming localnet connections\" \
                  -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
-                 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
-            ));
+                 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+            );
         }
         for from in ["OUTPUT", "INPUT"] {
-            filter.push_command(format!("-I {from} -j {firewall}"));
+            filter.insert(from, format!("-j {firewall}"));
         }
     }
     script

@@ -6,7 +6,6 @@
 //! `nft`) load.
 
 pub mod calico;
-pub mod chains;
 pub mod docker;
 pub mod flannel;
 pub mod ip_masq_agent;

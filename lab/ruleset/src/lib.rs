@@ -4,6 +4,7 @@
 //! `sysctl`. Output: typed state, which renders itself in the format that the program loads. Text
 //! that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
 
+pub mod input;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;

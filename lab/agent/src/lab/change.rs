@@ -14,6 +14,7 @@ use svclab_model::plan::delta::{NamespaceDelta, RulesChange, SetsChange};
 use svclab_model::plan::{Delta, Iptables, Namespace};
 use svclab_model::protocol::{BackendHealthChange, Failure};
 use svclab_model::tools::iptables_program;
+use svclab_ruleset::input::Input;
 
 impl Lab {
     /// Changes the lab to another plan. After an error, the lab is unusable.
@@ -114,7 +115,7 @@ impl Lab {
             let ns = &self.namespaces[&namespace.name];
             for rules in namespace.iptables.iter().chain(&namespace.other_iptables) {
                 for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                    let tables = rules::table_names(input);
+                    let tables = rules::table_names(input.text());
                     let batch: String = tables
                         .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
                         .collect();
@@ -177,15 +178,9 @@ impl Lab {
             ipvs::add(ns, &new).await?;
             plan.ipvs.extend(change.ipvs.add);
         }
+        let ipset = || "ipset".to_owned();
         let sets = change.sets.unwrap_or_default();
-        load(
-            &mut self.loaders,
-            ns,
-            &name,
-            "ipset".to_owned(),
-            &sets.before_rules,
-        )
-        .await?;
+        load(&mut self.loaders, ns, &name, ipset(), &sets.before_rules()).await?;
         // The kernel frees the object of a deleted rule with a delay and rejects its deletion until
         // then. Therefore existing objects are kept and reused.
         let mut objects = change.accounting;
@@ -201,7 +196,7 @@ impl Lab {
             };
             for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
                 let program = iptables_program(ip, rules.batches.backend, "restore");
-                load(&mut self.loaders, ns, &name, program, batch).await?;
+                load(&mut self.loaders, ns, &name, program, batch.text()).await?;
             }
             *planned = Some(table_headings(&rules));
         }
@@ -209,20 +204,10 @@ impl Lab {
             rules::change_tables(ns, &name, &tables).await?;
             plan.nft = tables.apply_to(&plan.nft);
         }
-        load(
-            &mut self.loaders,
-            ns,
-            &name,
-            "ipset".to_owned(),
-            &sets.after_rules,
-        )
-        .await?;
+        load(&mut self.loaders, ns, &name, ipset(), &sets.after_rules()).await?;
         if sets != SetsChange::default() {
-            plan.ipset = if sets.has_sets {
-                "\n".to_owned()
-            } else {
-                String::new()
-            };
+            // The agent only needs to know whether there are sets.
+            plan.ipset = Input::from_text(if sets.has_sets { "\n" } else { "" });
         }
         Ok(())
     }
@@ -230,12 +215,12 @@ impl Lab {
 
 /// Returns the table headings that the plan keeps of changed rules.
 fn table_headings(rules: &RulesChange) -> Iptables {
-    let headings_of_family = |family: u8| -> String {
+    let headings_of_family = |family: u8| {
         let tables = rules.tables.iter().filter(|(of, _)| *of == family);
-        tables
+        let headings = tables
             .flat_map(|(_, tables)| tables)
-            .flat_map(|table| ["*", table, "\nCOMMIT\n"])
-            .collect()
+            .flat_map(|table| ["*", table, "\nCOMMIT\n"]);
+        Input::from_text(headings.collect::<String>())
     };
     Iptables {
         backend: rules.batches.backend,

@@ -16,7 +16,8 @@ use svclab_model::plan::Namespace;
 use svclab_model::plan::delta::TablesChange;
 use svclab_model::protocol::Failure;
 use svclab_model::tools::iptables_program;
-use svclab_ruleset::nft;
+use svclab_ruleset::input::Input;
+use svclab_ruleset::nft::Ruleset;
 
 /// Maximum number of programs that wait without input, and of namespaces that are loaded in
 /// parallel. Each program uses memory, which is scarce in a guest.
@@ -91,16 +92,13 @@ pub fn prepare<'a>(
     defers_start: bool,
 ) -> Result<PendingLoad<'a>, Failure> {
     let name = &namespace.name;
-    let sets = ("ipset".to_owned(), namespace.ipset.as_str());
+    let sets = ("ipset".to_owned(), namespace.ipset.text());
     let iptables_rules = namespace.iptables.iter().chain(&namespace.other_iptables);
     let rules = iptables_rules.flat_map(|rules| {
         let program = |ip| iptables_program(ip, rules.backend, "restore");
-        [
-            (program(4), rules.v4.as_str()),
-            (program(6), rules.v6.as_str()),
-        ]
+        [(program(4), rules.v4.text()), (program(6), rules.v6.text())]
     });
-    let tables = (NFT.to_owned(), namespace.nft.as_str());
+    let tables = (NFT.to_owned(), namespace.nft.text());
     let loads = [sets]
         .into_iter()
         .chain(rules)
@@ -194,7 +192,7 @@ pub async fn change_tables(
     for table in &change.remove {
         let _ = writeln!(input, "delete table {table}");
     }
-    for part in batches::split_for_program(NFT, &change.add) {
+    for part in batches::split_for_program(NFT, change.add.text()) {
         input.push_str(&part);
         run_to_end(
             start_single_input(ns, namespace, NFT)?,
@@ -213,8 +211,12 @@ pub async fn change_tables(
 /// # Errors
 ///
 /// When `nft` is missing or rejects a line.
-pub async fn flush_affinity(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
-    let Ok(ruleset) = nft::parse(tables) else {
+pub async fn flush_affinity(
+    ns: &NetNs,
+    namespace: &str,
+    tables: &Input<Ruleset>,
+) -> Result<(), Failure> {
+    let Ok(ruleset) = tables.state() else {
         return Ok(());
     };
     let mut input = String::new();

@@ -36,7 +36,7 @@ pub async fn read_iptables(
             let input = planned.map(|own| if ip == 6 { &own.v6 } else { &own.v4 });
             let planned_tables: BTreeSet<&str> = input
                 .iter()
-                .flat_map(|own| rules::table_names(own))
+                .flat_map(|input| rules::table_names(input.text()))
                 .collect();
             let added = events
                 .iter()

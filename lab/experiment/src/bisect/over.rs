@@ -3,15 +3,14 @@
 //! The dump of a whole node replaces the lab's node. If the dump contains only listings of rules
 //! and sets, its tables and sets replace those of the lab's node.
 
-use std::fmt::Write as _;
-
 use thiserror::Error;
 
 use svclab_dump::NodeDump;
-use svclab_model::plan::{Iptables, Namespace, Plan};
-use svclab_planner::delta::{rules, sets};
+use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::replay::{ReplayReport, replace_node};
+use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::IptablesRules;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Reason why a dump cannot be overlaid on a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -106,7 +105,7 @@ pub fn overlay_dump(
     }
     if let Some(namespace) = plan.namespaces.iter_mut().find(|own| own.name == node) {
         add_lab_state(namespace, &before, dump);
-        let known = sets::parse(&namespace.ipset).unwrap_or_default();
+        let known = namespace.ipset.state().cloned().unwrap_or_default();
         for rules in dump.rules.values() {
             check_references(name, &case, node, rules, &|set| known.contains_key(set))?;
         }
@@ -123,35 +122,28 @@ pub fn is_whole(dump: &NodeDump) -> bool {
 /// Adds the lab's tables and sets that the dump does not contain.
 fn add_lab_state(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump) {
     if let (Some(own), Some(planned)) = (&mut namespace.iptables, &before.iptables) {
-        let both = |text: fn(&mut Iptables) -> &mut String, own: &mut Iptables| {
-            let planned = text(&mut planned.clone()).clone();
-            let own = text(own);
-            *own = append_missing_tables(own, &planned);
-        };
-        both(|rules| &mut rules.v4, own);
-        both(|rules| &mut rules.v6, own);
+        add_missing_tables(&mut own.v4, &planned.v4);
+        add_missing_tables(&mut own.v6, &planned.v6);
     }
-    if let Some(dumped) = &dump.sets {
-        let lines = before.ipset.lines().filter(|line| {
-            let name = line.split_whitespace().nth(1).unwrap_or_default();
-            !dumped.contains_key(name)
-        });
-        let planned: String = lines.flat_map(|line| [line, "\n"]).collect();
-        namespace.ipset.insert_str(0, &planned);
+    if let (Some(dumped), Ok(planned)) = (&dump.sets, before.ipset.state()) {
+        let mut sets = planned.clone();
+        sets.retain(|name, _| !dumped.contains_key(name));
+        sets.extend(dumped.clone());
+        namespace.ipset = sets.into();
     }
 }
 
-/// Appends the tables of `other` that `own` lacks to the script `own`.
-fn append_missing_tables(own: &str, other: &str) -> String {
-    let mut text = own.to_owned();
-    let own_tables = rules::parse(own);
-    for (name, table) in rules::parse(other) {
-        if !own_tables.iter().any(|(own_name, _)| *own_name == name) {
-            let lines: Vec<&str> = table.lines().collect();
-            let _ = writeln!(text, "*{name}\n{}\nCOMMIT", lines.join("\n"));
-        }
+/// Adds the tables of `other` that `own` lacks. Scripts that the planner did not render stay.
+fn add_missing_tables(own: &mut Input<IptablesScript>, other: &Input<IptablesScript>) {
+    if let Ok(other) = other.state() {
+        let _ = own.edit(|script| {
+            for (table, block) in other.tables() {
+                if script.table(table).is_none() {
+                    *script.table_mut(table) = block.clone();
+                }
+            }
+        });
     }
-    text
 }
 
 /// Checks that the chains and sets that the rules refer to exist.
@@ -201,7 +193,7 @@ fn check_references(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::Backend;
+    use svclab_model::plan::{Backend, Iptables};
     use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
     fn lab() -> Plan {
@@ -209,11 +201,13 @@ mod tests {
             case: "lab/case".to_owned(),
             namespaces: vec![Namespace {
                 name: "node-1".to_owned(),
-                ipset: "create A hash:ip family inet\nadd A 10.0.0.1\n".to_owned(),
+                ipset: Input::from_text("create A hash:ip family inet\nadd A 10.0.0.1\n"),
                 iptables: Some(Iptables {
                     backend: Backend::Legacy,
-                    v4: "*nat\n:OLD - [0:0]\n-A OUTPUT -j OLD\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n".to_owned(),
-                    v6: String::new(),
+                    v4: Input::from_text(
+                        "*nat\n:OLD - [0:0]\n-A OUTPUT -j OLD\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n",
+                    ),
+                    v6: Input::default(),
                 }),
                 ..Namespace::default()
             }],
@@ -236,7 +230,7 @@ mod tests {
         let (plan, _) = overlay_dump(&lab(), "node-1", "DUMP", &nat).unwrap();
         let rules = plan.namespaces[0].iptables.clone().unwrap();
         assert_eq!(rules.backend, Backend::Legacy);
-        insta::assert_snapshot!(rules.v4);
+        insta::assert_snapshot!(rules.v4.text());
     }
 
     #[test]

@@ -170,13 +170,7 @@ impl ProposedChange {
                 ..
             } => {
                 let namespace = edit::namespace(plan, namespace)?;
-                edit::delete_rule(
-                    namespace,
-                    *backend,
-                    *v6,
-                    table,
-                    &format!("{chain} {number}"),
-                )
+                edit::delete_rule(namespace, *backend, *v6, table, (chain, *number))
             }
             Self::DeleteSetEntry {
                 namespace,

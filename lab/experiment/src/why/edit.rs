@@ -2,7 +2,11 @@
 
 use super::change::ChangeError;
 use svclab_model::plan::{Backend, Namespace, Plan, Sysctl};
-use svclab_ruleset::nft::Ruleset;
+use svclab_ruleset::input::{Input, ProgramInput};
+use svclab_ruleset::ipset::saved::Sets;
+use svclab_ruleset::iptables::command::Command;
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::nft::{self, Ruleset};
 
 /// Returns a namespace of a plan.
 ///
@@ -44,7 +48,7 @@ pub fn set_sysctl(namespace: &mut Namespace, key: &str, value: &str) -> Result<(
     Ok(())
 }
 
-/// Deletes a rule, given as `CHAIN NUMBER`, after all commands of the script.
+/// Deletes a rule by its number, from 1, after all commands of the script.
 ///
 /// # Errors
 ///
@@ -54,24 +58,26 @@ pub fn delete_rule(
     backend: Backend,
     v6: bool,
     table: &str,
-    rule: &str,
+    (chain, number): (&str, u32),
 ) -> Result<(), ChangeError> {
+    let missing = ChangeError::Missing(namespace.name.clone());
     let mut variants = namespace
         .iptables
         .iter_mut()
         .chain(&mut namespace.other_iptables);
     let variant = variants.find(|rules| rules.backend == backend);
-    let rules = variant.ok_or_else(|| ChangeError::Missing(namespace.name.clone()))?;
-    let text = if v6 { &mut rules.v6 } else { &mut rules.v4 };
-    let begins = text
-        .match_indices(&format!("*{table}\n"))
-        .map(|(start, _)| start)
-        .filter(|start| *start == 0 || text.as_bytes()[start - 1] == b'\n')
-        .last();
-    let end = begins.and_then(|start| Some(start + text[start..].find("\nCOMMIT")? + 1));
-    let end = end.ok_or_else(|| ChangeError::Missing(namespace.name.clone()))?;
-    text.insert_str(end, &format!("-D {rule}\n"));
-    Ok(())
+    let table = Table::from_name(table);
+    let (Some(rules), Some(table)) = (variant, table) else {
+        return Err(missing);
+    };
+    let input = if v6 { &mut rules.v6 } else { &mut rules.v4 };
+    let delete = |script: &mut IptablesScript| {
+        script.table(table)?;
+        let block = script.table_mut(table);
+        block.push(Command::delete_at(chain, usize::try_from(number).ok()?));
+        Some(())
+    };
+    edit_input(&namespace.name, input, delete)
 }
 
 /// Deletes an entry of an ipset.
@@ -84,20 +90,8 @@ pub fn delete_set_entry(
     set: &str,
     entry: &str,
 ) -> Result<(), ChangeError> {
-    let line = format!("add {set} {entry}");
-    let matches = |text: &str| {
-        let rest = text.strip_prefix(&line);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
-    };
-    let (deleted, remaining): (Vec<&str>, Vec<&str>) = namespace
-        .ipset
-        .lines()
-        .partition(|own| matches(own.trim_end()));
-    if deleted.is_empty() {
-        return Err(ChangeError::Missing(namespace.name.clone()));
-    }
-    namespace.ipset = remaining.iter().flat_map(|line| [*line, "\n"]).collect();
-    Ok(())
+    let delete = |sets: &mut Sets| sets.get_mut(set)?.entries.shift_remove(entry);
+    edit_input(&namespace.name, &mut namespace.ipset, delete)
 }
 
 /// Deletes an nftables rule by its number, from 1.
@@ -111,27 +105,14 @@ pub fn delete_nft_rule(
     chain: &str,
     number: u32,
 ) -> Result<(), ChangeError> {
-    let unreadable = |_| ChangeError::Unreadable(namespace.name.clone());
-    let mut ruleset: Ruleset = svclab_ruleset::nft::parse(&namespace.nft).map_err(unreadable)?;
-    let mut tables = ruleset.tables.iter_mut();
-    let found =
-        tables.find(|candidate| format!("{} {}", candidate.family, candidate.name) == table);
-    let found = found.and_then(|table| {
-        table
-            .chains
-            .iter_mut()
-            .find(|candidate| candidate.name == chain)
-    });
-    let rules = found.map(|chain| &mut chain.rules);
-    let index = usize::try_from(number)
-        .ok()
-        .and_then(|at| at.checked_sub(1));
-    match rules.zip(index) {
-        Some((rules, at)) if at < rules.len() => drop(rules.remove(at)),
-        _ => return Err(ChangeError::Missing(namespace.name.clone())),
-    }
-    namespace.nft = ruleset.to_string();
-    Ok(())
+    let delete = |ruleset: &mut Ruleset| {
+        let table = find_table(ruleset, table)?;
+        let mut chains = table.chains.iter_mut();
+        let rules = &mut chains.find(|candidate| candidate.name == chain)?.rules;
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        (index < rules.len()).then(|| rules.remove(index))
+    };
+    edit_input(&namespace.name, &mut namespace.nft, delete)
 }
 
 /// Deletes an element of an nftables set or map.
@@ -145,26 +126,34 @@ pub fn delete_nft_element(
     set: &str,
     key: &str,
 ) -> Result<(), ChangeError> {
-    let unreadable = |_| ChangeError::Unreadable(namespace.name.clone());
-    let mut ruleset: Ruleset = svclab_ruleset::nft::parse(&namespace.nft).map_err(unreadable)?;
-    let mut tables = ruleset.tables.iter_mut();
-    let found =
-        tables.find(|candidate| format!("{} {}", candidate.family, candidate.name) == table);
-    let found = found.and_then(|table| {
-        table
-            .sets
-            .iter_mut()
-            .find(|candidate| candidate.name == set)
-    });
-    let elements = found.map(|set| &mut set.elements);
-    let elements = elements.ok_or_else(|| ChangeError::Missing(namespace.name.clone()))?;
-    let before = elements.len();
-    elements.retain(|element| element.key != key);
-    if elements.len() == before {
-        return Err(ChangeError::Missing(namespace.name.clone()));
+    let delete = |ruleset: &mut Ruleset| {
+        let table = find_table(ruleset, table)?;
+        let mut sets = table.sets.iter_mut();
+        let elements = &mut sets.find(|candidate| candidate.name == set)?.elements;
+        let before = elements.len();
+        elements.retain(|element| element.key != key);
+        (elements.len() < before).then_some(())
+    };
+    edit_input(&namespace.name, &mut namespace.nft, delete)
+}
+
+/// Edits an input. `edit` returns `None` if the input lacks what it changes.
+fn edit_input<T: ProgramInput + Clone, R>(
+    namespace: &str,
+    input: &mut Input<T>,
+    edit: impl FnOnce(&mut T) -> Option<R>,
+) -> Result<(), ChangeError> {
+    match input.edit(edit) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(ChangeError::Missing(namespace.to_owned())),
+        Err(_) => Err(ChangeError::Unreadable(namespace.to_owned())),
     }
-    namespace.nft = ruleset.to_string();
-    Ok(())
+}
+
+/// Returns the table with a family and name: `ip kube-proxy`.
+fn find_table<'r>(ruleset: &'r mut Ruleset, name: &str) -> Option<&'r mut nft::Table> {
+    let mut tables = ruleset.tables.iter_mut();
+    tables.find(|candidate| candidate.full_name() == name)
 }
 
 #[cfg(test)]
@@ -178,19 +167,19 @@ mod tests {
             name: "node-1".to_owned(),
             iptables: Some(Iptables {
                 backend: Backend::Legacy,
-                v4: "*nat\n-A A -j RETURN\nCOMMIT\n*filter\nCOMMIT\n*nat\n-A B -j A\nCOMMIT\n"
-                    .to_owned(),
-                v6: String::new(),
+                v4: Input::from_text(
+                    "*nat\n-A A -j RETURN\nCOMMIT\n*filter\nCOMMIT\n*nat\n-A B -j A\nCOMMIT\n",
+                ),
+                v6: Input::default(),
             }),
             ..Namespace::default()
         };
-        let deleted = delete_rule(&mut namespace, Backend::Legacy, false, "nat", "A 1");
+        let deleted = delete_rule(&mut namespace, Backend::Legacy, false, "nat", ("A", 1));
         assert_eq!(deleted, Ok(()));
         let rules = namespace.iptables.clone().expect("rules");
-        assert!(
-            rules.v4.ends_with("*nat\n-A B -j A\n-D A 1\nCOMMIT\n"),
-            "{}",
-            rules.v4
+        assert_eq!(
+            rules.v4.text(),
+            "*nat\n-A A -j RETURN\n-A B -j A\n-D A 1\nCOMMIT\n*filter\nCOMMIT\n"
         );
         let absent = Err(ChangeError::Missing("node-1".to_owned()));
         for (backend, v6, table) in [
@@ -199,7 +188,7 @@ mod tests {
             (Backend::Legacy, false, "raw"),
         ] {
             assert_eq!(
-                delete_rule(&mut namespace, backend, v6, table, "A 1"),
+                delete_rule(&mut namespace, backend, v6, table, ("A", 1)),
                 absent
             );
         }
@@ -208,13 +197,15 @@ mod tests {
     #[test]
     fn delete_set_entry_keeps_entries_with_same_prefix() {
         let mut namespace = Namespace {
-            ipset: "create S hash:net\nadd S 10.0.0.0/8\nadd S 10.0.0.0/81 comment x\n".to_owned(),
+            ipset: Input::from_text(
+                "create S hash:net comment\nadd S 10.0.0.0/8\nadd S 10.0.0.0/81 comment \"x\"\n",
+            ),
             ..Namespace::default()
         };
         assert_eq!(delete_set_entry(&mut namespace, "S", "10.0.0.0/8"), Ok(()));
         assert_eq!(
-            namespace.ipset,
-            "create S hash:net\nadd S 10.0.0.0/81 comment x\n"
+            namespace.ipset.text(),
+            "create S hash:net comment\nadd S 10.0.0.0/81 comment \"x\"\n"
         );
         assert!(delete_set_entry(&mut namespace, "S", "10.0.0.0/8").is_err());
     }

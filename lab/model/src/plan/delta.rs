@@ -2,7 +2,9 @@
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use svclab_ruleset::nft::tables;
+use svclab_ruleset::input::Input;
+use svclab_ruleset::ipset::saved::Sets;
+use svclab_ruleset::nft::{Ruleset, tables};
 
 use super::{
     EvidenceRequest, Forwarding, HealthCheck, Iptables, Neighbour, Probe, Route, Server, Sysctl,
@@ -77,16 +79,22 @@ pub struct NamespaceDelta {
     pub nft: Option<TablesChange>,
 }
 
-/// Changes of ipsets, as input for `ipset restore`.
+/// Changes of ipsets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SetsChange {
-    /// Commands to run before the rules change: create sets, add and delete members.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub before_rules: String,
-    /// Commands to run after the rules have changed: destroy sets.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub after_rules: String,
+    /// Sets to create, with their entries, before the rules change.
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub create: Input<Sets>,
+    /// Entries to delete, each with its set, before the rules change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delete: Vec<(String, String)>,
+    /// Entries to add to existing sets, each with its set. An entry has its options.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<(String, String)>,
+    /// Sets to destroy after the rules have changed, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub destroy: Vec<String>,
     /// Whether the namespace has any set after the change.
     pub has_sets: bool,
 }
@@ -138,9 +146,9 @@ pub struct TablesChange {
     /// Tables to delete, as family and name: `ip kube-proxy`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// Input for `nft -f` that creates tables.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub add: String,
+    /// Tables to create.
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub add: Input<Ruleset>,
 }
 
 impl<T> Default for AddRemove<T> {
@@ -168,15 +176,34 @@ impl Delta {
     }
 }
 
-impl TablesChange {
-    /// Returns the ruleset text after this change to the tables in `tables_text`.
+impl SetsChange {
+    /// Returns the input of `ipset restore` before the rules change.
     #[must_use]
-    pub fn apply_to(&self, tables_text: &str) -> String {
-        let remaining = tables(tables_text)
+    pub fn before_rules(&self) -> String {
+        let mut text = self.create.text().to_owned();
+        for (verb, entries) in [("del", &self.delete), ("add", &self.add)] {
+            for (set, entry) in entries {
+                text.extend([verb, " ", set, " ", entry, "\n"]);
+            }
+        }
+        text
+    }
+
+    /// Returns the input of `ipset restore` after the rules have changed.
+    #[must_use]
+    pub fn after_rules(&self) -> String {
+        let names = self.destroy.iter();
+        names.flat_map(|name| ["destroy ", name, "\n"]).collect()
+    }
+}
+
+impl TablesChange {
+    /// Returns the tables after this change to the tables `current`.
+    #[must_use]
+    pub fn apply_to(&self, current: &Input<Ruleset>) -> Input<Ruleset> {
+        let remaining = tables(current.text())
             .filter(|(name, _)| !self.remove.iter().any(|removed| removed == name));
-        remaining
-            .map(|(_, text)| text)
-            .chain([self.add.as_str()])
-            .collect()
+        let texts = remaining.map(|(_, text)| text).chain([self.add.text()]);
+        Input::from_text(texts.collect::<String>())
     }
 }

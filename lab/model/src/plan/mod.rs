@@ -27,7 +27,11 @@ pub use probe::{Count, MaxWait, Probe, ProbeProtocol, Server, ServerKind, Target
 pub use real_proxy::{API_ADDRESS, Mode, NFTABLES_TABLE, RealProxy, SyncTarget};
 pub use routing::{MultipathRoute, NextHop, Route, RouteKind, RoutingAction, RoutingRule};
 pub use step::{ApiUpdate, Step, probes_by_stage};
+use svclab_ruleset::input::Input;
+use svclab_ruleset::ipset::saved::Sets;
+use svclab_ruleset::iptables::script::IptablesScript;
 pub use svclab_ruleset::ipvs::VirtualServer;
+use svclab_ruleset::nft::Ruleset;
 pub use typed::{CommandLimits, NodeCommand};
 
 /// Network of a cluster for one kernel, and the probes to run in it.
@@ -93,8 +97,8 @@ pub struct Namespace {
     /// interface exists, all others before any interface exists.
     pub sysctls: Vec<Sysctl>,
     /// Input for `ipset restore`. Empty if there are no sets.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub ipset: String,
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub ipset: Input<Sets>,
     /// Virtual servers of IPVS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<VirtualServer>,
@@ -111,8 +115,8 @@ pub struct Namespace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_iptables: Option<Iptables>,
     /// Input for `nft -f`. Empty if there are no tables.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub nft: String,
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub nft: Input<Ruleset>,
 }
 
 /// Iptables backend that loads the rules. Both backends can be active in one kernel.
@@ -146,10 +150,10 @@ pub struct Iptables {
     /// Backend that loads the input.
     pub backend: Backend,
     /// IPv4 rules. Empty if there are none.
-    pub v4: String,
+    pub v4: Input<IptablesScript>,
     /// IPv6 rules. Empty if there are none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub v6: String,
+    #[serde(default, skip_serializing_if = "Input::is_empty")]
+    pub v6: Input<IptablesScript>,
 }
 
 /// Static neighbour entry, which needs no resolution.

@@ -1,7 +1,7 @@
 //! Estimates the memory that a plan uses in the kernel.
 
 use super::delta::NamespaceDelta;
-use super::{Namespace, Plan};
+use super::{Iptables, Namespace, Plan};
 
 /// Memory of a namespace, in KiB. Measured were 250 to 385 KiB of slabs and per-CPU memory (Linux
 /// 6.18, `canal-stale-rule` and `six-namespaces`, 120 to 180 namespaces each).
@@ -32,21 +32,27 @@ impl Plan {
 impl Namespace {
     fn memory_kib(&self) -> u64 {
         let backends = self.iptables.iter().chain(&self.other_iptables);
-        let rules: usize = backends.map(|rules| rules.v4.len() + rules.v6.len()).sum();
-        let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
+        let rules: usize = backends.map(Iptables::text_len).sum();
+        let text = u64::try_from(rules + self.ipset.text().len() + self.nft.text().len())
+            .unwrap_or(u64::MAX);
         NAMESPACE_KIB + text.saturating_mul(RULES_PER_TEXT) / 1024
+    }
+}
+
+impl Iptables {
+    fn text_len(&self) -> usize {
+        self.v4.text().len() + self.v6.text().len()
     }
 }
 
 impl NamespaceDelta {
     fn memory_kib(&self) -> u64 {
-        let sets = self.sets.as_ref().map_or(0, |sets| sets.before_rules.len());
+        let sets = self.sets.iter().map(|sets| sets.before_rules().len());
         let backends = self.iptables.iter().chain(&self.other_iptables);
-        let rules: usize = backends
-            .map(|rules| rules.batches.v4.len() + rules.batches.v6.len())
-            .sum();
-        let tables = self.nft.as_ref().map_or(0, |tables| tables.add.len());
-        let text = u64::try_from(sets + rules + tables).unwrap_or(u64::MAX);
+        let rules = backends.map(|rules| rules.batches.text_len());
+        let tables = self.nft.iter().map(|tables| tables.add.text().len());
+        let text: usize = sets.chain(rules).chain(tables).sum();
+        let text = u64::try_from(text).unwrap_or(u64::MAX);
         text.saturating_mul(RULES_PER_TEXT) / 1024
     }
 }
@@ -54,6 +60,7 @@ impl NamespaceDelta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_ruleset::input::Input;
 
     #[test]
     fn plan_memory_counts_namespaces_and_rules() {
@@ -61,7 +68,7 @@ mod tests {
         assert_eq!(plan.memory_kib(), 0);
         plan.namespaces = vec![Namespace::default(); 2];
         assert_eq!(plan.memory_kib(), 1024);
-        plan.namespaces[0].ipset = "-".repeat(64 << 10);
+        plan.namespaces[0].ipset = Input::from_text("-".repeat(64 << 10));
         assert_eq!(plan.memory_kib(), 2048);
     }
 }

@@ -161,9 +161,10 @@ pub fn build(cluster: &Cluster) -> BalancerObjects {
                 for (mark, own_address, service) in services {
                     add_mark_rule(&mut namespace.script, *address, port, mark, own_address);
                     if !balancer.spec.keep_source {
-                        namespace.script.table_mut(Table::Nat).push_command(format!(
-                            "-A POSTROUTING -m mark --mark {mark} -j MASQUERADE"
-                        ));
+                        namespace.script.table_mut(Table::Nat).append(
+                            "POSTROUTING",
+                            format!("-m mark --mark {mark} -j MASQUERADE"),
+                        );
                     }
                     for backend in port
                         .backends
@@ -244,11 +245,14 @@ fn add_mark_rule(
     let source = own_address
         .map(|own| format!("-s {own} "))
         .unwrap_or_default();
-    script.table_mut(Table::Mangle).push_command(format!(
-        "-A PREROUTING {source}-d {address} -p {protocol} --dport {port} -j MARK --set-mark {mark}",
-        protocol = port.protocol,
-        port = port.port,
-    ));
+    script.table_mut(Table::Mangle).append(
+        "PREROUTING",
+        format!(
+            "{source}-d {address} -p {protocol} --dport {port} -j MARK --set-mark {mark}",
+            protocol = port.protocol,
+            port = port.port,
+        ),
+    );
 }
 
 /// Drops the ICMP errors that IPVS sends without a backend, unless the lab expects them: most
@@ -268,9 +272,10 @@ fn add_icmp_policy(objects: &mut BalancerObjects, balancer: &Balancer) {
         .iter()
         .filter(|address| address.is_ipv4())
     {
-        filter.push_command(format!(
-            "-A OUTPUT -s {address} -p icmp --icmp-type port-unreachable -j DROP"
-        ));
+        filter.append(
+            "OUTPUT",
+            format!("-s {address} -p icmp --icmp-type port-unreachable -j DROP"),
+        );
     }
 }
 
@@ -290,12 +295,15 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
         .table_mut(Table::Filter);
     filter.declare_chain(&chain);
     for allowed in group.allow.iter().filter(|allowed| allowed.is_ipv4()) {
-        filter.push_command(format!("-A {chain} -s {allowed} -j RETURN"));
+        filter.append(&chain, format!("-s {allowed} -j RETURN"));
     }
-    filter.push_command(format!(
-        "-A {chain} -m comment --comment \"security group of {}\" -j DROP",
-        balancer.name
-    ));
+    filter.append(
+        &chain,
+        format!(
+            "-m comment --comment \"security group of {}\" -j DROP",
+            balancer.name
+        ),
+    );
     let hook = if balancer.spec.retry_after.is_some() {
         "INPUT"
     } else {
@@ -304,11 +312,14 @@ fn add_security_group(objects: &mut BalancerObjects, balancer: &Balancer) {
     for (to, protocol) in protected_addresses(balancer) {
         // IPVS marks what it sends as untracked unless the sysctl `net.ipv4.vs.conntrack` is
         // set (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`, `ip_vs_nat_send_or_cont`).
-        filter.push_command(format!(
-            "-A {hook} -d {} -p {protocol} --dport {} -m conntrack --ctstate NEW,UNTRACKED -j {chain}",
-            to.ip(),
-            to.port(),
-        ));
+        filter.append(
+            hook,
+            format!(
+                "-d {} -p {protocol} --dport {} -m conntrack --ctstate NEW,UNTRACKED -j {chain}",
+                to.ip(),
+                to.port(),
+            ),
+        );
     }
 }
 
@@ -358,10 +369,13 @@ fn add_egress_nat(objects: &mut BalancerObjects, cluster: &Cluster, balancer: &B
         .filter(|address| address.is_ipv4())
     {
         for source in &sources {
-            nat.push_command(format!(
-                "-A POSTROUTING -s {source} -d {address} -o {INTERNET} -j SNAT --to-source {}",
-                public.egress
-            ));
+            nat.append(
+                "POSTROUTING",
+                format!(
+                    "-s {source} -d {address} -o {INTERNET} -j SNAT --to-source {}",
+                    public.egress
+                ),
+            );
         }
     }
 }

@@ -2,9 +2,12 @@
 //! bound addresses.
 
 use svclab_model::plan::{Backend, EvidenceRequest, Iptables, Namespace, Plan};
+use svclab_rules::kube_proxy::chains::MARK_DROP;
 use svclab_rules::kube_proxy::{self, KubeProxy, KubeProxyError, Mode, Objects};
+use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::IpsetScript;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::nft::Ruleset;
 
 use super::rules::kube_proxy_interface;
 
@@ -25,11 +28,12 @@ pub fn kube_proxy_plan(
     };
     let mut sets = IpsetScript::new();
     let mut scripts = [IptablesScript::new(), IptablesScript::new()];
+    let mut tables = Vec::new();
     let mut bound_addresses = Vec::new();
     for family in kube_proxy::families(proxy, objects) {
         if proxy.mode == Mode::Nftables {
             let table = kube_proxy::nftables_rules(proxy, objects, family)?;
-            node.nft.push_str(&table.to_string());
+            tables.push(table);
             continue;
         }
         let script = match family {
@@ -56,9 +60,11 @@ pub fn kube_proxy_plan(
             .push(kube_proxy_interface(&node.name, &bound_addresses));
         node.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
     }
-    node.ipset = sets.to_string();
-    if proxy.mode != Mode::Nftables {
-        let [v4, v6] = scripts.map(|script| script.to_string());
+    node.ipset = sets.saved().into();
+    if proxy.mode == Mode::Nftables {
+        node.nft = Ruleset { tables }.into();
+    } else {
+        let [v4, v6] = scripts.map(Input::new);
         node.iptables = Some(Iptables { backend, v4, v6 });
     }
     let namespaces = vec![node.name.clone()];
@@ -83,12 +89,22 @@ pub fn declare_kubelet_chain(plan: &mut Plan) {
         .namespaces
         .iter_mut()
         .filter_map(|namespace| namespace.iptables.as_mut());
-    for text in rules.flat_map(|rules| [&mut rules.v4, &mut rules.v6]) {
-        let declared = format!(":{} ", kube_proxy::chains::MARK_DROP);
-        let jump = format!("-j {}\n", kube_proxy::chains::MARK_DROP);
-        let head = format!("*{}\n", Table::Nat);
-        if text.contains(&jump) && !text.contains(&declared) {
-            *text = text.replacen(&head, &format!("{head}{declared}- [0:0]\n"), 1);
+    for input in rules.flat_map(|rules| [&mut rules.v4, &mut rules.v6]) {
+        let jump = format!("-j {MARK_DROP}");
+        let needs_chain = |script: &IptablesScript| {
+            script.table(Table::Nat).is_some_and(|nat| {
+                let is_declared = nat.chains.iter().any(|chain| chain == MARK_DROP);
+                let mut commands = nat.commands.iter();
+                !is_declared && commands.any(|command| command.rule.ends_with(&jump))
+            })
+        };
+        if input.state().is_ok_and(needs_chain) {
+            let declare = |script: &mut IptablesScript| {
+                let nat = script.table_mut(Table::Nat);
+                nat.chains.insert(0, MARK_DROP.to_owned());
+            };
+            // The state was read just now.
+            let _ = input.edit(declare);
         }
     }
 }

@@ -2,19 +2,20 @@
 //! own chains, sets and virtual servers and leaves all others unchanged.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 use thiserror::Error;
 
 use super::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 use crate::cluster::Cluster;
-use crate::delta::rules::{Table, is_built_in, parse};
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::{KubeProxyError, Mode, Objects};
+use svclab_ruleset::input::Input;
+use svclab_ruleset::ipset::saved::Sets;
+use svclab_ruleset::iptables::chains::{Chains, TableChains};
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::nft::Ruleset;
 
 /// Prefixes of the chains that kube-proxy creates for a service or endpoint. kube-proxy deletes
@@ -105,7 +106,7 @@ fn kube_proxy_backend(namespace: &Namespace) -> Option<&Iptables> {
     let mut backends = namespace.iptables.iter().chain(&namespace.other_iptables);
     let first = backends.clone().next();
     backends
-        .find(|rules| rules.v4.contains("KUBE-") || rules.v6.contains("KUBE-"))
+        .find(|rules| rules.v4.text().contains("KUBE-") || rules.v6.text().contains("KUBE-"))
         .or(first)
 }
 
@@ -115,10 +116,8 @@ fn apply_generated(
     mode: Mode,
     backend: Backend,
 ) -> Result<(), RestartError> {
-    let unreadable = || RestartError::Unreadable(namespace.name.clone());
-    let nft: Ruleset = svclab_ruleset::nft::parse(&namespace.nft).map_err(|_| unreadable())?;
+    let unreadable = RestartError::Unreadable(namespace.name.clone());
     if let Some(written) = generated.iptables {
-        let opaque = unreadable();
         let mut backends = namespace
             .iptables
             .iter_mut()
@@ -132,14 +131,19 @@ fn apply_generated(
         };
         for (existing, written) in [(&mut rules.v4, &written.v4), (&mut rules.v6, &written.v6)] {
             if !written.is_empty() {
-                *existing = merge_rules(existing, written).ok_or_else(|| opaque.clone())?;
+                let merged = merge_rules(existing, written);
+                *existing = merged.ok_or_else(|| unreadable.clone())?.into();
             }
         }
     }
     if mode == Mode::Nftables {
-        let mut kept = nft;
-        kept.tables.retain(|table| table.name != "kube-proxy");
-        namespace.nft = format!("{kept}{}", generated.nft);
+        let generated = generated.nft.state().cloned().unwrap_or_default();
+        let merge = |ruleset: &mut Ruleset| {
+            ruleset.tables.retain(|table| table.name != "kube-proxy");
+            ruleset.tables.extend(generated.tables);
+        };
+        let merged = namespace.nft.edit(merge);
+        merged.map_err(|_| unreadable.clone())?;
     }
     if mode == Mode::Ipvs {
         namespace.ipvs = generated.ipvs;
@@ -154,7 +158,9 @@ fn apply_generated(
             }
         }
     }
-    namespace.ipset = merge_sets(&namespace.ipset, &generated.ipset);
+    let generated_sets = generated.ipset.state().cloned().unwrap_or_default();
+    let merge = |sets: &mut Sets| merge_sets(sets, generated_sets);
+    namespace.ipset.edit(merge).map_err(|_| unreadable)?;
     namespace.accounting.extend(generated.accounting);
     namespace.accounting.sort();
     namespace.accounting.dedup();
@@ -162,112 +168,85 @@ fn apply_generated(
 }
 
 /// Replaces existing sets by generated sets of the same name; other sets stay.
-fn merge_sets(existing: &str, generated: &str) -> String {
-    let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
-    let names: BTreeSet<String> = generated.lines().filter_map(name).collect();
-    let kept = existing
-        .lines()
-        .filter(|line| name(line).is_none_or(|name| !names.contains(&name)));
-    let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
-    kept + generated
+fn merge_sets(existing: &mut Sets, generated: Sets) {
+    existing.retain(|name, _| !generated.contains_key(name));
+    existing.extend(generated);
 }
 
 /// Replaces kube-proxy's chains in the existing rules. `None` if either set of rules cannot be
 /// interpreted.
-fn merge_rules(existing: &str, generated: &str) -> Option<String> {
-    let (there, fresh) = (parse(existing), parse(generated));
-    let mut names: Vec<&str> = there.keys().copied().collect();
-    names.extend(fresh.keys().filter(|name| !there.contains_key(*name)));
-    let empty = Table::default();
-    let mut text = String::new();
-    for name in names {
-        let old = there.get(name).unwrap_or(&empty);
-        let new = fresh.get(name).unwrap_or(&empty);
-        if old.opaque || new.opaque {
-            return None;
-        }
-        write_merged_table(&mut text, name, old, new);
+fn merge_rules(
+    existing: &Input<IptablesScript>,
+    generated: &Input<IptablesScript>,
+) -> Option<IptablesScript> {
+    let mut merged = Chains::from_script(existing.state().ok()?).ok()?;
+    for (table, written) in Chains::from_script(generated.state().ok()?).ok()?.tables {
+        merge_table(table, merged.tables.entry(table).or_default(), written);
     }
-    Some(text)
+    Some(IptablesScript::from(&merged))
 }
 
-fn write_merged_table(text: &mut String, name: &str, old: &Table<'_>, new: &Table<'_>) {
-    let mut chains: IndexMap<&str, Vec<String>> = IndexMap::new();
-    for (chain, rules) in &old.chains {
-        let is_service_chain = SERVICE_CHAIN_PREFIXES
-            .iter()
-            .any(|begins| chain.starts_with(begins));
-        if !is_service_chain {
-            chains.insert(chain, rules.clone());
+fn merge_table(table: Table, merged: &mut TableChains, written: TableChains) {
+    let is_service_chain = |chain: &str| {
+        let mut prefixes = SERVICE_CHAIN_PREFIXES.iter();
+        prefixes.any(|prefix| chain.starts_with(prefix))
+    };
+    let chains = &mut merged.chains;
+    chains.retain(|chain, _| !is_service_chain(chain));
+    for (chain, rules) in written.chains {
+        if !table.is_built_in(&chain) {
+            chains.insert(chain, rules);
+            continue;
         }
-    }
-    for (chain, rules) in &new.chains {
-        if is_built_in(chain) {
-            let merged_rules = chains.entry(chain).or_default();
-            let jumps_to =
-                |rule: &String, to: &str| rule.split(' ').rev().take(1).any(|last| last == to);
-            let missing: Vec<&String> = rules
-                .iter()
-                .filter(|rule| {
-                    let to = rule.rsplit(' ').next().unwrap_or_default();
-                    !merged_rules.iter().any(|known| jumps_to(known, to))
-                })
-                .collect();
-            // kube-proxy inserts its jumps first.
-            let missing: Vec<String> = missing.into_iter().cloned().collect();
-            merged_rules.splice(0..0, missing);
-        } else {
-            chains.insert(chain, rules.clone());
-        }
+        let existing = chains.entry(chain).or_default();
+        let jumps_to = |to: &str| existing.iter().any(|known| jump_target(known) == to);
+        let missing = rules
+            .into_iter()
+            .filter(|rule| !jumps_to(jump_target(rule)));
+        // kube-proxy inserts its jumps first.
+        let missing: Vec<String> = missing.collect();
+        existing.splice(0..0, missing);
     }
     // Jumps to removed chains are removed too.
-    let chain_names: BTreeSet<String> = chains.keys().map(|chain| (*chain).to_owned()).collect();
+    let names: BTreeSet<String> = chains.keys().cloned().collect();
     for rules in chains.values_mut() {
         rules.retain(|rule| {
-            let to = rule.rsplit(' ').next().unwrap_or_default();
-            chain_names.contains(to)
-                || !SERVICE_CHAIN_PREFIXES
-                    .iter()
-                    .any(|begins| to.starts_with(begins))
+            let to = jump_target(rule);
+            names.contains(to) || !is_service_chain(to)
         });
     }
-    let _ = writeln!(text, "*{name}");
-    for chain in chains.keys() {
-        let policy = old.policies.get(chain).or_else(|| new.policies.get(chain));
-        match policy {
-            Some(policy) => {
-                let _ = writeln!(text, ":{chain} {policy} [0:0]");
-            }
-            None if !is_built_in(chain) => {
-                let _ = writeln!(text, ":{chain} - [0:0]");
-            }
-            None => {}
-        }
+    for (chain, policy) in written.policies {
+        merged.policies.entry(chain).or_insert(policy);
     }
-    for (chain, rules) in &chains {
-        for rule in rules {
-            let _ = writeln!(text, "-A {chain} {rule}");
-        }
-    }
-    let _ = writeln!(text, "COMMIT");
+}
+
+/// Returns the last word of a rule, which is its target for the jumps of kube-proxy.
+fn jump_target(rule: &str) -> &str {
+    rule.rsplit(' ').next().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_ruleset::input::ProgramInput as _;
+
+    fn merge_texts(existing: &str, generated: &str) -> String {
+        let merged = merge_rules(&Input::from_text(existing), &Input::from_text(generated));
+        merged.expect("the rules can be parsed").to_string()
+    }
 
     const EXISTING: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING DROP [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-OLD - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\n:MINE - [0:0]\n-A PREROUTING -j MINE\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.9/32 -j KUBE-SVC-OLD\n-A MINE -j RETURN\n-A MINE -j KUBE-SVC-OLD\nCOMMIT\n*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j NOTRACK\nCOMMIT\n";
     const GENERATED: &str = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-POSTROUTING - [0:0]\n:KUBE-SVC-NEW - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A POSTROUTING -j KUBE-POSTROUTING\n-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-NEW\nCOMMIT\n";
 
     #[test]
     fn merge_rules_replaces_only_kube_proxy_chains() {
-        insta::assert_snapshot!(merge_rules(EXISTING, GENERATED).expect("the rules can be parsed"));
+        insta::assert_snapshot!(merge_texts(EXISTING, GENERATED));
     }
 
     #[test]
     fn merge_rules_twice_gives_same_rules() {
-        let once = merge_rules(EXISTING, GENERATED).expect("the rules can be parsed");
-        assert_eq!(merge_rules(&once, GENERATED).as_ref(), Some(&once));
+        let once = merge_texts(EXISTING, GENERATED);
+        assert_eq!(merge_texts(&once, GENERATED), once);
     }
 
     #[test]
@@ -275,9 +254,11 @@ mod tests {
         let existing =
             "create KUBE-A hash:ip\nadd KUBE-A 10.0.0.1\ncreate MINE hash:ip\nadd MINE 10.0.0.2\n";
         let generated = "create KUBE-A hash:ip\nadd KUBE-A 10.0.0.3\n";
+        let mut sets = Sets::parse(existing).expect("valid sets");
+        merge_sets(&mut sets, Sets::parse(generated).expect("valid sets"));
         assert_eq!(
-            merge_sets(existing, generated),
-            "create MINE hash:ip\nadd MINE 10.0.0.2\ncreate KUBE-A hash:ip\nadd KUBE-A 10.0.0.3\n"
+            sets.render(),
+            "create MINE hash:ip\ncreate KUBE-A hash:ip\nadd MINE 10.0.0.2\nadd KUBE-A 10.0.0.3\n"
         );
     }
 }

@@ -9,15 +9,19 @@ use ipnetwork::IpNetwork;
 use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
-use svclab_rules::chains::Chains;
 use svclab_rules::kube_proxy::history::NFT_INTERFACES_BY_NAME;
 use svclab_rules::kube_proxy::{
     self, DetectLocalMode, Family, IpvsRules, KubeProxy, Mode, Objects,
 };
 use svclab_rules::{calico, docker, flannel, ip_masq_agent, kubelet};
+use svclab_ruleset::input::Input;
 use svclab_ruleset::ipset::IpsetScript;
+use svclab_ruleset::ipset::saved::{self, Sets};
+use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::nft::Ruleset;
+use svclab_ruleset::text::Text;
+use svclab_ruleset::text::problem::ProblemKind;
 use svclab_scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
 
 use super::balancer::BalancerObjects;
@@ -50,7 +54,7 @@ pub fn build(
             {
                 v4.append(namespace_balancers.script.clone());
             }
-            namespace.iptables = to_iptables(cluster, &v4, &v6);
+            namespace.iptables = to_iptables(cluster, v4, v6);
         } else if let Some(node) = cluster
             .nodes
             .iter()
@@ -91,16 +95,16 @@ pub fn build(
                 accounting: BTreeSet::new(),
                 nft: Ruleset::default(),
             };
-            let v4 = builder.build_v4();
-            let v6 = if cluster.has_ipv6() {
+            let mut v4 = builder.build_v4();
+            let mut v6 = if cluster.has_ipv6() {
                 builder.build_kube_proxy(Family::V6)
             } else {
                 IptablesScript::new()
             };
-            namespace.ipset = builder.build_sets();
+            namespace.ipset = builder.build_sets().into();
             namespace.accounting = builder.accounting.into_iter().map(str::to_owned).collect();
             namespace.ipvs.append(&mut builder.servers);
-            namespace.nft = builder.nft.to_string();
+            namespace.nft = builder.nft.into();
             if let Some(proxy) = node
                 .generated_proxy()
                 .filter(|proxy| proxy.mode == Mode::Ipvs)
@@ -110,17 +114,22 @@ pub fn build(
                     .push(kube_proxy_interface(&node.name, &builder.bound));
                 namespace.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
             }
-            namespace.iptables = to_iptables(cluster, &v4, &v6);
-            if node.kube_proxy.as_ref().is_some_and(has_iptables_writer) {
-                let rules = namespace.iptables.get_or_insert_with(|| Iptables {
-                    backend: cluster.backend,
-                    ..Iptables::default()
-                });
-                declare_tables(&mut rules.v4);
-                if cluster.has_ipv6() {
-                    declare_tables(&mut rules.v6);
+            namespace.iptables = if node.kube_proxy.as_ref().is_some_and(has_iptables_writer) {
+                // The plan has the tables that the kube-proxy will write.
+                for table in [Table::Nat, Table::Filter] {
+                    v4.table_mut(table);
+                    if cluster.has_ipv6() {
+                        v6.table_mut(table);
+                    }
                 }
-            }
+                Some(Iptables {
+                    backend: cluster.backend,
+                    v4: v4.into(),
+                    v6: v6.into(),
+                })
+            } else {
+                to_iptables(cluster, v4, v6)
+            };
         }
     }
 }
@@ -148,29 +157,18 @@ fn has_iptables_writer(proxy: &KubeProxy) -> bool {
     proxy.binary.is_some() && proxy.mode != Mode::Nftables
 }
 
-/// Declares the tables that a kube-proxy writes, so that the plan contains them.
-fn declare_tables(text: &mut String) {
-    for table in ["nat", "filter"] {
-        let begin = format!("*{table}\n");
-        if !text.contains(&begin) {
-            text.push_str(&begin);
-            text.push_str("COMMIT\n");
-        }
-    }
-}
-
-fn to_iptables(cluster: &Cluster, v4: &IptablesScript, v6: &IptablesScript) -> Option<Iptables> {
-    let text = |script: &IptablesScript| {
+fn to_iptables(cluster: &Cluster, v4: IptablesScript, v6: IptablesScript) -> Option<Iptables> {
+    let input = |script: IptablesScript| {
         if script.is_empty() {
-            String::new()
+            Input::default()
         } else {
-            script.to_string()
+            script.into()
         }
     };
     (!v4.is_empty() || !v6.is_empty()).then(|| Iptables {
         backend: cluster.backend,
-        v4: text(v4),
-        v6: text(v6),
+        v4: input(v4),
+        v6: input(v6),
     })
 }
 
@@ -266,11 +264,11 @@ impl NodeRulesBuilder<'_> {
     fn add_lab_rules(&mut self, script: &mut IptablesScript, field: &str, lines: &[String]) {
         let mut table = None;
         for (index, line) in lines.iter().enumerate() {
-            if let Err(message) = add_save_line(script, &mut table, line) {
+            if let Err(error) = script.add_line(&mut table, line) {
                 self.problems.push(
                     Problem::in_lab(
                         place!["spec", "nodes", &self.node.name, field, "iptables", index],
-                        message,
+                        error.to_string(),
                     )
                     .with_help(
                         "write lines as `iptables-save` prints them, \
@@ -389,7 +387,7 @@ impl NodeRulesBuilder<'_> {
         }
     }
 
-    fn build_sets(&mut self) -> String {
+    fn build_sets(&mut self) -> Sets {
         if let Some(calico) = &self.cluster.calico {
             let result = calico::ipsets(calico).map_err(|error| error.to_string());
             let added =
@@ -398,96 +396,33 @@ impl NodeRulesBuilder<'_> {
                 self.add_problem("calico", &message);
             }
         }
-        let mut text = self.sets.to_string();
-        for line in &self.node.leftovers.ipset {
-            text.push_str(line);
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// Adds one line in the format of `iptables-save` to a script.
-fn add_save_line(
-    script: &mut IptablesScript,
-    table: &mut Option<Table>,
-    line: &str,
-) -> Result<(), String> {
-    let line = line.trim();
-    if let Some(name) = line.strip_prefix('*') {
-        *table = Some(match name {
-            "raw" => Table::Raw,
-            "mangle" => Table::Mangle,
-            "nat" => Table::Nat,
-            "filter" => Table::Filter,
-            _ => {
-                return Err(format!(
-                    "`{name}` is not a table; the tables are raw, mangle, nat and filter"
-                ));
+        let mut sets = self.sets.saved();
+        for (index, line) in self.node.leftovers.ipset.iter().enumerate() {
+            let mut problems = Vec::new();
+            saved::parse_into(&mut sets, &Text::new(line.as_str()), &mut problems);
+            for problem in problems {
+                let reason = match problem.kind {
+                    ProblemKind::Duplicate { item, .. } => format!("{item} already exists"),
+                    kind => kind.to_string(),
+                };
+                self.problems.push(
+                    Problem::in_lab(
+                        place![
+                            "spec",
+                            "nodes",
+                            &self.node.name,
+                            "leftovers",
+                            "ipset",
+                            index
+                        ],
+                        format!("`{}`: {reason}", line.trim()),
+                    )
+                    .with_help("write lines as `ipset save` prints them".to_owned()),
+                );
             }
-        });
-        return Ok(());
-    }
-    if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
-        return Ok(());
-    }
-    let table = table.ok_or_else(|| format!("`{line}` is before the first table"))?;
-    if let Some(declared) = line.strip_prefix(':') {
-        return add_chain_declaration(script, table, declared);
-    }
-    let block = script.table_mut(table);
-    if !["-A ", "-I ", "-D ", "-F "]
-        .iter()
-        .any(|verb| line.starts_with(verb))
-    {
-        return Err(format!(
-            "`{line}` is not a rule: rules start with -A, -I, -D or -F"
-        ));
-    }
-    block.push_command(line);
-    Ok(())
-}
-
-/// Adds a line `:CHAIN POLICY [PACKETS:BYTES]`, without its colon. `iptables-restore --noflush`
-/// sets the policy of a built-in chain and keeps its rules. The command creates any other chain, or
-/// flushes the existing chain (iptables v1.8.9 `iptables/iptables-restore.c`,
-/// `ip46tables_restore_main`).
-fn add_chain_declaration(
-    script: &mut IptablesScript,
-    table: Table,
-    declared: &str,
-) -> Result<(), String> {
-    let mut words = declared.split_whitespace();
-    let name = words.next().unwrap_or_default();
-    if name.starts_with('-') || name.is_empty() {
-        return Err(format!("`:{declared}` declares no chain"));
-    }
-    let is_built_in = table.built_in_chains().contains(&name);
-    let is_known = script
-        .table_mut(table)
-        .chains
-        .iter()
-        .any(|known| known == name);
-    let block = script.table_mut(table);
-    match (is_built_in, words.next()) {
-        (true, Some("ACCEPT")) => block.set_policy(name, "ACCEPT"),
-        (true, Some("DROP")) => block.set_policy(name, "DROP"),
-        (true, Some("-")) => {}
-        (false, Some("-")) if is_known => block.push_command(format!("-F {name}")),
-        (false, Some("-")) => block.declare_chain(name),
-        (true, _) => {
-            return Err(format!(
-                "`:{declared}` sets no policy; the policy of `{name}` is ACCEPT or DROP"
-            ));
         }
-        (false, _) => {
-            return Err(format!(
-                "`:{declared}`: `{name}` is not a built-in chain of table {table} \
-                 and has no policy; write `:{name} -`"
-            ));
-        }
+        sets
     }
-    Ok(())
 }
 
 /// Builds the rules by which the underlay drops packets with a foreign source address, at the port
@@ -513,8 +448,8 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             .chain(pod_networks.iter().copied())
             .collect();
         let entry = match cluster.fabric.kind {
-            FabricKind::Routed => format!("-A FORWARD -i {port} -j {chain}"),
-            FabricKind::Switched => format!("-A FORWARD -m physdev --physdev-in {port} -j {chain}"),
+            FabricKind::Routed => format!("-i {port} -j {chain}"),
+            FabricKind::Switched => format!("-m physdev --physdev-in {port} -j {chain}"),
         };
         for (script, is_v4) in [(&mut v4, true), (&mut v6, false)] {
             let family_sources: Vec<&IpNetwork> = allowed
@@ -527,86 +462,14 @@ fn source_check_rules(cluster: &Cluster) -> (IptablesScript, IptablesScript) {
             let filter = script.table_mut(Table::Filter);
             filter.declare_chain(&chain);
             for source in family_sources {
-                filter.push_command(format!("-A {chain} -s {source} -j RETURN"));
+                filter.append(&chain, format!("-s {source} -j RETURN"));
             }
-            filter.push_command(format!(
-                "-A {chain} -m comment --comment \"source check of {port}\" -j DROP"
-            ));
-            filter.push_command(&entry);
+            filter.append(
+                &chain,
+                format!("-m comment --comment \"source check of {port}\" -j DROP"),
+            );
+            filter.append("FORWARD", &entry);
         }
     }
     (v4, v6)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn script_of(lines: &[&str]) -> Result<String, String> {
-        let (mut script, mut table) = (IptablesScript::new(), None);
-        for line in lines {
-            add_save_line(&mut script, &mut table, line)?;
-        }
-        Ok(script.to_string())
-    }
-
-    #[test]
-    fn add_save_line_policy_of_built_in_chain_is_set() {
-        assert_eq!(
-            script_of(&["*filter", ":FORWARD DROP [12:720]", ":INPUT - [0:0]"]).unwrap(),
-            "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"
-        );
-    }
-
-    #[test]
-    fn add_save_line_known_chain_is_flushed() {
-        assert_eq!(
-            script_of(&["*nat", ":X - [0:0]", "-A X -j RETURN", ":X - [0:0]"]).unwrap(),
-            "*nat\n:X - [0:0]\n-A X -j RETURN\n-F X\nCOMMIT\n"
-        );
-    }
-
-    #[test]
-    fn add_save_line_invalid_policy_returns_error() {
-        let lines = [
-            ":FORWARD REJECT",
-            ":FORWARD",
-            ":MINE DROP",
-            ":MINE",
-            ":PREROUTING DROP",
-            ":",
-        ];
-        let messages = lines.map(|line| script_of(&["*filter", line]).unwrap_err());
-        insta::assert_snapshot!(messages.join("\n"));
-    }
-
-    #[test]
-    fn add_save_line_other_format_returns_error() {
-        let mut script = IptablesScript::new();
-        let mut table = None;
-        for line in [
-            "*nat",
-            ":PREROUTING ACCEPT [0:0]",
-            ":STALE - [0:0]",
-            "-A STALE -j RETURN",
-            "COMMIT",
-        ] {
-            add_save_line(&mut script, &mut table, line).unwrap();
-        }
-        assert_eq!(
-            script.to_string(),
-            "*nat\n:STALE - [0:0]\n:PREROUTING ACCEPT [0:0]\n-A STALE -j RETURN\nCOMMIT\n"
-        );
-        for (line, is_first) in [
-            ("-A STALE -j RETURN", true),
-            ("*nut", true),
-            ("iptables -F", false),
-        ] {
-            let mut table = if is_first { None } else { Some(Table::Nat) };
-            assert!(
-                add_save_line(&mut script, &mut table, line).is_err(),
-                "{line}"
-            );
-        }
-    }
 }

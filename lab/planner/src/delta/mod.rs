@@ -5,8 +5,8 @@
 //! A delta leaves conntrack entries in place; their deletion is a separate request.
 
 mod links;
-pub mod rules;
-pub mod sets;
+mod rules;
+mod sets;
 mod sysctls;
 mod tables;
 mod virtual_servers;
@@ -16,6 +16,9 @@ use std::fmt;
 
 use svclab_model::plan::delta::{AddRemove, NamespaceDelta, RulesChange};
 use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
+use svclab_ruleset::input::{Input, InputError};
+use svclab_ruleset::iptables::chains::Chains;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Reason why a running lab cannot be changed to a plan and must be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -124,8 +127,24 @@ fn diff_namespace(
             "the IPVS timeouts of {name} change"
         )));
     }
-    let sets = sets::diff(&current.ipset, &wanted.ipset)
-        .map_err(|why| RebuildRequired::new(format_args!("the sets of {name}: {why}")))?;
+    let unreadable = |error: InputError| {
+        RebuildRequired::new(format_args!(
+            "cannot parse the rules or sets of {name}: {error}"
+        ))
+    };
+    let sets = if current.ipset == wanted.ipset {
+        None
+    } else {
+        let sides = (current.ipset.state(), wanted.ipset.state());
+        sets::diff(sides.0.map_err(unreadable)?, sides.1.map_err(unreadable)?)
+            .map_err(|why| RebuildRequired::new(format_args!("the sets of {name}: {why}")))?
+    };
+    let nft = if current.nft == wanted.nft {
+        None
+    } else {
+        let sides = (current.nft.state(), wanted.nft.state());
+        tables::diff(sides.0.map_err(unreadable)?, sides.1.map_err(unreadable)?)
+    };
     Ok(NamespaceDelta {
         namespace: name.clone(),
         sysctls: sysctls::diff(name, &current.sysctls, &wanted.sysctls)?,
@@ -142,7 +161,7 @@ fn diff_namespace(
             current.other_iptables.as_ref(),
             wanted.other_iptables.as_ref(),
         )?,
-        nft: tables::diff(&current.nft, &wanted.nft),
+        nft,
     })
 }
 
@@ -163,24 +182,30 @@ fn diff_rules(
         (_, Some(rules)) | (Some(rules), None) => rules.backend,
         (None, None) => Backend::default(),
     };
-    let text = |rules: Option<&Iptables>, v6: bool| {
-        rules.map_or_else(String::new, |rules| {
-            if v6 {
-                rules.v6.clone()
-            } else {
-                rules.v4.clone()
-            }
-        })
-    };
-    let mut batches = [String::new(), String::new()];
+    let none = Input::default();
+    let mut batches = [Input::default(), Input::default()];
     let mut tables = Vec::new();
     for (batch, v6) in batches.iter_mut().zip([false, true]) {
-        let wanted = text(wanted, v6);
-        *batch = rules::diff(&text(current, v6), &wanted);
-        if !wanted.is_empty() {
-            let filled = wanted.lines().filter_map(|line| line.strip_prefix('*'));
-            let filled = filled.map(|table| table.trim().to_owned()).collect();
-            tables.push((if v6 { 6 } else { 4 }, filled));
+        let input = |rules: Option<&'_ Iptables>| {
+            let family = rules.map(|rules| if v6 { &rules.v6 } else { &rules.v4 });
+            family.unwrap_or(&none).clone()
+        };
+        let chains = |rules: &Input<IptablesScript>| {
+            let unreadable = |error: &dyn fmt::Display| {
+                RebuildRequired::new(format_args!("the rules of {name}: {error}"))
+            };
+            let script = rules.state().map_err(|error| unreadable(&error))?;
+            Chains::from_script(script).map_err(|error| unreadable(&error))
+        };
+        let (current, wanted) = (input(current), input(wanted));
+        if current != wanted {
+            *batch = rules::diff(&chains(&current)?, &chains(&wanted)?).into();
+        }
+        if let Ok(script) = wanted.state()
+            && !wanted.is_empty()
+        {
+            let filled = script.tables().map(|(table, _)| table.to_string());
+            tables.push((if v6 { 6 } else { 4 }, filled.collect()));
         }
     }
     let [v4, v6] = batches;

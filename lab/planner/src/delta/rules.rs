@@ -1,126 +1,105 @@
 //! Compares the iptables rules of two plans. Output: the shortest list of commands for
 //! `iptables-restore --noflush`.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexSet;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Chains of one table, as far as a script determines them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table<'a> {
-    /// Rules of each chain, as written.
-    pub chains: IndexMap<&'a str, Vec<String>>,
-    /// Policies of chains, where the script sets them.
-    pub policies: IndexMap<&'a str, &'a str>,
-    /// Lines of the script, for a table that is rebuilt.
-    lines: Vec<&'a str>,
-    /// Whether the script contains a command whose effect depends on other state.
-    pub opaque: bool,
-}
+use svclab_ruleset::iptables::chains::{Chains, TableChains};
+use svclab_ruleset::iptables::command::Command;
+use svclab_ruleset::iptables::script::{IptablesScript, Table, TableScript};
 
-/// Returns the input for `iptables-restore --noflush` that changes the rules of the first script,
-/// as loaded into a new namespace, into those of the second. The input is empty if both give the
-/// same rules.
-///
-/// Rules are compared as written. A table is flushed and rebuilt if either script uses a command
-/// other than `-A`, `-I`, `-D`, `-F`, `-N`, `-X` and `-P`.
+/// Returns the script that changes the first rules into the second. It is empty if they are equal.
+/// Rules are compared as written.
 #[must_use]
-pub fn diff(current: &str, wanted: &str) -> String {
-    if current == wanted {
-        return String::new();
-    }
-    let (current, wanted) = (parse(current), parse(wanted));
-    let names: IndexSet<&str> = current.keys().chain(wanted.keys()).copied().collect();
-    let empty = Table::default();
-    let mut batches = String::new();
-    for name in names {
-        let old = current.get(name).unwrap_or(&empty);
-        let new = wanted.get(name).unwrap_or(&empty);
-        let same = old.lines == new.lines;
-        let commands = if same {
-            String::new()
-        } else if old.opaque || new.opaque || !new.policies.keys().eq(old.policies.keys()) {
-            rebuild_commands(old, new)
-        } else {
-            change_commands(old, new)
-        };
-        if !commands.is_empty() {
-            let _ = write!(batches, "*{name}\n{commands}COMMIT\n");
+pub fn diff(current: &Chains, wanted: &Chains) -> IptablesScript {
+    let tables: IndexSet<Table> = current
+        .tables
+        .keys()
+        .chain(wanted.tables.keys())
+        .copied()
+        .collect();
+    let none = TableChains::default();
+    let mut script = IptablesScript::new();
+    for table in tables {
+        let old = current.tables.get(&table).unwrap_or(&none);
+        let new = wanted.tables.get(&table).unwrap_or(&none);
+        let changes = diff_table(table, old, new);
+        if !changes.is_empty() {
+            *script.table_mut(table) = changes;
         }
     }
-    batches
-}
-
-/// Returns the commands that flush a table and fill it again.
-fn rebuild_commands(old: &Table<'_>, new: &Table<'_>) -> String {
-    let mut commands = "-F\n-X\n".to_owned();
-    for chain in old.policies.keys() {
-        let _ = writeln!(commands, "-P {chain} ACCEPT");
-    }
-    for line in &new.lines {
-        let _ = writeln!(commands, "{line}");
-    }
-    commands
+    script
 }
 
 /// Returns the commands for the differences: new chains, changed policies, changed rules, and
 /// removed chains.
-fn change_commands(old: &Table<'_>, new: &Table<'_>) -> String {
-    let mut commands = String::new();
+fn diff_table(table: Table, old: &TableChains, new: &TableChains) -> TableScript {
+    let mut script = TableScript::default();
     let none = Vec::new();
     for name in new.chains.keys() {
         // Built-in chains always exist and are not declared.
-        if !old.chains.contains_key(name) && !is_built_in(name) {
-            let _ = writeln!(commands, ":{name} - [0:0]");
+        if !old.chains.contains_key(name) && !table.is_built_in(name) {
+            script.declare_chain(name);
         }
     }
-    for (chain, policy) in &new.policies {
-        if old.policies.get(chain) != Some(policy) {
-            let _ = writeln!(commands, "-P {chain} {policy}");
+    for chain in table.built_in_chains() {
+        let policy = |of: &TableChains| {
+            of.policies
+                .get(*chain)
+                .map_or("ACCEPT", String::as_str)
+                .to_owned()
+        };
+        let wanted = policy(new);
+        if policy(old) != wanted {
+            script.policies.push(((*chain).to_owned(), wanted));
         }
     }
+    let commands = &mut script.commands;
     let mut removed = Vec::new();
     for (name, rules) in &old.chains {
         match new.chains.get(name) {
-            Some(wanted) => write_chain_changes(&mut commands, name, rules, wanted),
-            None if is_built_in(name) => write_chain_changes(&mut commands, name, rules, &none),
+            Some(wanted) => write_chain_changes(commands, name, rules, wanted),
+            None if table.is_built_in(name) => write_chain_changes(commands, name, rules, &none),
             None => {
-                let _ = writeln!(commands, "-F {name}");
-                removed.push(*name);
+                commands.push(Command::flush(name));
+                removed.push(name);
             }
         }
     }
     for (name, rules) in &new.chains {
         if !old.chains.contains_key(name) {
-            write_chain_changes(&mut commands, name, &none, rules);
+            write_chain_changes(commands, name, &none, rules);
         }
     }
-    for name in removed {
-        let _ = writeln!(commands, "-X {name}");
-    }
-    commands
+    commands.extend(removed.into_iter().map(Command::delete_chain));
+    script
 }
 
 /// Changes a chain from its end, because a rule number refers to the chain at the time of the
 /// command.
-fn write_chain_changes(commands: &mut String, chain: &str, current: &[String], wanted: &[String]) {
+fn write_chain_changes(
+    commands: &mut Vec<Command>,
+    chain: &str,
+    current: &[String],
+    wanted: &[String],
+) {
     if current == wanted {
         return;
     }
     let steps = chain_changes(current, wanted);
     for (index, (old, new)) in steps.iter().enumerate().rev() {
         for _ in old.clone() {
-            let _ = writeln!(commands, "-D {chain} {}", old.start + 1);
+            commands.push(Command::delete_at(chain, old.start + 1));
         }
         for (rule, number) in wanted[new.clone()].iter().zip(old.start + 1..) {
             // Appends only if no rule follows.
-            let _ = if index + 1 == steps.len() && old.end == current.len() {
-                writeln!(commands, "-A {chain} {rule}")
+            commands.push(if index + 1 == steps.len() && old.end == current.len() {
+                Command::append(chain, rule)
             } else {
-                writeln!(commands, "-I {chain} {number} {rule}")
-            };
+                Command::insert_at(chain, number, rule)
+            });
         }
     }
 }
@@ -142,148 +121,53 @@ fn chain_changes(current: &[String], wanted: &[String]) -> Vec<(Range<usize>, Ra
     steps
 }
 
-/// Whether a chain is built in.
-#[must_use]
-pub fn is_built_in(chain: &str) -> bool {
-    ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
-}
-
-/// Parses a script into the resulting tables, as far as the text determines them.
-pub fn parse(text: &str) -> IndexMap<&str, Table<'_>> {
-    let mut tables: IndexMap<&str, Table<'_>> = IndexMap::new();
-    let mut table_name = "";
-    for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix('*') {
-            table_name = name.trim();
-            tables.entry(table_name).or_default();
-        } else if !line.is_empty() && line != "COMMIT" && !line.starts_with('#') {
-            tables.entry(table_name).or_default().add_line(line);
-        }
-    }
-    tables
-}
-
-impl<'a> Table<'a> {
-    /// Returns the lines of the script for this table.
-    pub fn lines(&self) -> impl Iterator<Item = &'a str> {
-        self.lines.iter().copied()
-    }
-
-    fn add_line(&mut self, line: &'a str) {
-        self.lines.push(line);
-        if self.apply_line(line).is_none() {
-            self.opaque = true;
-        }
-    }
-
-    /// Applies one line; `None` if its effect is not determined.
-    fn apply_line(&mut self, line: &'a str) -> Option<()> {
-        if let Some(declared) = line.strip_prefix(':') {
-            let mut words = declared.split_whitespace();
-            let (chain, policy) = (words.next()?, words.next()?);
-            self.chains.entry(chain).or_default().clear();
-            if policy != "-" {
-                self.policies.insert(chain, policy);
-            }
-            return Some(());
-        }
-        // Counters of `iptables-save -c` are ignored.
-        let counted = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once("] "));
-        let line = counted.map_or(line, |(_, rule)| rule);
-        let (command, rest) = line.split_once(' ')?;
-        let (chain, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        if command == "-N" {
-            self.chains.insert(chain, Vec::new());
-            return Some(());
-        }
-        if is_built_in(chain) {
-            self.chains.entry(chain).or_default();
-        }
-        let rules = self.chains.get_mut(chain)?;
-        let (number, rule) = split_number(rest);
-        match command {
-            "-A" => rules.push(rest.to_owned()),
-            "-I" => {
-                let index = number.unwrap_or(1).checked_sub(1)?;
-                (index <= rules.len()).then(|| rules.insert(index, rule.to_owned()))?;
-            }
-            "-D" => {
-                let index = match number {
-                    Some(number) if rule.is_empty() => number.checked_sub(1)?,
-                    _ => rules.iter().position(|known| known == rest)?,
-                };
-                (index < rules.len()).then(|| rules.remove(index))?;
-            }
-            "-F" => rules.clear(),
-            "-X" => drop(self.chains.shift_remove(chain)),
-            "-P" => drop(self.policies.insert(chain, rest)),
-            _ => return None,
-        }
-        Some(())
-    }
-}
-
-/// Splits the leading rule number from the rest.
-fn split_number(rest: &str) -> (Option<usize>, &str) {
-    let (first, rest_of_rule) = rest.split_once(' ').unwrap_or((rest, ""));
-    first
-        .parse()
-        .map_or((None, rest), |number| (Some(number), rest_of_rule))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use svclab_ruleset::input::ProgramInput as _;
 
-    /// Returns the chains after a script and then a batch.
-    fn chains_after<'a>(first: &'a str, batch: &'a str) -> IndexMap<&'a str, Vec<String>> {
-        let mut tables = parse(first);
-        let mut open = "";
-        for line in batch.lines() {
-            if let Some(name) = line.strip_prefix('*') {
-                open = name;
-            } else if line == "-F" || line == "-X" {
-                let table = tables.entry(open).or_default();
-                *table = Table::default();
-            } else if line != "COMMIT" {
-                tables.entry(open).or_default().add_line(line);
-            }
-        }
-        let table = tables.swap_remove("nat").unwrap_or_default();
-        assert!(!table.opaque, "{batch}");
-        without_empty_built_in(table.chains)
+    fn script(text: &str) -> IptablesScript {
+        IptablesScript::parse(text).expect("valid script")
+    }
+
+    fn chains(text: &str) -> Chains {
+        Chains::from_script(&script(text)).expect("valid commands")
+    }
+
+    fn diff_texts(current: &str, wanted: &str) -> String {
+        diff(&chains(current), &chains(wanted)).to_string()
     }
 
     /// Removes empty built-in chains, which exist in any case.
-    fn without_empty_built_in(
-        mut chains: IndexMap<&str, Vec<String>>,
-    ) -> IndexMap<&str, Vec<String>> {
-        chains.retain(|name, rules| !is_built_in(name) || !rules.is_empty());
+    fn without_empty_built_in(mut chains: Chains) -> Chains {
+        for (table, of) in &mut chains.tables {
+            of.chains
+                .retain(|name, rules| !table.is_built_in(name) || !rules.is_empty());
+            of.chains.sort_unstable_keys();
+        }
         chains
     }
 
-    fn script() -> impl Strategy<Value = String> {
+    fn any_script() -> impl Strategy<Value = String> {
         let chain = prop::sample::select(vec!["OUTPUT", "KUBE-A", "KUBE-B", "KUBE-C"]);
         let rules = prop::collection::vec(
             prop::sample::select(vec!["-j A", "-j B", "-s 10.0.0.1 -j C", "-d 1.1.1.1 -j D"]),
             0..8,
         );
         prop::collection::hash_map(chain, rules, 0..4).prop_map(|chains| {
-            let mut text = "*nat\n".to_owned();
-            for chain in chains.keys().filter(|chain| !is_built_in(chain)) {
-                let _ = writeln!(text, ":{chain} - [0:0]");
+            let mut script = IptablesScript::new();
+            let block = script.table_mut(Table::Nat);
+            for chain in chains.keys().filter(|chain| !Table::Nat.is_built_in(chain)) {
+                block.declare_chain(*chain);
             }
             for (chain, rules) in &chains {
                 for rule in rules {
-                    let _ = writeln!(text, "-A {chain} {rule}");
+                    block.append(*chain, *rule);
                 }
             }
-            text.push_str("COMMIT\n");
-            text
+            script.to_string()
         })
     }
 
@@ -295,10 +179,16 @@ mod tests {
         })]
 
         #[test]
-        fn rules_diff_applied_gives_wanted_rules(there in script(), wanted in script()) {
-            let batch = diff(&there, &wanted);
-            let expected = parse(&wanted).swap_remove("nat").unwrap_or_default().chains;
-            prop_assert_eq!(chains_after(&there, &batch), without_empty_built_in(expected), "{}", batch);
+        fn rules_diff_applied_gives_wanted_rules(there in any_script(), wanted in any_script()) {
+            let mut changed = chains(&there);
+            let batch = diff(&changed, &chains(&wanted));
+            changed.load(&batch).expect("valid commands");
+            prop_assert_eq!(
+                without_empty_built_in(changed),
+                without_empty_built_in(chains(&wanted)),
+                "{}",
+                batch
+            );
         }
     }
 
@@ -310,15 +200,15 @@ mod tests {
             format!("*nat\n:KUBE-SERVICES - [0:0]\n{rules}COMMIT\n")
         };
         assert_eq!(
-            diff(&text(999), &text(120)),
+            diff_texts(&text(999), &text(120)),
             "*nat\n-D KUBE-SERVICES 121\nCOMMIT\n"
         );
         assert_eq!(
-            diff(&text(120), &text(999)),
+            diff_texts(&text(120), &text(999)),
             "*nat\n-I KUBE-SERVICES 121 -d 10.0.0.120 -j X\nCOMMIT\n"
         );
         assert_eq!(
-            diff(&text(199), &text(999)),
+            diff_texts(&text(199), &text(999)),
             "*nat\n-A KUBE-SERVICES -d 10.0.0.199 -j X\nCOMMIT\n"
         );
     }
@@ -329,20 +219,23 @@ mod tests {
         let changed_by_hand =
             "*nat\n:X - [0:0]\n-A X -j A\n-A X -j B\n-D X -j A\n-I X 1 -j C\nCOMMIT\n";
         assert_eq!(
-            diff(original, changed_by_hand),
+            diff_texts(original, changed_by_hand),
             "*nat\n-D X 1\n-I X 1 -j C\nCOMMIT\n"
         );
-        assert_eq!(diff(original, ""), "*nat\n-F X\n-X X\nCOMMIT\n");
+        assert_eq!(diff_texts(original, ""), "*nat\n-F X\n-X X\nCOMMIT\n");
     }
 
     #[test]
-    fn rules_diff_unsupported_command_rebuilds_table() {
-        let original = "*nat\n:X - [0:0]\n-A X -j A\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n";
-        let changed_by_hand =
-            "*nat\n:X - [0:0]\n-A X -j A\n-R X 1 -j B\nCOMMIT\n*filter\n-A INPUT -j DROP\nCOMMIT\n";
+    fn rules_diff_unset_policy_is_accept() {
+        let drop = "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n";
+        assert_eq!(diff_texts("", drop), drop);
         assert_eq!(
-            diff(original, changed_by_hand),
-            "*nat\n-F\n-X\n:X - [0:0]\n-A X -j A\n-R X 1 -j B\nCOMMIT\n"
+            diff_texts(drop, "*nat\nCOMMIT\n"),
+            "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+        );
+        assert_eq!(
+            diff_texts("", "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"),
+            ""
         );
     }
 }

@@ -4,40 +4,51 @@
 use indexmap::IndexMap;
 
 use svclab_model::plan::delta::TablesChange;
-use svclab_ruleset::nft::tables;
+use svclab_ruleset::nft::{Ruleset, Table};
 
-/// Returns the changes from the tables of one input for `nft -f` to those of another. `None` if the
-/// inputs are equal.
-pub fn diff(current: &str, wanted: &str) -> Option<TablesChange> {
-    if current == wanted {
-        return None;
-    }
-    let by_name = |text| tables(text).collect::<IndexMap<&str, &str>>();
-    let (current, wanted) = (by_name(current), by_name(wanted));
-    let is_different = |tables_by_name: &IndexMap<&str, &str>, name: &str, text: &str| {
-        tables_by_name.get(name).is_none_or(|known| *known != text)
+/// Returns the changes from one ruleset to another. `None` if their texts are equal.
+pub fn diff(current: &Ruleset, wanted: &Ruleset) -> Option<TablesChange> {
+    let texts = |ruleset: &Ruleset| -> IndexMap<String, String> {
+        let tables = ruleset.tables.iter();
+        tables
+            .map(|table| (table.full_name(), table.to_string()))
+            .collect()
     };
-    let removed = current
-        .iter()
-        .filter(|(name, text)| is_different(&wanted, name, text));
-    let added = wanted
-        .iter()
-        .filter(|(name, text)| is_different(&current, name, text));
-    Some(TablesChange {
-        remove: removed.map(|(name, _)| (*name).to_owned()).collect(),
-        add: added.map(|(_, text)| *text).collect(),
+    let (current_texts, wanted_texts) = (texts(current), texts(wanted));
+    let changed = |ruleset: &Ruleset| -> Vec<Table> {
+        let is_changed = |table: &&Table| {
+            let name = table.full_name();
+            current_texts.get(&name) != wanted_texts.get(&name)
+        };
+        ruleset.tables.iter().filter(is_changed).cloned().collect()
+    };
+    let (remove, add) = (changed(current), changed(wanted));
+    (!remove.is_empty() || !add.is_empty()).then(|| TablesChange {
+        remove: remove.iter().map(Table::full_name).collect(),
+        add: Ruleset { tables: add }.into(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_ruleset::input::{Input, ProgramInput as _};
+
+    fn diff_texts(current: &str, wanted: &str) -> Option<TablesChange> {
+        let parse = |text| Ruleset::parse(text).expect("valid ruleset");
+        diff(&parse(current), &parse(wanted))
+    }
+
+    fn text_after(change: &TablesChange, current: &str) -> String {
+        let changed = change.apply_to(&Input::from_text(current));
+        changed.text().to_owned()
+    }
 
     #[test]
     fn tables_diff_changed_table_is_replaced() {
         let table = |name: &str, inside: &str| {
             format!(
-                "table {name} {{\n\tchain a {{\n\t\t{inside} comment \"table ip x\"\n\t}}\n}}\n"
+                "table {name} {{\n\n\tchain a {{\n\t\t{inside} comment \"table ip x\"\n\t}}\n}}\n"
             )
         };
         let (a, b, c) = (
@@ -48,13 +59,13 @@ mod tests {
         let current = format!("{a}{b}");
         let changed_table = table("ip6 a", "accept");
         let wanted = format!("{a}{changed_table}{c}");
-        let change = diff(&current, &wanted).unwrap();
+        let change = diff_texts(&current, &wanted).unwrap();
         assert_eq!(change.remove, ["ip6 a"]);
-        assert_eq!(change.add, format!("{changed_table}{c}"));
-        assert_eq!(change.apply_to(&current), wanted);
-        assert_eq!(diff(&wanted, &wanted), None);
-        let removed = diff(&current, "").unwrap();
+        assert_eq!(change.add.text(), format!("{changed_table}{c}"));
+        assert_eq!(text_after(&change, &current), wanted);
+        assert_eq!(diff_texts(&wanted, &wanted), None);
+        let removed = diff_texts(&current, "").unwrap();
         assert_eq!(removed.remove, ["ip a", "ip6 a"]);
-        assert_eq!(removed.apply_to(&current), "");
+        assert_eq!(text_after(&removed, &current), "");
     }
 }

@@ -33,8 +33,9 @@ fn plan() -> Plan {
                 setting("net.ipv4.conf.eth0.rp_filter", "0"),
                 setting("net.ipv4.conf.eth0.proxy_arp", "0"),
             ],
-            ipset: "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.2 timeout 3\n"
-                .to_owned(),
+            ipset: Input::from_text(
+                "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.2 timeout 3\n",
+            ),
             ..Namespace::default()
         }],
         ..Plan::default()
@@ -66,19 +67,20 @@ fn diff_same_plan_is_empty() {
 #[test]
 fn diff_sets_members_before_rules_destroy_after() {
     let change = namespace_change(|node| {
-        node.ipset = "create B hash:net family inet\nadd B 10.0.0.0/8\n".to_owned();
+        node.ipset = Input::from_text("create B hash:net family inet\nadd B 10.0.0.0/8\n");
     });
     let sets = change.sets.unwrap();
     assert_eq!(
-        sets.before_rules,
+        sets.before_rules(),
         "create B hash:net family inet\nadd B 10.0.0.0/8\n"
     );
-    assert_eq!(sets.after_rules, "destroy A\n");
+    assert_eq!(sets.after_rules(), "destroy A\n");
     let change = namespace_change(|node| {
-        node.ipset = "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.3\n".to_owned();
+        node.ipset =
+            Input::from_text("create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.3\n");
     });
     assert_eq!(
-        change.sets.unwrap().before_rules,
+        change.sets.unwrap().before_rules(),
         "del A 10.0.0.2\nadd A 10.0.0.3\n"
     );
 }
@@ -86,11 +88,12 @@ fn diff_sets_members_before_rules_destroy_after() {
 #[test]
 fn diff_set_type_changed_requires_rebuild() {
     let reason = |text: &str| {
-        let rebuild = delta_of(|plan| text.clone_into(&mut plan.namespaces[0].ipset)).unwrap_err();
+        let rebuild =
+            delta_of(|plan| plan.namespaces[0].ipset = Input::from_text(text)).unwrap_err();
         rebuild.to_string()
     };
     insta::assert_snapshot!(reason("create A hash:ip family inet6\n"), @"the sets of node-1: the type or options of A change");
-    insta::assert_snapshot!(reason("flush A\n"), @"the sets of node-1: `flush A` is neither `create` nor `add`");
+    insta::assert_snapshot!(reason("flush A\n"), @"cannot parse the rules or sets of node-1: `flush A`: this line is not output of `ipset save`");
 }
 
 #[test]

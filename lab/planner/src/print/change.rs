@@ -112,13 +112,13 @@ fn render_namespace(change: &NamespaceDelta) -> String {
     let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
     run("ipvsadm -R", &(gone + &added));
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.before_rules);
+        run("ipset restore", &sets.before_rules());
     }
     for rules in change.iptables.iter().chain(&change.other_iptables) {
         let batches = &rules.batches;
         for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
             let program = iptables_program(family, batches.backend, "restore");
-            run(&format!("{program} --noflush"), batch);
+            run(&format!("{program} --noflush"), batch.text());
         }
     }
     if let Some(tables) = &change.nft {
@@ -126,10 +126,10 @@ fn render_namespace(change: &NamespaceDelta) -> String {
             .remove
             .iter()
             .map(|table| format!("delete table {table}"));
-        run("nft -f -", &(join_lines(deletions) + &tables.add));
+        run("nft -f -", &(join_lines(deletions) + tables.add.text()));
     }
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.after_rules);
+        run("ipset restore", &sets.after_rules());
     }
     text
 }

@@ -118,7 +118,7 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
         step(
             BuildPhase::Sets,
             &["ipset", "restore"],
-            with_final_newline(&namespace.ipset),
+            with_final_newline(namespace.ipset.text()),
         );
         steps.extend(namespace.accounting.iter().map(|name| BatchCommand {
             netns: netns_name(&namespace.name),
@@ -135,13 +135,13 @@ pub fn batch_commands(plan: &Plan) -> Vec<BatchCommand> {
                 (BuildPhase::Rules6, 6, &rules.v6),
             ] {
                 let program = iptables_program(family, rules.backend, "restore");
-                step(stage, &[&program], with_final_newline(text));
+                step(stage, &[&program], with_final_newline(text.text()));
             }
         }
         step(
             BuildPhase::Nft,
             &["nft", "-f", "-"],
-            with_final_newline(&namespace.nft),
+            with_final_newline(namespace.nft.text()),
         );
     }
     steps

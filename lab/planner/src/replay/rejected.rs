@@ -2,7 +2,6 @@
 //! dump.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use super::chain_paths;
 use super::rejection_reason::{quoted_word, rejection_reason};
@@ -11,7 +10,11 @@ use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_model::protocol::{IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, RejectedInput, SYSCTL};
 use svclab_model::tools::iptables_program;
-use svclab_ruleset::iptables::{Rule, TableRules};
+use svclab_ruleset::input::Input;
+use svclab_ruleset::ipset::saved::Sets;
+use svclab_ruleset::iptables::command::Command;
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
+use svclab_ruleset::iptables::{IptablesRules, Rule, TableRules};
 use svclab_ruleset::nft;
 use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 
@@ -34,7 +37,7 @@ pub fn remove_rejected(
         removed: Vec::new(),
     };
     match rejected.program.as_str() {
-        "ipset" => remover.remove_set(&rejected.line),
+        "ipset" => remover.remove_set_line(&rejected.line),
         "nft" => remover.remove_nft(rejected),
         SYSCTL => remover.remove_sysctls(rejected),
         IP_ROUTE | IP_RULE | IP_ADDR => remover.remove_routing(rejected),
@@ -67,14 +70,11 @@ pub fn remove_missing_modules(
         if let Some(scheduler) = after_prefix("ip_vs_") {
             remover.remove_servers_where(|server| server.scheduler == scheduler);
         } else if let Some(kind) = after_prefix("ip_set_") {
-            let lines = remover.namespace.ipset.lines();
-            let is_kind = |line: &&str| {
-                let mut words = line.split(' ');
-                words.next() == Some("create") && words.nth(1) == Some(kind)
-            };
-            let lines: Vec<String> = lines.filter(is_kind).map(str::to_owned).collect();
-            for line in lines {
-                remover.remove_set(&line);
+            let sets = remover.namespace.ipset.state().into_iter().flatten();
+            let of_kind = sets.filter(|(_, set)| &*set.kind == kind);
+            let names: Vec<String> = of_kind.map(|(name, _)| name.clone()).collect();
+            for name in names {
+                remover.remove_set(&name);
             }
         } else if *module == "br_netfilter" {
             remover.remove_sysctls_with_prefix("net.bridge.");
@@ -97,13 +97,13 @@ pub fn committed_table(plan: &Plan, rejected: &RejectedInput) -> Option<(usize, 
     if rejected.line != "COMMIT" {
         return None;
     }
-    let text = program_text(namespace, &rejected.program)?;
-    let before: Vec<&str> = text.lines().take(rejected.line_number).collect();
-    let table_number = before.iter().filter(|line| **line == "COMMIT").count();
-    let rules = table_ranges(text).nth(table_number.checked_sub(1)?)?;
-    let lines: Vec<&str> = text.lines().collect();
-    let rules = lines.get(rules)?.iter().filter(|line| is_rule_line(line));
-    Some((table_number, rules.map(|line| (*line).to_owned()).collect()))
+    let input = program_input(namespace, &rejected.program)?;
+    let before = input.text().lines().take(rejected.line_number);
+    let table_number = before.filter(|line| *line == "COMMIT").count();
+    let mut blocks = input.state().ok()?.tables();
+    let (_, block) = blocks.nth(table_number.checked_sub(1)?)?;
+    let rules = block.commands.iter().map(ToString::to_string);
+    Some((table_number, rules.collect()))
 }
 
 /// Returns the plan with only the first `count` rules of the program's table at position `which`.
@@ -112,48 +112,22 @@ pub fn truncate_table(plan: &Plan, rejected: &RejectedInput, which: usize, count
     let mut plan = plan.clone();
     let mut namespaces = plan.namespaces.iter_mut();
     let found = namespaces.find(|ns| ns.name == rejected.namespace);
-    if let Some(text) = found.and_then(|ns| program_text_mut(ns, &rejected.program)) {
-        let Some(range) = which
-            .checked_sub(1)
-            .and_then(|at| table_ranges(text).nth(at))
-        else {
-            return plan;
-        };
-        let mut left = count;
-        let mut kept = String::new();
-        for (index, line) in text.lines().enumerate() {
-            if range.contains(&index) && is_rule_line(line) {
-                if left == 0 {
-                    continue;
-                }
-                left -= 1;
+    if let Some(input) = found.and_then(|ns| program_input_mut(ns, &rejected.program)) {
+        let truncated = input.edit(|script| {
+            let mut blocks = script.tables_mut();
+            let block = which.checked_sub(1).and_then(|index| blocks.nth(index));
+            if let Some((_, block)) = block {
+                block.commands.truncate(count);
             }
-            kept.push_str(line);
-            kept.push('\n');
-        }
-        *text = kept;
+        });
+        debug_assert!(truncated.is_ok(), "the planner renders the scripts");
     }
     plan
 }
 
-/// Returns the line range of each table, from its `*` to its `COMMIT`.
-fn table_ranges(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut start = 0;
-    let lines = text.lines().enumerate();
-    let ends = lines.filter_map(move |(index, line)| {
-        if line.starts_with('*') {
-            start = index;
-        }
-        (line == "COMMIT").then_some(start..index + 1)
-    });
-    ends.collect::<Vec<_>>().into_iter()
-}
-
-fn is_rule_line(line: &str) -> bool {
-    line.starts_with(['-', '['])
-}
-
-fn program_texts_mut(namespace: &mut Namespace) -> impl Iterator<Item = (String, &mut String)> {
+fn program_inputs_mut(
+    namespace: &mut Namespace,
+) -> impl Iterator<Item = (String, &mut Input<IptablesScript>)> {
     let backends = [
         namespace.iptables.as_mut(),
         namespace.other_iptables.as_mut(),
@@ -167,19 +141,22 @@ fn program_texts_mut(namespace: &mut Namespace) -> impl Iterator<Item = (String,
     })
 }
 
-fn program_text_mut<'n>(namespace: &'n mut Namespace, program: &str) -> Option<&'n mut String> {
-    program_texts_mut(namespace)
+fn program_input_mut<'n>(
+    namespace: &'n mut Namespace,
+    program: &str,
+) -> Option<&'n mut Input<IptablesScript>> {
+    program_inputs_mut(namespace)
         .find(|(name, _)| name == program)
-        .map(|(_, text)| text)
+        .map(|(_, input)| input)
 }
 
-fn program_text<'n>(namespace: &'n Namespace, program: &str) -> Option<&'n str> {
+fn program_input<'n>(namespace: &'n Namespace, program: &str) -> Option<&'n Input<IptablesScript>> {
     let backends = namespace.iptables.iter().chain(&namespace.other_iptables);
-    let mut texts =
+    let mut inputs =
         backends.flat_map(|rules| [(4, rules.backend, &rules.v4), (6, rules.backend, &rules.v6)]);
     let found =
-        texts.find(|(ip, backend, _)| iptables_program(*ip, *backend, "restore") == program);
-    found.map(|(_, _, text)| text.as_str())
+        inputs.find(|(ip, backend, _)| iptables_program(*ip, *backend, "restore") == program);
+    found.map(|(_, _, input)| input)
 }
 
 /// Whether a rule has a match or target with this name.
@@ -279,62 +256,60 @@ impl RejectedRemover<'_> {
         program: &str,
         is_removed: impl Fn(&Rule, &TableRules) -> bool,
     ) {
-        let (ip, backing) = rules_key(self.dump, program);
-        let Some(dumped) = self.dump.rules.get(&(ip, backing)) else {
+        let Some((_, dumped)) = dumped_rules(self.dump, program) else {
             return;
         };
-        let mut removed: BTreeSet<String> = BTreeSet::new();
+        let mut removed: BTreeSet<(Table, String)> = BTreeSet::new();
         for table in &dumped.tables {
             for chain in &table.chains {
                 for rule in chain.rules.iter().filter(|rule| is_removed(rule, table)) {
-                    removed.insert(line_in_table(table, &chain.name, rule));
+                    removed.insert((table.table, rule_line(&chain.name, rule)));
                 }
             }
         }
-        self.remove_where(program, |table, line, _| {
-            removed.contains(&format!("{table} {line}"))
-        });
+        self.remove_where(program, |line, _| removed.contains(line));
     }
 
     fn remove_lines_where(&mut self, program: &str, is_removed: impl Fn(&str, &Rule) -> bool) {
-        self.remove_where(program, |_, line, rule| is_removed(line, rule));
+        self.remove_where(program, |(_, line), rule| is_removed(line, rule));
     }
 
     /// Removes matching lines from the program's input, and finds each in the dump.
-    fn remove_where(&mut self, program: &str, is_removed: impl Fn(&str, &str, &Rule) -> bool) {
-        let (ip, backing) = rules_key(self.dump, program);
-        let dump = self.dump;
-        let Some(dumped) = dump.rules.get(&(ip, backing)) else {
+    fn remove_where(
+        &mut self,
+        program: &str,
+        is_removed: impl Fn(&(Table, String), &Rule) -> bool,
+    ) {
+        let Some((format, dumped)) = dumped_rules(self.dump, program) else {
             return;
         };
-        let Some(text) = program_text_mut(self.namespace, program) else {
+        let mut removed: BTreeSet<(Table, String)> = BTreeSet::new();
+        let remove = |script: &mut IptablesScript| {
+            for (table, block) in script.tables_mut() {
+                block.commands.retain(|command| {
+                    let line = (table, command.to_string());
+                    let is_kept = !Rule::from_words(command.rule.as_str())
+                        .is_ok_and(|rule| is_removed(&line, &rule));
+                    if !is_kept {
+                        removed.insert(line);
+                    }
+                    is_kept
+                });
+            }
+        };
+        let Some(Ok(())) =
+            program_input_mut(self.namespace, program).map(|input| input.edit(remove))
+        else {
             return;
         };
-        let mut table = "";
-        let mut kept = String::with_capacity(text.len());
-        let mut removed: BTreeSet<String> = BTreeSet::new();
-        for line in text.lines() {
-            if let Some(name) = line.strip_prefix('*') {
-                table = name;
-            }
-            let is_line_removed = is_rule_line(line)
-                && Rule::parse(line).is_ok_and(|(_, rule)| is_removed(table, line, &rule));
-            if is_line_removed {
-                removed.insert(format!("{table} {line}"));
-            } else {
-                kept.push_str(line);
-                kept.push('\n');
-            }
-        }
-        *text = kept;
         let mut items = Vec::new();
         for table in &dumped.tables {
             for chain in &table.chains {
                 for rule in &chain.rules {
-                    if removed.contains(&line_in_table(table, &chain.name, rule)) {
-                        let location = self.location_of(Format::Rules(ip, backing), rule.line);
-                        let description =
-                            format!("`-A {} {}`", chain.name, rule.source_text().trim_ascii());
+                    let line = (table.table, rule_line(&chain.name, rule));
+                    if removed.contains(&line) {
+                        let location = self.location_of(format, rule.line);
+                        let description = format!("`{}`", line.1);
                         let chain_path = chain_paths::from_iptables(table, &chain.name);
                         let file = location
                             .as_ref()
@@ -349,48 +324,44 @@ impl RejectedRemover<'_> {
         self.removed.append(&mut items);
     }
 
-    /// Removes the item of a line for `ipset restore`. Removing a set removes its entries and the
-    /// rules that refer to it.
-    fn remove_set(&mut self, line: &str) {
+    /// Removes the item of a line for `ipset restore`.
+    fn remove_set_line(&mut self, line: &str) {
         let mut words = line.split(' ');
         let (verb, name) = (words.next(), words.next().unwrap_or_default());
+        if verb == Some("create") {
+            return self.remove_set(name);
+        }
         let Some(set) = self.dump.sets.as_ref().and_then(|sets| sets.get(name)) else {
             return;
         };
         let entry = words.next().unwrap_or_default();
-        let refers_to_set = |line: &str| {
-            let mut words = line.split(' ');
-            let (verb, set_name, entry_name) = (words.next(), words.next(), words.next());
-            match verb {
-                Some("create") => set_name == Some(name),
-                // Entries of a list are names of other sets.
-                _ => set_name == Some(name) || entry_name == Some(name),
+        self.edit_sets(|sets| {
+            if let Some(set) = sets.get_mut(name) {
+                set.entries.shift_remove(entry);
             }
+        });
+        let line = set.entries.get(entry).map_or(0, |entry| entry.line);
+        let location = self.location_of(Format::Sets, line);
+        self.add_removed(location, format!("entry {entry} of set {name}"), "entry");
+    }
+
+    /// Removes a set with its entries, and the entries and rules that refer to it.
+    fn remove_set(&mut self, name: &str) {
+        let Some(set) = self.dump.sets.as_ref().and_then(|sets| sets.get(name)) else {
+            return;
         };
-        let is_whole_set = verb == Some("create");
-        let is_line_removed = |candidate: &str| {
-            if is_whole_set {
-                refers_to_set(candidate)
-            } else {
-                candidate == line
+        self.edit_sets(|sets| {
+            sets.shift_remove(name);
+            // Entries of a list are names of other sets.
+            for set in sets.values_mut() {
+                set.entries.shift_remove(name);
             }
-        };
-        let kept = self
-            .namespace
-            .ipset
-            .lines()
-            .filter(|line| !is_line_removed(line));
-        self.namespace.ipset = kept.flat_map(|line| [line, "\n"]).collect();
-        if !is_whole_set {
-            let line = set.entries.get(entry).map_or(0, |entry| entry.line);
-            let location = self.location_of(Format::Sets, line);
-            return self.add_removed(location, format!("entry {entry} of set {name}"), "entry");
-        }
+        });
         let location = self.location_of(Format::Sets, set.line);
         let entries = count_noun(set.entries.len(), "entry", "entries");
-        let (kind, line) = (&set.kind, format!("set {name}"));
-        self.add_removed(location, format!("{line}, {kind}, with {entries}"), "set");
-        let programs: Vec<String> = program_texts_mut(self.namespace)
+        let description = format!("set {name}, {}, with {entries}", set.kind);
+        self.add_removed(location, description, "set");
+        let programs: Vec<String> = program_inputs_mut(self.namespace)
             .map(|(program, _)| program)
             .collect();
         self.reason = format!("it refers to set {name}, which is omitted");
@@ -401,13 +372,18 @@ impl RejectedRemover<'_> {
         }
     }
 
+    fn edit_sets(&mut self, edit: impl FnOnce(&mut Sets)) {
+        let edited = self.namespace.ipset.edit(edit);
+        debug_assert!(edited.is_ok(), "the sets come from the dump");
+    }
+
     /// Removes the rules at lines for `nft -f`, or otherwise the whole table that contains the
     /// lines.
     fn remove_nft(&mut self, rejected: &RejectedInput) {
         let Some(dumped) = &self.dump.nft else {
             return;
         };
-        let Ok(mut ruleset) = nft::parse(&self.namespace.nft) else {
+        let Ok(mut ruleset) = self.namespace.nft.state().cloned() else {
             return;
         };
         let lines: BTreeSet<&str> = std::iter::once(&rejected.line)
@@ -415,13 +391,8 @@ impl RejectedRemover<'_> {
             .map(|line| line.trim())
             .filter(|line| !line.is_empty())
             .collect();
-        let is_rejected = |rule: &svclab_ruleset::nft::Rule| {
-            let comment = rule.comment.as_ref();
-            let text = comment.map_or_else(
-                || rule.text.clone(),
-                |comment| format!("{} comment \"{comment}\"", rule.text),
-            );
-            lines.contains(text.as_str()) || lines.contains(rule.text.as_str())
+        let is_rejected = |rule: &nft::Rule| {
+            lines.contains(rule.to_string().as_str()) || lines.contains(rule.text.as_str())
         };
         let mut items = Vec::new();
         for table in &mut ruleset.tables {
@@ -443,26 +414,25 @@ impl RejectedRemover<'_> {
             }
         }
         if items.is_empty() {
-            let table_name = nft::tables(&self.namespace.nft)
-                .find(|(_, piece)| lines.iter().any(|line| piece.contains(line)))
-                .map(|(name, _)| name.to_owned());
-            let Some(table_name) = table_name else {
+            let has_line = |table: &nft::Table| {
+                let text = table.to_string();
+                lines.iter().any(|line| text.contains(line))
+            };
+            let Some(index) = ruleset.tables.iter().position(has_line) else {
                 return;
             };
-            let has_name = |table: &svclab_ruleset::nft::Table| {
-                format!("{} {}", table.family, table.name) == table_name
-            };
-            ruleset.tables.retain(|table| !has_name(table));
-            if let Some(table) = dumped.tables.iter().find(|table| has_name(table)) {
+            let name = ruleset.tables.remove(index).full_name();
+            let mut tables = dumped.tables.iter();
+            if let Some(table) = tables.find(|table| table.full_name() == name) {
                 let location = self.location_of(Format::Nft, table.line);
-                let description = format!("nftables table {table_name}");
+                let description = format!("nftables table {name}");
                 items.push(
                     OmittedItem::new(location, description, self.reason.clone())
                         .with_count_word("nftables"),
                 );
             }
         }
-        self.namespace.nft = ruleset.to_string();
+        self.namespace.nft = ruleset.into();
         self.removed.append(&mut items);
     }
 
@@ -596,18 +566,13 @@ impl RejectedRemover<'_> {
     }
 }
 
-/// Returns the line of a rule after the name of its table, as the plan contains it.
-fn line_in_table(table: &TableRules, chain: &str, rule: &Rule) -> String {
-    let counters = match (rule.packets, rule.bytes) {
-        (Some(packets), Some(bytes)) => format!("[{packets}:{bytes}] "),
-        _ => String::new(),
-    };
-    let words = rule.source_text().trim_ascii();
-    format!("{} {counters}-A {chain} {words}", table.table)
+/// Returns the command that the plan contains for a rule of the dump.
+fn rule_line(chain: &str, rule: &Rule) -> String {
+    Command::append(chain, rule.source_text().trim_ascii()).to_string()
 }
 
-/// Returns the family and kind of the dumped rules that a program loads.
-fn rules_key(dump: &NodeDump, program: &str) -> (IpFamily, DumpedBackend) {
+/// Returns the dumped rules that a program loads.
+fn dumped_rules<'d>(dump: &'d NodeDump, program: &str) -> Option<(Format, &'d IptablesRules)> {
     let ip = if program.starts_with("ip6") {
         IpFamily::V6
     } else {
@@ -619,5 +584,6 @@ fn rules_key(dump: &NodeDump, program: &str) -> (IpFamily, DumpedBackend) {
     } else {
         DumpedBackend::Default
     };
-    (ip, backing)
+    let rules = dump.rules.get(&(ip, backing))?;
+    Some((Format::Rules(ip, backing), rules))
 }

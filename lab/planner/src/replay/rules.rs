@@ -1,16 +1,13 @@
 //! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
-use std::fmt::Write as _;
-
 use super::report::{ReplayReport, count_noun};
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Backend, Iptables, Namespace, VirtualServer};
-use svclab_ruleset::ipset::saved::Sets;
 use svclab_ruleset::iptables;
+use svclab_ruleset::iptables::script::IptablesScript;
 use svclab_ruleset::ipvs::saved::{SavedVirtualServer as Dumped, Servers};
 use svclab_ruleset::ipvs::{RealServer, SchedulerFlags};
 use svclab_ruleset::nft::Ruleset;
-use svclab_ruleset::text::attributes::Attributes;
 use svclab_ruleset::tool::{DumpedBackend, Format, IpFamily};
 
 /// Tables of iptables-nft in nftables.
@@ -26,7 +23,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
     }
     match &dump.sets {
         Some(sets) => {
-            namespace.ipset = render_restore(sets);
+            namespace.ipset = sets.clone().into();
             let entries: usize = sets.values().map(|set| set.entries.len()).sum();
             let (sets, entries) = (
                 count_noun(sets.len(), "set", "sets"),
@@ -47,7 +44,7 @@ pub fn replay_rules(namespace: &mut Namespace, dump: &NodeDump, report: &mut Rep
             let tables = count_noun(native.tables.len(), "table", "tables");
             report.add_replayed(format!("{tables} of nftables"));
         }
-        namespace.nft = native.to_string();
+        namespace.nft = native.into();
     }
     match &dump.servers {
         Some(servers) => {
@@ -93,16 +90,16 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
             backend,
             ..Iptables::default()
         };
-        for (ip, text) in [(IpFamily::V4, &mut rules.v4), (IpFamily::V6, &mut rules.v6)] {
+        for (ip, input) in [(IpFamily::V4, &mut rules.v4), (IpFamily::V6, &mut rules.v6)] {
             if let Some(dumped) = dumped_rules(ip) {
-                *text = dumped.to_string();
+                *input = IptablesScript::from(dumped).into();
                 report_rule_count(dumped, ip, backing, dump, report);
                 continue;
             }
             // A family that was not dumped keeps the rules of the plan.
             if let Some(own) = planned.as_ref().filter(|own| own.backend == backend) {
                 let own = if ip == IpFamily::V4 { &own.v4 } else { &own.v6 };
-                text.clone_from(own);
+                input.clone_from(own);
             }
         }
         if !rules.v4.is_empty() || !rules.v6.is_empty() {
@@ -118,11 +115,8 @@ fn replay_iptables(namespace: &mut Namespace, dump: &NodeDump, report: &mut Repl
     namespace.iptables = backends.next();
     namespace.other_iptables = backends.next();
     let loaded = namespace.iptables.iter().chain(&namespace.other_iptables);
-    let texts: Vec<&str> = loaded.flat_map(|rules| [&*rules.v4, &*rules.v6]).collect();
-    let mut counters: Vec<String> = texts
-        .iter()
-        .flat_map(|text| accounting_names(text))
-        .collect();
+    let texts = loaded.flat_map(|rules| [rules.v4.text(), rules.v6.text()]);
+    let mut counters: Vec<String> = texts.flat_map(accounting_names).collect();
     counters.sort();
     counters.dedup();
     namespace.accounting = counters;
@@ -169,41 +163,6 @@ fn native_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
         .tables
         .retain(|table| !is_iptables_table(&table.family, &table.name));
     native
-}
-
-/// Renders the input of `ipset restore`. All sets come before the entries, because an entry can
-/// refer to another set.
-fn render_restore(sets: &Sets) -> String {
-    let mut text = String::new();
-    for (name, set) in sets {
-        let _ = writeln!(
-            text,
-            "create {name} {}{}",
-            set.kind,
-            render_attributes(&set.options)
-        );
-    }
-    for (name, set) in sets {
-        for (entry, entry_data) in &set.entries {
-            let _ = writeln!(
-                text,
-                "add {name} {entry}{}",
-                render_attributes(&entry_data.options)
-            );
-        }
-    }
-    text
-}
-
-fn render_attributes(attributes: &Attributes) -> String {
-    let mut text = String::new();
-    for attribute in &attributes.0 {
-        let _ = write!(text, " {}", attribute.name);
-        if let Some(value) = &attribute.value {
-            let _ = write!(text, " {value}");
-        }
-    }
-    text
 }
 
 fn plan_virtual_servers(servers: &Servers, report: &mut ReplayReport) -> Vec<VirtualServer> {

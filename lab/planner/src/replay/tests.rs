@@ -6,6 +6,7 @@ use svclab_model::plan::{
     Backend, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind, RoutingAction,
     Sysctl,
 };
+use svclab_ruleset::input::Input;
 
 /// Returns one end of a veth pair.
 fn veth_end(namespace: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]) -> Link {
@@ -90,8 +91,8 @@ fn plan_with_node() -> Plan {
                 ],
                 iptables: Some(Iptables {
                     backend: Backend::Nft,
-                    v4: "*nat\nCOMMIT\n".to_owned(),
-                    v6: String::new(),
+                    v4: Input::from_text("*nat\nCOMMIT\n"),
+                    v6: Input::default(),
                 }),
                 ..Namespace::default()
             },
@@ -277,9 +278,15 @@ fn replace_node_dump_replaces_planned_node() {
     );
     let beside = node.other_iptables.as_ref().unwrap();
     assert_eq!(beside.backend, Backend::Legacy);
-    assert!(beside.v4.contains("--match-set KUBE-CLUSTER-IP dst,dst"));
+    assert!(
+        beside
+            .v4
+            .text()
+            .contains("--match-set KUBE-CLUSTER-IP dst,dst")
+    );
     assert!(
         node.ipset
+            .text()
             .contains("add KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n")
     );
     assert_eq!(
@@ -336,7 +343,7 @@ fn replace_node_missing_output_keeps_planned_state() {
     let report = replace_node(&mut plan, "node-1", &dump);
     let mut expected = plan_with_node();
     let v4 = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n";
-    expected.namespaces[1].iptables.as_mut().unwrap().v4 = v4.to_owned();
+    expected.namespaces[1].iptables.as_mut().unwrap().v4 = Input::from_text(v4);
     assert_eq!(plan, expected);
     insta::assert_snapshot!(report);
 }

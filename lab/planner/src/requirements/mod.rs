@@ -15,9 +15,11 @@ use std::fmt;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use svclab_model::plan::{Backend, Iptables, LinkKind, Namespace, Plan};
+use svclab_model::plan::{Backend, Iptables, LinkKind, Namespace, Plan, Sysctl, VirtualServer};
 use svclab_model::tools::iptables_program;
 use svclab_rules::kube_proxy::Mode;
+use svclab_ruleset::iptables::script::IptablesScript;
+use svclab_ruleset::ipvs::Timeouts;
 
 /// Maximum number of characters of a rule that a message quotes.
 const MAX_QUOTED: usize = 100;
@@ -66,13 +68,14 @@ impl Requirements {
     pub fn from_plan(plan: &Plan) -> Self {
         let mut needs = Self::default();
         for namespace in &plan.namespaces {
+            let name = &namespace.name;
             needs.add_links(namespace);
-            needs.add_ipvs(namespace);
-            needs.add_sysctls(namespace);
-            sets::add_requirements(&mut needs, namespace);
+            needs.add_ipvs(name, namespace.ipvs_timeouts.as_ref(), &namespace.ipvs);
+            needs.add_sysctls(name, &namespace.sysctls);
+            sets::add_requirements(&mut needs, name, &namespace.ipset);
             needs.add_accounting(namespace);
-            needs.add_rules(namespace);
-            nft::add_requirements(&mut needs, namespace);
+            needs.add_rules(name, rules_of(namespace), &BTreeSet::new());
+            nft::add_requirements(&mut needs, name, &namespace.nft);
         }
         if let Some(namespace) = plan.evidence.packets.first() {
             needs.add_module("af_packet", namespace, || "the packet capture".to_owned());
@@ -129,18 +132,19 @@ impl Requirements {
 
     /// Adds the modules of virtual servers. The kernel requests the family of the control interface
     /// and each scheduler by name (Linux v6.12, `net/netfilter/ipvs/`).
-    fn add_ipvs(&mut self, namespace: &Namespace) {
-        if namespace.ipvs_timeouts.is_some() {
-            self.add_module("ip_vs", &namespace.name, || "the IPVS timeouts".to_owned());
+    fn add_ipvs(
+        &mut self,
+        namespace: &str,
+        timeouts: Option<&Timeouts>,
+        servers: &[VirtualServer],
+    ) {
+        if timeouts.is_some() {
+            self.add_module("ip_vs", namespace, || "the IPVS timeouts".to_owned());
         }
-        for server in &namespace.ipvs {
+        for server in servers {
             let object = || format!("the virtual server {}", server.key);
-            self.add_module("ip_vs", &namespace.name, object);
-            self.add_module(
-                &format!("ip_vs_{}", server.scheduler),
-                &namespace.name,
-                object,
-            );
+            self.add_module("ip_vs", namespace, object);
+            self.add_module(&format!("ip_vs_{}", server.scheduler), namespace, object);
         }
     }
 
@@ -195,51 +199,26 @@ impl Requirements {
     fn add_steps(&mut self, plan: &Plan) {
         let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for namespace in &plan.namespaces {
-            if let Some(rules) = &namespace.iptables {
-                let chain_names = chains.entry(&namespace.name).or_default();
-                chain_names.extend(declared_chains(&rules.v4).chain(declared_chains(&rules.v6)));
-            }
+            let known = chains.entry(&namespace.name).or_default();
+            known.extend(declared_chains(rules_of(namespace)));
         }
         for step in &plan.steps {
             for change in &step.delta.namespaces {
-                let chain_names = chains.entry(&change.namespace).or_default();
-                let mut changed_namespace = Namespace {
-                    name: change.namespace.clone(),
-                    ipvs: change.ipvs.add.clone(),
-                    sysctls: change.sysctls.clone(),
-                    ipset: change
-                        .sets
-                        .as_ref()
-                        .map_or_else(String::new, |sets| sets.before_rules.clone()),
-                    nft: change
-                        .nft
-                        .as_ref()
-                        .map_or_else(String::new, |tables| tables.add.clone()),
-                    ..Namespace::default()
-                };
-                for (rules, target) in [
-                    (&change.iptables, &mut changed_namespace.iptables),
-                    (
-                        &change.other_iptables,
-                        &mut changed_namespace.other_iptables,
-                    ),
-                ] {
-                    let Some(rules) = rules else {
-                        continue;
-                    };
-                    let (v4, v6) = (&rules.batches.v4, &rules.batches.v6);
-                    chain_names.extend(declared_chains(v4).chain(declared_chains(v6)));
-                    *target = Some(Iptables {
-                        backend: rules.batches.backend,
-                        v4: declare_chains(v4, chain_names),
-                        v6: declare_chains(v6, chain_names),
-                    });
+                let name = &change.namespace;
+                let rules = change.iptables.iter().chain(&change.other_iptables);
+                let rules = rules.map(|rules| &rules.batches);
+                let known = chains.entry(name).or_default();
+                known.extend(declared_chains(rules.clone()));
+                self.add_ipvs(name, None, &change.ipvs.add);
+                self.add_sysctls(name, &change.sysctls);
+                if let Some(sets) = &change.sets {
+                    sets::add_requirements(self, name, &sets.create);
                 }
-                self.add_ipvs(&changed_namespace);
-                self.add_sysctls(&changed_namespace);
-                sets::add_requirements(self, &changed_namespace);
-                self.add_rules(&changed_namespace);
-                nft::add_requirements(self, &changed_namespace);
+                // The commands of a delta do not declare existing chains.
+                self.add_rules(name, rules, known);
+                if let Some(tables) = &change.nft {
+                    nft::add_requirements(self, name, &tables.add);
+                }
             }
             let conntrack_node = step
                 .api_update
@@ -260,8 +239,8 @@ impl Requirements {
 
     /// Adds the modules that provide sysctls. Writing a sysctl loads no module; without the module,
     /// the sysctl does not exist.
-    fn add_sysctls(&mut self, namespace: &Namespace) {
-        for setting in namespace.sysctls.iter().filter(|setting| !setting.optional) {
+    fn add_sysctls(&mut self, namespace: &str, sysctls: &[Sysctl]) {
+        for setting in sysctls.iter().filter(|setting| !setting.optional) {
             let module = if setting.key.starts_with("net.bridge.") {
                 "br_netfilter"
             } else if setting.key.starts_with("net.netfilter.nf_conntrack") {
@@ -273,7 +252,7 @@ impl Requirements {
             } else {
                 continue;
             };
-            self.add_module(module, &namespace.name, || {
+            self.add_module(module, namespace, || {
                 format!("the sysctl {} = {}", setting.key, setting.value)
             });
         }
@@ -299,52 +278,54 @@ impl Requirements {
                 self.add_module(module, name, object);
             }
             let backends = plan.namespace(name).into_iter();
-            let mut both = backends.flat_map(|of| of.iptables.iter().chain(&of.other_iptables));
-            if both.any(|rules| rules.backend == Backend::Legacy) {
+            if backends
+                .flat_map(rules_of)
+                .any(|rules| rules.backend == Backend::Legacy)
+            {
                 self.add_module("nfnetlink_log", name, object);
             }
         }
     }
 
-    fn add_rules(&mut self, namespace: &Namespace) {
-        for iptables in namespace.iptables.iter().chain(&namespace.other_iptables) {
-            for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
-                if !text.is_empty() {
-                    let program = iptables_program(family, iptables.backend, "restore");
-                    self.add_program(&program, &namespace.name, || {
-                        format!("the IPv{family} rules")
-                    });
-                    rules::add_requirements(self, namespace, iptables.backend, family, text);
+    fn add_rules<'r>(
+        &mut self,
+        namespace: &str,
+        rules: impl Iterator<Item = &'r Iptables>,
+        known_chains: &BTreeSet<&str>,
+    ) {
+        for Iptables { backend, v4, v6 } in rules {
+            for (family, input) in [(4, v4), (6, v6)] {
+                if input.is_empty() {
+                    continue;
+                }
+                let program = iptables_program(family, *backend, "restore");
+                self.add_program(&program, namespace, || format!("the IPv{family} rules"));
+                if let Ok(script) = input.state() {
+                    rules::add_requirements(
+                        self,
+                        namespace,
+                        *backend,
+                        family,
+                        script,
+                        known_chains,
+                    );
                 }
             }
         }
     }
 }
 
-/// Returns the chains that a script declares.
-fn declared_chains(text: &str) -> impl Iterator<Item = &str> {
-    let lines = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix(':'));
-    lines.filter_map(|line| line.split_whitespace().next())
+/// Returns the rules of both backends.
+fn rules_of(namespace: &Namespace) -> impl Iterator<Item = &Iptables> {
+    namespace.iptables.iter().chain(&namespace.other_iptables)
 }
 
-/// Returns the script with the chains declared in each table. The commands of a delta do not
-/// declare existing chains.
-fn declare_chains(text: &str, chains: &BTreeSet<&str>) -> String {
-    let mut declared_text = String::new();
-    for line in text.lines() {
-        declared_text.push_str(line);
-        declared_text.push('\n');
-        if line.starts_with('*') {
-            for chain in chains {
-                declared_text.push(':');
-                declared_text.push_str(chain);
-                declared_text.push_str(" - [0:0]\n");
-            }
-        }
-    }
-    declared_text
+/// Returns the chains that the scripts declare.
+fn declared_chains<'r>(rules: impl Iterator<Item = &'r Iptables>) -> impl Iterator<Item = &'r str> {
+    let inputs = rules.flat_map(|rules| [&rules.v4, &rules.v6]);
+    let scripts = inputs.filter_map(|input| input.state().ok());
+    let blocks = scripts.flat_map(IptablesScript::tables);
+    blocks.flat_map(|(_, block)| block.chains.iter().map(String::as_str))
 }
 
 fn insert_first(
@@ -374,7 +355,8 @@ fn quote_line(kind: &str, line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::plan::{EvidenceRequest, Link, Mac, Sysctl};
+    use svclab_model::plan::{EvidenceRequest, Link, Mac};
+    use svclab_ruleset::input::Input;
 
     fn link(name: &str, kind: LinkKind, address: &str) -> Link {
         Link {
@@ -412,11 +394,13 @@ mod tests {
                     setting("net.ipv4.ip_forward", false),
                     setting("net.bridge.bridge-nf-call-iptables", false),
                 ],
-                ipset: "create s hash:ip family inet\nadd s 10.0.0.1\n".to_owned(),
+                ipset: Input::from_text("create s hash:ip family inet\nadd s 10.0.0.1\n"),
                 iptables: Some(Iptables {
                     backend: Backend::Legacy,
-                    v4: "*nat\n:S - [0:0]\n-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1\nCOMMIT\n".to_owned(),
-                    v6: String::new(),
+                    v4: Input::from_text(
+                        "*nat\n:S - [0:0]\n-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1\nCOMMIT\n",
+                    ),
+                    v6: Input::default(),
                 }),
                 ..Namespace::default()
             }],

@@ -5,8 +5,9 @@
 //! `net/netfilter/nf_tables_api.c`, and `MODULE_ALIAS_NFT_EXPR` and `MODULE_ALIAS_NFT_AF_EXPR` in
 //! the modules).
 
-use super::Requirements;
-use svclab_model::plan::Namespace;
+use super::{Requirements, quote_line};
+use svclab_ruleset::input::Input;
+use svclab_ruleset::nft::Ruleset;
 
 /// Keywords of rules and the expressions that they require. The first list has expressions with a
 /// family, the second list expressions of all families.
@@ -19,45 +20,43 @@ const COMMON_EXPRESSIONS: [(&str, &str); 5] = [
     ("numgen", "numgen"),
 ];
 
-/// Adds the requirements of a namespace's tables.
-pub(super) fn add_requirements(needs: &mut Requirements, namespace: &Namespace) {
-    if namespace.nft.is_empty() {
+/// Adds the requirements of tables. Text that cannot be parsed requires no modules; nft rejects it.
+pub(super) fn add_requirements(needs: &mut Requirements, namespace: &str, input: &Input<Ruleset>) {
+    if input.is_empty() {
         return;
     }
-    let name = &namespace.name;
     let object = || "the nftables tables".to_owned();
-    needs.add_program("nft", name, object);
-    needs.add_module("nfnetlink", name, object);
-    needs.add_module("nf_tables", name, object);
-    let mut family = 2;
-    let mut is_in_set = false;
-    for line in namespace.nft.lines() {
-        let words = || line.split_ascii_whitespace();
-        let starts_with = |word: &str| words().next() == Some(word);
-        let mut add = |module: &str| {
-            needs.add_module(module, name, || super::quote_line("rule", line.trim()));
+    needs.add_program("nft", namespace, object);
+    needs.add_module("nfnetlink", namespace, object);
+    needs.add_module("nf_tables", namespace, object);
+    for table in input
+        .state()
+        .into_iter()
+        .flat_map(|ruleset| &ruleset.tables)
+    {
+        let family = if table.family == "ip6" { 10 } else { 2 };
+        let mut add = |module: &str, line: &str| {
+            needs.add_module(module, namespace, || quote_line("rule", line));
         };
-        if starts_with("table") {
-            family = if words().nth(1) == Some("ip6") { 10 } else { 2 };
-        } else if starts_with("set") || starts_with("map") || starts_with("chain") {
-            is_in_set = !starts_with("chain");
-        } else if is_in_set || starts_with("comment") {
-        } else if line.trim_start().starts_with("type nat ") {
-            add(&format!("nft-chain-{family}-nat"));
-        } else {
-            let rule = line.split(" comment \"").next().unwrap_or_default();
-            for word in rule.split_ascii_whitespace() {
-                for (_, expression) in FAMILY_EXPRESSIONS
-                    .iter()
-                    .filter(|(known, _)| *known == word)
-                {
-                    add(&format!("nft-expr-{family}-{expression}"));
-                }
-                for (_, expression) in COMMON_EXPRESSIONS
-                    .iter()
-                    .filter(|(known, _)| *known == word)
-                {
-                    add(&format!("nft-expr-{expression}"));
+        for chain in &table.chains {
+            if let Some(hook) = chain.hook.as_ref().filter(|hook| hook.kind == "nat") {
+                add(&format!("nft-chain-{family}-nat"), &hook.to_string());
+            }
+            for rule in &chain.rules {
+                for word in rule.text.split_ascii_whitespace() {
+                    let expression = |known: &[(&str, &'static str)]| {
+                        let found = known.iter().find(|(keyword, _)| *keyword == word);
+                        found.map(|(_, expression)| *expression)
+                    };
+                    if let Some(expression) = expression(&FAMILY_EXPRESSIONS) {
+                        add(
+                            &format!("nft-expr-{family}-{expression}"),
+                            &rule.to_string(),
+                        );
+                    }
+                    if let Some(expression) = expression(&COMMON_EXPRESSIONS) {
+                        add(&format!("nft-expr-{expression}"), &rule.to_string());
+                    }
                 }
             }
         }
@@ -70,17 +69,14 @@ mod tests {
 
     #[test]
     fn nft_requirements_expressions_become_modules() {
-        let namespace = Namespace {
-            name: "node-1".to_owned(),
-            nft: "table ip6 t {\n\tset ct {\n\t\ttype ipv6_addr\n\t}\n\n\tchain a {\n\
-                \t\ttype nat hook output priority -100; policy accept;\n\
-                \t\tct state new reject comment \"no masquerade\"\n\
-                \t\tdnat to numgen random mod 1 map { 0 : ::1 }\n\t}\n}\n"
-                .to_owned(),
-            ..Namespace::default()
-        };
+        let input = Input::from_text(
+            "table ip6 t {\n\tset ct {\n\t\ttype ipv6_addr\n\t}\n\n\tchain a {\n\
+             \t\ttype nat hook output priority -100; policy accept;\n\
+             \t\tct state new reject comment \"no masquerade\"\n\
+             \t\tdnat to numgen random mod 1 map { 0 : ::1 }\n\t}\n}\n",
+        );
         let mut needs = Requirements::default();
-        add_requirements(&mut needs, &namespace);
+        add_requirements(&mut needs, "node-1", &input);
         let modules: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
         assert_eq!(
             modules,

@@ -3,56 +3,54 @@
 //! Recordings from guests show which request loads which module on which kernel (see
 //! `tests/recorded/modules`). The tests compare this file with those recordings.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{Requirements, quote_line};
-use svclab_model::plan::{Backend, Namespace};
-use svclab_ruleset::iptables::words;
+use svclab_model::plan::Backend;
+use svclab_ruleset::iptables::Rule;
+use svclab_ruleset::iptables::command::Command;
+use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Targets that are built into the tables.
 const BUILT_IN_TARGETS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
-/// Adds the requirements of the rules of one family. A line that cannot be split into words is
-/// ignored; iptables rejects such a line.
-pub fn add_requirements(
+/// Adds the requirements of a script for one family. `known_chains` exist before the script is
+/// loaded. A rule that cannot be parsed is ignored; iptables rejects such a rule.
+pub(super) fn add_requirements(
     needs: &mut Requirements,
-    namespace: &Namespace,
+    namespace: &str,
     backend: Backend,
     family: u8,
-    text: &str,
+    script: &IptablesScript,
+    known_chains: &BTreeSet<&str>,
 ) {
-    let mut reader = ScriptReader {
+    let mut collector = Collector {
         needs,
-        namespace: &namespace.name,
+        namespace,
         backend,
         prefix: if family == 6 { "ip6" } else { "ip" },
-        chains: HashSet::new(),
     };
-    reader.add_base();
-    for line in text.lines().map(str::trim) {
-        if let Some(table) = line.strip_prefix('*') {
-            reader.chains.clear();
-            reader.add_table(line, table);
-        } else if let Some(chain) = line.strip_prefix(':') {
-            reader.chains.extend(chain.split_whitespace().next());
-        } else if line.starts_with('-') {
-            reader.add_rule(line);
+    collector.add_base();
+    for (table, block) in script.tables() {
+        collector.add_table(table);
+        let mut chains: HashSet<&str> = block.chains.iter().map(String::as_str).collect();
+        chains.extend(known_chains);
+        for command in &block.commands {
+            collector.add_rule(command, &chains);
         }
     }
 }
 
-/// State while a script is read.
-struct ScriptReader<'a> {
+/// Collects the requirements of one script.
+struct Collector<'a> {
     needs: &'a mut Requirements,
     namespace: &'a str,
     backend: Backend,
     /// Prefix of the module names that the kernel requests: `ip` or `ip6`.
     prefix: &'static str,
-    /// Declared chains of the table: a jump to such a chain is no target module.
-    chains: HashSet<&'a str>,
 }
 
-impl<'a> ScriptReader<'a> {
+impl Collector<'_> {
     fn add_module(&mut self, module: &str, kind: &str, line: &str) {
         self.needs
             .add_module(module, self.namespace, || quote_line(kind, line));
@@ -74,62 +72,54 @@ impl<'a> ScriptReader<'a> {
         }
     }
 
-    fn add_table(&mut self, line: &str, table: &str) {
+    fn add_table(&mut self, table: Table) {
+        let line = format!("*{table}");
         match self.backend {
             // Other chain types are part of nf_tables (Linux v6.12,
             // `net/netfilter/nft_chain_filter.c`).
-            Backend::Nft if table == "nat" => {
+            Backend::Nft if table == Table::Nat => {
                 let family = if self.prefix == "ip6" { 10 } else { 2 };
-                self.add_module(&format!("nft-chain-{family}-nat"), "table", line);
+                self.add_module(&format!("nft-chain-{family}-nat"), "table", &line);
             }
             Backend::Nft => {}
             Backend::Legacy => {
-                self.add_module(&format!("{}table_{table}", self.prefix), "table", line);
+                self.add_module(&format!("{}table_{table}", self.prefix), "table", &line);
             }
         }
     }
 
-    fn add_rule(&mut self, line: &'a str) {
-        let Some(words) = words::split(line) else {
+    /// Adds the modules of a rule. A jump to one of `chains` is no target module.
+    fn add_rule(&mut self, command: &Command, chains: &HashSet<&str>) {
+        let Ok(rule) = Rule::from_words(command.rule.as_str()) else {
             return;
         };
-        let mut words = words.iter().map(String::as_str);
-        let (mut protocol, mut is_implied, mut is_explicit) = (None, false, false);
-        while let Some(word) = words.next() {
-            match word {
-                "-N" | "--new-chain" => {
-                    // Reads the name from the line, which outlives its words.
-                    self.chains.extend(line.split_whitespace().nth(1));
-                    return;
-                }
-                "-p" | "--protocol" | "--proto" => protocol = words.next(),
-                "-m" | "--match" => {
-                    if let Some(name) = words.next() {
-                        is_explicit |=
-                            protocol.is_some_and(|protocol| protocol_match(protocol) == Some(name));
-                        self.add_extension(name, line);
-                    }
-                }
-                "-j" | "--jump" => {
-                    if let Some(name) = words.next()
-                        && !BUILT_IN_TARGETS.contains(&name)
-                        && !self.chains.contains(name)
-                    {
-                        self.add_extension(name, line);
-                    }
-                }
-                "--comment" | "--log-prefix" | "--nflog-prefix" | "--string" => {
-                    words.next();
-                }
-                _ => is_implied |= is_protocol_option(word),
+        let line = command.to_string();
+        let parts = rule.parts();
+        let protocol = parts.header.iter().find(|option| option.name == "-p");
+        let protocol = protocol.and_then(|option| protocol_match(option.values.first()?));
+        let (mut is_implied, mut is_explicit) = (false, false);
+        for module in &parts.matches {
+            is_implied |= module
+                .options
+                .iter()
+                .any(|option| is_protocol_option(&option.name));
+            if !module.is_implied {
+                is_explicit |= protocol == Some(&*module.name);
+                self.add_extension(&module.name, &line);
             }
+        }
+        if let Some(target) = &parts.target
+            && !BUILT_IN_TARGETS.contains(&&*target.name)
+            && !chains.contains(&*target.name)
+        {
+            self.add_extension(&target.name, &line);
         }
         // `-p tcp --dport 80` implies `-m tcp`.
         if is_implied
             && !is_explicit
-            && let Some(name) = protocol.and_then(protocol_match)
+            && let Some(name) = protocol
         {
-            self.add_extension(name, line);
+            self.add_extension(name, &line);
         }
     }
 
@@ -207,16 +197,25 @@ fn is_protocol_option(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use svclab_ruleset::input::ProgramInput as _;
 
     fn modules(backend: Backend, family: u8, text: &str) -> Vec<String> {
         let mut needs = Requirements::default();
-        add_requirements(&mut needs, &Namespace::default(), backend, family, text);
+        let script = IptablesScript::parse(text).unwrap();
+        add_requirements(
+            &mut needs,
+            "node-1",
+            backend,
+            family,
+            &script,
+            &BTreeSet::new(),
+        );
         needs.modules().map(|(name, _)| name.to_owned()).collect()
     }
 
     #[test]
     fn rules_requirements_jump_to_chain_is_no_module() {
-        let text = "*nat\n:KUBE-SVC-X - [0:0]\n-N LATER\n-A PREROUTING -j KUBE-SVC-X\n-A PREROUTING -j LATER\n-A PREROUTING -j DROP\nCOMMIT\n*filter\n-A INPUT -j LATER\n";
+        let text = "*nat\n:KUBE-SVC-X - [0:0]\n:LATER - [0:0]\n-A PREROUTING -j KUBE-SVC-X\n-A PREROUTING -j LATER\n-A PREROUTING -j DROP\nCOMMIT\n*filter\n-A INPUT -j LATER\n";
         assert_eq!(
             modules(Backend::Legacy, 4, text),
             [

@@ -4,10 +4,10 @@ use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use svclab_ruleset::iptables::chains::Chains;
 use svclab_ruleset::iptables::script::IptablesScript;
 
 use super::{Flannel, FlannelError, start_flanneld};
-use crate::chains::Chains;
 use crate::version::Version;
 
 /// State of a node that flanneld reads when it starts.

@@ -3,11 +3,12 @@
 
 use ipnetwork::Ipv4Network;
 
+use svclab_ruleset::iptables::chains::Chains;
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 use super::masquerade::{OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, Rule, forward, masquerade};
 use super::{Flannel, FlannelError, NodeState, SubnetFile, without_host_bits};
-use crate::chains::Chains;
 use crate::version::Version;
 
 /// First version that deletes the rules of an earlier lease if network and lease both differ.
@@ -157,9 +158,7 @@ impl StartModel {
         // Declaring a chain flushes it too, but scripts of several components can be merged into
         // one script that declares all chains first.
         if !self.chains.rules(table, chain).is_empty() {
-            self.script
-                .table_mut(table)
-                .push_command(format!("-F {chain}"));
+            self.script.table_mut(table).push(Command::flush(chain));
         }
         self.chains.clear(table, chain);
     }
@@ -170,23 +169,22 @@ impl StartModel {
 
     fn delete(&mut self, rule: &Rule) {
         self.chains.delete(rule.table, rule.chain, &rule.text);
-        self.command(rule, "-D");
+        self.push(rule, Command::delete);
     }
 
     fn write(&mut self, rule: &Rule) {
         if rule.is_inserted {
-            self.chains.insert(rule.table, rule.chain, 0, &rule.text);
-            self.command(rule, "-I");
+            self.chains.insert(rule.table, rule.chain, &rule.text);
+            self.push(rule, Command::insert);
         } else {
             self.chains.append(rule.table, rule.chain, &rule.text);
-            self.command(rule, "-A");
+            self.push(rule, Command::append);
         }
     }
 
-    fn command(&mut self, rule: &Rule, verb: &str) {
-        self.script
-            .table_mut(rule.table)
-            .push_command(format!("{verb} {} {}", rule.chain, rule.text));
+    fn push(&mut self, rule: &Rule, command: fn(&'static str, String) -> Command) {
+        let command = command(rule.chain, rule.text.clone());
+        self.script.table_mut(rule.table).push(command);
     }
 }
 

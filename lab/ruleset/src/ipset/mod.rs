@@ -8,6 +8,11 @@ use std::fmt;
 use indexmap::{IndexMap, IndexSet};
 use serde::{Deserialize, Serialize};
 
+use crate::input::ProgramInput as _;
+use crate::text::Text;
+use crate::text::attributes::{Attribute, Attributes};
+use saved::{EntryOptions, SavedSet, Sets};
+
 /// Maximum length of a set name in bytes: `IPSET_MAXNAMELEN` without the final NUL
 /// (`include/uapi/linux/netfilter/ipset/ip_set.h`, v6.12).
 pub const MAX_NAME_LENGTH: usize = 31;
@@ -111,7 +116,7 @@ impl Set {
         self
     }
 
-    /// Adds an entry, in the form of `ipset add` after the set name. A duplicate entry has no
+    /// Adds an entry without options: `10.0.0.1,tcp:80`. A duplicate entry has no
     /// effect, because `ipset restore` rejects a second `add` of the same entry.
     pub fn add(&mut self, entry: impl Into<String>) {
         self.entries.insert(entry.into());
@@ -126,6 +131,45 @@ impl Set {
     #[must_use]
     pub fn kind(&self) -> SetType {
         self.kind
+    }
+
+    /// Returns the set as `ipset save` prints it.
+    fn saved(&self) -> SavedSet {
+        let kind = self.kind.to_string();
+        let (kind, range) = match kind.split_once(" range ") {
+            Some((kind, range)) => (kind, Some(range)),
+            None => (kind.as_str(), None),
+        };
+        let attribute = |name: &str, value: Option<String>| Attribute {
+            name: Text::new(name),
+            value: value.map(Text::new),
+        };
+        let values = [
+            ("range", range.map(str::to_owned)),
+            ("family", self.family.map(|family| family.to_string())),
+            ("hashsize", self.hashsize.map(|buckets| buckets.to_string())),
+            ("maxelem", self.maxelem.map(|entries| entries.to_string())),
+        ];
+        let values = values.into_iter().filter(|(_, value)| value.is_some());
+        let mut options: Vec<Attribute> =
+            values.map(|(name, value)| attribute(name, value)).collect();
+        if self.comment {
+            options.push(attribute("comment", None));
+        }
+        let no_options = || EntryOptions {
+            options: Attributes::default(),
+            line: 0,
+        };
+        SavedSet {
+            kind: Text::new(kind),
+            options: Attributes(options),
+            entries: self
+                .entries
+                .iter()
+                .map(|entry| (entry.clone(), no_options()))
+                .collect(),
+            line: 0,
+        }
     }
 
     /// Whether both sets are equal apart from their entries, so that they can be merged.
@@ -223,6 +267,14 @@ impl IpsetScript {
         self.sets.iter().map(|(name, set)| (name.as_str(), set))
     }
 
+    /// Returns the sets as `ipset save` prints them.
+    #[must_use]
+    pub fn saved(&self) -> Sets {
+        let sets = self.sets.iter();
+        sets.map(|(name, set)| (name.clone(), set.saved()))
+            .collect()
+    }
+
     /// Whether the script creates no set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -232,28 +284,7 @@ impl IpsetScript {
 
 impl fmt::Display for IpsetScript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, set) in &self.sets {
-            write!(f, "create {name} {}", set.kind)?;
-            if let Some(family) = set.family {
-                write!(f, " family {family}")?;
-            }
-            if let Some(buckets) = set.hashsize {
-                write!(f, " hashsize {buckets}")?;
-            }
-            if let Some(entries) = set.maxelem {
-                write!(f, " maxelem {entries}")?;
-            }
-            if set.comment {
-                f.write_str(" comment")?;
-            }
-            writeln!(f)?;
-        }
-        for (name, set) in &self.sets {
-            for entry in &set.entries {
-                writeln!(f, "add {name} {entry}")?;
-            }
-        }
-        Ok(())
+        f.write_str(&self.saved().render())
     }
 }
 

@@ -1,7 +1,12 @@
-//! Parses the output of `ipset save`: sets and their entries.
+//! Parses the output of `ipset save`: sets and their entries. Renders the input of `ipset restore`.
+
+use std::fmt::Write as _;
 
 use indexmap::IndexMap;
 
+use svclab_diagnostic::Severity;
+
+use crate::input::{InputError, ProgramInput};
 use crate::text::attributes::{Attributes, Grammar, ValueKind};
 use crate::text::problem::{Problem, ProblemKind};
 use crate::text::{Field, Line, Text, fields, lines};
@@ -69,21 +74,81 @@ const ADD_OPTIONS: Grammar = &[
 /// Storage methods, which are the first part of a set type.
 const METHODS: [&str; 3] = ["hash:", "bitmap:", "list:"];
 
+impl ProgramInput for Sets {
+    fn parse(text: &str) -> Result<Self, InputError> {
+        let mut problems = Vec::new();
+        let sets = parse(&Text::new(text), &mut problems);
+        let mut errors = problems.into_iter();
+        match errors.find(|problem| problem.severity() == Severity::Error) {
+            None => Ok(sets),
+            Some(problem) => {
+                let number = text[..problem.range.start].matches('\n').count();
+                let line = text.lines().nth(number).unwrap_or_default().trim();
+                Err(InputError(format!("`{line}`: {}", problem.kind)))
+            }
+        }
+    }
+
+    /// All sets come before the entries, because an entry can refer to another set.
+    fn render(&self) -> String {
+        let mut text = String::new();
+        for (name, set) in self {
+            let _ = writeln!(text, "create {name} {}", set.creation());
+        }
+        for (name, set) in self {
+            for (entry, options) in &set.entries {
+                let _ = writeln!(text, "add {name} {entry}{}", options.suffix());
+            }
+        }
+        text
+    }
+}
+
+impl SavedSet {
+    /// Returns the type and the options of the set, as in its `create` line.
+    #[must_use]
+    pub fn creation(&self) -> String {
+        if self.options.0.is_empty() {
+            self.kind.to_string()
+        } else {
+            format!("{} {}", self.kind, self.options)
+        }
+    }
+}
+
+impl EntryOptions {
+    /// Returns the options after a space. Empty without options.
+    #[must_use]
+    pub fn suffix(&self) -> String {
+        if self.options.0.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", self.options)
+        }
+    }
+}
+
 /// Parses the output of `ipset save`. Lines that cannot be parsed are skipped and added to
 /// `problems`.
 #[must_use]
 pub fn parse(text: &Text, problems: &mut Vec<Problem>) -> Sets {
     let mut sets = Sets::new();
+    parse_into(&mut sets, text, problems);
+    sets
+}
+
+/// Parses lines of `ipset save` that add to existing sets. Lines that cannot be parsed are skipped
+/// and added to `problems`.
+pub fn parse_into(sets: &mut Sets, text: &Text, problems: &mut Vec<Problem>) {
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         let mut words = fields(line);
         let read = match words.next().map(|word| word.text) {
-            Some("create") => parse_create(text, line, &mut words, &mut sets),
-            Some("add") => parse_add(text, line, &mut words, &mut sets),
+            Some("create") => parse_create(text, line, &mut words, sets),
+            Some("add") => parse_add(text, line, &mut words, sets),
             _ => Err(line_problem(line)),
         };
         problems.extend(read.err());
     }
-    sets
 }
 
 fn line_problem(line: Line<'_>) -> Problem {
@@ -230,6 +295,19 @@ mod tests {
                 "many",
                 "famly"
             ]
+        );
+    }
+
+    #[test]
+    fn sets_text_is_kept() {
+        let text = "create A hash:ip,port family inet timeout 60\ncreate L list:set\n\
+                    add A 10.0.0.1,tcp:80 timeout 12 comment \"a b\"\nadd L A\n";
+        assert_eq!(Sets::parse(text).unwrap().render(), text);
+        assert_eq!(
+            Sets::parse("create A hash:ip\nflush A\n")
+                .unwrap_err()
+                .to_string(),
+            format!("`flush A`: {}", ProblemKind::UnknownLine(Format::Sets))
         );
     }
 }

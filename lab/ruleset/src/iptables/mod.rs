@@ -6,7 +6,9 @@
 
 mod apply;
 mod canonical;
+pub mod chains;
 mod classify;
+pub mod command;
 mod extensions;
 mod parse;
 pub mod rule;

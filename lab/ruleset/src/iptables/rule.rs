@@ -52,6 +52,8 @@ pub struct RuleOption<'r> {
 pub struct MatchModule<'r> {
     /// Name of the match.
     pub name: Cow<'r, str>,
+    /// Whether the protocol implies the match. Such a rule has options without `-m`.
+    pub is_implied: bool,
     /// Options of the match.
     pub options: Vec<RuleOption<'r>>,
 }
@@ -136,6 +138,7 @@ impl Rule {
                 }),
                 WordClass::Match => parts.matches.push(MatchModule {
                     name: text,
+                    is_implied: false,
                     options: Vec::new(),
                 }),
                 WordClass::Jump | WordClass::Goto => {
@@ -239,6 +242,7 @@ impl<'r> RuleParts<'r> {
             let name = protocol.and_then(|choice| choice.values.first());
             self.matches.push(MatchModule {
                 name: name.cloned().unwrap_or_default(),
+                is_implied: true,
                 options: Vec::new(),
             });
         }

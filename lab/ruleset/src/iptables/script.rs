@@ -6,6 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::command::{Command, CommandError};
+use crate::input::{InputError, ProgramInput};
+
 /// Table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -46,6 +49,12 @@ impl Table {
             Self::Filter | Self::Security => &["INPUT", "FORWARD", "OUTPUT"],
         }
     }
+
+    /// Whether the kernel itself calls the chain from a hook of the table.
+    #[must_use]
+    pub fn is_built_in(self, chain: &str) -> bool {
+        self.built_in_chains().contains(&chain)
+    }
 }
 
 impl fmt::Display for Table {
@@ -66,16 +75,15 @@ pub struct TableScript {
     /// Chains to create, empty. Built-in chains are not declared, so they keep their policy unless
     /// `policies` changes it.
     pub chains: Vec<String>,
-    /// Policies of built-in chains, each a chain and `ACCEPT` or `DROP`. The last policy of a chain
+    /// Policies of built-in chains, each a chain and its policy. The last policy of a chain
     /// applies.
-    pub policies: Vec<(String, &'static str)>,
-    /// Commands for `iptables-restore`, `-A CHAIN …`, `-I CHAIN …`, `-D CHAIN …` or `-F CHAIN`,
-    /// without a line end.
-    pub commands: Vec<String>,
+    pub policies: Vec<(String, String)>,
+    /// Commands, after the declarations.
+    pub commands: Vec<Command>,
 }
 
-/// Input of `iptables-restore` from one or more components, with one block per table. The blocks
-/// are in the order of first use.
+/// Input of `iptables-restore --noflush` from one or more components, with one block per table. The
+/// blocks are in the order of first use.
 ///
 /// On a node, components write their rules one after another. [`IptablesScript::append`] keeps this
 /// order within each table, so `-I` and `-A` have the same result. The kernel commits each table
@@ -90,6 +98,13 @@ impl IptablesScript {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns the block of a table. `None` if the script has none.
+    #[must_use]
+    pub fn table(&self, table: Table) -> Option<&TableScript> {
+        let found = self.tables.iter().find(|(name, _)| *name == table);
+        found.map(|(_, script)| script)
     }
 
     /// Returns the block of a table. Creates the block if necessary.
@@ -110,12 +125,17 @@ impl IptablesScript {
         self.tables.iter().map(|(table, script)| (*table, script))
     }
 
+    /// Returns the blocks in the order of first use.
+    pub fn tables_mut(&mut self) -> impl Iterator<Item = (Table, &mut TableScript)> {
+        self.tables
+            .iter_mut()
+            .map(|(table, script)| (*table, script))
+    }
+
     /// Whether the script changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tables.iter().all(|(_, script)| {
-            script.chains.is_empty() && script.policies.is_empty() && script.commands.is_empty()
-        })
+        self.tables.iter().all(|(_, script)| script.is_empty())
     }
 
     /// Appends the script of a component that writes later.
@@ -132,6 +152,69 @@ impl IptablesScript {
             block.commands.extend(script.commands);
         }
     }
+
+    /// Adds a line of `iptables-save` or `iptables-restore`. `table` is the table of the line, and
+    /// is set by a line that starts a table.
+    ///
+    /// # Errors
+    ///
+    /// See [`LineError`].
+    pub fn add_line(&mut self, table: &mut Option<Table>, line: &str) -> Result<(), LineError> {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('*') {
+            let unknown = || LineError::UnknownTable(name.to_owned());
+            *table = Some(Table::from_name(name.trim()).ok_or_else(unknown)?);
+            return Ok(());
+        }
+        if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
+            return Ok(());
+        }
+        let table = table.ok_or_else(|| LineError::OutsideTable(line.to_owned()))?;
+        let block = self.table_mut(table);
+        if let Some(declared) = line.strip_prefix(':') {
+            return block.declare(table, declared);
+        }
+        block.push(line.parse()?);
+        Ok(())
+    }
+}
+
+/// Error for a line that `iptables-restore` or svclab does not accept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// The table does not exist.
+    #[error("`{0}` is not a table; the tables are raw, mangle, nat, filter and security")]
+    UnknownTable(String),
+    /// No line started a table before.
+    #[error("`{0}` is before the first table")]
+    OutsideTable(String),
+    /// The line declares no chain.
+    #[error("`:{0}` declares no chain")]
+    NoChain(String),
+    /// A built-in chain needs a policy.
+    #[error("`:{line}` sets no policy; the policy of `{chain}` is ACCEPT or DROP")]
+    NoPolicy {
+        /// Line without its colon.
+        line: String,
+        /// Name of the chain.
+        chain: String,
+    },
+    /// Only built-in chains have a policy.
+    #[error(
+        "`:{line}`: `{chain}` is not a built-in chain of table {table} and has no policy; write \
+         `:{chain} -`"
+    )]
+    NotBuiltIn {
+        /// Line without its colon.
+        line: String,
+        /// Name of the chain.
+        chain: String,
+        /// Table of the line.
+        table: Table,
+    },
+    /// The line is neither a declaration nor a supported command.
+    #[error(transparent)]
+    Command(#[from] CommandError),
 }
 
 impl TableScript {
@@ -140,14 +223,61 @@ impl TableScript {
         self.chains.push(name.into());
     }
 
-    /// Sets the policy of a built-in chain.
-    pub fn set_policy(&mut self, chain: impl Into<String>, policy: &'static str) {
-        self.policies.push((chain.into(), policy));
+    /// Adds a command.
+    pub fn push(&mut self, command: Command) {
+        self.commands.push(command);
     }
 
-    /// Appends a command.
-    pub fn push_command(&mut self, command: impl Into<String>) {
-        self.commands.push(command.into());
+    /// Appends a rule to a chain, given by the words after the chain name.
+    pub fn append(&mut self, chain: impl Into<String>, rule: impl Into<String>) {
+        self.push(Command::append(chain, rule));
+    }
+
+    /// Inserts a rule at the top of a chain, given by the words after the chain name.
+    pub fn insert(&mut self, chain: impl Into<String>, rule: impl Into<String>) {
+        self.push(Command::insert(chain, rule));
+    }
+
+    /// Whether the block changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.policies.is_empty() && self.commands.is_empty()
+    }
+
+    /// Adds a line `:CHAIN POLICY [PACKETS:BYTES]`, without its colon. `iptables-restore --noflush`
+    /// sets the policy of a built-in chain and keeps its rules. It creates any other chain, or
+    /// flushes the existing chain (iptables v1.8.9 `iptables/iptables-restore.c`,
+    /// `ip46tables_restore_main`).
+    fn declare(&mut self, table: Table, declared: &str) -> Result<(), LineError> {
+        let mut words = declared.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        if name.starts_with('-') || name.is_empty() {
+            return Err(LineError::NoChain(declared.to_owned()));
+        }
+        match (table.is_built_in(name), words.next()) {
+            (true, Some(policy @ ("ACCEPT" | "DROP"))) => {
+                self.policies.push((name.to_owned(), policy.to_owned()));
+            }
+            (true, Some("-")) => {}
+            (false, Some("-")) if self.chains.iter().any(|known| known == name) => {
+                self.push(Command::flush(name));
+            }
+            (false, Some("-")) => self.declare_chain(name),
+            (true, _) => {
+                return Err(LineError::NoPolicy {
+                    line: declared.to_owned(),
+                    chain: name.to_owned(),
+                });
+            }
+            (false, _) => {
+                return Err(LineError::NotBuiltIn {
+                    line: declared.to_owned(),
+                    chain: name.to_owned(),
+                    table,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -167,5 +297,71 @@ impl fmt::Display for IptablesScript {
             writeln!(f, "COMMIT")?;
         }
         Ok(())
+    }
+}
+
+impl ProgramInput for IptablesScript {
+    fn parse(text: &str) -> Result<Self, InputError> {
+        let (mut script, mut table) = (Self::new(), None);
+        for line in text.lines() {
+            let added = script.add_line(&mut table, line);
+            added.map_err(|error| InputError(error.to_string()))?;
+            // A table without rules is loaded, too.
+            if let Some(table) = table {
+                script.table_mut(table);
+            }
+        }
+        Ok(script)
+    }
+
+    fn render(&self) -> String {
+        self.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_parse_keeps_text() {
+        let text = "*raw\nCOMMIT\n*nat\n:MINE - [0:0]\n:OUTPUT DROP [0:0]\n-A MINE -j RETURN\n\
+                    -F MINE\nCOMMIT\n";
+        assert_eq!(IptablesScript::parse(text).unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn script_parse_policy_of_built_in_chain_is_set() {
+        let text = "*filter\n:FORWARD DROP [12:720]\n:INPUT - [0:0]\nCOMMIT\n";
+        assert_eq!(
+            IptablesScript::parse(text).unwrap().to_string(),
+            "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn script_parse_known_chain_is_flushed() {
+        let text = "*nat\n:X - [0:0]\n-A X -j RETURN\n:X - [0:0]\n";
+        assert_eq!(
+            IptablesScript::parse(text).unwrap().to_string(),
+            "*nat\n:X - [0:0]\n-A X -j RETURN\n-F X\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn script_parse_invalid_line_returns_error() {
+        let messages = [
+            "*nut",
+            "-A INPUT -j DROP",
+            "*filter\n:FORWARD REJECT",
+            "*filter\n:FORWARD",
+            "*filter\n:MINE DROP",
+            "*filter\n:MINE",
+            "*filter\n:PREROUTING DROP",
+            "*filter\n:",
+            "*filter\niptables -F",
+        ]
+        .map(|text| IptablesScript::parse(text).unwrap_err().to_string());
+        insta::assert_snapshot!(messages.join("\n"));
     }
 }

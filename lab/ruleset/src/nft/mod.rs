@@ -14,8 +14,22 @@ pub use model::*;
 pub use parser::parse_ruleset;
 pub use tokens::{Token, tokenize};
 
+use crate::input::{InputError, ProgramInput};
 use crate::text::Text;
 use crate::text::problem::Problem;
+
+impl ProgramInput for Ruleset {
+    fn parse(text: &str) -> Result<Self, InputError> {
+        parse(text).map_err(|problems| {
+            let first = problems.into_iter().next();
+            InputError(first.map_or_else(String::new, |problem| problem.kind.to_string()))
+        })
+    }
+
+    fn render(&self) -> String {
+        self.to_string()
+    }
+}
 
 /// Returns the tables of a text, each with its family and name (`ip kube-proxy`) and its part of
 /// the text.

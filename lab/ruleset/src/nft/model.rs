@@ -124,6 +124,12 @@ pub struct TableObject {
 }
 
 impl Table {
+    /// Returns the family and the name: `ip kube-proxy`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{} {}", self.family, self.name)
+    }
+
     /// Returns the chain with a name. `None` if there is none.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::{MissingItem, MissingRequirements, ModuleLists, ModuleState, Modules};
 use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan};
 use svclab_planner::requirements::{Requester, Requirements};
+use svclab_ruleset::input::Input;
 
 const KERNELS: [(&str, &str); 2] = [
     ("debian-6.1-cloud", "6.1.0-50-cloud-amd64"),
@@ -55,13 +56,13 @@ fn closures(kernel: &str) -> BTreeMap<String, BTreeSet<String>> {
 fn namespace(backend: Backend, kind: &str, family: &str, table: &str, subject: &str) -> Namespace {
     let mut namespace = Namespace::default();
     match kind {
-        "set" => namespace.ipset = format!("{subject}\n"),
+        "set" => namespace.ipset = Input::from_text(format!("{subject}\n")),
         "rule" => {
-            let text = format!("*{table}\n:X - [0:0]\n-A {subject}\nCOMMIT\n");
+            let rules = Input::from_text(format!("*{table}\n:X - [0:0]\n-A {subject}\nCOMMIT\n"));
             let (v4, v6) = if family == "6" {
-                (String::new(), text)
+                (Input::default(), rules)
             } else {
-                (text, String::new())
+                (rules, Input::default())
             };
             namespace.iptables = Some(Iptables { backend, v4, v6 });
         }
@@ -177,20 +178,22 @@ fn modules_without_lists_have_same_states() {
 fn missing_message_names_requester_and_help() {
     let (kernel, release) = KERNELS[1];
     let plan = Plan {
-    namespaces: vec![
-        Namespace {
-            name: "node-1".to_owned(),
-            ipset: "create s hash:ip,port\n".to_owned(),
-            iptables: Some(Iptables {
-                backend: Backend::Nft,
-                v4: "*filter\n-A FORWARD -m physdev --physdev-in eth0 -j DROP\n-A FORWARD -m nosuch -j DROP\nCOMMIT\n".to_owned(),
-                v6: String::new(),
-            }),
-            ..Namespace::default()
-        },
-        namespace(Backend::Nft, "link", "-", "-", "vxlan"),
-    ],
-    ..Plan::default()
+        namespaces: vec![
+            Namespace {
+                name: "node-1".to_owned(),
+                ipset: Input::from_text("create s hash:ip,port\n"),
+                iptables: Some(Iptables {
+                    backend: Backend::Nft,
+                    v4: Input::from_text(
+                        "*filter\n-A FORWARD -m physdev --physdev-in eth0 -j DROP\n-A FORWARD -m nosuch -j DROP\nCOMMIT\n",
+                    ),
+                    v6: Input::default(),
+                }),
+                ..Namespace::default()
+            },
+            namespace(Backend::Nft, "link", "-", "-", "vxlan"),
+        ],
+        ..Plan::default()
     };
     let needs = Requirements::from_plan(&plan);
     let render = |shows_lists, has_program: bool| {

@@ -8,6 +8,8 @@ use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use super::rules::Rules;
 use crate::bisect::merge::Merged;
 use svclab_model::plan::{Backend, Iptables, Namespace};
+use svclab_ruleset::input::Input;
+use svclab_ruleset::iptables::script::IptablesScript;
 
 /// Merged rules of each iptables variant.
 #[derive(Debug, Clone)]
@@ -92,6 +94,9 @@ impl MergedIptables {
     }
 }
 
+/// Selects the rules of one family.
+type Select = fn(&Iptables) -> &Input<IptablesScript>;
+
 impl MergedVariant {
     fn new(
         namespace: &str,
@@ -117,15 +122,14 @@ impl MergedVariant {
             (text, OwnerKey::Unknown)
         };
         let backend = graph.add_keyed(&scope, &backend(good), &backend(bad), |_| (), describe);
-        let text = |side: Option<&Iptables>, select: fn(&Iptables) -> &String| {
-            side.map(select).cloned().unwrap_or_default()
-        };
-        let mut merge = |program: &str, select: fn(&Iptables) -> &String| {
+        let input =
+            |side: Option<&Iptables>, select: Select| side.map(select).cloned().unwrap_or_default();
+        let mut merge = |program: &str, select: Select| {
             Rules::new(
                 namespace,
                 program,
-                &text(good, select),
-                &text(bad, select),
+                &input(good, select),
+                &input(bad, select),
                 graph,
             )
         };
@@ -140,8 +144,8 @@ impl MergedVariant {
         let backend = self.backend.selected(with).next()?;
         Some(Iptables {
             backend: *backend,
-            v4: self.v4.render(with),
-            v6: self.v6.render(with),
+            v4: self.v4.build(with).into(),
+            v6: self.v6.build(with).into(),
         })
     }
 }

@@ -29,15 +29,16 @@ pub use difference::{Difference, Kind};
 use graph::{DifferenceGraph, DifferenceNode, OwnerKey, Scope};
 use iptables::MergedIptables;
 use network::MergedNetwork;
-use sets::Sets;
+use sets::MergedSets;
 use svclab_dump::owner::{Owners, link_owner};
 use svclab_dump::{NodeDump, Owner};
 use svclab_model::plan::{HealthCheck, Namespace, NodeCommand, Plan, Server};
 use svclab_planner::print::descriptions;
+use svclab_ruleset::input::InputError;
 use svclab_ruleset::iptables::IptablesRules;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::ipvs::{RealServer, Timeouts, VirtualServer, VirtualServerKey};
-use svclab_ruleset::nft;
+use svclab_ruleset::nft::{self, Ruleset};
 use svclab_ruleset::tool::{DumpedBackend, IpFamily};
 
 /// Reason why two plans cannot be merged.
@@ -60,16 +61,13 @@ pub enum PairError {
          rules; remove `binary` from the lab, or compare two kube-proxies with `svclab verify`"
     )]
     RealProxy(String),
-    /// A script uses a command whose effect is not modelled.
-    #[error(
-        "the rules of table {table} in {namespace} contain an unsupported command; use only -A, \
-         -I, -D, -F, -N, -X and -P"
-    )]
+    /// A script has a command that fails or whose effect is not modelled.
+    #[error("cannot interpret the rules of {namespace}: {why}")]
     UnsupportedCommand {
         /// Namespace name.
         namespace: String,
-        /// Table name.
-        table: String,
+        /// Error with the command.
+        why: String,
     },
     /// A rule cannot be parsed.
     #[error("cannot parse rule `{rule}` in {namespace}: {why}")]
@@ -78,6 +76,14 @@ pub enum PairError {
         namespace: String,
         /// Rule in iptables syntax: `-A CHAIN …`.
         rule: String,
+        /// Parse error.
+        why: String,
+    },
+    /// The nftables tables cannot be parsed.
+    #[error("cannot parse the nftables tables in {namespace}: {why}")]
+    Tables {
+        /// Namespace name.
+        namespace: String,
         /// Parse error.
         why: String,
     },
@@ -111,9 +117,9 @@ pub struct Pair {
 struct MergedNamespace {
     name: String,
     network: MergedNetwork,
-    sets: Sets,
+    sets: MergedSets,
     rules: MergedIptables,
-    nft_tables: Merged<(String, String)>,
+    nft_tables: Merged<nft::Table>,
     ipvs: Merged<VirtualServer>,
     /// Real servers of each virtual server.
     real_servers: HashMap<VirtualServerKey, Merged<RealServer>>,
@@ -312,8 +318,10 @@ impl Pair {
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();
-                    for (ip, text) in [(IpFamily::V4, &rules.v4), (IpFamily::V6, &rules.v6)] {
-                        if let Ok(parsed) = IptablesRules::parse(text) {
+                    for (ip, input) in [(IpFamily::V4, &rules.v4), (IpFamily::V6, &rules.v6)] {
+                        let script = input.state().ok();
+                        let parsed = script.map(IptablesRules::from_script);
+                        if let Some(Ok(parsed)) = parsed {
                             dump.rules.insert((ip, DumpedBackend::Default), parsed);
                         }
                     }
@@ -427,21 +435,22 @@ impl MergedNamespace {
             location: place.to_owned(),
         };
         let network = MergedNetwork::new(good, bad, graph);
-        let sets = Sets::new(namespace, &good.ipset, &bad.ipset, graph)?;
+        let sets = MergedSets::new(namespace, &good.ipset, &bad.ipset, graph)?;
         let rules = MergedIptables::new(good, bad, graph)?;
-        let tables = |side: &Namespace| -> Vec<(String, String)> {
-            nft::tables(&side.nft)
-                .map(|(name, text)| (name.to_owned(), text.to_owned()))
-                .collect()
+        let tables = |side: &Namespace| {
+            let unreadable = |error: InputError| PairError::Tables {
+                namespace: namespace.to_owned(),
+                why: error.to_string(),
+            };
+            side.nft.state().cloned().map_err(unreadable)
         };
-        let (good_tables, bad_tables) = (tables(good), tables(bad));
-        let describe = |(name, _): &(String, String)| (format!("table {name}"), OwnerKey::Unknown);
-        let name = |(name, _): &(String, String)| name.clone();
+        let describe =
+            |table: &nft::Table| (format!("table {}", table.full_name()), OwnerKey::Unknown);
         let tables = graph.add_keyed(
             &make_scope(Kind::Table, "nft"),
-            &good_tables,
-            &bad_tables,
-            name,
+            &tables(good)?.tables,
+            &tables(bad)?.tables,
+            nft::Table::full_name,
             describe,
         );
         let (ipvs, real) = merge_virtual_servers(good, bad, graph);
@@ -490,13 +499,10 @@ impl MergedNamespace {
         self.network.write_to(with, &mut namespace);
         let mut named = HashSet::new();
         self.rules.collect_sets(with, &mut named);
-        namespace.ipset = self.sets.render(with, named);
+        namespace.ipset = self.sets.build(with, named).into();
         [namespace.iptables, namespace.other_iptables] = self.rules.build(with);
-        namespace.nft = self
-            .nft_tables
-            .selected(with)
-            .map(|(_, text)| text.as_str())
-            .collect();
+        let tables = self.nft_tables.selected(with).cloned().collect();
+        namespace.nft = Ruleset { tables }.into();
         let servers = self.ipvs.selected(with).map(|server| {
             let real = self.real_servers.get(&server.key).into_iter();
             VirtualServer {

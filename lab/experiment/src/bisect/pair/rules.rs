@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt::Write as _;
 
 use indexmap::{IndexMap, IndexSet};
 
@@ -14,7 +13,9 @@ use super::difference::Kind;
 use super::graph::{DifferenceGraph, OwnerKey, Scope};
 use crate::bisect::merge::{self, Merged};
 use svclab_dump::compare::iptables::{Order, normalized_rules};
-use svclab_planner::delta::rules as script;
+use svclab_ruleset::input::Input;
+use svclab_ruleset::iptables::chains::{Chains, TableChains};
+use svclab_ruleset::iptables::script::{IptablesScript, Table, TableScript};
 use svclab_ruleset::iptables::{Chain, Rule};
 
 /// Merged rules of one IP family.
@@ -25,7 +26,7 @@ pub struct Rules {
 
 #[derive(Debug, Clone)]
 struct MergedTable {
-    name: String,
+    table: Table,
     chains: IndexMap<String, MergedChain>,
 }
 
@@ -56,36 +57,37 @@ impl Rules {
     pub fn new(
         namespace: &str,
         program: &str,
-        good: &str,
-        bad: &str,
+        good: &Input<IptablesScript>,
+        bad: &Input<IptablesScript>,
         graph: &mut DifferenceGraph,
     ) -> Result<Self, PairError> {
-        let (good_tables, bad_tables) = (script::parse(good), script::parse(bad));
-        let names: IndexSet<&str> = good_tables
+        let chains_of = |input: &Input<IptablesScript>| {
+            let unsupported = |why: String| PairError::UnsupportedCommand {
+                namespace: namespace.to_owned(),
+                why,
+            };
+            let script = input
+                .state()
+                .map_err(|error| unsupported(error.to_string()))?;
+            Chains::from_script(script).map_err(|error| unsupported(error.to_string()))
+        };
+        let (good, bad) = (chains_of(good)?, chains_of(bad)?);
+        let names: IndexSet<Table> = good
+            .tables
             .keys()
-            .chain(bad_tables.keys())
+            .chain(bad.tables.keys())
             .copied()
             .collect();
-        let empty = script::Table::default();
+        let empty = TableChains::default();
         let mut tables = Vec::new();
         for name in names {
-            let sides = [&good_tables, &bad_tables].map(|side| side.get(name).unwrap_or(&empty));
-            if sides.iter().any(|side| side.opaque) {
-                return Err(PairError::UnsupportedCommand {
-                    namespace: namespace.to_owned(),
-                    table: name.to_owned(),
-                });
-            }
-            let [good_table, bad_table] = sides;
-            let chains: IndexSet<&str> = [&good_table.chains, &bad_table.chains]
+            let [good, bad] = [&good, &bad].map(|side| side.tables.get(&name).unwrap_or(&empty));
+            let chains: IndexSet<&String> = [good, bad]
                 .into_iter()
-                .flat_map(IndexMap::keys)
-                .chain(good_table.policies.keys())
-                .chain(bad_table.policies.keys())
-                .copied()
+                .flat_map(|side| side.chains.keys().chain(side.policies.keys()))
                 .collect();
             let mut table = MergedTable {
-                name: name.to_owned(),
+                table: name,
                 chains: IndexMap::new(),
             };
             for chain in chains {
@@ -95,8 +97,8 @@ impl Rules {
                     table: name,
                     chain,
                 };
-                let merged = context.merge(good_table, bad_table, graph)?;
-                table.chains.insert(chain.to_owned(), merged);
+                let merged = context.merge(good, bad, graph)?;
+                table.chains.insert(chain.clone(), merged);
             }
             table.join_loops(graph);
             tables.push(table);
@@ -104,14 +106,14 @@ impl Rules {
         Ok(Self { tables })
     }
 
-    /// Returns the input for `iptables-restore` with the differences that `with` selects; empty if
-    /// neither side has a table.
-    pub fn render(&self, with: &impl Fn(usize) -> bool) -> String {
-        let mut text = String::new();
+    /// Returns the script with the differences that `with` selects; empty if neither side has a
+    /// table.
+    pub fn build(&self, with: &impl Fn(usize) -> bool) -> IptablesScript {
+        let mut script = IptablesScript::new();
         for table in &self.tables {
-            table.render(with, &mut text);
+            *script.table_mut(table.table) = table.build(with);
         }
-        text
+        script
     }
 
     /// Adds the sets that rules refer to with the differences that `with` selects.
@@ -127,15 +129,15 @@ impl Rules {
 struct ChainContext<'t> {
     namespace: &'t str,
     program: &'t str,
-    table: &'t str,
+    table: Table,
     chain: &'t str,
 }
 
 impl ChainContext<'_> {
     fn merge(
         &self,
-        good: &script::Table<'_>,
-        bad: &script::Table<'_>,
+        good: &TableChains,
+        bad: &TableChains,
         graph: &mut DifferenceGraph,
     ) -> Result<MergedChain, PairError> {
         let Self {
@@ -144,24 +146,16 @@ impl ChainContext<'_> {
             table,
             chain,
         } = *self;
-        let built_in = script::is_built_in(chain);
+        let built_in = table.is_built_in(chain);
         let make_scope = |kind| Scope {
             namespace,
             kind,
             location: format!("{program} {table} {chain}"),
         };
         let policy = built_in.then(|| {
-            let policies = |side: &script::Table<'_>| {
-                vec![
-                    side.policies
-                        .get(chain)
-                        .copied()
-                        .unwrap_or("ACCEPT")
-                        .split(' ')
-                        .next()
-                        .unwrap_or_default()
-                        .to_owned(),
-                ]
+            let policies = |side: &TableChains| {
+                let policy = side.policies.get(chain);
+                vec![policy.map_or("ACCEPT", String::as_str).to_owned()]
             };
             let (good_policies, bad_policies) = (policies(good), policies(bad));
             let merged = merge::merge_keyed(
@@ -178,7 +172,7 @@ impl ChainContext<'_> {
                 &bad_policies,
                 |policy| {
                     let owned = OwnerKey::Chain {
-                        table: table.to_owned(),
+                        table: table.to_string(),
                         chain: chain.to_owned(),
                     };
                     (format!("policy {policy}"), owned)
@@ -203,14 +197,14 @@ impl ChainContext<'_> {
             &bad_rules,
             |rule| {
                 let owned = OwnerKey::Rule {
-                    table: table.to_owned(),
+                    table: table.to_string(),
                     chain: chain.to_owned(),
                     rule: rule.text.clone(),
                 };
                 (rule.text.clone(), owned)
             },
         );
-        let has = |side: &script::Table<'_>| side.chains.contains_key(chain);
+        let has = |side: &TableChains| side.chains.contains_key(chain);
         Ok(MergedChain {
             always: built_in || has(good) && has(bad),
             policy,
@@ -294,7 +288,7 @@ impl MergedTable {
         graph.join_all(joined.collect::<Vec<_>>());
     }
 
-    fn render(&self, with: &impl Fn(usize) -> bool, text: &mut String) {
+    fn build(&self, with: &impl Fn(usize) -> bool) -> TableScript {
         let mut rules: HashMap<&str, Vec<&MergedRule>> = HashMap::new();
         let mut needed: HashSet<&str> = HashSet::new();
         for (name, chain) in &self.chains {
@@ -302,24 +296,19 @@ impl MergedTable {
             needed.extend(included.iter().filter_map(|rule| rule.target.as_deref()));
             rules.insert(name, included);
         }
-        let _ = writeln!(text, "*{}", self.name);
+        let mut script = TableScript::default();
         for (name, chain) in &self.chains {
-            let exists =
-                chain.always || !rules[name.as_str()].is_empty() || needed.contains(name.as_str());
-            let policy = chain
-                .policy
-                .as_ref()
-                .and_then(|policy| policy.selected(with).next());
-            if exists {
-                let policy = policy.map_or("-", String::as_str);
-                let _ = writeln!(text, ":{name} {policy} [0:0]");
+            let included = &rules[name.as_str()];
+            let policy = chain.policy.as_ref();
+            if let Some(policy) = policy.and_then(|policy| policy.selected(with).next()) {
+                script.policies.push((name.clone(), policy.clone()));
+            } else if chain.always || !included.is_empty() || needed.contains(name.as_str()) {
+                script.declare_chain(name);
+            }
+            for rule in included {
+                script.append(name, &rule.text);
             }
         }
-        for name in self.chains.keys() {
-            for rule in &rules[name.as_str()] {
-                let _ = writeln!(text, "-A {name} {}", rule.text);
-            }
-        }
-        text.push_str("COMMIT\n");
+        script
     }
 }

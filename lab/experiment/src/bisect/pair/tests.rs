@@ -6,6 +6,7 @@ use super::*;
 use svclab_dump::compare::iptables::{Order, compare};
 use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Route, RouteKind, Sysctl};
 use svclab_planner::delta;
+use svclab_ruleset::input::Input;
 use svclab_ruleset::iptables::Rule;
 
 fn namespace(rules: &str) -> Namespace {
@@ -13,8 +14,8 @@ fn namespace(rules: &str) -> Namespace {
         name: "node-1".to_owned(),
         iptables: Some(Iptables {
             backend: Backend::Legacy,
-            v4: rules.to_owned(),
-            v6: String::new(),
+            v4: Input::from_text(rules),
+            v6: Input::default(),
         }),
         ..Namespace::default()
     }
@@ -32,7 +33,7 @@ fn pair(good: &Plan, bad: &Plan) -> Pair {
 }
 
 fn rules(plan: &Plan) -> &str {
-    &plan.namespaces[0].iptables.as_ref().unwrap().v4
+    plan.namespaces[0].iptables.as_ref().unwrap().v4.text()
 }
 
 fn describe_all(pair: &Pair) -> String {
@@ -173,14 +174,21 @@ fn pair_selected_rule_keeps_its_neighbours() {
 #[test]
 fn pair_set_of_one_side_follows_its_rule() {
     let mut good = namespace("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
-    good.ipset = "create BOTH hash:ip family inet\n".to_owned();
+    good.ipset = Input::from_text("create BOTH hash:ip family inet\n");
     let mut bad = namespace(
         "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set NEW dst -j ACCEPT\nCOMMIT\n",
     );
-    bad.ipset = "create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\nadd NEW 10.0.0.2\ncreate BOTH hash:ip family inet hashsize 1024\n".to_owned();
+    bad.ipset = Input::from_text(
+        "create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\nadd NEW 10.0.0.2\ncreate BOTH hash:ip family inet hashsize 1024\n",
+    );
     let pair = pair(&plan(good), &plan(bad));
     assert_eq!(pair.len(), 3, "{}", describe_all(&pair));
-    let ipset = |chosen: [bool; 3]| pair.plan(&chosen.to_vec()).namespaces[0].ipset.clone();
+    let ipset = |chosen: [bool; 3]| {
+        pair.plan(&chosen.to_vec()).namespaces[0]
+            .ipset
+            .text()
+            .to_owned()
+    };
     assert_eq!(
         ipset([false, false, false]),
         "create BOTH hash:ip family inet\n"
@@ -267,9 +275,9 @@ fn describe_each_kind_matches_snapshot() {
     let mut good = namespace(
         "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-LOLE4ISW44XBNF3G\n:KUBE-SVC-LOLE4ISW44XBNF3G - [0:0]\n-A OUTPUT -j ACCEPT\n-A OUTPUT -j RETURN\nCOMMIT\n",
     );
-    good.ipset =
-        "create KUBE-CLUSTER-IP hash:ip,port family inet\nadd KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n"
-            .to_owned();
+    good.ipset = Input::from_text(
+        "create KUBE-CLUSTER-IP hash:ip,port family inet\nadd KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n",
+    );
     let setting = |value: &str| Sysctl {
         key: "net.ipv4.ip_forward".to_owned(),
         value: value.to_owned(),
@@ -280,7 +288,7 @@ fn describe_each_kind_matches_snapshot() {
     let mut bad = namespace(
         "*nat\n:OUTPUT DROP [0:0]\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j RETURN\n-A OUTPUT -j ACCEPT\nCOMMIT\n",
     );
-    bad.ipset = "create KUBE-CLUSTER-IP hash:ip,port family inet\n".to_owned();
+    bad.ipset = Input::from_text("create KUBE-CLUSTER-IP hash:ip,port family inet\n");
     bad.sysctls.push(setting("0"));
     bad.ipvs.push(VirtualServer {
         key: VirtualServerKey::FwMark {
@@ -306,7 +314,7 @@ fn pair_unmergeable_plans_return_error() {
         "*nat\n-A OUTPUT -m comment --comment \"open -j ACCEPT\nCOMMIT\n",
     ));
     let mut sets = base.clone();
-    sets.namespaces[0].ipset = "destroy A\n".to_owned();
+    sets.namespaces[0].ipset = Input::from_text("destroy A\n");
     let errors = [
         error(&base, &renamed),
         error(&base, &replaced),
@@ -344,8 +352,10 @@ fn pair_any_selection_is_reached_by_delta() {
 fn pair_iptables_variants_are_merged_separately() {
     let rules = |backend, rule: &str| Iptables {
         backend,
-        v4: format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule}\nCOMMIT\n"),
-        v6: String::new(),
+        v4: Input::from_text(format!(
+            "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule}\nCOMMIT\n"
+        )),
+        v6: Input::default(),
     };
     let shared = rules(Backend::Nft, "-s 10.0.0.1/32 -j DROP");
     let mut good = namespace("");
@@ -371,6 +381,7 @@ fn pair_iptables_variants_are_merged_separately() {
             .as_ref()
             .unwrap()
             .v4
+            .text()
             .contains("DROP")
     );
     assert!(
@@ -379,6 +390,7 @@ fn pair_iptables_variants_are_merged_separately() {
             .as_ref()
             .unwrap()
             .v4
+            .text()
             .contains("10.0.0.2/32")
     );
     delta::diff(&without, &with).unwrap();

@@ -178,8 +178,8 @@ fn depends_on_client(namespace: &Namespace) -> bool {
     let rules = namespace.iptables.iter().chain(&namespace.other_iptables);
     let by_rules = rules
         .flat_map(|rules| [&rules.v4, &rules.v6])
-        .any(|rules| rules.contains("-m recent"));
-    by_ipvs || by_rules || namespace.nft.contains("dynamic")
+        .any(|rules| rules.text().contains("-m recent"));
+    by_ipvs || by_rules || namespace.nft.text().contains("dynamic")
 }
 
 /// Iterates over the kube-proxies of a lab.

@@ -22,6 +22,7 @@ use super::services::ServicePort;
 use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use local::LocalTraffic;
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// With more endpoints than this, kube-proxy omits comments in endpoint rules to keep the rule set
@@ -95,13 +96,13 @@ pub(super) fn rules(
 }
 
 /// Adds a command to the nat table.
-fn nat(script: &mut IptablesScript, command: String) {
-    script.table_mut(Table::Nat).push_command(command);
+fn nat(script: &mut IptablesScript, command: Command) {
+    script.table_mut(Table::Nat).push(command);
 }
 
 /// Adds a command to the filter table.
-fn filter(script: &mut IptablesScript, command: String) {
-    script.table_mut(Table::Filter).push_command(command);
+fn filter(script: &mut IptablesScript, command: Command) {
+    script.table_mut(Table::Filter).push(command);
 }
 
 /// Declares a chain of the nat table.

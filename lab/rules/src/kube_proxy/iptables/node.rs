@@ -216,9 +216,7 @@ fn write_jumps(context: &Context<'_>, script: &mut IptablesScript) {
                 Some(comment) => rule.comment(comment),
                 None => rule,
             };
-            script
-                .table_mut(jump.table)
-                .push_command(rule.jump(jump.to));
+            script.table_mut(jump.table).push(rule.jump(jump.to));
         }
     }
 }

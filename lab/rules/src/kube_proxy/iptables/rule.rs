@@ -4,26 +4,28 @@ use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use crate::kube_proxy::services::Protocol;
+use svclab_ruleset::iptables::command::Command;
 
 /// Command without the line end.
 #[derive(Debug, Clone)]
-pub(in crate::kube_proxy) struct RuleBuilder(String);
+pub(in crate::kube_proxy) struct RuleBuilder(Command);
 
 impl RuleBuilder {
     /// Starts a rule that is appended to `chain`.
     pub fn append(chain: &str) -> Self {
-        Self(format!("-A {chain}"))
+        Self(Command::append(chain, ""))
     }
 
     /// Starts a rule that is inserted at the top of `chain`.
     pub fn insert(chain: &str) -> Self {
-        Self(format!("-I {chain}"))
+        Self(Command::insert(chain, ""))
     }
 
     /// Adds words.
     pub fn with(mut self, words: impl Display) -> Self {
+        let space = if self.0.rule.is_empty() { "" } else { " " };
         // Writing into a String cannot fail.
-        let _ = write!(self.0, " {words}");
+        let _ = write!(self.0.rule, "{space}{words}");
         self
     }
 
@@ -56,12 +58,12 @@ impl RuleBuilder {
     }
 
     /// Ends the rule with its target.
-    pub fn jump(self, target: &str) -> String {
+    pub fn jump(self, target: &str) -> Command {
         self.with(format_args!("-j {target}")).0
     }
 
     /// Ends a rule without a target, which only counts.
-    pub fn without_target(self) -> String {
+    pub fn without_target(self) -> Command {
         self.0
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects) -> IptablesScr
         ("OUTPUT", chains::SERVICES, portals),
         ("PREROUTING", chains::SERVICES, portals),
     ] {
-        table.push_command(RuleBuilder::insert(from).comment(comment).jump(to));
+        table.push(RuleBuilder::insert(from).comment(comment).jump(to));
     }
     write_masquerade_rules(context, &mut script);
     write_mark_rule(context, &mut script);
@@ -57,25 +57,25 @@ fn write_set_rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut Ip
 
     if is_nonempty(SetName::LoopBack) {
         let rule = rule(chains::POSTROUTING, SetName::LoopBack, "dst,dst,src");
-        table.push_command(rule.jump("MASQUERADE"));
+        table.push(rule.jump("MASQUERADE"));
     }
     // The set has entries only with `masqueradeAll` or a local traffic detector.
     if is_nonempty(SetName::ClusterIp) {
         let rule = rule(services, SetName::ClusterIp, "dst,dst");
         let nonlocal_match = context.local.as_ref().map(LocalTraffic::nonlocal_match);
         let stranger = nonlocal_match.filter(|_| !context.proxy.masquerade_all);
-        table.push_command(rule.with_some(stranger).jump(chains::MARK_MASQ));
+        table.push(rule.with_some(stranger).jump(chains::MARK_MASQ));
     }
     if is_nonempty(SetName::ExternalIp) {
         let rule = rule(services, SetName::ExternalIp, "dst,dst");
-        table.push_command(rule.clone().jump(chains::MARK_MASQ));
+        table.push(rule.clone().jump(chains::MARK_MASQ));
         let outside = "-m physdev ! --physdev-is-in -m addrtype ! --src-type LOCAL";
-        table.push_command(rule.clone().with(outside).jump("ACCEPT"));
-        table.push_command(rule.with("-m addrtype --dst-type LOCAL").jump("ACCEPT"));
+        table.push(rule.clone().with(outside).jump("ACCEPT"));
+        table.push(rule.with("-m addrtype --dst-type LOCAL").jump("ACCEPT"));
     }
     if is_nonempty(SetName::LoadBalancerMasq) {
         let rule = rule(services, SetName::LoadBalancerMasq, "dst,dst");
-        table.push_command(rule.jump(chains::MARK_MASQ));
+        table.push(rule.jump(chains::MARK_MASQ));
     }
     // kube-proxy appends the jump to this chain to KUBE-SERVICES just before it flushes and refills
     // KUBE-SERVICES. The jump is lost, so source ranges have no effect.
@@ -88,11 +88,11 @@ fn write_set_rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut Ip
         (has_addresses, SetName::SourceIp),
     ] {
         if is_nonempty {
-            table.push_command(rule(chains::EARLY_FIREWALL, name, "dst,dst,src").jump("ACCEPT"));
+            table.push(rule(chains::EARLY_FIREWALL, name, "dst,dst,src").jump("ACCEPT"));
         }
     }
     if has_networks || has_addresses {
-        table.push_command(RuleBuilder::append(chains::EARLY_FIREWALL).jump(chains::MARK_DROP));
+        table.push(RuleBuilder::append(chains::EARLY_FIREWALL).jump(chains::MARK_DROP));
     }
     for (protocol, name) in [
         (Protocol::Tcp, SetName::NodePortTcp),
@@ -102,7 +102,7 @@ fn write_set_rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut Ip
             let rule = RuleBuilder::append(services)
                 .protocol(protocol)
                 .with(objects.sets.matching(name, "dst"));
-            table.push_command(rule.jump(chains::MARK_MASQ));
+            table.push(rule.jump(chains::MARK_MASQ));
         }
     }
 }

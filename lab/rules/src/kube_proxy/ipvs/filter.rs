@@ -13,6 +13,7 @@ use crate::kube_proxy::history::{
     TWO_ESTABLISHED_RULES,
 };
 use crate::kube_proxy::iptables::rule::RuleBuilder;
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Adds the filter rules to `script`.
@@ -38,8 +39,8 @@ pub(super) fn rules(context: &Context<'_>, objects: &IpvsObjects, script: &mut I
     }
 }
 
-fn add_filter_rule(script: &mut IptablesScript, command: String) {
-    script.table_mut(Table::Filter).push_command(command);
+fn add_filter_rule(script: &mut IptablesScript, command: Command) {
+    script.table_mut(Table::Filter).push(command);
 }
 
 fn write_forward_rules(context: &Context<'_>, script: &mut IptablesScript) {

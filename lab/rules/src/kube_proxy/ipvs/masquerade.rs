@@ -21,18 +21,18 @@ pub(super) fn write_masquerade_rules(context: &Context<'_>, script: &mut Iptable
     let rule = || RuleBuilder::append(chains::POSTROUTING);
     let snat = rule().comment("kubernetes service traffic requiring SNAT");
     let snat = if context.version.has(&MARK_CLEARED) {
-        table.push_command(
+        table.push(
             rule()
                 .with(format_args!("-m mark ! --mark {mark}/{mark}"))
                 .jump("RETURN"),
         );
-        table.push_command(rule().jump(&format!("MARK --xor-mark {mark}")));
+        table.push(rule().jump(&format!("MARK --xor-mark {mark}")));
         snat
     } else {
         snat.with(format_args!("-m mark --mark {mark}/{mark}"))
     };
     let fully = context.version.has(&RANDOM_FULLY) && context.proxy.random_fully;
-    table.push_command(snat.jump(if fully {
+    table.push(snat.jump(if fully {
         "MASQUERADE --random-fully"
     } else {
         "MASQUERADE"
@@ -43,5 +43,5 @@ pub(super) fn write_masquerade_rules(context: &Context<'_>, script: &mut Iptable
 pub(super) fn write_mark_rule(context: &Context<'_>, script: &mut IptablesScript) {
     let mark = mark(context);
     let rule = RuleBuilder::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));
-    script.table_mut(Table::Nat).push_command(rule);
+    script.table_mut(Table::Nat).push(rule);
 }

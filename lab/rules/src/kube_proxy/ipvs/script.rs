@@ -14,6 +14,7 @@ use crate::kube_proxy::history::{
 };
 use crate::kube_proxy::iptables::rule::RuleBuilder;
 use crate::kube_proxy::services::Protocol;
+use svclab_ruleset::iptables::command::Command;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 
 /// Match directions for destination address and port.
@@ -58,12 +59,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn nat(&mut self, command: String) {
-        self.script.table_mut(Table::Nat).push_command(command);
+    fn nat(&mut self, command: Command) {
+        self.script.table_mut(Table::Nat).push(command);
     }
 
-    fn filter(&mut self, command: String) {
-        self.script.table_mut(Table::Filter).push_command(command);
+    fn filter(&mut self, command: Command) {
+        self.script.table_mut(Table::Filter).push(command);
     }
 
     /// Starts a rule at the end of `chain` that matches elements of a set, with the set's comment.
@@ -172,7 +173,7 @@ impl Writer<'_> {
         for (is_enabled, table, from, to, comment) in jumps {
             if is_enabled {
                 let rule = RuleBuilder::insert(from).comment(comment).jump(to);
-                self.script.table_mut(table).push_command(rule);
+                self.script.table_mut(table).push(rule);
             }
         }
     }
@@ -272,7 +273,7 @@ impl Writer<'_> {
         for (chain, name, directions, target) in rules {
             if !self.objects.sets.is_empty(name) {
                 let rule = self.commented_rule(chain, name, directions).jump(target);
-                self.script.table_mut(table).push_command(rule);
+                self.script.table_mut(table).push(rule);
             }
         }
     }

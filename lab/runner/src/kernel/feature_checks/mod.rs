@@ -14,6 +14,7 @@ use svclab_model::evidence::{DropEvidence, Evidence, Verdict};
 use svclab_model::plan::{
     Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
 };
+use svclab_ruleset::input::Input;
 use svclab_ruleset::ipvs::{
     Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, VirtualServer, VirtualServerKey,
 };
@@ -242,7 +243,7 @@ fn nftables_service() -> Plan {
     let mut plan = service_plan("", Backend::Nft, "nftables");
     let client = &mut plan.namespaces[0];
     client.iptables = None;
-    client.nft = format!(
+    client.nft = Input::from_text(format!(
         "table ip services {{
 \tmap services {{
 \t\ttype ipv4_addr . inet_proto . inet_service : verdict
@@ -273,7 +274,7 @@ fn nftables_service() -> Plan {
 \t}}
 }}
 "
-    );
+    ));
     plan
 }
 
@@ -283,9 +284,9 @@ fn ipset_service() -> Plan {
         "*nat\n-A OUTPUT -p tcp -m set --match-set SERVICES dst,dst -j DNAT --to-destination {TWO}:{PORT}\nCOMMIT\n"
     );
     let mut plan = service_plan(&rules, Backend::Nft, "sets");
-    plan.namespaces[0].ipset = format!(
+    plan.namespaces[0].ipset = Input::from_text(format!(
         "create SERVICES hash:ip,port\nadd SERVICES {SERVICE},tcp:80\ncreate NETWORKS hash:net\nadd NETWORKS 10.0.0.0/24\n"
-    );
+    ));
     plan
 }
 
@@ -295,8 +296,8 @@ fn service_plan(rules: &str, backend: Backend, case: &str) -> Plan {
     client.routes.push(default_route(TWO));
     client.iptables = Some(Iptables {
         backend,
-        v4: rules.to_owned(),
-        v6: String::new(),
+        v4: Input::from_text(rules),
+        v6: Input::default(),
     });
     plan.probes.clear();
     with_probe(plan, SERVICE, 80, MAX_WAIT)
@@ -311,8 +312,8 @@ fn bridged_drop() -> Plan {
             .push(sysctl("net.bridge.bridge-nf-call-iptables", "1"));
         switch.iptables = Some(Iptables {
             backend: Backend::Nft,
-            v4: "*filter\n-A FORWARD -p tcp -j DROP\nCOMMIT\n".to_owned(),
-            v6: String::new(),
+            v4: Input::from_text("*filter\n-A FORWARD -p tcp -j DROP\nCOMMIT\n"),
+            v6: Input::default(),
         });
     }
     plan.probes.clear();
@@ -382,10 +383,10 @@ fn ipv6_service() -> Plan {
     client.routes.push(default_route(TWO6));
     client.iptables = Some(Iptables {
         backend: Backend::Nft,
-        v4: String::new(),
-        v6: format!(
+        v4: Input::default(),
+        v6: Input::from_text(format!(
             "*nat\n-A OUTPUT -d {SERVICE6}/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [{TWO6}]:{PORT}\nCOMMIT\n"
-        ),
+        )),
     });
     with_probe(plan, SERVICE6, 80, MAX_WAIT)
 }
