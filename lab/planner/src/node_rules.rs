@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::print::{BuildPhase, batch_commands};
-use svclab_model::evidence::{Evidence, LinkState};
-use svclab_model::plan::Plan;
+use svclab_model::evidence::{Evidence, LinkState, SavedRules};
+use svclab_model::plan::{Backend, Plan};
 
 /// Names of all files that [`read_back`] can return.
-pub const READ_BACK_FILES: [&str; 6] = [
+pub const READ_BACK_FILES: [&str; 8] = [
     "iptables-save",
     "ip6tables-save",
+    "iptables-legacy-save",
+    "ip6tables-legacy-save",
     "ipset-save",
     "nft",
     "ipvsadm-Sn",
@@ -46,15 +48,17 @@ pub fn program_inputs(plan: &Plan) -> String {
 #[must_use]
 pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)> {
     let mut files = Vec::new();
-    let rules = evidence
-        .rules
-        .iter()
-        .filter(|saved| saved.namespace == node);
+    let rules = evidence.rules.iter();
+    let rules: Vec<&SavedRules> = rules.filter(|saved| saved.namespace == node).collect();
+    let has_nft = rules.iter().any(|saved| saved.backend == Backend::Nft);
     for saved in rules {
-        let name = if saved.ip_version == 6 {
-            "ip6tables-save"
-        } else {
-            "iptables-save"
+        // The rules of one backend have the usual names.
+        let is_second = has_nft && saved.backend == Backend::Legacy;
+        let name = match (saved.ip_version, is_second) {
+            (6, false) => "ip6tables-save",
+            (6, true) => "ip6tables-legacy-save",
+            (_, false) => "iptables-save",
+            (_, true) => "iptables-legacy-save",
         };
         files.push((name, strip_counters(&saved.text)));
     }
@@ -141,8 +145,7 @@ fn render_flags(flags: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use svclab_model::evidence::{KernelState, SavedRules};
-    use svclab_model::plan::Backend;
+    use svclab_model::evidence::KernelState;
 
     #[test]
     fn read_back_counters_and_times_are_omitted() {
@@ -185,5 +188,36 @@ mod tests {
             inet 10.96.0.1/32 scope global kube-ipvs0
         "#);
         assert_eq!(read_back(&evidence, "node-b"), []);
+    }
+
+    #[test]
+    fn read_back_both_backends_have_own_files() {
+        let saved = |backend, ip_version| SavedRules {
+            namespace: "node-a".to_owned(),
+            backend,
+            ip_version,
+            text: "*nat\nCOMMIT\n".to_owned(),
+        };
+        let names = |rules: Vec<SavedRules>| -> Vec<&str> {
+            let evidence = Evidence {
+                rules,
+                ..Evidence::default()
+            };
+            let files = read_back(&evidence, "node-a").into_iter();
+            files.map(|(name, _)| name).collect()
+        };
+        assert_eq!(
+            names(vec![
+                saved(Backend::Nft, 4),
+                saved(Backend::Legacy, 4),
+                saved(Backend::Legacy, 6)
+            ]),
+            [
+                "iptables-save",
+                "iptables-legacy-save",
+                "ip6tables-legacy-save"
+            ]
+        );
+        assert_eq!(names(vec![saved(Backend::Legacy, 6)]), ["ip6tables-save"]);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use super::topology::{Port, Topology, default_destination};
+use crate::build::topology::{Port, Topology, default_destination};
 use crate::cluster::{Balancer, BalancerBackend, BalancerPort, Cluster, FABRIC, INTERNET};
 use svclab_model::plan::health::{GuardedServer, HealthRequest};
 use svclab_model::plan::{HealthCheck, LinkKind, ProbeProtocol, Server, ServerKind, VirtualServer};

@@ -6,7 +6,7 @@ use svclab_model::plan::{EvidenceRequest, Namespace};
 use svclab_scenario::expectation::Expected;
 use svclab_scenario::wire::InterfaceRef;
 
-use super::PlanInput;
+use crate::build::PlanInput;
 
 /// Returns the evidence that the expectations of a row, and of its claims, require.
 pub fn evidence_request(

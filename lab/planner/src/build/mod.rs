@@ -2,21 +2,11 @@
 
 mod balancer;
 mod evidence_request;
-mod fabric;
-mod held_ports;
-mod kube_proxy_only;
-mod node;
 mod node_commands;
-mod overlay;
-mod pod;
 mod probes;
-mod real_proxies;
-mod regenerate;
 mod rules;
-mod stages;
 mod steps;
-pub(crate) mod sysctls;
-mod topology;
+pub(crate) mod topology;
 
 use indexmap::IndexMap;
 
@@ -25,11 +15,11 @@ use svclab_model::plan::{MaxWait, Plan, ProbeProtocol, Server, ServerKind};
 use svclab_scenario::expectation::Row;
 use svclab_scenario::lab::Probe;
 
-pub use kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 pub use probes::plan_probe;
-pub use regenerate::{RestartError, regenerate_kube_proxy_rules};
 pub use rules::SOURCE_CHECK;
-use stages::BuildStage;
+pub use rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
+pub use rules::regenerate::{RestartError, regenerate_kube_proxy_rules};
+use steps::stages::BuildStage;
 use topology::Topology;
 
 /// Input of a plan: the parts of a case.
@@ -70,7 +60,7 @@ pub struct StepInput<'a> {
 /// Returns all problems, each with its location: objects that cannot be built, and steps that
 /// cannot be applied to a running case.
 pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
-    let stages = stages::build_stages(order)?;
+    let stages = steps::stages::build_stages(order)?;
     let mut problems: Vec<Problem> = Vec::new();
     let mut plans: Vec<Plan> = Vec::with_capacity(stages.len());
     for (index, cluster) in stages.iter().enumerate() {
@@ -90,7 +80,7 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    stages::keep_undeclared_servers(&stages, &mut plans);
+    steps::stages::keep_undeclared_servers(&stages, &mut plans);
     let steps = steps::build_steps(order, &stages, &plans, &mut problems);
     let mut after = plans.split_off(1);
     let Some(mut plan) = plans.pop() else {
@@ -125,10 +115,10 @@ pub fn plan(order: &PlanInput<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
 fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec<Problem>) -> Plan {
     let (cluster, wired_cluster) = (stage.cluster, &*stage.wired_cluster);
     let mut topology = Topology::default();
-    fabric::add_to_topology(&mut topology, wired_cluster);
-    node::add_to_topology(&mut topology, wired_cluster);
-    pod::add_to_topology(&mut topology, wired_cluster);
-    overlay::add_to_topology(&mut topology, wired_cluster);
+    topology::fabric::add_to_topology(&mut topology, wired_cluster);
+    topology::node::add_to_topology(&mut topology, wired_cluster);
+    topology::pod::add_to_topology(&mut topology, wired_cluster);
+    topology::overlay::add_to_topology(&mut topology, wired_cluster);
     balancer::add_to_topology(&mut topology, wired_cluster);
     let balancer_objects = balancer::build(cluster);
     let mut namespaces = topology.finish();
@@ -139,14 +129,18 @@ fn build_stage(order: &PlanInput<'_>, stage: &BuildStage<'_>, problems: &mut Vec
     }
     rules::build(&mut namespaces, cluster, &balancer_objects, problems);
     for namespace in &mut namespaces {
-        sysctls::set_sysctls(namespace, wired_cluster, problems);
+        topology::sysctls::set_sysctls(namespace, wired_cluster, problems);
     }
-    stages::set_absent_pods_down(stage, &mut namespaces);
-    let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
+    steps::stages::set_absent_pods_down(stage, &mut namespaces);
+    let (proxies, objects) = steps::real_proxies::real_proxies(cluster, problems);
     let node_commands = node_commands::node_commands(cluster, problems);
     let mut servers = build_servers(cluster);
     servers.extend(balancer_objects.servers);
-    servers.extend(held_ports::held_ports(cluster, &namespaces, &servers));
+    servers.extend(probes::held_ports::held_ports(
+        cluster,
+        &namespaces,
+        &servers,
+    ));
     Plan {
         case: order.case.to_owned(),
         namespaces,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     address_commands, descriptions, escape_newlines, join_lines, netns_exec_comment, netns_name,
+    with_final_newline,
 };
 use svclab_model::plan::delta::NamespaceDelta;
 use svclab_model::plan::{HealthCheck, Plan, Step};
@@ -85,20 +86,19 @@ fn render_check(check: &HealthCheck) -> String {
 fn render_namespace(change: &NamespaceDelta) -> String {
     let name = netns_name(&change.namespace);
     let mut text = String::new();
-    let mut run = |command: &str, input: &str| {
-        if !input.is_empty() {
-            let words: Vec<&str> = command.split(' ').collect();
-            text.push_str(&netns_exec_comment(&name, &words));
-            text.push_str(input);
-            if !input.ends_with('\n') {
-                text.push('\n');
-            }
+    // Commands without an input are printed, commands with an empty input are not.
+    let mut run = |command: &str, input: Option<&str>| {
+        if input == Some("") {
+            return;
         }
+        let words: Vec<&str> = command.split(' ').collect();
+        text.push_str(&netns_exec_comment(&name, &words));
+        text.push_str(&with_final_newline(input.unwrap_or_default()));
     };
     let settings = change.sysctls.iter();
     let settings = settings.map(|setting| format!("{} = {}", setting.key, setting.value));
-    run("sysctl -p -", &join_lines(settings));
-    run("ip -batch -", &render_links(change));
+    run("sysctl -p -", Some(&join_lines(settings)));
+    run("ip -batch -", Some(&render_links(change)));
     let render_entries =
         |verb: &str, forwarding_entries: &[svclab_model::plan::Forwarding]| -> String {
             let rendered = forwarding_entries.iter().map(super::forwarding_command);
@@ -106,19 +106,22 @@ fn render_namespace(change: &NamespaceDelta) -> String {
         };
     let forwarding = render_entries("del", &change.forwarding.remove)
         + &render_entries("add", &change.forwarding.add);
-    run("bridge -batch -", &forwarding);
+    run("bridge -batch -", Some(&forwarding));
     let removed = change.ipvs.remove.iter();
     let gone = join_lines(removed.map(|server| format!("-D {}", server.key)));
     let added: String = change.ipvs.add.iter().map(ToString::to_string).collect();
-    run("ipvsadm -R", &(gone + &added));
+    run("ipvsadm -R", Some(&(gone + &added)));
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.before_rules());
+        run("ipset restore", Some(&sets.before_rules()));
+    }
+    for object in &change.accounting {
+        run(&format!("nfacct add {object}"), None);
     }
     for rules in change.iptables.iter().chain(&change.other_iptables) {
         let batches = &rules.batches;
         for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
             let program = iptables_program(family, batches.backend, "restore");
-            run(&format!("{program} --noflush"), batch.text());
+            run(&format!("{program} --noflush"), Some(batch.text()));
         }
     }
     if let Some(tables) = &change.nft {
@@ -126,10 +129,13 @@ fn render_namespace(change: &NamespaceDelta) -> String {
             .remove
             .iter()
             .map(|table| format!("delete table {table}"));
-        run("nft -f -", &(join_lines(deletions) + tables.add.text()));
+        run(
+            "nft -f -",
+            Some(&(join_lines(deletions) + tables.add.text())),
+        );
     }
     if let Some(sets) = &change.sets {
-        run("ipset restore", &sets.after_rules());
+        run("ipset restore", Some(&sets.after_rules()));
     }
     text
 }

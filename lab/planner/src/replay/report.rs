@@ -186,9 +186,12 @@ impl ReplayReport {
             let words: Vec<&str> = real.split(' ').collect();
             let is_counted_here = |one: &&OmittedItem| {
                 let word = one.counted_as.as_str();
+                // Counted words are printed in singular or plural: `entry`, `entries`.
+                let stem = word.strip_suffix('y').unwrap_or(word);
                 let is_counted = |own: &&str| {
-                    own.strip_prefix(word)
-                        .is_some_and(|rest| matches!(rest, "" | "s" | "es"))
+                    let ending = own.strip_prefix(stem);
+                    *own == word
+                        || ending.is_some_and(|ending| matches!(ending, "s" | "es" | "ies"))
                 };
                 !word.is_empty() && words.iter().any(is_counted)
             };
@@ -230,5 +233,38 @@ impl std::fmt::Display for ReplayReport {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn add_rejected_counts_items_of_each_word() {
+        let mut report = ReplayReport::new("node-1");
+        report.replayed = [
+            "12 rules of iptables-save",
+            "2 sets with 3 entries",
+            "1 route",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let item = |word: &str| OmittedItem::new(None, "x", "y").with_count_word(word.to_owned());
+        report.add_rejected(vec![
+            item("iptables-save"),
+            item("entry"),
+            item("entry"),
+            item("address"),
+        ]);
+        assert_eq!(
+            report.replayed,
+            [
+                "12 rules of iptables-save, except 1 that the kernel rejects",
+                "2 sets with 3 entries, except 2 that the kernel rejects",
+                "1 route"
+            ]
+        );
+        assert_eq!(report.omitted.len(), 4);
     }
 }

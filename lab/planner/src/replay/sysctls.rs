@@ -2,7 +2,7 @@
 
 use super::naming::sysctl_link_name;
 use super::report::{ReplayReport, count_noun};
-use crate::build::sysctls::ICMP_LIMITS;
+use crate::build::topology::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
 

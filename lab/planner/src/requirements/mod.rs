@@ -73,7 +73,7 @@ impl Requirements {
             needs.add_ipvs(name, namespace.ipvs_timeouts.as_ref(), &namespace.ipvs);
             needs.add_sysctls(name, &namespace.sysctls);
             sets::add_requirements(&mut needs, name, &namespace.ipset);
-            needs.add_accounting(namespace);
+            needs.add_accounting(name, &namespace.accounting);
             needs.add_rules(name, rules_of(namespace), &BTreeSet::new());
             nft::add_requirements(&mut needs, name, &namespace.nft);
         }
@@ -214,6 +214,7 @@ impl Requirements {
                 if let Some(sets) = &change.sets {
                     sets::add_requirements(self, name, &sets.create);
                 }
+                self.add_accounting(name, &change.accounting);
                 // The commands of a delta do not declare existing chains.
                 self.add_rules(name, rules, known);
                 if let Some(tables) = &change.nft {
@@ -260,9 +261,9 @@ impl Requirements {
 
     /// Adds the module of accounting objects. The kernel requests each netfilter netlink subsystem
     /// by number, which is an alias of this module (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
-    fn add_accounting(&mut self, namespace: &Namespace) {
-        if let Some(name) = namespace.accounting.first() {
-            self.add_module("nfnetlink_acct", &namespace.name, || {
+    fn add_accounting(&mut self, namespace: &str, names: &[String]) {
+        if let Some(name) = names.first() {
+            self.add_module("nfnetlink_acct", namespace, || {
                 format!("the nfacct object {name}")
             });
         }

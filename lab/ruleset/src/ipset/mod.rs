@@ -189,16 +189,14 @@ pub enum IpsetError {
     #[error("set name `{0}` is not 1 to {MAX_NAME_LENGTH} bytes without whitespace")]
     InvalidName(String),
     /// Two components use one name for different sets.
-    #[error(
-        "cannot add set `{name}` of type {requested}: a different set of type {existing} has this name"
-    )]
+    #[error("cannot add set `{name}` ({requested}): a different set ({existing}) has this name")]
     Conflict {
         /// Name of the set.
         name: String,
-        /// Type of the existing set.
-        existing: SetType,
-        /// Type of the set to add.
-        requested: SetType,
+        /// Type and options of the existing set.
+        existing: String,
+        /// Type and options of the set to add.
+        requested: String,
     },
 }
 
@@ -235,8 +233,8 @@ impl IpsetScript {
             Some(existing) => {
                 return Err(IpsetError::Conflict {
                     name,
-                    existing: existing.kind,
-                    requested: set.kind,
+                    existing: existing.saved().creation(),
+                    requested: set.saved().creation(),
                 });
             }
         }
@@ -330,10 +328,15 @@ mod tests {
             script.get("S").map(|set| set.entries().collect::<Vec<_>>()),
             Some(vec!["10.0.0.0/8", "172.16.0.0/12"])
         );
-        assert!(matches!(
-            script.append(single_set(SetType::HashIp, "10.0.0.1")),
-            Err(IpsetError::Conflict { .. })
-        ));
+        let small = Set::new(SetType::HashNet, Family::Inet).with_maxelem(8);
+        let mut other_size = IpsetScript::new();
+        other_size.add_set("S", small).expect("valid set");
+        let errors = [single_set(SetType::HashIp, "10.0.0.1"), other_size]
+            .map(|other| script.append(other).unwrap_err().to_string());
+        insta::assert_snapshot!(errors.join("\n"), @r"
+        cannot add set `S` (hash:ip family inet): a different set (hash:net family inet) has this name
+        cannot add set `S` (hash:net family inet maxelem 8): a different set (hash:net family inet) has this name
+        ");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::topology::{Port, Topology, default_destination, interface_name};
+use crate::build::topology::{Port, Topology, default_destination, interface_name};
 use crate::cluster::{Cluster, FABRIC, Member, Subnet};
 use svclab_model::plan::LinkKind;
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use thiserror::Error;
 
-use super::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
+use crate::build::rules::kube_proxy_only::{declare_kubelet_chain, kube_proxy_plan};
 use crate::cluster::Cluster;
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan};
 use svclab_rules::kube_proxy::ipvs::DUMMY;

@@ -6,8 +6,8 @@ use data_encoding::HEXLOWER;
 use ipnetwork::IpNetwork;
 use sha1::{Digest, Sha1};
 
-use super::fabric::UPLINK;
-use super::topology::{Port, Topology, default_destination};
+use crate::build::topology::fabric::UPLINK;
+use crate::build::topology::{Port, Topology, default_destination};
 use crate::cluster::{Cluster, Node, Pod};
 use svclab_model::plan::{LinkKind, Mac};
 

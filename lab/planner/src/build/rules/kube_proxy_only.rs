@@ -9,7 +9,7 @@ use svclab_ruleset::ipset::IpsetScript;
 use svclab_ruleset::iptables::script::{IptablesScript, Table};
 use svclab_ruleset::nft::Ruleset;
 
-use super::rules::kube_proxy_interface;
+use crate::build::rules::kube_proxy_interface;
 
 /// Returns the plan of what `proxy` generates from `objects`. The plan has one namespace with the
 /// name of the node, and reads back all of its state.

@@ -1,5 +1,8 @@
 //! Resolves the names in the probes of a lab to namespaces and addresses.
 
+mod after_chain;
+pub(crate) mod held_ports;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use svclab_scenario::expectation::ProbeExpectation;
 use svclab_scenario::lab;
 use svclab_scenario::tree::PathSegment;
 
-use super::PlanInput;
+use crate::build::PlanInput;
 
 /// Probes that start together, with the cluster at that stage.
 pub struct ProbeGroup<'a> {
@@ -127,7 +130,8 @@ fn resolve_probe(
         plan_probe(group.cluster, namespaces, name, probe, longest).map_err(problem_at)?;
     planned.settle = order.max_wait.settle && can_settle_timeout(order, name, probe);
     if let Some(after) = &probe.after {
-        check_after_chain(siblings, name, after).map_err(|error| problem_at(("after", error)))?;
+        after_chain::check_after_chain(siblings, name, after)
+            .map_err(|error| problem_at(("after", error)))?;
     }
     if let Some(expected) = order.row.expected.probes.get(name)
         && requires_reply(expected)
@@ -182,31 +186,6 @@ pub fn plan_probe(
         max_wait: probe.max_wait.unwrap_or(default_max_wait),
         settle: false,
         after: probe.after.clone(),
-    })
-}
-
-/// Checks that the chain of `after` references ends, and that each refers to an existing probe.
-fn check_after_chain(
-    probes: &IndexMap<String, lab::Probe>,
-    name: &str,
-    after: &str,
-) -> Result<(), NameError> {
-    let mut next = Some(after);
-    for _ in 0..=probes.len() {
-        let Some(before) = next else {
-            return Ok(());
-        };
-        let Some(probe) = probes.get(before) else {
-            return Err(NameError {
-                message: format!("there is no probe `{before}`"),
-                help: did_you_mean(before, probes.keys().map(String::as_str)),
-            });
-        };
-        next = probe.after.as_deref();
-    }
-    Err(NameError {
-        message: format!("the probe `{name}` waits for itself"),
-        help: None,
     })
 }
 

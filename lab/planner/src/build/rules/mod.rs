@@ -1,6 +1,9 @@
 //! Builds the rules of every namespace from the components that run there, in the order in which
 //! the components start.
 
+pub(crate) mod kube_proxy_only;
+pub(crate) mod regenerate;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -24,8 +27,8 @@ use svclab_ruleset::text::Text;
 use svclab_ruleset::text::problem::ProblemKind;
 use svclab_scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
 
-use super::balancer::BalancerObjects;
-use super::topology::interface_name;
+use crate::build::balancer::BalancerObjects;
+use crate::build::topology::interface_name;
 
 /// Prefix of the chains in the underlay that check the source addresses of a node's packets.
 pub const SOURCE_CHECK: &str = "SOURCE-";
@@ -136,7 +139,7 @@ pub fn build(
 
 /// Returns the dummy interface of kube-proxy. The interface stays down; its addresses still count
 /// as the node's own.
-pub(super) fn kube_proxy_interface(node: &str, bound: &[IpAddr]) -> Link {
+pub(crate) fn kube_proxy_interface(node: &str, bound: &[IpAddr]) -> Link {
     Link {
         name: kube_proxy::ipvs::DUMMY.to_owned(),
         kind: LinkKind::Dummy,

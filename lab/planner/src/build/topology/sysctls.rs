@@ -5,7 +5,7 @@ use svclab_diagnostic::suggest::did_you_mean;
 use svclab_model::plan::{LinkKind, Namespace, Sysctl};
 use svclab_rules::kube_proxy::{self, Mode};
 
-use super::pod::is_calico_interface;
+use crate::build::topology::pod::is_calico_interface;
 
 /// IPv4 sysctls of an interface, with the value that has no effect on packets. For sysctls that the
 /// kernel combines from `all` and the interface (by maximum, OR or AND), both are 0, so that a lab

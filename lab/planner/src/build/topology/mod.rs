@@ -1,5 +1,11 @@
 //! Collects namespaces, links, routes and neighbours of a plan.
 
+pub(crate) mod fabric;
+pub(crate) mod node;
+pub(crate) mod overlay;
+pub(crate) mod pod;
+pub(crate) mod sysctls;
+
 use std::net::IpAddr;
 
 use indexmap::IndexMap;

@@ -4,8 +4,8 @@
 
 use std::borrow::Cow;
 
-use super::fabric::UPLINK;
-use super::{PlanInput, Server, ServerKind};
+use crate::build::topology::fabric::UPLINK;
+use crate::build::{PlanInput, Server, ServerKind};
 use crate::cluster::{Cluster, Pod, Problem, place};
 use svclab_model::plan::{Mac, Namespace, Plan};
 

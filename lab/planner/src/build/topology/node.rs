@@ -2,7 +2,7 @@
 
 use ipnetwork::IpNetwork;
 
-use super::topology::{Port, Topology};
+use crate::build::topology::{Port, Topology};
 use crate::cluster::Cluster;
 use svclab_model::plan::LinkKind;
 use svclab_rules::docker;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
 
-use super::fabric::{UPLINK, find_port};
-use super::topology::{Port, Topology};
+use crate::build::topology::fabric::{UPLINK, find_port};
+use crate::build::topology::{Port, Topology};
 use crate::cluster::{Cluster, FABRIC, Node};
 use svclab_model::plan::{LinkKind, Mac, Route, RouteKind};
 use svclab_rules::flannel::{Flannel, Lease, overlay};

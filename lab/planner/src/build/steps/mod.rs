@@ -1,11 +1,13 @@
 //! Builds the steps of a case from the stages before and after each step.
 
+pub(crate) mod real_proxies;
+pub(crate) mod stages;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::probes::{self, ProbeGroup};
-use super::real_proxies;
-use super::stages::BuildStage;
-use super::{Plan, PlanInput};
+use crate::build::probes::{self, ProbeGroup};
+use crate::build::steps::stages::BuildStage;
+use crate::build::{Plan, PlanInput};
 use crate::cluster::{Cluster, Problem, place};
 use crate::delta;
 use svclab_model::plan::{ApiUpdate, ConntrackFilter, Delta, Step};
