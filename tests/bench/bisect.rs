@@ -3,16 +3,13 @@
 //! host; the target is 5 s. `cargo bench --bench bisect -- N` plants N culprits of each kind
 //! (default 3).
 
-#[path = "../bisect/planted.rs"]
-mod planted;
-
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use planted::{Culprit, Random, generate_pair, lab};
 use svclab_experiment::run::bisect::{Task, find, parallel_labs};
 use svclab_runner::kernel::Host;
+use svclab_test_support::planted::{Culprit, Random, generate_pair, lab};
+use svclab_test_support::programs::agent;
 
 /// Target for the time to find a culprit.
 const TARGET_TIME: Duration = Duration::from_secs(5);
@@ -50,7 +47,7 @@ fn main() {
             };
             let begun = Instant::now();
             let found = runtime.block_on(async {
-                let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent")));
+                let agent = Host::with_agent(agent());
                 let agent = agent.start().await.expect("an agent");
                 find(
                     &task,

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::support::LAB;
+use crate::support::LAB;
 
 /// The last line that the program prints before it waits.
 pub const LAST_LINE: &str = "I wait for policies";

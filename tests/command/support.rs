@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-
-use super::rights::can_trace_drops;
+use svclab_test_support::can_trace_drops;
 
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

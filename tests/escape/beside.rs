@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use svclab_test_support::programs::svclab;
+
 /// Returns a lab with one probe, whose first node runs commands.
 fn lab(name: &str, commands: &str, rest: &str) -> String {
     format!(
@@ -48,7 +50,7 @@ fn run(directory: &Path, labs: &[(&str, String)]) -> Output {
 
 /// Runs labs with this number of parallel cases.
 fn run_labs(directory: &Path, labs: &[(&str, String)], jobs: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    let mut command = Command::new(svclab());
     command
         .arg("run")
         .args(["--kernel", "host", "--jobs", jobs]);

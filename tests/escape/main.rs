@@ -7,22 +7,13 @@
 
 mod attempts;
 mod beside;
-#[path = "../shared/copied.rs"]
-mod copied;
-#[path = "../shared/guests.rs"]
-mod guests;
+mod host_ipvs;
 mod identity;
 mod intruder;
 mod outside;
-#[path = "../shared/program.rs"]
 mod program;
 mod programs;
-#[path = "../shared/rights.rs"]
-mod rights;
-#[path = "../shared/tenants.rs"]
 mod tenants;
-#[path = "../shared/waiting.rs"]
-mod waiting;
 
 use std::process::ExitCode;
 
@@ -31,16 +22,27 @@ use nix::unistd::pause;
 
 use outside::{Host, User};
 
-fn main() -> ExitCode {
+/// Runs the role that the arguments name; `None` if they name no role.
+fn run_role() -> Option<ExitCode> {
     let mut arguments = std::env::args();
     match arguments.nth(1).as_deref() {
-        Some("intruder") => return intruder::main(arguments),
-        Some(tenants::RUN_ATTEMPTS) => return program::run_attempts(),
+        Some("intruder") => Some(intruder::main(arguments)),
+        Some(tenants::RUN_ATTEMPTS) => Some(program::run_attempts()),
         Some(tenants::WAIT_FOREVER) => loop {
             pause();
         },
-        Some(programs::START_AGENT) => return programs::run_agent(arguments),
-        _ => {}
+        Some(programs::START_AGENT) => Some(programs::run_agent(arguments)),
+        _ => {
+            let words: Vec<String> = std::env::args().collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            host_ipvs::run_role(&words)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    if let Some(status) = run_role() {
+        return status;
     }
     let mut trials: Vec<Trial> = outside::test_users()
         .into_iter()
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
             Ok(())
         })
     }));
+    trials.extend(host_ipvs::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

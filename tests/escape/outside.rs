@@ -17,11 +17,12 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
+use svclab_test_support::can_trace_drops;
+use svclab_test_support::programs::copy_programs;
+use svclab_test_support::running::waiting;
 use tempfile::TempDir;
 
-use super::copied::copy_programs;
-use super::rights::can_trace_drops;
-use super::{attempts, identity, waiting};
+use super::{attempts, identity};
 
 /// User that svclab runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use std::process::{Command, ExitCode};
 use nix::unistd::geteuid;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_runner::kernel::{Agent, Host, KernelError};
+use svclab_test_support::block_on;
+use svclab_test_support::guests::new_guest;
+use svclab_test_support::programs::copy_programs;
 
-use super::copied::copy_programs;
-use super::guests::{block_on, new_guest};
 use super::program::ProgramIdentity;
 use super::tenants::{self, are_isolated_on_host};
 

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use svclab_runner::run::Prepared;
-
-use super::accounting::account_for_packets;
-use super::cases::prepare_cases;
-use super::guests::{block_on, new_guest};
+use svclab_test_support::block_on;
+use svclab_test_support::cases::prepare_cases;
+use svclab_test_support::evidence::accounting::account_for_packets;
+use svclab_test_support::guests::new_guest;
 
 /// Number of parallel cases in a guest, the same as of `svclab run`.
 const PARALLEL_CASES: usize = 2;

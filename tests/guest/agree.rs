@@ -6,9 +6,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use svclab_runner::kernel::{Agent, Host};
 use svclab_runner::run::Prepared;
+use svclab_test_support::block_on;
+use svclab_test_support::cases::prepare_cases;
+use svclab_test_support::guests::new_guest;
+use svclab_test_support::programs::agent;
 
-use super::cases::prepare_cases;
-use super::guests::{AGENT, block_on, new_guest};
 use super::outcome::{RunOutcome, with_full_evidence};
 
 /// Number of parallel cases in one guest, the same as of `svclab run`.
@@ -33,7 +35,7 @@ async fn run(agent: &Agent, prepared: &Prepared) -> RunOutcome {
 
 /// Runs the cases of a lab on both agents and compares the outcomes.
 async fn assert_same_outcomes(lab: &str, first: Agent, second: Agent) {
-    let mut prepared = prepare_cases(&[lab.to_owned()]);
+    let mut prepared = prepare_cases(&[lab]);
     assert!(prepared.len() > 1, "{lab}");
     for case in &mut prepared {
         let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
@@ -65,7 +67,7 @@ fn differences(first: &RunOutcome, second: &RunOutcome) -> String {
 
 fn assert_host_and_guest_agree(lab: &str) {
     block_on(async {
-        let host = Host::with_agent(AGENT.into()).start().await;
+        let host = Host::with_agent(agent()).start().await;
         let guest = new_guest("6.12").await.start().await;
         assert_same_outcomes(lab, host.expect("an agent"), guest.expect("a guest")).await;
     });

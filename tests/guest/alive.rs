@@ -7,11 +7,12 @@ use nix::unistd::Pid;
 use svclab_model::plan::{Namespace, Plan};
 use svclab_runner::kernel::guest::Deadlines;
 use svclab_runner::kernel::{Agent, KernelError};
+use svclab_test_support::block_on;
+use svclab_test_support::cases::prepare_case;
+use svclab_test_support::guests::new_guest;
+use svclab_test_support::processes::{HeldProcess, is_qemu};
 
-use super::cases::prepare_case;
 use super::command::installed;
-use super::guests::{block_on, new_guest};
-use super::processes::{HeldProcess, is_qemu};
 use super::support::{QUICK, SERIES};
 
 /// Starts a guest. Returns its agent, and QEMU's PID and pidfd.

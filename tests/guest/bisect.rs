@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use serde_json::Value;
+use svclab_test_support::block_on;
+use svclab_test_support::guests::{new_guest, shared_cache};
 
 use super::SVCLAB;
-use super::guests::{block_on, new_guest, shared_cache};
 
 /// Runs `bisect` on dumps of a write-up that replace a node of a case.
 fn bisect(case: &str, good: &str, bad: &str) -> Value {
@@ -40,8 +41,8 @@ fn differences(side: &Value) -> Vec<[&str; 3]> {
 fn bisect_s4_nodes_finds_missing_masquerade_rule() {
     let found = bisect(
         "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart",
-        "tests/bisect/s4/good.iptables-save",
-        "tests/bisect/s4/bad.iptables-save",
+        "tests/recorded/bisect/s4/good.iptables-save",
+        "tests/recorded/bisect/s4/bad.iptables-save",
     );
     let rule = "! -s 172.16.128.0/17 -m comment --comment \"Kubernetes service cluster ip + port \
                 for masquerade purpose\" -m set --match-set KUBE-CLUSTER-IP dst,dst -j \
@@ -57,8 +58,8 @@ fn bisect_s4_nodes_finds_missing_masquerade_rule() {
 fn bisect_s0_nodes_finds_rule_and_set_entry() {
     let found = bisect(
         "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
-        "tests/bisect/s0/good",
-        "tests/bisect/s0/bad",
+        "tests/recorded/bisect/s0/good",
+        "tests/recorded/bisect/s0/bad",
     );
     let rule = "-m comment --comment \"Kubernetes service load balancer ip + port with \
                 externalTrafficPolicy=local\" -m set --match-set KUBE-LOAD-BALANCER-LOCAL dst,dst \

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use svclab_runner::kernel::KernelError;
 use svclab_runner::kernel::guest::{Cache, Deadlines, KernelRequest, SNAPSHOTS};
+use svclab_test_support::block_on;
+use svclab_test_support::cases::prepare_case;
+use svclab_test_support::guests::{assert_clean, new_cache};
 
-use super::caches::{assert_clean, new_cache};
-use super::cases::prepare_case;
 use super::command::{QEMU, program_directory, run};
-use super::guests::block_on;
 use super::support::{QUICK, guest_in, guest_with_program, unpack_kernel};
 
 /// Starts a guest with a new cache, that program as its first process, and that boot timeout.

@@ -8,9 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use svclab_test_support::guests::assert_clean;
+use svclab_test_support::processes::{HeldProcess, session_processes};
+
 use super::SVCLAB;
-use super::caches::assert_clean;
-use super::processes::{HeldProcess, session_processes};
 
 /// Name of the QEMU program that guests need.
 pub const QEMU: &str = "qemu-system-x86_64";

@@ -12,9 +12,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::geteuid;
 use svclab_runner::kernel::guest::Cache;
+use svclab_test_support::guests::new_cache;
 
 use super::SVCLAB;
-use super::caches::new_cache;
 use super::command::{QEMU, installed, program_directory};
 use super::container::restrict;
 use super::qemu_state::QemuState;

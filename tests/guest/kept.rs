@@ -7,11 +7,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab_runner::kernel::guest::SNAPSHOTS;
 
-use super::caches::new_cache;
 use super::command::{LoggedCommand, QEMU, assert_output_snapshot, program_directory, run};
-use super::guests::{AGENT, block_on};
 use super::support::{QUICK, guest_in, guest_with_program, unpack_kernel};
 use svclab_runner::kernel::guest::{Cache, KernelRequest};
+use svclab_test_support::block_on;
+use svclab_test_support::guests::new_cache;
+use svclab_test_support::programs::agent;
 
 /// Arguments of a run whose probes wait for packets that never arrive.
 const WAITING_RUN: [&str; 6] = [
@@ -175,7 +176,7 @@ fn snapshot_per_build_is_created_and_old_ones_removed() {
     for build in 0..5 {
         // Each copy of the program has another byte, so it counts as another build.
         let program = directory.path().join(format!("svclab-{build}"));
-        let mut bytes = fs::read(AGENT).expect("the program");
+        let mut bytes = fs::read(agent()).expect("the program");
         let greeting = b"svclab agent: ";
         let position = bytes
             .windows(greeting.len())

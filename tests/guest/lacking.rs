@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use svclab_runner::kernel::{Host, ModuleState};
+use svclab_test_support::guests::new_cache;
 
 use super::SVCLAB;
-use super::caches::new_cache;
 use super::command::{
     self, CommandResult, QEMU, assert_output_snapshot, installed, program_directory, run,
 };

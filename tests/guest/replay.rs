@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
 
+use svclab_test_support::block_on;
+use svclab_test_support::guests::{new_guest, shared_cache};
+use svclab_test_support::running::Runtime;
+
 use super::SVCLAB;
-use super::guests::{block_on, new_guest, shared_cache};
-use super::running_labs::Runtime;
 
 /// Programs of collect-node that a guest has only on request.
 const PROGRAMS: [&str; 9] = [

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::caches::new_cache;
+use svclab_test_support::guests::new_cache;
+
 use super::command::{CommandResult, assert_output_snapshot, run};
 
 /// Writes a lab with this number of pods on one node. Returns the path.

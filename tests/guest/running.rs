@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use svclab_test_support::block_on;
+use svclab_test_support::guests::{new_guest, shared_cache};
+use svclab_test_support::processes::{HeldProcess, session_processes};
+use svclab_test_support::running::Runtime;
+use svclab_test_support::running::by_hand::{self, CONNECTS, UNFILTERED};
 
 use super::SVCLAB;
-use super::by_hand::{self, CONNECTS, UNFILTERED};
-use super::guests::{block_on, new_guest, shared_cache};
-use super::processes::{HeldProcess, session_processes};
-use super::running_labs::Runtime;
 
 fn svclab() -> Command {
     let mut command = Command::new(SVCLAB);

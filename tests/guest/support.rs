@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use svclab_runner::kernel::guest::{Cache, Guest, KernelRequest};
-
-use super::guests::{AGENT, block_on, new_guest};
+use svclab_test_support::block_on;
+use svclab_test_support::guests::new_guest;
+use svclab_test_support::programs::agent;
 
 /// Kernel series that the tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
@@ -15,12 +16,7 @@ pub const QUICK: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=pass
 
 /// Creates a guest of a kernel series from another cache.
 pub async fn guest_in(cache: &Cache, series: &str) -> Guest {
-    guest_with_program(
-        cache,
-        &KernelRequest::Series(series.to_owned()),
-        Path::new(AGENT),
-    )
-    .await
+    guest_with_program(cache, &KernelRequest::Series(series.to_owned()), &agent()).await
 }
 
 /// Creates a guest with that kernel and that first program.

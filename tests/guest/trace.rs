@@ -2,10 +2,11 @@
 
 use svclab_model::evidence::{DropEvidence, Evidence};
 use svclab_model::plan::Backend;
+use svclab_test_support::block_on;
+use svclab_test_support::evidence::{dropped, traced};
+use svclab_test_support::guests::new_guest;
 
-use super::guests::{block_on, new_guest};
 use super::support::SERIES;
-use super::{dropped, traced};
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

@@ -5,10 +5,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
 use svclab_rules::kube_proxy::Objects;
+use svclab_test_support::recordings;
 
 use crate::bench::{ADDRESS, to_value};
 use crate::marker::Marker;
-use crate::recordings;
 
 /// Name of the node that the kube-proxy runs on.
 pub const NODE: &str = "node-a";

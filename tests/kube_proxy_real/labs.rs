@@ -7,8 +7,10 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use svclab_runner::kernel::Host;
 use svclab_runner::run::{PrepareOptions, Prepared, prepare, select_labs};
+use svclab_test_support::block_on;
+use svclab_test_support::programs::agent;
 
-use crate::{bench, guests};
+use crate::bench;
 
 /// The lab, and the part of the names of its cases for that version.
 const CASES: &str = "local-ingress";
@@ -132,8 +134,8 @@ fn check_killed_proxy() -> Result<(), Failed> {
         .find(|case| case.case.id.contains("mode=iptables"))
         .ok_or("no case has mode=iptables")?;
     let binary = bench::binary()?;
-    guests::block_on(async {
-        let host = Host::with_agent(guests::AGENT.into()).with_programs([binary.clone()]);
+    block_on(async {
+        let host = Host::with_agent(agent()).with_programs([binary.clone()]);
         let agent = host.start().await?;
         let mut session = agent.build(case.plan).await?;
         let kill = format!(

@@ -34,21 +34,10 @@ mod bench;
 mod cluster;
 mod differences;
 mod draw;
-#[path = "../shared/guests.rs"]
-mod guests;
 mod labs;
 mod marker;
-#[path = "../guest/processes.rs"]
-#[expect(dead_code, reason = "this test uses neither QEMU nor a runtime")]
-mod processes;
 mod random;
-#[path = "../kube_proxy_recorded/recordings.rs"]
-#[expect(dead_code, reason = "this test uses only the objects")]
-mod recordings;
 mod running;
-#[path = "../shared/running_labs.rs"]
-#[expect(dead_code, reason = "this test starts labs with a kube-proxy")]
-mod running_labs;
 mod sizes;
 mod verify;
 
@@ -58,6 +47,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
 use svclab_runner::kernel::{Agent, Host};
+use svclab_test_support::guests::new_guest;
+use svclab_test_support::{block_on, programs};
 
 use bench::ProxyNode;
 use cluster::Cluster;
@@ -119,7 +110,7 @@ fn check_recorded(mode: Mode, objects: &str, flags: &str) -> Result<(), Failed> 
         _ => {}
     }
     let cluster = Cluster::recorded(objects)?;
-    guests::block_on(async {
+    block_on(async {
         let (agent, binary) = start_agent(mode).await?;
         let mut bench = ProxyNode::start(&agent, &binary, &proxy, &cluster).await?;
         bench.check_objects(&cluster).await
@@ -146,7 +137,7 @@ async fn start_agent(mode: Mode) -> Result<(Agent, String), Failed> {
             .into_iter()
             .map(installed)
             .collect::<Result<_, _>>()?;
-        let guest = guests::new_guest("6.12").await;
+        let guest = new_guest("6.12").await;
         guest
             .with_programs(programs)
             .with_programs([binary])
@@ -154,7 +145,7 @@ async fn start_agent(mode: Mode) -> Result<(Agent, String), Failed> {
             .start()
             .await?
     } else {
-        Host::with_agent(PathBuf::from(guests::AGENT))
+        Host::with_agent(programs::agent())
             .with_programs([binary])
             .start()
             .await?

@@ -7,10 +7,12 @@ use libtest_mimic::{Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use svclab_test_support::block_on;
+use svclab_test_support::guests::{new_guest, shared_cache};
+use svclab_test_support::processes::{HeldProcess, session_processes};
+use svclab_test_support::running::Runtime;
 
-use crate::processes::{HeldProcess, session_processes};
-use crate::running_labs::Runtime;
-use crate::{VERSION, bench, guests};
+use crate::{VERSION, bench};
 
 const IPTABLES: &str = "local-ingress/policy=Cluster,clusterCIDR=set,version=v1.20,mode=iptables";
 const IPVS: &str = "local-ingress/policy=Local,clusterCIDR=none,version=v1.20,mode=ipvs";
@@ -32,7 +34,7 @@ fn svclab() -> Command {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("SVCLAB_TOPOLOGIES")
         .env("NO_COLOR", "1")
-        .env("SVCLAB_CACHE", guests::shared_cache().directory());
+        .env("SVCLAB_CACHE", shared_cache().directory());
     command
 }
 
@@ -136,7 +138,7 @@ fn check_on_host() -> Result<(), Failed> {
 
 fn check_in_guest() -> Result<(), Failed> {
     // Fetches the kernel.
-    guests::block_on(guests::new_guest("6.12"));
+    block_on(new_guest("6.12"));
     let runtime = start_lab(IPVS, "6.12")?;
     assert_eq!(runtime.lab_info()["guest"], true);
     assert_node_prints(&runtime, &["ipvsadm", "-Sn"], "-A -t 172.30.0.40:80 -s rr")?;

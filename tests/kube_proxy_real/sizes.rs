@@ -9,8 +9,9 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 use svclab_experiment::run::verify::read_version;
 use svclab_rules::kube_proxy::{Mode, Version};
+use svclab_test_support::block_on;
 
-use crate::{bench, guests, verify};
+use crate::{bench, verify};
 
 const SIZES: [usize; 3] = [500, 2_000, 5_000];
 
@@ -52,7 +53,7 @@ pub fn trials() -> Vec<Trial> {
         .into_iter()
         .chain(verify::other_kube_proxies())
     {
-        let found = guests::block_on(read_version(&program, verify::new_host()));
+        let found = block_on(read_version(&program, verify::new_host()));
         let version = found.expect("the program prints its version").version;
         writers.extend([Writer::Generated(version), Writer::Real(program, version)]);
     }

@@ -21,9 +21,11 @@ use svclab_model::plan::{CommandLimits, NodeCommand};
 use svclab_rules::kube_proxy::Mode;
 use svclab_runner::kernel::{Host, KernelChoice};
 use svclab_runner::run::{RunOptions, select_labs};
+use svclab_test_support::block_on;
+use svclab_test_support::programs::agent;
 use tokio::sync::mpsc;
 
-use crate::{VERSION, bench, guests};
+use crate::{VERSION, bench};
 
 /// A fault: commands, the node that runs them, the case of `local-ingress`, and an affected probe.
 struct Fault {
@@ -208,7 +210,7 @@ pub fn trials() -> Vec<Trial> {
         check_failed_restore_is_error,
     ));
     for program in other_kube_proxies() {
-        let version = guests::block_on(read_version(&program, new_host()))
+        let version = block_on(read_version(&program, new_host()))
             .expect("the program prints its version")
             .version;
         let all_modes = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
@@ -257,7 +259,7 @@ fn trials_of(
 }
 
 pub fn new_host() -> Host {
-    Host::with_agent(guests::AGENT.into())
+    Host::with_agent(agent())
 }
 
 /// Compares cases with the real kube-proxy with the rules of a version, by default its own.
@@ -275,7 +277,7 @@ fn compare_cases(
     if names.is_empty() && table.is_dir() {
         labs.extend(select_labs(&[], &table)?);
     }
-    guests::block_on(async {
+    block_on(async {
         let program = read_version(binary, new_host()).await?;
         let version = match against {
             Some(version) => version.parse()?,
@@ -292,7 +294,7 @@ fn compare_cases(
 async fn run_verify(found: PreparedPairs, against: &Side, new: &Side) -> Verification {
     let options = RunOptions {
         kernels: KernelChoice::Auto,
-        agent: Some(guests::AGENT.into()),
+        agent: Some(agent()),
         jobs: 4,
         agents: 2,
         keep: false,
@@ -376,7 +378,7 @@ fn compare_same_release(patch: Option<&str>, case: &str, finds: IsExpected) -> R
     let new = patch.map_or_else(bench::binary, bench::patched)?;
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let labs = select_labs(&[case.to_owned()], &topologies)?;
-    let verification = guests::block_on(async {
+    let verification = block_on(async {
         let against = Side::Program(read_version(&against, new_host()).await?);
         let new = Side::Program(read_version(&new, new_host()).await?);
         let found = prepare_pairs(&labs, &against, &new, &[], false);

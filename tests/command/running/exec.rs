@@ -7,9 +7,9 @@ use std::process::{Child, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use svclab_test_support::running::waiting::children;
 
 use super::{Labs, assert_output_snapshot};
-use crate::waiting::children;
 
 fn run_exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
     let arguments = [&["exec", "node-1", "--"], command].concat();

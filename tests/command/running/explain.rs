@@ -2,11 +2,10 @@
 //! lab planned.
 
 use serde_json::Value;
+use svclab_test_support::running::by_hand::{self, CONNECTS, UNFILTERED};
+use svclab_test_support::running::{Runtime, normalized};
 
 use super::{Labs, assert_output_snapshot};
-use crate::by_hand::{self, CONNECTS, UNFILTERED};
-use crate::running_labs::Runtime;
-use crate::settled::normalized;
 use crate::support::{assert_matches_schema, stderr, stdout, svclab_without_drops};
 
 fn start_lab(case: &str) -> Runtime {

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{Labs, assert_output_snapshot};
+use crate::failure::killed::{session_processes, wait_for_session_end};
 use crate::fake;
-use crate::killed::{session_processes, wait_for_session_end};
 
 /// Maximum time until all processes have ended.
 const MAX_END_TIME: Duration = Duration::from_secs(2);

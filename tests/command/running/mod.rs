@@ -9,8 +9,9 @@ mod up;
 
 use std::process::Output;
 
-use super::running_labs::Runtime;
-use super::support::{LAB, svclab, write_lab};
+use svclab_test_support::running::Runtime;
+
+use crate::support::{LAB, svclab, write_lab};
 
 /// A lab file with two cases, and a private runtime directory.
 pub struct Labs {

@@ -2,15 +2,14 @@
 
 #![no_main]
 
-mod shared;
-
 use libfuzzer_sys::fuzz_target;
 use svclab_dump::compare;
 use svclab_ruleset::nft;
 use svclab_ruleset::tool::Format;
+use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some(dump) = shared::check_dump(Format::Nft, bytes) else {
+    let Some(dump) = check_dump(Format::Nft, bytes) else {
         return;
     };
     let ruleset = dump.nft.expect("a ruleset");

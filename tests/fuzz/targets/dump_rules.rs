@@ -3,12 +3,11 @@
 
 #![no_main]
 
-mod shared;
-
 use libfuzzer_sys::fuzz_target;
 use svclab_ruleset::tool::Format;
 use svclab_ruleset::tool::{DumpedBackend, IpFamily};
+use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = shared::check_dump(Format::Rules(IpFamily::V4, DumpedBackend::Default), bytes);
+    let _ = check_dump(Format::Rules(IpFamily::V4, DumpedBackend::Default), bytes);
 });

@@ -2,11 +2,10 @@
 
 #![no_main]
 
-mod shared;
-
 use libfuzzer_sys::fuzz_target;
 use svclab_ruleset::tool::Format;
+use svclab_test_support::dump::check_dump;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = shared::check_dump(Format::VirtualServers, bytes);
+    let _ = check_dump(Format::VirtualServers, bytes);
 });

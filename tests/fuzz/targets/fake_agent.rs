@@ -3,30 +3,20 @@
 
 #![no_main]
 
-#[path = "../../shared/changed_lab.rs"]
-mod changed_lab;
-#[path = "../../shared/choices.rs"]
-mod choices;
-#[path = "../../shared/fake_agent.rs"]
-mod fake_agent;
-#[path = "../../shared/valid_lab.rs"]
-mod valid_lab;
-
-use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use svclab_model::plan::MaxWait;
 use svclab_runner::run::{Prepared, SelectedLab, prepare, select_labs};
+use svclab_test_support::generated::choices::Choices;
+use svclab_test_support::generated::fake_agent::{expect_only_probes, run_with_choices};
+use svclab_test_support::generated::valid_lab;
+use svclab_test_support::topologies;
 use tokio::runtime::Builder;
-
-use choices::Choices;
-use fake_agent::{expect_only_probes, run_with_choices};
 
 /// The shipped labs.
 static LABS: LazyLock<Vec<SelectedLab>> = LazyLock::new(|| {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-    select_labs(&[], &directory).expect("labs")
+    select_labs(&[], &topologies()).expect("labs")
 });
 
 fuzz_target!(|bytes: &[u8]| {

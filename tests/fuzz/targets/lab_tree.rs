@@ -2,19 +2,14 @@
 
 #![no_main]
 
-#[path = "../../shared/changed_lab.rs"]
-mod changed_lab;
-#[path = "../../shared/choices.rs"]
-mod choices;
 mod lab;
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-
-use changed_lab::{change_lab, render_documents};
-use choices::Choices;
+use svclab_test_support::generated::changed_lab::{change_lab, render_documents};
+use svclab_test_support::generated::choices::Choices;
 
 /// Documents of valid labs.
 static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! Tests the inputs that single rules depend on. `tests/kube_proxy_recorded` compares whole rule
+//! Tests the inputs that single rules depend on. `tests/cases/recorded` compares whole rule
 //! sets with recordings.
 
 mod early;

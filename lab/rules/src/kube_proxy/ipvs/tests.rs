@@ -1,4 +1,4 @@
-//! Tests the inputs that single rules, entries and servers depend on. `tests/kube_proxy_recorded`
+//! Tests the inputs that single rules, entries and servers depend on. `tests/cases/recorded`
 //! compares whole states with recordings.
 
 mod rules;

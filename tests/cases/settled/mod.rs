@@ -1,0 +1,359 @@
+//! Tests which timeouts are settled. A settled timeout is proven, so that a longer wait gives the
+//! same verdict; other timeouts must not be settled.
+
+mod native;
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use svclab_model::evidence::{Attempt, Verdict};
+use svclab_model::plan::{Backend, Iptables, Plan, ProbeProtocol, Sysctl};
+use svclab_runner::kernel::Host;
+use svclab_test_support::programs::agent;
+use svclab_test_support::{block_on, small_plan};
+
+/// Wait for probes without settled timeouts, with three retransmissions of a SYN.
+const MAX_WAIT: Duration = Duration::from_secs(8);
+
+/// Time in which a provable timeout is proven on any machine, even if busy.
+const MAX_PROOF_TIME: Duration = Duration::from_mins(1);
+
+/// A SYN is retransmitted after 1 s; later replies do not answer the first SYN.
+const RETRANSMISSION_TIME: Duration = Duration::from_millis(900);
+
+/// Enough connections for both results of a random choice to occur.
+const MANY_CONNECTIONS: u32 = 32;
+
+/// DNAT rules for a service: to one of two ports at random, and to a single port.
+const DNAT_RANDOM: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statistic --mode random \
+                      --probability 0.5 -j DNAT --to-destination 10.0.2.2:8080\n\
+                      -A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
+                      10.0.2.2:9999\n";
+const DNAT_SINGLE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
+                   10.0.2.2:9999\n";
+
+/// A client, a router, and a server with two ports.
+struct Lab {
+    backend: Backend,
+    /// Rules of the router's `nat` and `filter` tables, and of the server's `filter` table.
+    nat: &'static str,
+    router: &'static str,
+    server: &'static str,
+    setting: Option<(&'static str, &'static str)>,
+    protocol: ProbeProtocol,
+    connections: u32,
+    /// nftables tables of the router and of the server, in place of these rules.
+    tables: Option<[String; 2]>,
+}
+
+impl Lab {
+    const fn new(backend: Backend, nat: &'static str) -> Self {
+        Self {
+            backend,
+            nat,
+            router: "",
+            server: "",
+            setting: None,
+            protocol: ProbeProtocol::Tcp,
+            connections: MANY_CONNECTIONS,
+            tables: None,
+        }
+    }
+
+    /// Creates a lab with nftables tables.
+    fn with_tables(router: String, server: &str) -> Self {
+        Self {
+            tables: Some([router, server.to_owned()]),
+            ..Self::new(Backend::Nft, "")
+        }
+    }
+
+    fn plan(&self, settle: bool, patience: Duration) -> Plan {
+        let mut plan = small_plan();
+        for namespace in &mut plan.namespaces {
+            namespace.ipset.clear();
+            let (nat, filter) = match namespace.name.as_str() {
+                "router" => (self.nat, self.router),
+                "pod/default/web" => ("", self.server),
+                _ => continue,
+            };
+            if let Some([router, server]) = &self.tables {
+                namespace.iptables = None;
+                let of_router = namespace.name == "router";
+                namespace
+                    .nft
+                    .clone_from(if of_router { router } else { server });
+            } else {
+                namespace.iptables = Some(Iptables {
+                    backend: self.backend,
+                    v4: format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n"),
+                    v6: String::new(),
+                });
+            }
+            if let Some((key, value)) = self.setting.filter(|_| namespace.name == "router") {
+                namespace.sysctls.push(Sysctl {
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                    link: None,
+                    optional: false,
+                });
+            }
+        }
+        plan.probes.retain(|probe| probe.name == "service");
+        let probe = &mut plan.probes[0];
+        probe.protocol = self.protocol;
+        if self.protocol == ProbeProtocol::Udp {
+            probe.target.address = "10.0.2.2".parse().expect("an address");
+            probe.target.port = 8080;
+        }
+        (probe.connections, probe.max_wait, probe.settle) = (self.connections, patience, settle);
+        plan
+    }
+
+    fn run(&self, settle: bool, patience: Duration) -> Vec<Attempt> {
+        block_on(async {
+            let agent = Host::with_agent(agent()).start().await.expect("an agent");
+            let mut session = agent
+                .build(self.plan(settle, patience))
+                .await
+                .expect("a lab");
+            let evidence = session.probe().await.expect("evidence");
+            // The agent records the proof internally, without adding it to the requested evidence.
+            assert!(evidence.trace.is_empty() && evidence.conntrack.is_empty());
+            let is_unrequested =
+                |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
+            assert!(!evidence.packets.iter().any(is_unrequested));
+            evidence.attempts
+        })
+    }
+
+    /// Asserts that every timeout is settled, and that a long wait gives the same set of verdicts.
+    /// No retransmission may connect.
+    fn assert_settled(&self, wanted: &[Verdict]) {
+        let attempts = self.run(true, MAX_PROOF_TIME);
+        assert_eq!(distinct_verdicts(&attempts), wanted, "{attempts:#?}");
+        for attempt in &attempts {
+            let is_timeout = attempt.verdict == Verdict::Timeout;
+            assert_eq!(attempt.settled, is_timeout, "{attempt:#?}");
+        }
+        let late = self.run(false, MAX_WAIT);
+        assert_eq!(distinct_verdicts(&late), wanted, "{late:#?}");
+        let is_retransmission_success = |candidate: &&Attempt| {
+            candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
+        };
+        assert_eq!(late.iter().find(is_retransmission_success), None);
+        assert!(!late.iter().any(|attempt| attempt.settled));
+    }
+
+    /// Asserts that no timeout is settled.
+    fn assert_not_settled(&self) -> Vec<Attempt> {
+        let attempts = self.run(true, MAX_WAIT);
+        let settled = attempts.iter().find(|attempt| attempt.settled);
+        assert_eq!(settled, None);
+        attempts
+    }
+}
+
+/// Returns the distinct verdicts in order.
+fn distinct_verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
+    let mut values: Vec<Verdict> = attempts.iter().map(|attempt| attempt.verdict).collect();
+    values.sort();
+    values.dedup();
+    values
+}
+
+/// Trials that run with both iptables backends.
+type NamedTrial = (&'static str, fn(Backend));
+const TRIALS: [NamedTrial; 11] = [
+    (
+        "drop before confirmation is not settled",
+        dropped_before_confirmation_is_not_settled,
+    ),
+    (
+        "drop after confirmation is settled",
+        dropped_after_confirmation_is_settled,
+    ),
+    (
+        "drop without a random choice is settled",
+        dropped_without_random_choice_is_settled,
+    ),
+    ("dropped reply is settled", dropped_reply_is_settled),
+    (
+        "drop by chain policy is settled",
+        dropped_by_policy_is_settled,
+    ),
+    (
+        "random drop is not settled",
+        dropped_at_random_is_not_settled,
+    ),
+    (
+        "drop after a random chain is not settled",
+        dropped_after_random_chain_is_not_settled,
+    ),
+    (
+        "drop with an expiring entry is not settled",
+        dropped_with_expiring_entry_is_not_settled,
+    ),
+    (
+        "reject without ICMP is not settled",
+        rejected_without_icmp_is_not_settled,
+    ),
+    (
+        "datagram reject without ICMP is not settled",
+        datagram_rejected_without_icmp_is_not_settled,
+    ),
+    (
+        "random datagram drop is settled",
+        datagram_dropped_at_random_is_settled,
+    ),
+];
+
+pub fn trials() -> Vec<Trial> {
+    let trials = [Backend::Nft, Backend::Legacy].map(|backend| {
+        TRIALS.map(|(name, trial)| {
+            let name = format!("{} {name}", backend.name());
+            Trial::test(name, move || {
+                trial(backend);
+                Ok(())
+            })
+        })
+    });
+    let native = native::TRIALS.map(|(name, trial)| {
+        Trial::test(format!("tables: {name}"), move || {
+            trial();
+            Ok(())
+        })
+    });
+    trials.into_iter().flatten().chain(native).collect()
+}
+
+// The router drops the packet before conntrack confirms the entry, so a random choice decides the
+// next SYN again.
+fn dropped_before_confirmation_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
+        ..Lab::new(backend, DNAT_RANDOM)
+    };
+    let attempts = lab.assert_not_settled();
+    let is_retransmission_success = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
+    };
+    assert!(
+        attempts.iter().any(is_retransmission_success),
+        "{attempts:#?}"
+    );
+}
+
+// The router's conntrack entry with the choice is confirmed.
+fn dropped_after_confirmation_is_settled(backend: Backend) {
+    let lab = Lab {
+        server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
+        ..Lab::new(backend, DNAT_RANDOM)
+    };
+    lab.assert_settled(&[Verdict::Connected, Verdict::Timeout]);
+}
+
+fn dropped_without_random_choice_is_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    lab.assert_settled(&[Verdict::Timeout]);
+}
+
+fn dropped_reply_is_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -s 10.0.2.2/32 -p tcp --sport 9999 -j DROP\n",
+        ..Lab::new(backend, DNAT_RANDOM)
+    };
+    lab.assert_settled(&[Verdict::Connected, Verdict::Timeout]);
+}
+
+fn dropped_by_policy_is_settled(backend: Backend) {
+    let lab = Lab {
+        router: ":FORWARD DROP [0:0]\n",
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    lab.assert_settled(&[Verdict::Timeout]);
+}
+
+fn dropped_at_random_is_not_settled(backend: Backend) {
+    let coin = "-A FORWARD -p tcp --syn -m statistic --mode random --probability 0.5 -j DROP\n";
+    let lab = Lab {
+        router: coin,
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    let attempts = lab.assert_not_settled();
+    let saved = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
+    };
+    assert!(attempts.iter().any(saved), "{attempts:#?}");
+}
+
+// A chain without a matching rule produces no trace event.
+fn dropped_after_random_chain_is_not_settled(backend: Backend) {
+    let coin = ":COIN - [0:0]\n-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n\
+                -A FORWARD -j COIN\n-A FORWARD -p tcp --dport 9999 -j DROP\n\
+                -A COIN -p tcp --syn -m statistic --mode random --probability 0.3 -j ACCEPT\n";
+    let lab = Lab {
+        router: coin,
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    let attempts = lab.assert_not_settled();
+    let saved = |candidate: &Attempt| {
+        candidate.verdict == Verdict::Connected && candidate.duration > RETRANSMISSION_TIME
+    };
+    assert!(attempts.iter().any(saved), "{attempts:#?}");
+}
+
+// The conntrack entry with the choice expires before the retransmission.
+fn dropped_with_expiring_entry_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
+        setting: Some(("net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "1")),
+        ..Lab::new(backend, DNAT_RANDOM)
+    };
+    lab.assert_not_settled();
+}
+
+// The kernel limits ICMP errors per second: the next SYN may get an error.
+fn rejected_without_icmp_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
+        ..Lab::new(backend, DNAT_SINGLE)
+    };
+    lab.assert_not_settled();
+}
+
+// The ICMP error may arrive late.
+fn datagram_rejected_without_icmp_is_not_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p udp --dport 8080 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
+        protocol: ProbeProtocol::Udp,
+        ..Lab::new(backend, "")
+    };
+    lab.assert_not_settled();
+}
+
+// A datagram is sent once, so the random choice does not matter.
+fn datagram_dropped_at_random_is_settled(backend: Backend) {
+    let coin =
+        "-A FORWARD -p udp --dport 8080 -m statistic --mode random --probability 0.5 -j DROP\n";
+    let lab = Lab {
+        router: coin,
+        protocol: ProbeProtocol::Udp,
+        ..Lab::new(backend, "")
+    };
+    let attempts = lab.run(true, MAX_WAIT);
+    assert_eq!(
+        distinct_verdicts(&attempts),
+        [Verdict::Answered, Verdict::Timeout]
+    );
+    for attempt in &attempts {
+        assert_eq!(
+            attempt.settled,
+            attempt.verdict == Verdict::Timeout,
+            "{attempt:#?}"
+        );
+    }
+}

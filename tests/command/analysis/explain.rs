@@ -1,0 +1,260 @@
+//! Tests `svclab explain` and `svclab run --report`: explanations of the write-ups' cases, and the
+//! captures as tshark and tcpdump read them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use serde_json::Value;
+use svclab_test_support::can_trace_drops;
+use svclab_test_support::programs::copy_programs;
+use svclab_test_support::running::normalized;
+
+use crate::support::{LAB, assert_matches_schema, project, run, stderr, stdout, svclab, write_lab};
+
+/// The node-to-service probe of the second write-up, with its stale rule.
+const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+
+/// Ends 0.5 s after a retransmission, so that the number of retransmissions is certain.
+const MAX_WAIT_ARGUMENT: &str = "--max-wait=2500ms";
+
+#[test]
+fn explain_stale_rule_case_names_rule_and_rp_filter() {
+    let output = run(&["explain", "--kernel=host", MAX_WAIT_ARGUMENT, STALE]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    if can_trace_drops() {
+        insta::assert_snapshot!("by_the_kernel", normalized(&stdout(&output)));
+    } else {
+        insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
+    }
+}
+
+/// Root can trace drops, so root runs the command as another user.
+#[test]
+fn explain_without_privileges_uses_counters() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), open).expect("permissions");
+    let program = copy_programs(directory.path());
+    let from = project().join("topologies/canal-stale-rule.yaml");
+    fs::copy(from, directory.path().join("canal-stale-rule.yaml")).expect("a copy");
+    let mut command = if nix::unistd::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]);
+        command.arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    let output = command
+        .args([
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            STALE,
+            "--topologies",
+        ])
+        .arg(directory.path())
+        .current_dir("/")
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!("by_counters", normalized(&stdout(&output)));
+}
+
+/// The third write-up: a node without local endpoint drops connections of its pods to the ingress's
+/// external address. With older kube-proxy versions the node drops its own connections, too.
+#[test]
+fn explain_no_local_endpoint_names_dropping_rule() {
+    let local = "local-ingress/policy=Local,clusterCIDR=none";
+    for (version, probe) in [("v1.30", "apart"), ("v1.14", "nodeWithout")] {
+        let case = format!("{local},version={version},mode=iptables");
+        let output = run(&[
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            "--probe",
+            probe,
+            &case,
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        insta::assert_snapshot!(
+            format!("local_ingress_{probe}"),
+            normalized(&stdout(&output))
+        );
+    }
+}
+
+/// In nftables mode, the drop is an entry of a map. Up to v1.32, the node's own packets match this
+/// map before DNAT.
+#[test]
+fn explain_no_local_endpoint_nftables_names_map_entry() {
+    let local = "local-ingress/policy=Local,clusterCIDR=none";
+    for (version, probe) in [("v1.36", "apart"), ("v1.30", "nodeWithout")] {
+        let case = format!("{local},version={version},mode=nftables");
+        let output = run(&[
+            "explain",
+            "--kernel=host",
+            MAX_WAIT_ARGUMENT,
+            "--probe",
+            probe,
+            &case,
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let name = format!("local_ingress_nftables_{probe}");
+        insta::assert_snapshot!(name, normalized(&stdout(&output)));
+    }
+}
+
+#[test]
+fn explain_nftables_mode_names_chosen_endpoint() {
+    for (case, endpoint) in [
+        (
+            "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=nftables",
+            "[1 : goto endpoint-",
+        ),
+        (
+            "local-ingress/policy=Local,clusterCIDR=none,version=v1.36,mode=nftables",
+            "[1 : 10.180.3.10 . 80]",
+        ),
+    ] {
+        let probe = ["--kernel=host", "-v", "--probe", "podToClusterIP"];
+        let output = run(&[&["explain"][..], &probe, &[case]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let output_text = stdout(&output);
+        for words in [
+            "ip kube-proxy services 1: ip daddr . meta l4proto . th dport vmap @service-ips \
+             [service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80]",
+            endpoint,
+        ] {
+            assert!(output_text.contains(words), "{words}\n{output_text}");
+        }
+    }
+}
+
+#[test]
+fn explain_verbose_prints_all_matches() {
+    let cured = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+    let output = run(&["explain", "--kernel=host", "-v", cured]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output_text = stdout(&output);
+    for words in [
+        "nat OUTPUT 1: ",
+        "nat PREROUTING: policy",
+        "by DNAT in nat KUBE-SEP-",
+        " received SYN-ACK from ",
+    ] {
+        assert!(output_text.contains(words), "{words}: {output_text}");
+    }
+    // The last FIN arrives at a TIME_WAIT socket, and the kernel consumes it, which is no drop.
+    assert!(
+        !output_text.contains("dropped by the kernel"),
+        "{output_text}"
+    );
+}
+
+#[test]
+fn explain_json_format_matches_schema() {
+    let output = run(&[
+        "explain",
+        "--kernel=host",
+        "--format=json",
+        "--probe=call",
+        STALE,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_matches_schema(&document, include_str!("../../schema/journeys.v1.json"));
+    let connection = &document["cases"][0]["connections"][0];
+    assert_eq!(connection["verdict"], "timeout");
+    let hops = connection["packets"][0]["hops"].as_array().expect("hops");
+    let names: Vec<&str> = hops
+        .iter()
+        .filter_map(|hop| hop["namespace"].as_str())
+        .collect();
+    assert_eq!(names, ["node-1", "fabric", "node-2"]);
+}
+
+#[test]
+fn explain_unknown_probe_is_refused() {
+    let (_directory, path) = write_lab(LAB);
+    let output = run(&["explain", "--probe=nobody", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output));
+}
+
+#[test]
+fn run_report_writes_readable_capture_and_results() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let report_path = directory.path().join("report");
+    let output = svclab()
+        .args(["run", "--kernel=host", STALE, "--report"])
+        .arg(&report_path)
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let case = report_path.join("canal-stale-rule/stale=present,rpFilter=1,underlay=passes");
+    let run_program = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .arg(case.join("capture.pcapng"))
+            .output()
+            .unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(output.status.success(), "{program}: {}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let fields = [
+        "-Y",
+        "frame.comment",
+        "-T",
+        "fields",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "frame.comment",
+        "-r",
+    ];
+    let (commented, _) = run_program("tshark", &fields);
+    let lost = if can_trace_drops() {
+        "dropped in node-2: IP_RPFILTER"
+    } else {
+        "lost in node-2"
+    };
+    assert!(
+        commented.contains("node-1/flannel.1\trewritten in node-1: ")
+            && commented.contains("DNAT --to-destination 192.168.66.10:8080")
+            && commented.contains(&format!("node-2/flannel.1\t{lost}")),
+        "{commented}"
+    );
+    let (packets, complaints) = run_program("tcpdump", &["-nr"]);
+    assert!(!complaints.contains("truncated"), "{complaints}");
+    let document = fs::read(case.join("evidence.json")).expect("evidence");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    let captured = document["evidence"]["packets"].as_array().expect("packets");
+    let (frames, _) = run_program("tshark", &["-T", "fields", "-e", "frame.number", "-r"]);
+    assert_eq!(frames.lines().count(), captured.len(), "{packets}");
+    let schema: Value =
+        serde_json::from_str(include_str!("../../schema/evidence.v1.json")).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    assert!(validator.is_valid(&document));
+    let text = fs::read_to_string(case.join("explain.txt")).expect("a text");
+    assert!(text.contains("(rp_filter)"), "{text}");
+    let drops = &document["evidence"]["drops"];
+    let wanted = if can_trace_drops() {
+        "watched"
+    } else {
+        "uncertain"
+    };
+    assert!(drops.get(wanted).is_some(), "{drops}");
+    let junit = fs::read_to_string(report_path.join("junit.xml")).expect("a file");
+    assert!(junit.contains("<testcase name="), "{junit}");
+}
+
+#[test]
+fn run_unwritable_report_exits_before_run() {
+    let output = run(&["run", "--kernel=host", STALE, "--report=/dev/null/report"]);
+    assert_eq!(output.status.code(), Some(3));
+    insta::assert_snapshot!(stderr(&output));
+    assert!(output.stdout.is_empty());
+}

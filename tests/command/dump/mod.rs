@@ -1,0 +1,6 @@
+//! Tests the commands for dumps of nodes.
+
+mod collect;
+mod damaged;
+mod diff;
+pub mod replay;

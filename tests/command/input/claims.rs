@@ -1,0 +1,62 @@
+//! Tests `svclab claims`.
+
+use std::path::Path;
+
+use crate::support::{LAB, run, stderr, stdout};
+
+/// Results of a run without cases, with which every claim stays unsettled.
+const EMPTY_RESULTS: &str = r#"{
+    "schema": "svclab/results/v1",
+    "tools": {},
+    "cases": [],
+    "summary": {"passed": 0, "failed": 0, "errors": 0}
+}"#;
+
+/// Writes the good lab with another name and one claim.
+fn write_lab_with_claim(directory: &Path, name: &str, says: &str) -> String {
+    let text = LAB
+        .replacen("{name: lab}", &format!("{{name: {name}}}"), 1)
+        .replacen(
+            "  axes:",
+            &format!("  claims: {{S1-1: {{says: {says}}}}}\n  axes:"),
+            1,
+        );
+    let path = directory.join(format!("{name}.yaml"));
+    std::fs::write(&path, text).expect("the lab can be written");
+    path.display().to_string()
+}
+
+#[test]
+fn claims_labs_with_different_texts_are_reported() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let results = directory.path().join("results.json");
+    std::fs::write(&results, EMPTY_RESULTS).expect("the results can be written");
+    let results = results.display().to_string();
+    let run_claims = |second: &str| {
+        let first = write_lab_with_claim(directory.path(), "first", "packets fly");
+        let second = write_lab_with_claim(directory.path(), "second", second);
+        let output = run(&["claims", &first, &second, "--from", &results]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let errors = stderr(&output).replace(&format!("{}/", directory.path().display()), "");
+        (stdout(&output), errors)
+    };
+    let (claims, told) = run_claims("packets crawl");
+    insta::assert_snapshot!(claims);
+    insta::assert_snapshot!(told);
+    let (_, told) = run_claims("packets fly");
+    assert_eq!(told, "");
+}
+
+#[test]
+fn claims_invalid_results_are_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let refused = |text: &str| {
+        let path = directory.path().join("results.json");
+        std::fs::write(&path, text).expect("the results can be written");
+        let output = run(&["claims", "--from", &path.display().to_string()]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output).replace(&format!("{}/", directory.path().display()), "")
+    };
+    insta::assert_snapshot!(refused("PASS"));
+    insta::assert_snapshot!(refused(&EMPTY_RESULTS.replace("/v1", "/v9")));
+}

@@ -1,0 +1,8 @@
+//! Tests labs, objects, options and versions that users write, and the texts that svclab prints.
+
+mod bad_input;
+mod claims;
+mod fields;
+mod paths;
+mod printed;
+mod rules;

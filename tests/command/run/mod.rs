@@ -1,0 +1,9 @@
+//! Tests `svclab run`.
+
+mod binary;
+mod every_case;
+mod kept;
+mod measured;
+mod node_ports;
+mod refusals;
+mod typed;

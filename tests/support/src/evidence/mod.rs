@@ -1,0 +1,5 @@
+//! Plans whose evidence is known, and checks of evidence, for this host and for guests.
+
+pub mod accounting;
+pub mod dropped;
+pub mod traced;
