@@ -1,6 +1,7 @@
 //! Runs the command on a machine with only the programs and the cache of a test. Checks that the
 //! command leaves nothing behind.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -87,7 +88,12 @@ pub fn wait_for_end(child: Child, cache: &Path) -> CommandResult {
     let session = i32::try_from(child.id()).expect("the PID fits");
     let output = child.wait_with_output().expect("the command ends");
     let ended = to_result(&output);
-    assert_eq!(session_processes(session), [""; 0], "{}", ended.output);
+    assert_eq!(
+        session_processes(session),
+        BTreeMap::new(),
+        "{}",
+        ended.output
+    );
     assert_clean(cache);
     ended
 }

@@ -13,6 +13,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::geteuid;
 use svclab_runner::kernel::guest::Cache;
 use svclab_test_support::guests::new_cache;
+use svclab_test_support::processes::children;
 
 use super::SVCLAB;
 use super::command::{QEMU, installed, program_directory};
@@ -119,9 +120,10 @@ const RUN: [&str; 4] = ["run", QUICK, "--kernel", "6.12"];
 
 /// Records the state of each QEMU once it runs a guest, until the command ends.
 fn record_qemu(mut child: Child) -> (Vec<QemuState>, std::process::Output) {
+    let top = i32::try_from(child.id()).expect("the PID fits");
     let mut seen = Vec::new();
     while child.try_wait().expect("the command runs").is_none() {
-        for process in children(child.id()) {
+        for process in children(top) {
             let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
             let seccomp = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
             // QEMU's own filter is the last step of its setup.
@@ -133,20 +135,6 @@ fn record_qemu(mut child: Child) -> (Vec<QemuState>, std::process::Output) {
         std::thread::yield_now();
     }
     (seen, child.wait_with_output().expect("the command ends"))
-}
-
-fn children(process: u32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten();
-    tasks
-        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok())
-        .flat_map(|children| {
-            let numbers = children.split_whitespace().map(str::to_owned);
-            numbers.collect::<Vec<_>>()
-        })
-        .filter_map(|number| number.parse().ok())
-        .collect()
 }
 
 /// Creates a cache owned by that user, and a directory with the installed QEMU.

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab_test_support::block_on;
 use svclab_test_support::guests::{new_guest, shared_cache};
-use svclab_test_support::processes::{HeldProcess, session_processes};
+use svclab_test_support::processes::{HeldProcess, session_processes, wait_for_session_end};
 use svclab_test_support::running::Runtime;
 use svclab_test_support::running::by_hand::{self, CONNECTS, UNFILTERED};
 
@@ -179,7 +179,7 @@ fn daemon_killed_ends_guest() {
     let holder = runtime.daemon_pid();
     let running = session_processes(holder);
     assert!(
-        running.iter().any(|name| name.contains("qemu")),
+        running.values().any(|name| name.contains("qemu")),
         "{running:?}"
     );
     let exec = runtime.start(&["exec", "node-1", "--", "sleep", "600"]);
@@ -187,14 +187,8 @@ fn daemon_killed_ends_guest() {
     kill(Pid::from_raw(holder), Signal::SIGKILL).expect("the process runs");
     held.wait_for_end();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !session_processes(holder).is_empty() {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "{:?}",
-            session_processes(holder)
-        );
-        std::thread::yield_now();
-    }
+    let left = wait_for_session_end(holder, deadline);
+    assert!(left.is_empty(), "{left:?}");
     let ended = exec.wait_with_output().expect("the command ends");
     assert_eq!(
         ended.status.code(),

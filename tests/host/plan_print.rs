@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use svclab_model::plan::{Plan, Route, RouteKind, RoutingAction, RoutingRule};
 use svclab_planner::print::{batch_commands, netns_name};
 use svclab_runner::kernel::Host;
+use svclab_test_support::processes::descendants;
 use svclab_test_support::programs::agent;
 use svclab_test_support::{block_on, small_plan};
 
@@ -268,26 +269,8 @@ fn apply_with_tools(plan: &Plan, directory: &Path) -> Network {
         .collect()
 }
 
-/// Returns the PIDs of all descendants of a process.
-fn descendants(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"))
-        .into_iter()
-        .flatten();
-    let children = tasks.flatten().flat_map(|task| {
-        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        let pids: Vec<u32> = text
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok())
-            .collect();
-        pids
-    });
-    children
-        .flat_map(|child| std::iter::once(child).chain(descendants(child)))
-        .collect()
-}
-
 /// Returns the network namespaces that a process and its descendants hold by descriptors.
-fn held_namespaces(top: u32) -> BTreeMap<PathBuf, (u32, PathBuf)> {
+fn held_namespaces(top: i32) -> BTreeMap<PathBuf, (i32, PathBuf)> {
     let mut held = BTreeMap::new();
     for process in std::iter::once(top).chain(descendants(top)) {
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
@@ -308,6 +291,7 @@ fn apply_with_agent(plan: &Plan) -> Network {
     block_on(async {
         let agent = Host::with_agent(agent()).start().await.expect("an agent");
         let top = agent.process().expect("an agent of this host");
+        let top = i32::try_from(top).expect("the PID fits");
         let session = agent.build(plan.clone()).await.expect("a lab");
         let mut network = Network::new();
         for (process, descriptor) in held_namespaces(top).values() {

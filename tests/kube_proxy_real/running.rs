@@ -120,7 +120,7 @@ fn wait_for_session_end(runtime: &Runtime, holder: i32) {
 fn count_kube_proxies(holder: i32) -> usize {
     let processes = session_processes(holder);
     processes
-        .iter()
+        .values()
         .filter(|name| name.ends_with(VERSION))
         .count()
 }

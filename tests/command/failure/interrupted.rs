@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use serial_test::file_serial;
+use svclab_test_support::processes::{descendants, open_pidfd};
 use svclab_test_support::running::waiting;
 
 use crate::support::svclab;
@@ -32,16 +33,10 @@ fn start_waiting_run(words: &[&str]) -> WaitingRun {
     command.stdout(Stdio::piped());
     let front = waiting::start(command, &[&["--format", "json"], words].concat());
     let (_, agent) = waiting::find_agent(&front).expect("an agent runs");
-    let mut processes = BTreeSet::new();
-    let mut above = vec![i32::try_from(front.id()).expect("the PID fits")];
-    while let Some(process) = above.pop() {
-        let children = waiting::children(process);
-        processes.extend(&children);
-        above.extend(children);
-    }
+    let top = i32::try_from(front.id()).expect("the PID fits");
     WaitingRun {
         front,
-        processes,
+        processes: descendants(top).into_iter().collect(),
         agent,
     }
 }
@@ -60,17 +55,6 @@ impl WaitingRun {
         let code = self.front.wait().expect("the command ends").code();
         (serde_json::from_str(&text).expect("results"), code)
     }
-}
-
-/// Opens a pidfd, which becomes readable when the process ends.
-fn open_pidfd(process: i32) -> Option<OwnedFd> {
-    // SAFETY: the call takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
-    // SAFETY: the descriptor is new and has no other owner.
-    i32::try_from(fd)
-        .ok()
-        .filter(|fd| *fd >= 0)
-        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Waits until all these processes have ended. Returns false if the deadline passes.

@@ -1,15 +1,13 @@
 //! Kills single processes and all processes of runs with SIGKILL at random moments, on this host
 //! and in a guest. Nothing keeps running, and the machine and the guest cache are unchanged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use serial_test::file_serial;
@@ -17,6 +15,7 @@ use svclab_runner::kernel::certifier;
 use svclab_runner::kernel::guest::{Cache, SNAPSHOTS};
 use svclab_test_support::guests::{assert_clean, new_cache};
 use svclab_test_support::ordinary_or_full;
+use svclab_test_support::processes::{session_processes, wait_for_session_end};
 
 use crate::support::svclab;
 
@@ -149,7 +148,7 @@ impl Run {
         loop {
             let processes = session_processes(self.session);
             if processes.is_empty() || Instant::now() >= moment {
-                return processes.into_iter().collect();
+                return processes.into_keys().collect();
             }
         }
     }
@@ -159,7 +158,7 @@ impl Run {
         loop {
             let processes = session_processes(self.session);
             let mut of_name = processes
-                .iter()
+                .keys()
                 .filter(|process| has_program_name(**process, name));
             match of_name.next() {
                 Some(process) => return Some(*process),
@@ -180,52 +179,6 @@ fn has_program_name(process: i32, name: &str) -> bool {
     let program = fs::read_link(format!("/proc/{process}/exe"));
     let program = program.as_deref().ok().and_then(Path::file_name);
     program.is_some_and(|program| program.to_string_lossy().starts_with(name))
-}
-
-/// Returns the processes of a session that have not ended.
-pub fn session_processes(session: i32) -> BTreeSet<i32> {
-    let processes = fs::read_dir("/proc").expect("processes").flatten();
-    processes
-        .filter_map(|entry| {
-            let process: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (_, rest) = stat.rsplit_once(") ")?;
-            let mut fields = rest.split(' ');
-            let state = fields.next()?;
-            let session_of_process: i32 = fields.nth(2)?.parse().ok()?;
-            (session_of_process == session && state != "Z").then_some(process)
-        })
-        .collect()
-}
-
-/// Waits until all processes of a session have ended. Returns those that run after the deadline.
-pub fn wait_for_session_end(session: i32, deadline: Instant) -> BTreeSet<i32> {
-    loop {
-        let processes = session_processes(session);
-        for process in &processes {
-            let Some(watched) = open_pidfd(*process) else {
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut polled = [PollFd::new(watched.as_fd(), PollFlags::POLLIN)];
-            let _ = poll(&mut polled, left);
-        }
-        if processes.is_empty() || Instant::now() >= deadline {
-            return session_processes(session);
-        }
-    }
-}
-
-/// Opens a pidfd, which becomes readable when the process ends.
-fn open_pidfd(process: i32) -> Option<OwnedFd> {
-    // SAFETY: the call takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0) };
-    // SAFETY: the descriptor is new and has no other owner.
-    i32::try_from(fd)
-        .ok()
-        .filter(|fd| *fd >= 0)
-        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Pseudorandom numbers, the same in every run, so that failures can be reproduced.

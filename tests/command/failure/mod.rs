@@ -4,7 +4,7 @@ mod certified;
 mod cgroup;
 mod closed;
 mod interrupted;
-pub mod killed;
+mod killed;
 mod panics;
 mod short;
 mod untouched;

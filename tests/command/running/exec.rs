@@ -7,7 +7,7 @@ use std::process::{Child, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use svclab_test_support::running::waiting::children;
+use svclab_test_support::processes::descendants;
 
 use super::{Labs, assert_output_snapshot};
 
@@ -125,17 +125,6 @@ fn exec_sigint_is_passed_to_program() {
     lines.read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "asked\n");
     assert_eq!(child.wait().expect("the command ends").code(), Some(3));
-}
-
-/// Returns all descendants of a process.
-fn descendants(process: i32) -> Vec<i32> {
-    let mut processes = children(process);
-    let mut index = 0;
-    while let Some(next) = processes.get(index) {
-        processes.extend(children(*next));
-        index += 1;
-    }
-    processes
 }
 
 #[test]

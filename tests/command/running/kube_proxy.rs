@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{Labs, assert_output_snapshot};
-use crate::failure::killed::{session_processes, wait_for_session_end};
 use crate::fake;
+use svclab_test_support::processes::{session_processes, wait_for_session_end};
 
 /// Maximum time until all processes have ended.
 const MAX_END_TIME: Duration = Duration::from_secs(2);
@@ -31,10 +31,8 @@ fn labs_with_fake(ending: &str) -> (Labs, impl Fn(&Labs, &[&str]) -> Output) {
 
 /// Counts the kube-proxy processes of a daemon's lab, by process name.
 fn count_kube_proxies(holder: i32) -> usize {
-    let names = session_processes(holder).into_iter().filter_map(|process| {
-        let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
-        (name.trim() == "kube-proxy").then_some(())
-    });
+    let processes = session_processes(holder);
+    let names = processes.values().filter(|name| *name == "kube-proxy");
     names.count()
 }
 

@@ -8,10 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::file_serial;
 use svclab_runner::kernel::certifier;
-use svclab_test_support::running::waiting::children;
+use svclab_test_support::processes::{children, session_processes, wait_for_session_end};
 
 use super::{Labs, assert_output_snapshot};
-use crate::failure::killed::{session_processes, wait_for_session_end};
 
 /// Maximum time until all processes have ended.
 const MAX_END_TIME: Duration = Duration::from_secs(2);

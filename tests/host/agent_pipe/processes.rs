@@ -1,30 +1,26 @@
 //! Processes held by pidfds, which become readable when a process ends.
 
 use std::fs;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
+use svclab_test_support::processes::{descendants, open_pidfd};
 
 /// Maximum time for the kernel to clean up a process; long enough for a busy machine.
 const MAX_CLEANUP_TIME: Duration = Duration::from_secs(1);
 
 /// A process and its descendants, the top process first.
 pub struct Processes {
-    processes: Vec<(u32, OwnedFd)>,
+    processes: Vec<(i32, OwnedFd)>,
 }
 
 impl Processes {
     /// Returns the current descendants of `top`. The top process must live during this call.
     pub fn below(top: u32) -> Self {
-        let mut pids = vec![top];
-        let mut index = 0;
-        while index < pids.len() {
-            pids.extend(children(pids[index]));
-            index += 1;
-        }
-        let processes = pids
-            .into_iter()
+        let top = i32::try_from(top).expect("the PID fits");
+        let processes = std::iter::once(top)
+            .chain(descendants(top))
             .filter_map(|pid| Some((pid, open_pidfd(pid)?)));
         Self {
             processes: processes.collect(),
@@ -39,7 +35,7 @@ impl Processes {
     /// lowest process up: the process below the agent holds the namespaces for its programs.
     pub fn lowest_descriptor_target(&self, descriptor: i32) -> String {
         let target =
-            |(pid, _): &(u32, OwnedFd)| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok();
+            |(pid, _): &(i32, OwnedFd)| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok();
         let target = self.processes.iter().rev().find_map(target);
         target.expect("an open descriptor").display().to_string()
     }
@@ -51,7 +47,7 @@ impl Processes {
     /// Sends a signal to the agent: the topmost process that is the first of a PID namespace. Its
     /// programs are below it.
     pub fn signal_agent(&self, signal: i32) {
-        let is_first = |(pid, _): &(u32, OwnedFd)| {
+        let is_first = |(pid, _): &(i32, OwnedFd)| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
             numbers.is_some_and(|numbers| {
@@ -103,30 +99,5 @@ pub fn wait_until_readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
             Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => panic!("{errno}"),
         }
-    }
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    let lists = tasks.into_iter().flatten().flatten();
-    lists
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|list| {
-            let pids: Vec<u32> = list
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect();
-            pids
-        })
-        .collect()
-}
-
-/// Opens a pidfd; `None` if the process has ended.
-fn open_pidfd(pid: u32) -> Option<OwnedFd> {
-    // SAFETY: the call takes only numbers and returns a new descriptor.
-    unsafe {
-        let descriptor = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
-        let descriptor = i32::try_from(descriptor).ok().filter(|fd| *fd >= 0)?;
-        Some(OwnedFd::from_raw_fd(descriptor))
     }
 }

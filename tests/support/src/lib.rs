@@ -28,11 +28,8 @@ use svclab_model::plan::Plan;
 
 /// Returns the root directory of the project.
 pub fn root() -> &'static Path {
-    let directories = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    directories
-        .skip(2)
-        .next()
-        .expect("tests/support has two parents")
+    let mut directories = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    directories.nth(2).expect("tests/support has two parents")
 }
 
 /// Returns the directory of the shipped labs.

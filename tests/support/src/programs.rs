@@ -12,9 +12,9 @@ use crate::block_on;
 /// `env!("CARGO_TARGET_TMPDIR")` are the same paths, but are not set for a library.
 fn above_this_program(levels: usize) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
-    let mut directories = program.ancestors().skip(levels);
+    let mut directories = program.ancestors();
     directories
-        .next()
+        .nth(levels)
         .expect("a directory of target")
         .to_owned()
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use crate::processes::children;
+
 /// A case whose probe times out.
 const CASE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
@@ -45,19 +47,4 @@ pub fn find_agent(top: &Child) -> Option<(i32, i32)> {
         }
     }
     None
-}
-
-/// Returns the children of a process, of all its threads.
-pub fn children(process: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task"));
-    let lists = tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let numbers = lists.flat_map(|list| {
-        let numbers = list.split_whitespace().map(str::to_owned);
-        numbers.collect::<Vec<_>>()
-    });
-    numbers.filter_map(|child| child.parse().ok()).collect()
 }
