@@ -12,11 +12,11 @@ const FOR_IPVS: &str =
 const HOST_WITH_IPVS: &str = "tests/escape/host_ipvs/trials.rs host_with_ipvs_runs_labs_with_ipvs";
 const LEFT: &str = "tests/command/failure/certified.rs certificate_objects_left_behind_are_listed";
 const BOUNDED: &str = "tests/memory/bounded.rs front_end_memory";
-const QEMU_OF_ROOT: &str = "tests/guest/confined.rs qemu_started_by_root_is_confined";
-const QEMU_OF_USER: &str = "tests/guest/confined.rs qemu_started_by_ordinary_user_is_confined";
-const IN_ITS_PLACE: &str = "tests/guest/confined.rs program_in_place_of_qemu_reaches_nothing";
+const QEMU_OF_ROOT: &str = "tests/guest/confined/mod.rs qemu_started_by_root_is_confined";
+const QEMU_OF_USER: &str = "tests/guest/confined/mod.rs qemu_started_by_ordinary_user_is_confined";
+const IN_ITS_PLACE: &str = "tests/guest/confined/mod.rs program_in_place_of_qemu_reaches_nothing";
 const UNCONFINED: &str =
-    "tests/guest/confined.rs run_without_namespaces_passes_in_unprivileged_guest";
+    "tests/guest/confined/mod.rs run_without_namespaces_passes_in_unprivileged_guest";
 
 /// The sentences of the section in order, each with its tests as `FILE NAME`.
 const SENTENCES: &[(&str, &[&str])] = &[
@@ -221,7 +221,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "svclab does not start QEMU with a cache that another user owns or can write.",
-        &["tests/guest/confined.rs cache_of_other_user_is_refused_before_qemu_starts"],
+        &["tests/guest/confined/mod.rs cache_of_other_user_is_refused_before_qemu_starts"],
     ),
     (
         "If a container or a kernel denies namespaces, Landlock rules replace the root directory, if the kernel has Landlock.",
@@ -234,7 +234,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ("`svclab doctor` lists what is denied.", &[UNCONFINED]),
     (
         "If svclab is root and cannot change QEMU's user, it does not start QEMU.",
-        &["tests/guest/confined.rs qemu_root_without_setuid_is_refused"],
+        &["tests/guest/confined/mod.rs qemu_root_without_setuid_is_refused"],
     ),
     (
         "Memory and modules of the host:",
@@ -253,7 +253,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "A lab that needs a module that is not loaded runs in a guest.",
-        &["tests/guest/lacking.rs run_lab_with_modules_missing_on_host_uses_guest"],
+        &["tests/guest/start/lacking.rs run_lab_with_modules_missing_on_host_uses_guest"],
     ),
     (
         "Without a guest, this is an error with a `modprobe` command as help, and exit code 3.",

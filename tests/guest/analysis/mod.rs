@@ -1,0 +1,6 @@
+//! Tests the commands that explain and compare results, with guests.
+
+mod bisect;
+mod explain;
+mod replay;
+mod why;

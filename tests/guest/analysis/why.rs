@@ -1,0 +1,73 @@
+//! Tests `svclab why` with labs that need IPVS, and with each available kernel.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::SVCLAB;
+
+/// Runs `why` on a case and returns a finding for each kernel.
+fn findings(kernel: &str, case: &str) -> Vec<Value> {
+    let output = Command::new(SVCLAB)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["why", "--format=json", "--kernel", kernel, case])
+        .output()
+        .expect("the command starts");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr_text}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["cases"].as_array().expect("cases").clone()
+}
+
+/// Returns the descriptions of the fixes of a probe.
+fn fixes(finding: &Value) -> Vec<&str> {
+    let changes = finding["failing"][0]["fixes"].as_array().expect("fixes");
+    let words = changes
+        .iter()
+        .map(|cure| &cure["changes"][0]["description"]);
+    words
+        .map(|words| words.as_str().expect("a description"))
+        .collect()
+}
+
+#[test]
+fn why_stale_rule_every_kernel_has_same_fixes() {
+    let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+    let found = findings("all", case);
+    let kernels: Vec<&str> = found
+        .iter()
+        .map(|finding| finding["kernel"].as_str().expect("a release"))
+        .collect();
+    assert!(kernels.len() >= 3, "{kernels:?}");
+    for finding in &found {
+        assert_eq!(fixes(finding), fixes(&found[0]), "{kernels:?}");
+    }
+    assert_eq!(fixes(&found[0]).len(), 4);
+}
+
+/// In S4, the operator flushes the rules. Of the rules that come back, two matter.
+#[test]
+fn why_flushed_rules_names_two_that_matter() {
+    let case = "missing-cluster-cidr/clusterCIDR=right,byHand=flushed,apiserver=apart";
+    let found = findings("6.12", case);
+    for wrong in found[0]["failing"].as_array().expect("probes") {
+        let cures = wrong["fixes"].as_array().expect("fixes");
+        assert_eq!(cures.len(), 1, "{wrong}");
+        let matters = cures[0]["necessary"].as_array().expect("differences");
+        let rules: Vec<&str> = matters
+            .iter()
+            .map(|difference| difference["good"].as_str().expect("the missing rule"))
+            .collect();
+        assert!(
+            rules.iter().any(|rule| rule.contains("! -s 11.0.0.0/16")
+                && rule.contains("--match-set KUBE-CLUSTER-IP dst,dst")
+                && rule.ends_with("-j KUBE-MARK-MASQ")),
+            "{rules:?}"
+        );
+        assert!(
+            rules.iter().any(|rule| rule.contains("MASQUERADE")),
+            "{rules:?}"
+        );
+        assert_eq!(rules.len(), 2, "{rules:?}");
+    }
+}
