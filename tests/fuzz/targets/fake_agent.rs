@@ -15,9 +15,8 @@ use svclab_test_support::topologies;
 use tokio::runtime::Builder;
 
 /// The shipped labs.
-static LABS: LazyLock<Vec<SelectedLab>> = LazyLock::new(|| {
-    select_labs(&[], &topologies()).expect("labs")
-});
+static LABS: LazyLock<Vec<SelectedLab>> =
+    LazyLock::new(|| select_labs(&[], &topologies()).expect("labs"));
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
