@@ -9,33 +9,14 @@ macro_rules! eprintln {
 }
 
 mod args;
-mod attach;
-mod bisect;
-mod capture;
-mod claims;
-mod diff;
-mod doctor;
-mod down;
-mod exec;
+mod cases;
+mod dumps;
 mod exit;
-mod explain;
 mod interrupt;
-mod kernel;
-mod labs;
+mod machine;
 mod output;
-mod plan;
-mod probe;
 mod progress;
-mod ps;
-mod replay;
-mod rules;
-mod run;
-mod schema;
-mod sides;
-mod up;
-mod verify;
-mod which;
-mod why;
+mod running;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -43,7 +24,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
+use cases::{claims, explain, plan, run, verify, why};
+use dumps::{bisect, diff, replay, rules};
 use exit::Exit;
+use machine::{doctor, kernel, schema};
+use running::{capture, down, exec, probe, ps, up};
 
 use svclab_diagnostic::bug;
 

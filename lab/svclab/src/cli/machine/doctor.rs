@@ -1,9 +1,9 @@
 //! Implements `svclab doctor`.
 
-use super::args::{DoctorArguments, DoctorFormat};
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::output::{print, print_json, print_start_error};
+use crate::cli::args::{DoctorArguments, DoctorFormat};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_json, print_start_error};
 use svclab_report::doctor::{document, render_text};
 use svclab_runner::kernel::guest::Cache;
 use svclab_runner::kernel::{Host, doctor::examine};

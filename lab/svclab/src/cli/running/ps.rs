@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::args::{PsArguments, PsFormat};
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::output::{print, print_json, print_start_error};
 use super::which::{print_call_error, print_socket_dir_error};
+use crate::cli::args::{PsArguments, PsFormat};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_json, print_start_error};
 use crate::live::{LabInfo, SocketDir, document, running_labs};
 
 /// Prints the running labs.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 
-use super::args::{Common, RunArguments, shell_word};
-use super::exit::Exit;
-use super::interrupt::{Interrupts, block_on, run_interruptible};
 use super::labs::prepare_each_lab;
-use super::output::{has_colour_on_stdout, print_note, print_start_error, write_exit};
-use super::progress::Progress;
+use crate::cli::args::{Common, RunArguments, shell_word};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
+use crate::cli::output::{has_colour_on_stdout, print_note, print_start_error, write_exit};
+use crate::cli::progress::Progress;
 use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::folder::Folder;

@@ -1,7 +1,7 @@
 //! Selects a running lab, and reports errors of the selection and of requests to daemons.
 
-use super::exit::Exit;
-use super::output::print_error;
+use crate::cli::exit::Exit;
+use crate::cli::output::print_error;
 use crate::live::{
     CallError, LabInfo, PickError, SocketDir, SocketDirError, pick_lab, running_labs,
 };

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
-use super::exit::Exit;
-use super::interrupt::{Interrupts, block_on};
 use super::labs::load_each_lab;
-use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
-use super::progress::Progress;
 use super::run::run_options;
+use crate::cli::args::{Common, ReferenceArgument, VerifyArguments, VerifyFormat};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::{Interrupts, block_on};
+use crate::cli::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
+use crate::cli::progress::Progress;
 use svclab_experiment::run::verify::{
     CasePair, PreparedPairs, Program, Progress as Event, Side, VersionError, prepare_pairs,
     read_version, verify,

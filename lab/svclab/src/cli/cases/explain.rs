@@ -1,12 +1,12 @@
 //! Implements `svclab explain`.
 
-use super::args::{Common, ExplainArguments, Explanation};
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
 use super::labs::prepare_each_lab;
-use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
 use super::run::run_options;
-use super::which::{find_running_lab, print_call_error};
+use crate::cli::args::{Common, ExplainArguments, Explanation};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
+use crate::cli::running::which::{find_running_lab, print_call_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys as Packets, request_daemon,
 };
@@ -229,7 +229,7 @@ fn selected_journeys(case: &ExplainedCase, arguments: &ExplainArguments) -> Case
 }
 
 /// Returns the journeys of the named probes, or of all probes if `probes` is empty.
-pub(super) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: bool) -> CaseJourneys {
+pub(crate) fn case_journeys(case: &ExplainedCase, probes: &[String], judged: bool) -> CaseJourneys {
     let first = select_journeys(&case.journeys, probes).cloned().collect();
     let books = case.prepared.books().into_iter().skip(1);
     let steps = step_journeys(case)

@@ -1,8 +1,8 @@
 //! Implements `svclab schema`.
 
-use super::args::SchemaName;
-use super::exit::Exit;
-use super::output::print_json;
+use crate::cli::args::SchemaName;
+use crate::cli::exit::Exit;
+use crate::cli::output::print_json;
 use svclab_report as report;
 use svclab_scenario as scenario;
 

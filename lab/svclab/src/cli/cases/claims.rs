@@ -5,14 +5,14 @@ use std::path::Path;
 
 use tokio::sync::mpsc;
 
-use super::args::{ClaimsArguments, ClaimsFormat, Common};
-use super::exit::Exit;
-use super::interrupt::{Interrupts, block_on};
 use super::labs::{prepare_each_lab, print_diagnostics};
-use super::output::{
+use super::run::{print_events as telling, run_cases, run_options};
+use crate::cli::args::{ClaimsArguments, ClaimsFormat, Common};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::{Interrupts, block_on};
+use crate::cli::output::{
     has_colour_on_stdout, output_width, print_json, print_start_error, write_exit,
 };
-use super::run::{print_events as telling, run_cases, run_options};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::Location;
 use svclab_diagnostic::printable::{PrintableWriter, TextKind};

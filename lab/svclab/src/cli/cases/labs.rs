@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::args::{Common, Selection};
-use super::exit::Exit;
-use super::output::has_colour_on_stderr;
+use crate::cli::args::{Common, Selection};
+use crate::cli::exit::Exit;
+use crate::cli::output::has_colour_on_stderr;
 use svclab_diagnostic::source::Sources;
 use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_runner::run::{

@@ -2,14 +2,14 @@
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, WhyArguments, WhyFormat};
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
 use super::labs::{load_each_lab, print_diagnostics};
-use super::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
-use super::progress::Progress;
-use super::replay::{dumps_by_node, read_dump_arguments};
 use super::run::run_options;
+use crate::cli::args::{Common, WhyArguments, WhyFormat};
+use crate::cli::dumps::replay::{dumps_by_node, read_dump_arguments};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
+use crate::cli::progress::Progress;
 use svclab_experiment::run::why::{self, WhyRequest};
 use svclab_experiment::why::{Document, Finding};
 use svclab_model::plan::MaxWait;

@@ -1,11 +1,11 @@
 //! Implements `svclab exec` and `svclab shell`.
 
-use super::args::{ExecArguments, ShellArguments};
 use super::attach::{ProgramExit, attach, current_terminal};
-use super::exit::Exit;
-use super::interrupt::block_on;
-use super::output::print_start_error;
 use super::which::{find_running_lab, print_call_error};
+use crate::cli::args::{ExecArguments, ShellArguments};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::block_on;
+use crate::cli::output::print_start_error;
 use crate::live::{CallError, ClientRequest, request_daemon};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{Exec, StreamEnd};

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::args::{Explanation, ProbeArguments};
-use super::exit::Exit;
-use super::explain::{output_form, print_explained};
-use super::interrupt::run_interruptible;
-use super::output::{print, print_start_error};
 use super::which::{find_running_lab, print_call_error};
+use crate::cli::args::{Explanation, ProbeArguments};
+use crate::cli::cases::explain::{output_form, print_explained};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_start_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, request_daemon,
 };

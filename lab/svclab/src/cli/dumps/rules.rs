@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
-use super::args::RulesArguments;
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::labs::print_diagnostics;
-use super::output::{output_width, print, print_error, print_note, print_start_error};
+use crate::cli::args::RulesArguments;
+use crate::cli::cases::labs::print_diagnostics;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{output_width, print, print_error, print_note, print_start_error};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files;
 use svclab_diagnostic::source::{Source, Sources};

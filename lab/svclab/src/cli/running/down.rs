@@ -1,10 +1,10 @@
 //! Implements `svclab down`.
 
-use super::args::DownArguments;
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::output::{print, print_start_error};
 use super::which::{print_call_error, print_pick_error, print_socket_dir_error};
+use crate::cli::args::DownArguments;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_start_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReply, LabInfo, PickError, SocketDir, pick_lab, request_daemon,
     running_labs,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::args::{DiffArguments, DiffFormat};
-use super::exit::Exit;
-use super::labs::print_diagnostics;
-use super::output::{has_colour_on_stdout, print, print_json};
+use crate::cli::args::{DiffArguments, DiffFormat};
+use crate::cli::cases::labs::print_diagnostics;
+use crate::cli::exit::Exit;
+use crate::cli::output::{has_colour_on_stdout, print, print_json};
 use svclab_diagnostic::Diagnostic;
 use svclab_dump::folder::DumpFiles;
 use svclab_dump::{NodeDump, compare};

@@ -8,11 +8,11 @@ use std::thread;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 
-use super::args::CaptureArguments;
-use super::exit::Exit;
-use super::interrupt::{Interrupts, block_on};
-use super::output::{print_error, print_start_error};
 use super::which::{find_running_lab, print_call_error};
+use crate::cli::args::CaptureArguments;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::{Interrupts, block_on};
+use crate::cli::output::{print_error, print_start_error};
 use crate::live::{
     CallError, ClientRequest, DaemonReceiver, DaemonReply, DaemonSender, Interface, request_daemon,
 };

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use super::args::{BisectArguments, BisectFormat, Common};
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::output::{print, print_error, print_json, print_note, print_start_error};
-use super::progress::Progress;
 use super::sides::{Sides, input_error, load_sides};
+use crate::cli::args::{BisectArguments, BisectFormat, Common};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_error, print_json, print_note, print_start_error};
+use crate::cli::progress::Progress;
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{self, printable};
 use svclab_experiment::bisect::Bisection;

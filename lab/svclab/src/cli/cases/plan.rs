@@ -1,9 +1,9 @@
 //! Implements `svclab plan`.
 
-use super::args::{Common, PlanArguments};
-use super::exit::Exit;
 use super::labs::prepare_labs;
-use super::output::print;
+use crate::cli::args::{Common, PlanArguments};
+use crate::cli::exit::Exit;
+use crate::cli::output::print;
 use svclab_planner::print::render as shown;
 
 /// Prints the plans of the selected cases.

@@ -14,12 +14,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
-use super::args::{Common, Selection, UpArguments};
-use super::exit::Exit;
-use super::interrupt::{Interrupts, block_on};
-use super::labs::prepare_labs;
-use super::output::{Messages, print, print_error, print_note, print_start_error};
 use super::which::print_socket_dir_error;
+use crate::cli::args::{Common, Selection, UpArguments};
+use crate::cli::cases::labs::prepare_labs;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::{Interrupts, block_on};
+use crate::cli::output::{Messages, print, print_error, print_note, print_start_error};
 use crate::live::{
     LabDaemon, LabEnd, LabInfo, SocketDir, State, programs, running_labs, serve_lab,
 };

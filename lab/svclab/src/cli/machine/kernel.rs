@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::args::KernelCommand;
-use super::exit::Exit;
-use super::interrupt::run_interruptible;
-use super::output::print;
+use crate::cli::args::KernelCommand;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::print;
 use svclab_diagnostic::exit_code;
 use svclab_runner::kernel::guest::{
     self, Cache, Entry, Guest, GuestError, Image, KernelRequest, series,

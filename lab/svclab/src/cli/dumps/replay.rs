@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::{Common, ReplayArguments, ReplayFormat, shell_word};
-use super::exit::Exit;
-use super::explain::{case_journeys, render_text};
-use super::interrupt::run_interruptible;
-use super::labs::{load_labs, print_diagnostics};
-use super::output::{print, print_json, print_start_error};
-use super::run::run_options;
+use crate::cli::args::{Common, ReplayArguments, ReplayFormat, shell_word};
+use crate::cli::cases::explain::{case_journeys, render_text};
+use crate::cli::cases::labs::{load_labs, print_diagnostics};
+use crate::cli::cases::run::run_options;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::run_interruptible;
+use crate::cli::output::{print, print_json, print_start_error};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::{self, Location};
 use svclab_diagnostic::printable::printable;
@@ -35,10 +35,10 @@ const DEFAULT_LAB_NAME: &str = "replay";
 
 /// Dump from the command line.
 #[derive(Clone)]
-pub(super) struct DumpArgument {
+pub(crate) struct DumpArgument {
     node: Option<String>,
     path: PathBuf,
-    pub(super) dump: dumps::DumpOverride,
+    pub(crate) dump: dumps::DumpOverride,
 }
 
 /// Builds dumped nodes in a lab, runs the probes and explains the results.
@@ -91,12 +91,12 @@ fn input_error(message: &str, remedy: &str) -> Exit {
 }
 
 /// Reads the dumps and prints their diagnostics.
-pub(super) fn read_dumps(arguments: &ReplayArguments) -> Result<Vec<DumpArgument>, Exit> {
+pub(crate) fn read_dumps(arguments: &ReplayArguments) -> Result<Vec<DumpArgument>, Exit> {
     read_dump_arguments(&arguments.dumps, arguments.lenient)
 }
 
 /// Reads dumps in the form `[NODE=]DUMP` and prints their diagnostics.
-pub(super) fn read_dump_arguments(
+pub(crate) fn read_dump_arguments(
     names: &[String],
     lenient: bool,
 ) -> Result<Vec<DumpArgument>, Exit> {
@@ -196,7 +196,7 @@ fn prepare_in_lab(
 }
 
 /// Assigns the dumps to the nodes of a case.
-pub(super) fn dumps_by_node(
+pub(crate) fn dumps_by_node(
     case: &Case,
     given: Vec<DumpArgument>,
 ) -> Result<BTreeMap<String, dumps::DumpOverride>, Exit> {
@@ -305,7 +305,7 @@ fn node_name(given: &DumpArgument, nodes: &[(String, Vec<IpAddr>)]) -> Result<St
 }
 
 /// Generates a lab from the dumps and the objects. Returns its case and its text.
-pub(super) fn prepare_generated_lab(
+pub(crate) fn prepare_generated_lab(
     arguments: &ReplayArguments,
     given: &[DumpArgument],
 ) -> Result<(Prepared, String), Exit> {

@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use super::args::{
+use super::replay::{prepare_generated_lab, read_dumps};
+use crate::cli::args::{
     BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
-use super::exit::Exit;
-use super::labs::{prepare_labs, print_diagnostics};
-use super::output::print_error;
-use super::replay::{prepare_generated_lab, read_dumps};
+use crate::cli::cases::labs::{prepare_labs, print_diagnostics};
+use crate::cli::exit::Exit;
+use crate::cli::output::print_error;
 use svclab_diagnostic::files::Location;
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_dump::folder::DumpFiles;

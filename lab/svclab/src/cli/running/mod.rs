@@ -1,0 +1,10 @@
+//! Commands that start, use and stop running labs.
+
+mod attach;
+pub(super) mod capture;
+pub(super) mod down;
+pub(super) mod exec;
+pub(super) mod probe;
+pub(super) mod ps;
+pub(super) mod up;
+pub(super) mod which;
