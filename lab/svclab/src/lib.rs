@@ -3,9 +3,11 @@
 //!
 //! This crate contains the command, running labs, and [`Lab`] for use in other tests.
 
+#![warn(unreachable_pub)]
+
 pub mod cli;
 mod library;
-pub mod live;
+mod live;
 
 pub use svclab_model::{evidence, plan};
 pub use svclab_runner::results;

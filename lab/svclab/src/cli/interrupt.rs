@@ -1,16 +1,18 @@
 //! Handles Ctrl-C, SIGTERM and SIGHUP.
 
-use std::future::Future;
+use std::io;
 use std::os::unix::net::UnixStream;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::error::CliError;
+
 /// Signals that request the end of the command.
-pub struct Interrupts([Option<Signal>; 3]);
+pub(crate) struct Interrupts([Option<Signal>; 3]);
 
 impl Interrupts {
     /// Registers the signal handlers. Requires a tokio runtime.
-    pub fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         // If a handler cannot be registered, the signal ends the process and with it all agents.
         let listen = |kind| signal(kind).ok();
         Self([
@@ -21,7 +23,7 @@ impl Interrupts {
     }
 
     /// Waits for a signal. Returns immediately if one arrived since the last call.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             () = recv_signal(interrupt) => {}
@@ -46,9 +48,8 @@ const DESCRIPTOR_PAIRS: usize = 5;
 
 /// Checks that enough descriptors are available to start. Without the descriptors for signals,
 /// tokio panics (1.54, `signal/unix.rs`).
-fn check_descriptors() -> std::io::Result<()> {
-    let pairs: std::io::Result<Vec<_>> =
-        (0..DESCRIPTOR_PAIRS).map(|_| UnixStream::pair()).collect();
+fn check_descriptors() -> io::Result<()> {
+    let pairs: io::Result<Vec<_>> = (0..DESCRIPTOR_PAIRS).map(|_| UnixStream::pair()).collect();
     pairs.map(drop)
 }
 
@@ -56,28 +57,29 @@ fn check_descriptors() -> std::io::Result<()> {
 ///
 /// # Errors
 ///
-/// Returns an error if the system provides no event queue or not enough descriptors.
-pub fn block_on<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
-    check_descriptors()?;
+/// Returns [`CliError::Start`] if the system provides no event queue or not enough descriptors.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
+    check_descriptors().map_err(CliError::Start)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
+        .build()
+        .map_err(CliError::Start)?;
     Ok(runtime.block_on(work))
 }
 
-/// Runs a future to completion on this thread. If the user interrupts, the future is dropped and
-/// the result is `None`.
+/// Runs a future to completion on this thread.
 ///
 /// # Errors
 ///
-/// Returns an error if the system provides no event queue or not enough descriptors.
-pub fn run_interruptible<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
+/// Returns [`CliError::Interrupted`] and drops the future if the user interrupts, and the errors of
+/// [`block_on`].
+pub(crate) fn run_interruptible<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
     block_on(async {
         let mut interrupts = Interrupts::listen();
         tokio::select! {
             biased;
-            value = work => Some(value),
-            () = interrupts.next() => None,
+            value = work => Ok(value),
+            () = interrupts.next() => Err(CliError::Interrupted),
         }
-    })
+    })?
 }

@@ -1,17 +1,9 @@
 //! Implements the `svclab` command: arguments, subcommands and exit codes.
 
-/// Prints a line to standard error without control characters. In this module, the macro replaces
-/// that of the standard library.
-macro_rules! eprintln {
-    ($($text:tt)*) => {
-        $crate::cli::output::print_message(format_args!($($text)*))
-    };
-}
-
 mod args;
 mod cases;
 mod dumps;
-mod exit;
+mod error;
 mod interrupt;
 mod machine;
 mod output;
@@ -21,47 +13,69 @@ mod running;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::Parser as _;
+use clap::error::ErrorKind as UsageErrorKind;
 
 use args::{Arguments, Command};
 use cases::{claims, explain, plan, run, verify, why};
 use dumps::{bisect, diff, replay, rules};
-use exit::Exit;
+use error::{CliError, CommandResult, Outcome};
 use machine::{doctor, kernel, schema};
 use running::{capture, down, exec, probe, ps, up};
 
-use svclab_diagnostic::bug;
+use svclab_diagnostic::{bug, exit_code};
 
-/// Runs the command from the arguments of the process.
+/// Runs the command from the arguments of the process, and prints its error.
 #[must_use]
 pub fn main() -> ExitCode {
     if is_read_by_runner() {
         output::disable_runner_commands();
     }
     bug::install_panic_hook(output::print_message);
-    let arguments = match panic::catch_unwind(Arguments::try_parse) {
-        Ok(Ok(arguments)) => arguments,
-        Ok(Err(error)) => {
-            // Help and version are not errors; all other results are invalid input.
-            return output::print_usage(&error).into();
+    run_catching_panics(|| match Arguments::try_parse() {
+        Ok(arguments) => {
+            init_logging();
+            dispatch(&arguments)
         }
-        Err(_) => return Exit::Bug.into(),
-    };
-    init_logging();
-    run_catching_panics(|| dispatch(&arguments)).into()
+        Err(error) if error.use_stderr() => Err(usage_error(error)),
+        // Help and version are not errors.
+        Err(error) => {
+            output::print_usage(&error.render())?;
+            Ok(Outcome::SUCCESS)
+        }
+    })
+    .into()
 }
 
-/// Returns the exit code of a command. If a panic occurred in any thread or task, the exit code is
-/// that of a bug.
-fn run_catching_panics(command: impl FnOnce() -> Exit) -> Exit {
-    let exit = panic::catch_unwind(AssertUnwindSafe(command));
-    match exit {
-        Ok(exit) if !bug::has_panicked() => exit,
-        _ => Exit::Bug,
+/// Runs a command, prints its error and returns its exit code. If a panic occurred in any thread or
+/// task, the exit code is that of a bug.
+fn run_catching_panics(command: impl FnOnce() -> CommandResult) -> u8 {
+    let code = panic::catch_unwind(AssertUnwindSafe(|| match command() {
+        Ok(outcome) => outcome.code(),
+        Err(error) => {
+            output::print_error(&error);
+            error.exit_code()
+        }
+    }));
+    match code {
+        Ok(code) if !bug::has_panicked() => code,
+        _ => exit_code::BUG,
     }
 }
 
-fn dispatch(arguments: &Arguments) -> Exit {
+/// Names the argument that is not UTF-8, which clap does not.
+fn usage_error(error: clap::Error) -> CliError {
+    let not_utf8 = std::env::args_os().find(|argument| argument.to_str().is_none());
+    match not_utf8 {
+        Some(argument) if error.kind() == UsageErrorKind::InvalidUtf8 => CliError::refused(
+            format!("argument `{}` is not UTF-8", argument.display()),
+            "rename the file, or select the directory that contains it",
+        ),
+        _ => CliError::Usage(error),
+    }
+}
+
+fn dispatch(arguments: &Arguments) -> CommandResult {
     match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
@@ -82,7 +96,7 @@ fn dispatch(arguments: &Arguments) -> Exit {
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
-        Command::Schema { format: of } => schema::schema(*of),
+        Command::Schema { format } => schema::schema(*format),
         Command::Completions { shell } => completions(*shell),
     }
 }
@@ -108,10 +122,11 @@ fn is_read_by_runner() -> bool {
         || std::env::args_os().any(|argument| argument == "github" || argument == "--format=github")
 }
 
-fn completions(shell: clap_complete::Shell) -> Exit {
+fn completions(shell: clap_complete::Shell) -> CommandResult {
     use clap::CommandFactory as _;
     // The generator panics if a write fails, so the script is written to memory first.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(Outcome::SUCCESS)
 }

@@ -7,29 +7,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
-use super::exit::Exit;
+use super::error::{CliError, InvalidInput};
 use svclab_diagnostic::printable::{self, printable, styled};
-use svclab_diagnostic::shortage;
+use svclab_diagnostic::source::Sources;
+use svclab_diagnostic::{Diagnostic, Rendering};
 use svclab_report::inert;
 use svclab_runner::results::RunError;
+use svclab_scenario::MAX_DIAGNOSTICS;
 
 /// Whether GitHub's runner reads standard error.
 static IS_READ_BY_RUNNER: AtomicBool = AtomicBool::new(false);
 
 /// Prevents GitHub's runner from interpreting lines of standard error as commands. The runner reads
 /// standard error like standard output.
-pub fn disable_runner_commands() {
+pub(crate) fn disable_runner_commands() {
     IS_READ_BY_RUNNER.store(true, Ordering::Relaxed);
 }
 
-/// Writes a line to standard error without control characters. `eprintln!` in all commands calls
-/// this function. A disconnected reader is not an error.
-pub fn print_message(text: fmt::Arguments<'_>) {
+/// Writes a line to standard error without control characters. A disconnected reader is not an
+/// error.
+pub(crate) fn print_message(text: fmt::Arguments<'_>) {
     let _ = Messages.write_all(format!("{text}\n").as_bytes());
 }
 
 /// Standard error for whole lines of text, without control characters.
-pub struct Messages;
+pub(crate) struct Messages;
 
 impl Write for Messages {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -53,34 +55,114 @@ impl Write for Messages {
     }
 }
 
-/// Whether standard error supports colours.
-pub fn has_colour_on_stderr() -> bool {
+fn has_colour_on_stderr() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes a message of clap: help and version to standard output, errors to standard error.
-pub fn print_usage(error: &clap::Error) -> Exit {
-    let text = error.render();
-    if !error.use_stderr() {
-        let text = if has_colour_on_stdout() {
-            text.ansi().to_string()
-        } else {
-            text.to_string()
-        };
-        return print(&text);
+/// Prints the error that ends a command.
+pub(crate) fn print_error(error: &CliError) {
+    match error {
+        CliError::WithExitCode { error, .. } => print_error(error),
+        CliError::Usage(error) => {
+            let text = error.render();
+            let text = if has_colour_on_stderr() {
+                text.ansi().to_string()
+            } else {
+                text.to_string()
+            };
+            print_message(format_args!("{}", text.trim_end_matches('\n')));
+        }
+        CliError::InvalidInput(inputs) => {
+            for InvalidInput {
+                sources,
+                diagnostics,
+            } in inputs
+            {
+                print_diagnostics(sources, diagnostics);
+            }
+        }
+        CliError::Interrupted | CliError::Stopped { .. } => print_message(format_args!("{error}")),
+        _ => {
+            let diagnostic = Diagnostic::error(error.to_string());
+            print_diagnostic(&diagnostic.with_optional_help(error.help()));
+            if let CliError::Capture { written, .. } = error {
+                print_message(format_args!(
+                    "the capture is valid up to the error: {written}"
+                ));
+            }
+        }
     }
-    let text = if has_colour_on_stderr() {
-        text.ansi().to_string()
-    } else {
-        text.to_string()
+}
+
+/// Prints the error of one of several cases.
+pub(crate) fn print_case_error(case: &str, error: &RunError) {
+    let diagnostic = Diagnostic::error(format!("{case}: {}", error.message));
+    print_diagnostic(&diagnostic.with_optional_help(error.remedy.clone()));
+}
+
+/// Prints a diagnostic without a position.
+fn print_diagnostic(diagnostic: &Diagnostic) {
+    print_message(format_args!(
+        "{}",
+        diagnostic.render(&Sources::default(), rendering())
+    ));
+}
+
+/// Prints diagnostics to standard error: at most [`MAX_DIAGNOSTICS`] errors and as many warnings.
+/// Adds the number of remaining diagnostics.
+pub(crate) fn print_diagnostics(sources: &Sources, diagnostics: &[Diagnostic]) {
+    let limit = |is_error: bool| {
+        let same_severity = diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.is_error() == is_error);
+        let count = same_severity.count();
+        // A list that was already truncated ends with an extra entry that states the number of the
+        // rest.
+        let is_cut = count > MAX_DIAGNOSTICS + 1;
+        (count, if is_cut { MAX_DIAGNOSTICS } else { count })
     };
-    print_message(format_args!("{}", text.trim_end_matches('\n')));
-    Exit::Input
+    let limits = [limit(false), limit(true)];
+    let mut shown = [0; 2];
+    for diagnostic in diagnostics {
+        let kind = usize::from(diagnostic.is_error());
+        if shown[kind] < limits[kind].1 {
+            shown[kind] += 1;
+            let text = diagnostic.render(sources, rendering());
+            print_message(format_args!("{}\n", text.trim_end()));
+        }
+    }
+    for (kind, (count, max)) in ["warnings", "errors"].into_iter().zip(limits) {
+        if max < count {
+            print_message(format_args!("and {} more {kind}\n", count - max));
+        }
+    }
+}
+
+/// Returns the options for rendering diagnostics: coloured on a terminal, unless `NO_COLOR` is set.
+fn rendering() -> Rendering {
+    Rendering {
+        colour: has_colour_on_stderr(),
+        ..Rendering::default()
+    }
+}
+
+/// Prints a note to standard error.
+pub(crate) fn print_note(text: &str) {
+    print_message(format_args!("note: {text}"));
+}
+
+/// Error of standard output.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("cannot write the output: {0}")]
+    Write(#[source] io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 /// Writes text to standard output without control characters, except for svclab's own colours if
 /// they are enabled. A disconnected reader is not an error.
-pub fn print(text: &str) -> Exit {
+pub(crate) fn print(text: &str) -> Result<(), OutputError> {
     if has_colour_on_stdout() {
         print_safe(&styled(text))
     } else {
@@ -88,65 +170,42 @@ pub fn print(text: &str) -> Exit {
     }
 }
 
-fn print_safe(text: &str) -> Exit {
+/// Writes the help or version text of clap to standard output.
+pub(crate) fn print_usage(text: &clap::builder::StyledStr) -> Result<(), OutputError> {
+    if has_colour_on_stdout() {
+        print(&text.ansi().to_string())
+    } else {
+        print(&text.to_string())
+    }
+}
+
+fn print_safe(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
-    write_exit(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    check_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Writes a document to standard output as JSON with a final newline.
-pub fn print_json(document: &impl Serialize) -> Exit {
-    match serde_json::to_string_pretty(document) {
-        Ok(text) => print_safe(&(printable::escape_json(&text) + "\n")),
-        Err(error) => {
-            eprintln!("error: {error}");
-            Exit::Bug
-        }
-    }
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), OutputError> {
+    let text = serde_json::to_string_pretty(document)?;
+    print_safe(&(printable::escape_json(&text) + "\n"))
 }
 
-/// Returns the exit code for the result of a write.
-pub fn write_exit(written: io::Result<()>) -> Exit {
+/// Checks the result of a write to standard output. A disconnected reader is not an error.
+pub(crate) fn check_output(written: io::Result<()>) -> Result<(), OutputError> {
     match written {
-        Ok(()) => Exit::Success,
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Success,
-        Err(error) => {
-            eprintln!("error: cannot write the output: {error}");
-            Exit::Machine
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(OutputError::Write(error)),
+        _ => Ok(()),
     }
-}
-
-/// Prints an error with its help, and returns its exit code.
-pub fn print_error(error: &RunError) -> Exit {
-    eprintln!("error: {}", error.message);
-    if let Some(remedy) = &error.remedy {
-        eprintln!("help: {}", remedy.replace('\n', "\n      "));
-    }
-    Exit::Code(error.kind.exit_code())
-}
-
-/// Prints a note to standard error.
-pub fn print_note(text: &str) {
-    eprintln!("note: {text}");
-}
-
-/// Prints an error of the system at the start of a command, and returns its exit code.
-pub fn print_start_error(error: &io::Error) -> Exit {
-    eprintln!("error: svclab cannot start: {error}");
-    if let Some(remedy) = shortage::remedy(error) {
-        eprintln!("  help: {remedy}");
-    }
-    Exit::Machine
 }
 
 /// Whether standard output supports colours.
-pub fn has_colour_on_stdout() -> bool {
+pub(crate) fn has_colour_on_stdout() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
 /// Returns the width of standard output in columns: 100 unless it is a terminal and `COLUMNS` is
 /// set.
-pub fn output_width() -> usize {
+pub(crate) fn output_width() -> usize {
     let columns = std::env::var("COLUMNS")
         .ok()
         .and_then(|columns| columns.parse().ok());

@@ -15,21 +15,21 @@ use svclab_runner::results::Event;
 const SHOW_DELAY: Duration = Duration::from_secs(1);
 
 /// Progress line on standard error.
-pub struct Progress {
+pub(crate) struct ProgressDisplay {
     bar: ProgressBar,
     /// Time at which the line appears; `None` without a terminal or after it appeared.
     due: Option<Instant>,
     running: IndexSet<String>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Creates the progress of a run that starts now.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_template("{pos}/{len} {wide_msg}")
     }
 
     /// Creates the progress of trials that start now, whose total number is unknown.
-    pub fn for_trials() -> Self {
+    pub(crate) fn for_trials() -> Self {
         Self::with_template("{wide_msg}")
     }
 
@@ -49,7 +49,7 @@ impl Progress {
     }
 
     /// Waits for the delay and shows the line.
-    pub async fn show(&mut self) {
+    pub(crate) async fn show(&mut self) {
         match self.due {
             Some(due) => tokio::time::sleep_until(due).await,
             None => std::future::pending().await,
@@ -60,31 +60,31 @@ impl Progress {
     }
 
     /// Returns a handle of the line for messages.
-    pub fn handle(&self) -> ProgressLine {
+    pub(crate) fn handle(&self) -> ProgressLine {
         ProgressLine(self.bar.clone())
     }
 
     /// Sets the total number of cases.
-    pub fn set_total(&self, cases: usize) {
+    pub(crate) fn set_total(&self, cases: usize) {
         self.bar
             .set_length(u64::try_from(cases).unwrap_or(u64::MAX));
     }
 
     /// Records the start of a case.
-    pub fn on_case_started(&mut self, case: &str) {
+    pub(crate) fn on_case_started(&mut self, case: &str) {
         self.running.insert(case.to_owned());
         self.bar.set_message(running_message(&self.running));
     }
 
     /// Records the end of a case.
-    pub fn on_case_ended(&mut self, case: &str) {
+    pub(crate) fn on_case_ended(&mut self, case: &str) {
         self.running.shift_remove(case);
         self.bar.inc(1);
         self.bar.set_message(running_message(&self.running));
     }
 
-    /// Updates the line for an event. `tell` prints the event on the same terminal.
-    pub fn on_event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
+    /// Updates the line for an event. `print_event` prints the event on the same terminal.
+    pub(crate) fn on_event<T>(&mut self, event: &Event, print_event: impl FnOnce() -> T) -> T {
         match event {
             Event::RunStarted { cases } => self.set_total(*cases),
             Event::CaseStarted { case } => self.on_case_started(case),
@@ -94,23 +94,23 @@ impl Progress {
                 self.bar.finish_and_clear();
             }
         }
-        self.bar.suspend(tell)
+        self.bar.suspend(print_event)
     }
 }
 
 /// Handle of the progress line.
 #[derive(Clone)]
-pub struct ProgressLine(ProgressBar);
+pub(crate) struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
     /// Sets the message of the line, after `tell` prints to the same terminal.
-    pub fn set_message(&self, words: &str, tell: impl FnOnce()) {
+    pub(crate) fn set_message(&self, words: &str, tell: impl FnOnce()) {
         self.0.suspend(tell);
         self.0.set_message(one_line(words).into_owned());
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -24,7 +24,7 @@ const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error of a request to a daemon.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub(crate) enum CallError {
     /// The socket directory cannot be used.
     #[error(transparent)]
     SocketDir(#[from] SocketDirError),
@@ -43,7 +43,7 @@ pub enum CallError {
 }
 
 /// Connection to a daemon.
-pub struct DaemonConnection {
+pub(crate) struct DaemonConnection {
     pub(super) reading: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     pub(super) writing: FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>,
 }
@@ -62,7 +62,7 @@ impl DaemonConnection {
     /// # Errors
     ///
     /// Returns an error if the daemon closed the connection.
-    pub async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+    pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         send_message(&mut self.writing, message).await
     }
 
@@ -71,14 +71,14 @@ impl DaemonConnection {
     /// # Errors
     ///
     /// Returns an error if the daemon ended, refused the request or sent an invalid message.
-    pub async fn recv(&mut self) -> Result<DaemonReply, CallError> {
+    pub(crate) async fn recv(&mut self) -> Result<DaemonReply, CallError> {
         recv_reply(&mut self.reading).await
     }
 
     /// Splits the connection into its directions. A task receives all messages from now on, even if
     /// the caller does not: two peers that both wait for the other to read would deadlock.
     #[must_use]
-    pub fn split(self) -> (DaemonReceiver, DaemonSender) {
+    pub(crate) fn split(self) -> (DaemonReceiver, DaemonSender) {
         let mut reading = self.reading;
         let (sender, receiver) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -95,7 +95,7 @@ impl DaemonConnection {
 }
 
 /// Receiving direction of a [`DaemonConnection`].
-pub struct DaemonReceiver(mpsc::UnboundedReceiver<Result<DaemonReply, CallError>>);
+pub(crate) struct DaemonReceiver(mpsc::UnboundedReceiver<Result<DaemonReply, CallError>>);
 
 impl DaemonReceiver {
     /// Receives the next message.
@@ -103,13 +103,13 @@ impl DaemonReceiver {
     /// # Errors
     ///
     /// Returns the errors of [`DaemonConnection::recv`].
-    pub async fn recv(&mut self) -> Result<DaemonReply, CallError> {
+    pub(crate) async fn recv(&mut self) -> Result<DaemonReply, CallError> {
         self.0.recv().await.unwrap_or(Err(CallError::DaemonEnded))
     }
 }
 
 /// Sending direction of a [`DaemonConnection`].
-pub struct DaemonSender(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
+pub(crate) struct DaemonSender(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
 
 impl DaemonSender {
     /// Sends a message.
@@ -117,7 +117,7 @@ impl DaemonSender {
     /// # Errors
     ///
     /// Returns an error if the daemon closed the connection.
-    pub async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+    pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         send_message(&mut self.0, message).await
     }
 }
@@ -168,7 +168,7 @@ async fn send_request(
 /// # Errors
 ///
 /// Returns an error if the socket directory cannot be used.
-pub async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
+pub(crate) async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
     let mut labs = Vec::new();
     for stream in directory.connect_all()? {
         let info = async {
@@ -191,7 +191,7 @@ pub async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, CallErr
 /// # Errors
 ///
 /// Returns an error if the daemon ended or the connection failed.
-pub async fn request_daemon(
+pub(crate) async fn request_daemon(
     directory: &SocketDir,
     case: &str,
     request: &ClientRequest,

@@ -10,61 +10,34 @@ use futures_util::StreamExt as _;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::client::{DaemonConnection, send_message};
-use super::explanation::render_explanation;
-use super::messages::{
-    ClientRequest, DaemonReply, Greeting, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
-    VERSION,
-};
+use super::messages::{ClientRequest, DaemonReply, Greeting, VERSION};
 use super::names::{find_namespace, resolve_capture};
-use svclab_judge::{AddressBook, summarize};
-use svclab_model::evidence::Evidence;
-use svclab_model::plan::{Delta, EvidenceRequest, Probe};
+use super::probes::{RunningLab, run_jobs};
 use svclab_model::protocol::stream::{FromStream, StreamRequest, ToStream};
-use svclab_planner::build::plan_probe;
 use svclab_report::ps::{LabInfo, State};
-use svclab_runner::kernel::{KernelError, Session, StreamOpener};
+use svclab_runner::kernel::{KernelError, Session};
 use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{Prepared, catch_panic, to_run_error, unknown_probe_error};
-use svclab_scenario::lab;
+use svclab_runner::run::{Prepared, catch_panic, to_run_error};
 
 /// Maximum time for sending the last replies after the lab ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Name of a user's probe in the plan.
-const USER_PROBE_NAME: &str = "probe";
-
 /// State that all connections share.
 #[derive(Debug)]
-pub struct LabDaemon {
+pub(crate) struct LabDaemon {
     info: Mutex<LabInfo>,
     running_lab: OnceLock<RunningLab>,
     down: watch::Sender<bool>,
     removed: watch::Sender<bool>,
 }
 
-/// Lab that is running.
-#[derive(Debug)]
-struct RunningLab {
-    prepared: Prepared,
-    opener: StreamOpener,
-    probes: mpsc::UnboundedSender<ProbeJob>,
-}
-
-/// Probes that a client waits for.
-#[derive(Debug)]
-struct ProbeJob {
-    probes: Vec<Probe>,
-    watch: EvidenceRequest,
-    reply: oneshot::Sender<Result<Evidence, KernelError>>,
-}
-
 /// Reason for the end of a running lab.
 #[derive(Debug)]
-pub enum LabEnd {
+pub(crate) enum LabEnd {
     /// A client requested it with `svclab down`.
     Down,
     /// The daemon's process was interrupted.
@@ -76,7 +49,7 @@ pub enum LabEnd {
 impl LabDaemon {
     /// Creates the daemon of a lab that is about to be built.
     #[must_use]
-    pub fn new(about: LabInfo) -> Arc<Self> {
+    pub(crate) fn new(about: LabInfo) -> Arc<Self> {
         Arc::new(Self {
             info: Mutex::new(about),
             running_lab: OnceLock::new(),
@@ -87,15 +60,27 @@ impl LabDaemon {
 
     /// Returns the description of the lab.
     #[must_use]
-    pub fn info(&self) -> LabInfo {
+    pub(crate) fn info(&self) -> LabInfo {
         self.info
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
+    /// Reports to waiting clients that the lab will not be built.
+    pub(crate) fn report_build_failed(&self) {
+        self.removed.send_replace(true);
+    }
+
+    /// Records the kernel of the lab, which is that of a guest or of this host.
+    pub(crate) fn set_kernel(&self, kernel: &str, guest: bool) {
+        let mut about = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        about.kernel = Some(kernel.to_owned());
+        about.guest = guest;
+    }
+
     /// Waits until a client requests the end of the lab.
-    pub async fn wait_for_down(&self) {
+    pub(crate) async fn wait_for_down(&self) {
         // `wait_for` fails only if the sender is dropped.
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
@@ -105,7 +90,7 @@ impl LabDaemon {
     /// # Errors
     ///
     /// Returns an error if the socket cannot be polled.
-    pub async fn serve(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut clients = JoinSet::new();
         let mut gone = self.removed.subscribe();
@@ -170,24 +155,25 @@ impl LabDaemon {
                 let _ = self.removed.subscribe().wait_for(|gone| *gone).await;
                 Some(DaemonReply::Removed)
             }
-            ClientRequest::Probe {
-                request: wish,
-                explain,
-            } => {
-                let probed = self.run_probe(wish, explain).await?;
+            ClientRequest::Probe { request, explain } => {
+                let lab = self.running_lab()?;
+                let report = lab.run_probe(self.kernel(), request, explain).await?;
                 Some(DaemonReply::Probed {
-                    probed: Box::new(probed),
+                    probed: Box::new(report),
                 })
             }
             ClientRequest::Explain {
                 probe,
-                max_wait: patience,
+                max_wait,
                 form,
-            } => Some(DaemonReply::Explained {
-                explained: self
-                    .explain_probes(probe.as_deref(), patience, form)
-                    .await?,
-            }),
+            } => {
+                let lab = self.running_lab()?;
+                let kernel = self.kernel();
+                let explained = lab
+                    .explain_probes(kernel, probe.as_deref(), max_wait, form)
+                    .await?;
+                Some(DaemonReply::Explained { explained })
+            }
             ClientRequest::Exec { mut exec } => {
                 let running = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &running.prepared;
@@ -198,21 +184,25 @@ impl LabDaemon {
                     .await?;
                 None
             }
-            ClientRequest::Capture { targets: of } => {
+            ClientRequest::Capture { targets } => {
                 let running = self.running_lab()?;
                 let Prepared { plan, cluster, .. } = &running.prepared;
-                let (of, interfaces) = resolve_capture(plan, cluster, &of)?;
+                let (targets, interfaces) = resolve_capture(plan, cluster, &targets)?;
                 if line
                     .send(&DaemonReply::CaptureStarted { interfaces })
                     .await
                     .is_ok()
                 {
-                    self.attach(running, StreamRequest::Capture { targets: of }, line)
+                    self.attach(running, StreamRequest::Capture { targets }, line)
                         .await?;
                 }
                 None
             }
         })
+    }
+
+    fn kernel(&self) -> String {
+        self.info().kernel.unwrap_or_default()
     }
 
     fn running_lab(&self) -> Result<&RunningLab, RunError> {
@@ -254,112 +244,6 @@ impl LabDaemon {
             }
         }
     }
-
-    async fn run_probe(
-        &self,
-        wish: ProbeRequest,
-        explain: Option<OutputForm>,
-    ) -> Result<ProbeReport, RunError> {
-        let running = self.running_lab()?;
-        let Prepared { plan, cluster, .. } = &running.prepared;
-        let spec = lab::Probe {
-            across: None,
-            from: wish.from,
-            to: wish.to,
-            protocol: wish.protocol,
-            connections: wish.connections,
-            bind: None,
-            max_wait: None,
-            after: None,
-        };
-        let probe = plan_probe(
-            cluster,
-            &plan.namespaces,
-            USER_PROBE_NAME,
-            &spec,
-            wish.max_wait,
-        );
-        let probe = probe.map_err(|(_, error)| RunError {
-            kind: ErrorKind::Input,
-            message: error.message,
-            remedy: error.help,
-        })?;
-        let watch = match explain {
-            // Users who need packets use `svclab capture`.
-            None => EvidenceRequest::default(),
-            Some(_) => EvidenceRequest::everything(plan),
-        };
-        let evidence = self.run_probes(running, vec![probe.clone()], watch).await?;
-        let book = AddressBook::new(cluster, plan);
-        let (mut observed, _) = summarize(&evidence.attempts, USER_PROBE_NAME, &book);
-        // Like a run without expectations for source ports.
-        observed.source_ports.clear();
-        Ok(ProbeReport {
-            from: probe.namespace.clone(),
-            target: probe.target,
-            observed,
-            explained: explain.map(|form| {
-                let kernel = self.info().kernel.unwrap_or_default();
-                let probes = vec![probe];
-                render_explanation(&running.prepared, kernel, probes, &evidence, None, form)
-            }),
-            attempts: evidence.attempts,
-        })
-    }
-
-    /// Runs the probes of the lab's file.
-    async fn explain_probes(
-        &self,
-        probe_name: Option<&str>,
-        patience: Duration,
-        form: OutputForm,
-    ) -> Result<RenderedJourneys, RunError> {
-        let running = self.running_lab()?;
-        let Prepared { plan, case, .. } = &running.prepared;
-        let mut probes = plan.probes.clone();
-        if let Some(wanted) = probe_name
-            && !probes.iter().any(|probe| probe.name == wanted)
-        {
-            return Err(unknown_probe_error(wanted, &probes));
-        }
-        for probe in &mut probes {
-            let spec = case.spec.probes.get(&probe.name);
-            if spec.is_none_or(|own| own.max_wait.is_none()) {
-                probe.max_wait = patience;
-            }
-        }
-        let watch = EvidenceRequest::everything(plan);
-        let evidence = self.run_probes(running, probes.clone(), watch).await?;
-        let kernel = self.info().kernel.unwrap_or_default();
-        let prepared = &running.prepared;
-        Ok(render_explanation(
-            prepared, kernel, probes, &evidence, probe_name, form,
-        ))
-    }
-
-    /// Runs probes in the lab's current state and returns the evidence.
-    async fn run_probes(
-        &self,
-        running: &RunningLab,
-        probes: Vec<Probe>,
-        watch: EvidenceRequest,
-    ) -> Result<Evidence, RunError> {
-        let (done, outcome) = oneshot::channel();
-        let trial = ProbeJob {
-            probes,
-            watch,
-            reply: done,
-        };
-        let _ = running.probes.send(trial);
-        match outcome.await {
-            Ok(evidence) => evidence.map_err(|error| to_run_error(&error)),
-            Err(_) => Err(RunError {
-                kind: ErrorKind::Lost,
-                message: "the lab was stopped before the probe ended".to_owned(),
-                remedy: None,
-            }),
-        }
-    }
 }
 
 /// Parses a request, and refuses clients of another version.
@@ -399,8 +283,8 @@ fn is_allowed_peer(stream: &UnixStream) -> bool {
 
 /// Keeps a built lab running until it is stopped, `enough` completes, or the lab is lost. When this
 /// function returns, the lab is removed and all clients have their replies.
-pub async fn serve_lab(
-    holder: &LabDaemon,
+pub(crate) async fn serve_lab(
+    daemon: &LabDaemon,
     prepared: Prepared,
     mut session: Session,
     interrupted: impl Future<Output = ()>,
@@ -411,15 +295,15 @@ pub async fn serve_lab(
         opener: session.opener(),
         probes,
     };
-    let _ = holder.running_lab.set(running);
-    holder
+    let _ = daemon.running_lab.set(running);
+    daemon
         .info
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .state = State::Running;
     let ending = tokio::select! {
         error = run_jobs(&mut session, &mut jobs) => LabEnd::Lost(error),
-        () = holder.wait_for_down() => LabEnd::Down,
+        () = daemon.wait_for_down() => LabEnd::Down,
         () = interrupted => LabEnd::Interrupted,
     };
     drop(jobs);
@@ -427,60 +311,6 @@ pub async fn serve_lab(
         // The lab ends with this process even if the wait times out.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.remove()).await;
     }
-    holder.removed.send_replace(true);
+    daemon.removed.send_replace(true);
     ending
-}
-
-impl LabDaemon {
-    /// Reports to waiting clients that the lab will not be built.
-    pub fn report_build_failed(&self) {
-        self.removed.send_replace(true);
-    }
-
-    /// Records the kernel of the lab, which is that of a guest or of this host.
-    pub fn set_kernel(&self, kernel: &str, guest: bool) {
-        let mut about = self.info.lock().unwrap_or_else(PoisonError::into_inner);
-        about.kernel = Some(kernel.to_owned());
-        about.guest = guest;
-    }
-}
-
-/// Runs the requested probes one after the other, until the lab is lost.
-async fn run_jobs(
-    session: &mut Session,
-    asked: &mut mpsc::UnboundedReceiver<ProbeJob>,
-) -> KernelError {
-    loop {
-        tokio::select! {
-            Some(ProbeJob { probes, watch, reply }) = asked.recv() => {
-                let tried = run_job(session, probes, watch).await;
-                if let Err(error @ KernelError::Lost(_)) = &tried {
-                    let error = error.clone();
-                    let _ = reply.send(tried);
-                    return error;
-                }
-                let _ = reply.send(tried);
-            }
-            // Backend health changes need no action here.
-            turned = session.next_health_change() => {
-                if let Err(error) = turned {
-                    return error;
-                }
-            }
-        }
-    }
-}
-
-async fn run_job(
-    session: &mut Session,
-    probes: Vec<Probe>,
-    watch: EvidenceRequest,
-) -> Result<Evidence, KernelError> {
-    let delta = Delta {
-        probes: Some(probes),
-        evidence: Some(watch),
-        ..Delta::default()
-    };
-    session.change(delta).await?;
-    session.probe().await
 }

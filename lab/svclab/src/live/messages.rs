@@ -15,23 +15,23 @@ use svclab_runner::results::RunError;
 use svclab_runner::results::journeys::CaseJourneys;
 
 /// Version of the protocol.
-pub const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// First message of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Greeting {
+pub(crate) struct Greeting {
     /// Version of the client, [`VERSION`].
-    pub version: u32,
+    pub(crate) version: u32,
     /// Request as untyped JSON, so that a daemon of another version can parse the greeting and
     /// refuse.
-    pub request: serde_json::Value,
+    pub(crate) request: serde_json::Value,
 }
 
 /// Request to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "ask")]
-pub enum ClientRequest {
+pub(crate) enum ClientRequest {
     /// Describes the lab. The reply is [`DaemonReply::About`].
     About,
     /// Runs a program. The replies are [`DaemonReply::StreamMessage`] until the program ends.
@@ -70,23 +70,23 @@ pub enum ClientRequest {
 /// Probe that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProbeRequest {
+pub(crate) struct ProbeRequest {
     /// Name of the source.
-    pub from: String,
+    pub(crate) from: String,
     /// Name or address of the target, with its port.
-    pub to: String,
+    pub(crate) to: String,
     /// Protocol of the probe.
-    pub protocol: ProbeProtocol,
+    pub(crate) protocol: ProbeProtocol,
     /// Number of connections.
-    pub connections: u32,
+    pub(crate) connections: u32,
     /// Maximum wait for an answer.
-    pub max_wait: Duration,
+    pub(crate) max_wait: Duration,
 }
 
 /// Form of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum OutputForm {
+pub(crate) enum OutputForm {
     /// Text for people.
     Text {
         /// Whether every packet, namespace and rule is included.
@@ -99,7 +99,7 @@ pub enum OutputForm {
 /// Explanation of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum RenderedJourneys {
+pub(crate) enum RenderedJourneys {
     /// Text with colours as escape sequences.
     Text(String),
     /// Journeys of the case.
@@ -113,7 +113,7 @@ pub enum RenderedJourneys {
     rename_all_fields = "camelCase",
     tag = "tell"
 )]
-pub enum DaemonReply {
+pub(crate) enum DaemonReply {
     /// Description of the lab.
     About {
         /// Name, state and kernel of the lab.
@@ -151,25 +151,25 @@ pub enum DaemonReply {
 /// Interface of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Name of its namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the interface.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ProbeReport {
+pub(crate) struct ProbeReport {
     /// Namespace of the source.
-    pub from: String,
+    pub(crate) from: String,
     /// Address and port of the target.
-    pub target: Target,
+    pub(crate) target: Target,
     /// Summary of the verdicts, endpoints and sources.
-    pub observed: Observed,
+    pub(crate) observed: Observed,
     /// Result of each connection.
-    pub attempts: Vec<Attempt>,
+    pub(crate) attempts: Vec<Attempt>,
     /// Explanation of the packets; `None` if not requested.
-    pub explained: Option<RenderedJourneys>,
+    pub(crate) explained: Option<RenderedJourneys>,
 }

@@ -4,21 +4,21 @@
 
 mod client;
 mod daemon;
-mod explanation;
 mod messages;
 mod names;
 mod pick;
-pub mod programs;
+mod probes;
+mod programs;
 mod socket_dir;
 
-pub use client::{
+pub(crate) use client::{
     CallError, DaemonConnection, DaemonReceiver, DaemonSender, request_daemon, running_labs,
 };
-pub use daemon::{LabDaemon, LabEnd, serve_lab};
-pub use messages::{
+pub(crate) use daemon::{LabDaemon, LabEnd, serve_lab};
+pub(crate) use messages::{
     ClientRequest, DaemonReply, Interface, OutputForm, ProbeReport, ProbeRequest, RenderedJourneys,
 };
-pub use names::{find_namespace, resolve_capture};
-pub use pick::{PickError, pick_lab};
-pub use socket_dir::{SocketDir, SocketDirError, SocketLease};
-pub use svclab_report::ps::{Document, LabInfo, SCHEMA, State, document};
+pub(crate) use pick::{PickError, pick_lab};
+pub(crate) use programs::guest_programs;
+pub(crate) use socket_dir::{SocketDir, SocketDirError};
+pub(crate) use svclab_report::ps::{LabInfo, State, document};

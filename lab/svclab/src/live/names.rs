@@ -12,7 +12,7 @@ use svclab_runner::results::{ErrorKind, RunError};
 /// # Errors
 ///
 /// Returns an error with all namespaces if there is no such namespace.
-pub fn find_namespace<'p>(
+pub(crate) fn find_namespace<'p>(
     plan: &'p Plan,
     cluster: &Cluster,
     name: &str,
@@ -33,7 +33,7 @@ pub fn find_namespace<'p>(
 /// # Errors
 ///
 /// Returns an error with all valid names if a name is neither a namespace nor an interface.
-pub fn resolve_capture(
+pub(crate) fn resolve_capture(
     plan: &Plan,
     cluster: &Cluster,
     names: &[String],

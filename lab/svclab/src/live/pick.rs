@@ -4,7 +4,7 @@ use svclab_report::ps::LabInfo;
 
 /// Error of selecting a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PickError {
+pub(crate) enum PickError {
     /// No lab is running.
     #[error("no lab is running; start one with `svclab up LAB/CASE`")]
     None,
@@ -42,7 +42,7 @@ fn describe_ambiguous(name: Option<&str>) -> String {
 /// # Errors
 ///
 /// Returns an error if no lab or more than one lab matches.
-pub fn pick_lab(
+pub(crate) fn pick_lab(
     labs: &[LabInfo],
     name: Option<&str>,
     with: &'static str,

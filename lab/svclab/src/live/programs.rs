@@ -47,7 +47,7 @@ const PROGRAM_NAMES: [&str; 36] = [
 /// Returns the paths of the programs on this machine. Scripts are omitted, because a guest may not
 /// have their interpreters.
 #[must_use]
-pub fn guest_programs() -> Vec<PathBuf> {
+pub(crate) fn guest_programs() -> Vec<PathBuf> {
     let is_binary = |path: &PathBuf| {
         use std::io::Read as _;
         let mut magic = [0; 4];

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Error of the socket directory.
 #[derive(Debug, thiserror::Error)]
-pub enum SocketDirError {
+pub(crate) enum SocketDirError {
     /// The path belongs to another user, or is not a directory.
     #[error("{} is not a directory of this user: it {problem}", path.display())]
     NotOwned {
@@ -52,7 +52,7 @@ pub enum SocketDirError {
 impl SocketDirError {
     /// Returns help for the user.
     #[must_use]
-    pub fn remedy(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         match self {
             Self::NotOwned { path, .. } => format!(
                 "check who created {}, or use another directory with XDG_RUNTIME_DIR",
@@ -72,7 +72,7 @@ impl SocketDirError {
 
 /// Directory of the sockets.
 #[derive(Debug, Clone)]
-pub struct SocketDir(PathBuf);
+pub(crate) struct SocketDir(PathBuf);
 
 /// Returns the path of the socket directory. It is inside the runtime directory if that belongs to
 /// the user, otherwise at a fixed path for root or this user. With `sudo -E`, root still has the
@@ -93,7 +93,7 @@ impl SocketDir {
     /// # Errors
     ///
     /// Returns an error if other users own or can access the directory, or if it cannot be created.
-    pub fn from_env() -> Result<Self, SocketDirError> {
+    pub(crate) fn from_env() -> Result<Self, SocketDirError> {
         let owner = |path: &Path| fs::metadata(path).ok().map(|about| about.uid());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR");
         Self::open(locate(runtime, geteuid().as_raw(), owner))
@@ -104,7 +104,7 @@ impl SocketDir {
     /// # Errors
     ///
     /// Returns an error if other users own or can access the directory, or if it cannot be created.
-    pub fn open(path: PathBuf) -> Result<Self, SocketDirError> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, SocketDirError> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(io_error("create", &path)(error));
@@ -142,13 +142,13 @@ impl SocketDir {
 
     /// Returns the path of the log of a case's background daemon.
     #[must_use]
-    pub fn log_path(&self, case: &str) -> PathBuf {
+    pub(crate) fn log_path(&self, case: &str) -> PathBuf {
         self.case_file(case, "log")
     }
 
     /// Returns the path of the log for a daemon that has not bound its socket yet.
     #[must_use]
-    pub fn initial_log_path(&self, process: u32) -> PathBuf {
+    pub(crate) fn initial_log_path(&self, process: u32) -> PathBuf {
         self.0.join(format!("begun-{process}.log"))
     }
 
@@ -168,7 +168,7 @@ impl SocketDir {
     /// # Errors
     ///
     /// Returns an error if the directory cannot be read.
-    pub fn connect_all(&self) -> Result<Vec<UnixStream>, SocketDirError> {
+    pub(crate) fn connect_all(&self) -> Result<Vec<UnixStream>, SocketDirError> {
         let _lock = self.lock()?;
         let entries = fs::read_dir(&self.0).map_err(io_error("read", &self.0))?;
         let mut sockets: Vec<PathBuf> = entries
@@ -191,7 +191,7 @@ impl SocketDir {
     /// # Errors
     ///
     /// Returns an error if a system call fails.
-    pub fn connect(&self, case: &str) -> Result<Option<UnixStream>, SocketDirError> {
+    pub(crate) fn connect(&self, case: &str) -> Result<Option<UnixStream>, SocketDirError> {
         let _lock = self.lock()?;
         connect_socket(&self.case_file(case, "sock"))
     }
@@ -201,7 +201,7 @@ impl SocketDir {
     /// # Errors
     ///
     /// Returns [`SocketDirError::AlreadyRunning`] if the case already has a daemon.
-    pub fn bind(&self, case: &str) -> Result<SocketLease, SocketDirError> {
+    pub(crate) fn bind(&self, case: &str) -> Result<(SocketLease, UnixListener), SocketDirError> {
         let _lock = self.lock()?;
         let socket = self.case_file(case, "sock");
         if connect_socket(&socket)?.is_some() {
@@ -213,11 +213,8 @@ impl SocketDir {
         listener
             .set_nonblocking(true)
             .map_err(io_error("listen on", &socket))?;
-        Ok(SocketLease {
-            directory: self.clone(),
-            socket,
-            listener: Some(listener),
-        })
+        let directory = self.clone();
+        Ok((SocketLease { directory, socket }, listener))
     }
 }
 
@@ -246,17 +243,9 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Socke
 
 /// Bound socket of a case's daemon. Dropping removes the socket.
 #[derive(Debug)]
-pub struct SocketLease {
+pub(crate) struct SocketLease {
     directory: SocketDir,
     socket: PathBuf,
-    listener: Option<UnixListener>,
-}
-
-impl SocketLease {
-    /// Returns the listener; `None` after the first call.
-    pub fn take_listener(&mut self) -> Option<UnixListener> {
-        self.listener.take()
-    }
 }
 
 impl Drop for SocketLease {
@@ -325,7 +314,7 @@ mod tests {
     fn socket_is_exclusive_until_daemon_dies() {
         let root = tempfile::tempdir().unwrap();
         let directory = SocketDir::open(root.path().join("svclab")).unwrap();
-        let mut lease = directory.bind("lab/a=b").unwrap();
+        let (lease, listener) = directory.bind("lab/a=b").unwrap();
         assert!(matches!(
             directory.bind("lab/a=b"),
             Err(SocketDirError::AlreadyRunning { case }) if case == "lab/a=b"
@@ -335,7 +324,7 @@ mod tests {
         drop(other_lease);
         assert_eq!(directory.connect_all().unwrap().len(), 1);
         // Simulates a killed daemon: the socket exists without a listener.
-        drop(lease.take_listener());
+        drop(listener);
         let socket = lease.socket.clone();
         assert!(socket.exists());
         std::mem::forget(lease);

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::KernelArguments;
 
 /// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
-pub const BISECT_HELP: &str = "\
+pub(crate) const BISECT_HELP: &str = "\
 GOOD and BAD are two cases of labs with the same nodes, pods and hosts, or two dumps of a \
 node in the format of `svclab replay`: a tarball of `scripts/collect-node`, a directory or a \
 file. With --case and --node, the dumps replace that node of that case. A dump of only rules \
@@ -18,50 +18,50 @@ Exit code 0: found; 2: the input is invalid, or good and bad behave alike; 3: th
 cannot run it.";
 
 #[derive(Debug, Args)]
-pub struct BisectArguments {
+pub(crate) struct BisectArguments {
     /// The passing side: LAB/CASE or a dump
     #[arg(long, value_name = "GOOD")]
-    pub good: String,
+    pub(crate) good: String,
     /// The failing side: LAB/CASE or a dump
     #[arg(long, value_name = "BAD")]
-    pub bad: String,
+    pub(crate) bad: String,
     /// Case in which both dumps replace the node
     #[arg(long, alias = "in", value_name = "LAB/CASE", requires = "node")]
-    pub case: Option<String>,
+    pub(crate) case: Option<String>,
     /// Node that both dumps replace
     #[arg(long, value_name = "NODE")]
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
     /// Kubernetes objects for everything outside the dumps, in the format of `kubectl get
     /// nodes,pods,services,endpointslices -A -o yaml`
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "case")]
-    pub objects: Vec<String>,
+    pub(crate) objects: Vec<String>,
     /// Probe that fails on the bad side; for two dumps, a probe in the form
     /// `pod/default/client->service/default/web:80`. By default, the lab's probe that separates
     /// good from bad best
     #[arg(long, value_name = "NAME|FROM->TO")]
-    pub probe: Option<String>,
+    pub(crate) probe: Option<String>,
     /// Omit invalid parts of dumps, such as rules that jump to themselves
     #[arg(long)]
-    pub lenient: bool,
+    pub(crate) lenient: bool,
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
-    pub allow_outside: bool,
+    pub(crate) allow_outside: bool,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Format of the result
     #[arg(long, value_enum, default_value_t = BisectFormat::Human)]
-    pub format: BisectFormat,
+    pub(crate) format: BisectFormat,
     /// Directory for the result and a list of all trials
     #[arg(long, value_name = "DIR")]
-    pub report: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
     /// Print each trial to standard error
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BisectFormat {
+pub(crate) enum BisectFormat {
     /// Text for people.
     Human,
     /// JSON document with the schema of `svclab schema bisection`.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
-pub enum KernelCommand {
+pub(crate) enum KernelCommand {
     /// List cached kernels, and kernels that apt can provide
     List,
     /// Download kernels from packages of the distribution into the cache, without installing them
@@ -42,15 +42,15 @@ pub enum KernelCommand {
 }
 
 #[derive(Debug, Args)]
-pub struct DoctorArguments {
+pub(crate) struct DoctorArguments {
     /// Format of the result
     #[arg(long, value_enum, default_value_t = DoctorFormat::Human)]
-    pub format: DoctorFormat,
+    pub(crate) format: DoctorFormat,
 }
 
 /// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DoctorFormat {
+pub(crate) enum DoctorFormat {
     /// Text for people.
     Human,
     /// JSON document with the schema of `svclab schema doctor`.
@@ -59,7 +59,7 @@ pub enum DoctorFormat {
 
 /// Format that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SchemaName {
+pub(crate) enum SchemaName {
     /// Lab document.
     Lab,
     /// Output of `run --format json`.

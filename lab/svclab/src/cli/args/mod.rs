@@ -14,22 +14,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use bisect::{BisectArguments, BisectFormat};
-pub use diff::{DiffArguments, DiffFormat};
-pub use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
-pub use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
-pub use rules::RulesArguments;
-pub use run::{
+pub(crate) use bisect::{BisectArguments, BisectFormat};
+pub(crate) use diff::{DiffArguments, DiffFormat};
+pub(crate) use machine::{DoctorArguments, DoctorFormat, KernelCommand, SchemaName};
+pub(crate) use replay::{ReplayArguments, ReplayFormat, parse_source_and_target};
+pub(crate) use rules::RulesArguments;
+pub(crate) use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
     WhyArguments, WhyFormat,
 };
-pub use running::{
+pub(crate) use running::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,
 };
-pub use selection::{KernelArguments, Selection, shell_word};
+pub(crate) use selection::{KernelArguments, Selection, shell_word};
 
-pub use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
+pub(crate) use verify::{ReferenceArgument, VerifyArguments, VerifyFormat};
 
 use bisect::BISECT_HELP;
 use diff::DIFF_HELP;
@@ -45,16 +45,16 @@ use running::{CAPTURE_HELP, EXEC_HELP, UP_HELP};
     max_term_width = 100,
     arg_required_else_help = true
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
-    pub common: Common,
+    pub(crate) common: Common,
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// Arguments of every command.
 #[derive(Debug, Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// Directory of labs that are given by name
     #[arg(
         long,
@@ -63,11 +63,11 @@ pub struct Common {
         default_value = "topologies",
         value_name = "DIR"
     )]
-    pub topologies: PathBuf,
+    pub(crate) topologies: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Build labs, run their probes and compare the results with the expectations
     Run(RunArguments),
     /// Run cases, or the probes of a running lab, and explain where the packets went and why

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::selection::{KernelArguments, parse_wait_duration};
 
 /// Help text of `svclab replay` about dumps and the exit codes.
-pub const REPLAY_HELP: &str = "\
+pub(crate) const REPLAY_HELP: &str = "\
 A dump is a tarball of `scripts/collect-node`, or a directory or file in the format of \
 `svclab diff`. It replaces the node that has its address, or the node that is named before \
 it: node-1=DUMP. Everything else is built from the objects: pods with servers, other nodes, \
@@ -19,7 +19,7 @@ cannot run it; 4: --objects is not a lab, and --probe is missing.";
 
 /// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReplayFormat {
+pub(crate) enum ReplayFormat {
     /// Text for people
     Human,
     /// JSON `svclab/replay/v1` with the schema of `svclab schema replay`
@@ -27,39 +27,39 @@ pub enum ReplayFormat {
 }
 
 #[derive(Debug, Args)]
-pub struct ReplayArguments {
+pub(crate) struct ReplayArguments {
     /// Dumps of one node each
     #[arg(required = true, value_name = "[NODE=]DUMP")]
-    pub dumps: Vec<String>,
+    pub(crate) dumps: Vec<String>,
     /// Kubernetes objects in the format of `kubectl get nodes,pods,services,endpointslices -A -o
     /// yaml`; or a lab, LAB/CASE, whose nodes the dumps replace
     #[arg(long, num_args = 1.., value_name = "FILE")]
-    pub objects: Vec<String>,
+    pub(crate) objects: Vec<String>,
     /// Probe to run, such as `pod/default/client->service/default/web:80`; default: the probes of
     /// the lab. Can be repeated
     #[arg(long, value_name = "FROM->TO", value_parser = parse_source_and_target)]
-    pub probe: Vec<(String, String)>,
+    pub(crate) probe: Vec<(String, String)>,
     /// Write a lab with the dumps and objects that expects the results of this replay
     #[arg(long, value_name = "LAB.yaml")]
-    pub write: Option<PathBuf>,
+    pub(crate) write: Option<PathBuf>,
     /// Omit unreadable files, invalid parts such as rules that jump to themselves, and parts that
     /// this kernel refuses; each is reported
     #[arg(long)]
-    pub lenient: bool,
+    pub(crate) lenient: bool,
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
-    pub allow_outside: bool,
+    pub(crate) allow_outside: bool,
     /// Maximum wait for an answer
     #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
-    pub max_wait: Duration,
+    pub(crate) max_wait: Duration,
     /// Format of the result
     #[arg(long, value_enum, default_value = "human")]
-    pub format: ReplayFormat,
+    pub(crate) format: ReplayFormat,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Print every packet, every namespace and every rule
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Parses the source and target of a probe: `FROM->TO`.
@@ -67,7 +67,7 @@ pub struct ReplayArguments {
 /// # Errors
 ///
 /// Returns the expected format if the text has no `->`, or if a side is empty.
-pub fn parse_source_and_target(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_source_and_target(text: &str) -> Result<(String, String), String> {
     let parts = text
         .split_once("->")
         .map(|(from, to)| (from.trim(), to.trim()));

@@ -8,44 +8,44 @@ use super::{KernelArguments, Selection};
 use svclab_report::Format;
 
 #[derive(Debug, Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     #[command(flatten)]
-    pub selection: Selection,
+    pub(crate) selection: Selection,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Format of the results
     #[arg(long, value_enum, default_value_t = Format::Human)]
-    pub format: Format,
+    pub(crate) format: Format,
     /// Also write the results to a file, in its own format, such as junit=FILE. Can be repeated;
     /// creates missing directories
     #[arg(long, value_name = "FORMAT=FILE", value_parser = parse_output_file)]
-    pub write: Vec<OutputFile>,
+    pub(crate) write: Vec<OutputFile>,
     /// Collect full evidence and write files of each case to this directory: a capture with
     /// comments, the evidence, an explanation; and `JUnit` XML
     #[arg(long, value_name = "DIR")]
-    pub report: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
     /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
+    pub(crate) jobs: Option<u16>,
     /// Keep failed cases running until Ctrl-C, and print how to enter them
     #[arg(long)]
-    pub keep_on_failure: bool,
+    pub(crate) keep_on_failure: bool,
     /// Compare this machine's network, modules, processes, mounts and other state before and after
     /// the run, even if interrupted. Prints differences, which set the exit code to 1
     #[arg(long)]
-    pub certify: bool,
+    pub(crate) certify: bool,
     /// Print more details, including every claim that a case confirms or refutes
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Additional output file of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutputFile {
+pub(crate) struct OutputFile {
     /// Format of the file.
-    pub format: Format,
+    pub(crate) format: Format,
     /// Path of the file.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 /// Parses a format and a file: `junit=results/junit.xml`.
@@ -62,57 +62,57 @@ fn parse_output_file(text: &str) -> Result<OutputFile, String> {
 }
 
 #[derive(Debug, Args)]
-pub struct ExplainArguments {
+pub(crate) struct ExplainArguments {
     #[command(flatten)]
-    pub selection: Selection,
+    pub(crate) selection: Selection,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Build no lab; run the probes in a running lab, in its current state. Without a name, in the
     /// only running lab
     #[arg(long = "running", alias = "standing")]
-    pub running: bool,
+    pub(crate) running: bool,
     /// Only explain this probe
     #[arg(long, value_name = "NAME")]
-    pub probe: Option<String>,
+    pub(crate) probe: Option<String>,
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human)]
-    pub format: Explanation,
+    pub(crate) format: Explanation,
     /// Print every packet, every namespace and every rule
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Arguments of `svclab why`.
 #[derive(Debug, Args)]
-pub struct WhyArguments {
+pub(crate) struct WhyArguments {
     /// Cases: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB[/CASE]", required = true)]
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Dump that replaces a node of the cases, in the format of `svclab replay`. Can be repeated
     #[arg(long, value_name = "[NODE=]DUMP")]
-    pub dump: Vec<String>,
+    pub(crate) dump: Vec<String>,
     /// Omit invalid parts of dumps
     #[arg(long, requires = "dump")]
-    pub lenient: bool,
+    pub(crate) lenient: bool,
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
-    pub allow_outside: bool,
+    pub(crate) allow_outside: bool,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Only fix the connections of this probe
     #[arg(long, value_name = "NAME")]
-    pub probe: Option<String>,
+    pub(crate) probe: Option<String>,
     /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
-    pub format: WhyFormat,
+    pub(crate) format: WhyFormat,
     /// Also print changes that did not help
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Format of the findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WhyFormat {
+pub(crate) enum WhyFormat {
     /// Text for people
     Human,
     /// JSON `svclab/why/v1` with the schema of `svclab schema why`
@@ -121,7 +121,7 @@ pub enum WhyFormat {
 
 /// Format of journeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Explanation {
+pub(crate) enum Explanation {
     /// Text for people
     Human,
     /// JSON `svclab/journeys/v1` with the schema of `svclab schema journeys`
@@ -129,34 +129,34 @@ pub enum Explanation {
 }
 
 #[derive(Debug, Args)]
-pub struct PlanArguments {
+pub(crate) struct PlanArguments {
     #[command(flatten)]
-    pub selection: Selection,
+    pub(crate) selection: Selection,
 }
 
 #[derive(Debug, Args)]
-pub struct ClaimsArguments {
+pub(crate) struct ClaimsArguments {
     #[command(flatten)]
-    pub selection: Selection,
+    pub(crate) selection: Selection,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Read the results of a finished run, from `svclab run --format json`, instead of running labs
     #[arg(long, value_name = "RESULTS.json")]
-    pub from: Option<PathBuf>,
+    pub(crate) from: Option<PathBuf>,
     /// Format of the claims
     #[arg(long, value_enum, default_value_t = ClaimsFormat::Human)]
-    pub format: ClaimsFormat,
+    pub(crate) format: ClaimsFormat,
     /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
+    pub(crate) jobs: Option<u16>,
     /// Print every case that confirms or refutes a claim
     #[arg(short, long)]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 /// Format of the claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ClaimsFormat {
+pub(crate) enum ClaimsFormat {
     /// Text for people.
     Human,
     /// JSON document with the schema of `svclab schema claims`.

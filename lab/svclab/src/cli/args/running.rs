@@ -11,7 +11,7 @@ use svclab_model::plan::ProbeProtocol;
 use svclab_rules::kube_proxy::sync_timeout;
 
 /// Help text of `svclab up` about programs in guests.
-pub const UP_HELP: &str = "\
+pub(crate) const UP_HELP: &str = "\
 In a guest, `exec` and `shell` can run these programs of this machine, with their \
 libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
 true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
@@ -19,12 +19,12 @@ iptables and ip6tables, each also as -nft and -legacy, and the programs that loa
 first lab in a guest boots it, which takes some seconds.";
 
 /// Help text of `svclab exec` and `svclab shell` about exit codes.
-pub const EXEC_HELP: &str = "\
+pub(crate) const EXEC_HELP: &str = "\
 Exit code: the status of the program; 128 plus the signal number if a signal ended it; 127 if \
 the program does not exist; 126 if it cannot be started; 125 if svclab fails.";
 
 /// Help text of `svclab capture` with examples.
-pub const CAPTURE_HELP: &str = "\
+pub(crate) const CAPTURE_HELP: &str = "\
 Examples:
   svclab capture node-1 | wireshark -k -i -
   svclab capture node-1/eth0 pod/default/client > ticket.pcapng
@@ -35,52 +35,52 @@ lab ends.";
 
 /// Selection of a running lab.
 #[derive(Debug, Args)]
-pub struct LabArguments {
+pub(crate) struct LabArguments {
     /// Running lab, if there are several: its name, or enough of its case to be unique
     #[arg(long, value_name = "LAB[/CASE]")]
-    pub lab: Option<String>,
+    pub(crate) lab: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct UpArguments {
+pub(crate) struct UpArguments {
     /// Case: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB/CASE")]
-    pub name: String,
+    pub(crate) name: String,
     #[command(flatten)]
-    pub kernels: KernelArguments,
+    pub(crate) kernels: KernelArguments,
     /// Return when the lab is built, and keep it running in the background
     #[arg(short, long)]
-    pub detach: bool,
+    pub(crate) detach: bool,
     /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
     /// defines its configuration
     #[arg(long, value_name = "PATH")]
-    pub kube_proxy: Option<PathBuf>,
+    pub(crate) kube_proxy: Option<PathBuf>,
     /// Also read dumps that the lab names outside its own directory
     #[arg(long)]
-    pub allow_outside: bool,
+    pub(crate) allow_outside: bool,
     /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to
     /// 1h, such as 5m [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
-    pub kube_proxy_timeout: Option<Duration>,
+    pub(crate) kube_proxy_timeout: Option<Duration>,
     /// Path of an additional program for the lab, which is not installed on the system. Can be
     /// repeated
     #[arg(long = "program", value_name = "PATH")]
-    pub programs: Vec<PathBuf>,
+    pub(crate) programs: Vec<PathBuf>,
     /// Be the background daemon, which writes its log to this file
     #[arg(long, hide = true, value_name = "LOG")]
-    pub held: Option<PathBuf>,
+    pub(crate) held: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub struct PsArguments {
+pub(crate) struct PsArguments {
     /// Format of the list
     #[arg(long, value_enum, default_value_t = PsFormat::Human)]
-    pub format: PsFormat,
+    pub(crate) format: PsFormat,
 }
 
 /// Format of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PsFormat {
+pub(crate) enum PsFormat {
     /// Text for people.
     Human,
     /// JSON document with the schema of `svclab schema ps`.
@@ -88,12 +88,12 @@ pub enum PsFormat {
 }
 
 #[derive(Debug, Args)]
-pub struct ExecArguments {
+pub(crate) struct ExecArguments {
     #[command(flatten)]
-    pub which: LabArguments,
+    pub(crate) which: LabArguments,
     /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Program with its arguments
     #[arg(
         value_name = "COMMAND",
@@ -101,65 +101,65 @@ pub struct ExecArguments {
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct ShellArguments {
+pub(crate) struct ShellArguments {
     #[command(flatten)]
-    pub which: LabArguments,
+    pub(crate) which: LabArguments,
     /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
-    pub namespace: String,
+    pub(crate) namespace: String,
 }
 
 #[derive(Debug, Args)]
-pub struct ProbeArguments {
+pub(crate) struct ProbeArguments {
     #[command(flatten)]
-    pub which: LabArguments,
+    pub(crate) which: LabArguments,
     /// Source: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "FROM")]
-    pub from: String,
+    pub(crate) from: String,
     /// Target: a name or an address with a port, in the format of labs: `service/default/web:80`
     #[arg(value_name = "TO")]
-    pub to: String,
+    pub(crate) to: String,
     /// Protocol: `tcp`, `udp` or `ping`
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = parse_protocol)]
-    pub protocol: ProbeProtocol,
+    pub(crate) protocol: ProbeProtocol,
     /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub connections: u32,
+    pub(crate) connections: u32,
     /// Maximum wait for an answer
     #[arg(long = "max-wait", alias = "patience", default_value = "3s", value_parser = parse_wait_duration, value_name = "DURATION")]
-    pub max_wait: Duration,
+    pub(crate) max_wait: Duration,
     /// Collect full evidence and explain where the packets went and why
     #[arg(long)]
-    pub explain: bool,
+    pub(crate) explain: bool,
     /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human, requires = "explain")]
-    pub format: Explanation,
+    pub(crate) format: Explanation,
     /// Print every packet, every namespace and every rule
     #[arg(short, long, requires = "explain")]
-    pub verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct CaptureArguments {
+pub(crate) struct CaptureArguments {
     #[command(flatten)]
-    pub which: LabArguments,
+    pub(crate) which: LabArguments,
     /// Namespaces or interfaces to capture; default: all
     #[arg(value_name = "NAMESPACE[/INTERFACE]")]
-    pub targets: Vec<String>,
+    pub(crate) targets: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct DownArguments {
+pub(crate) struct DownArguments {
     /// Lab to stop, if several are running
     #[arg(value_name = "LAB[/CASE]", conflicts_with = "all")]
-    pub lab: Option<String>,
+    pub(crate) lab: Option<String>,
     /// Stop all running labs
     #[arg(long)]
-    pub all: bool,
+    pub(crate) all: bool,
 }
 
 fn parse_protocol(text: &str) -> Result<ProbeProtocol, String> {

@@ -13,33 +13,33 @@ use svclab_scenario::duration;
 
 /// Selected cases and how to prepare them.
 #[derive(Debug, Args)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Labs or cases: NAME, NAME/axis=value,…, the path of a lab's file, or a directory of labs. A
     /// directory, such as conformance, selects its files *.yaml and *.yml, without
     /// subdirectories. By default, all labs directly in the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
     /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
     /// evidence proves that no answer can arrive
     #[arg(long = "max-wait", alias = "patience", default_value_t = MaxWait::SETTLED, value_parser = parse_max_wait, value_name = "settled|DURATION")]
-    pub max_wait: MaxWait,
+    pub(crate) max_wait: MaxWait,
     /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
     /// defines its configuration
     #[arg(long, value_name = "PATH")]
-    pub kube_proxy: Option<PathBuf>,
+    pub(crate) kube_proxy: Option<PathBuf>,
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
-    pub allow_outside: bool,
+    pub(crate) allow_outside: bool,
     /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to
     /// 1h, such as 5m [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
-    pub kube_proxy_timeout: Option<Duration>,
+    pub(crate) kube_proxy_timeout: Option<Duration>,
 }
 
 impl Selection {
     /// Returns the options for preparing the cases.
-    pub fn prepare_options(&self) -> PrepareOptions {
+    pub(crate) fn prepare_options(&self) -> PrepareOptions {
         PrepareOptions {
             max_wait: self.max_wait,
             kube_proxy: self.kube_proxy.clone(),
@@ -51,20 +51,20 @@ impl Selection {
 
 /// Kernels that run the cases.
 #[derive(Debug, Clone, Args)]
-pub struct KernelArguments {
+pub(crate) struct KernelArguments {
     /// Kernel for the cases: `host`, a guest's version (6.12), the path of a guest's kernel file,
     /// `auto` or `all`. `auto` is the host if possible, otherwise the newest guest. `all` is the
     /// host and a guest of every version
     #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
-    pub kernel: KernelChoice,
+    pub(crate) kernel: KernelChoice,
     /// Directory of the modules, if --kernel is a path
     #[arg(long, value_name = "DIR")]
-    pub modules: Option<PathBuf>,
+    pub(crate) modules: Option<PathBuf>,
 }
 
 impl KernelArguments {
     /// Combines both arguments.
-    pub fn choice(&self) -> KernelChoice {
+    pub(crate) fn choice(&self) -> KernelChoice {
         match &self.kernel {
             KernelChoice::UserKernel { kernel, .. } => KernelChoice::UserKernel {
                 kernel: kernel.clone(),
@@ -75,7 +75,7 @@ impl KernelArguments {
     }
 
     /// Returns the arguments for the same choice, each with a leading space.
-    pub fn rerun_arguments(&self) -> String {
+    pub(crate) fn rerun_arguments(&self) -> String {
         let kernel = (self.kernel != KernelChoice::Auto)
             .then(|| format!(" --kernel {}", shell_word(&self.kernel.to_string())));
         let modules = self.modules.as_ref();
@@ -86,7 +86,7 @@ impl KernelArguments {
 }
 
 /// Quotes text as one word for a shell, if necessary.
-pub fn shell_word(text: &str) -> String {
+pub(crate) fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
@@ -101,6 +101,6 @@ fn parse_max_wait(text: &str) -> Result<MaxWait, String> {
 }
 
 /// Parses a duration such as `3s`, `500ms` or `1m`, from 1 ms to 1 h.
-pub fn parse_wait_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_wait_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }

@@ -1,17 +1,18 @@
 //! Implements `svclab claims`.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
 use tokio::sync::mpsc;
 
-use super::labs::{prepare_each_lab, print_diagnostics};
-use super::run::{print_events as telling, run_cases, run_options};
+use super::labs::prepare_each_lab;
+use super::run::{print_events, run_cases, run_options};
 use crate::cli::args::{ClaimsArguments, ClaimsFormat, Common};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{
-    has_colour_on_stdout, output_width, print_json, print_start_error, write_exit,
+    check_output, has_colour_on_stdout, output_width, print_diagnostics, print_json, print_message,
 };
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files::Location;
@@ -29,22 +30,19 @@ use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
 
 /// Runs the labs with claims, or reads the results of a finished run, and prints each claim.
-pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
-    let input = match &arguments.from {
-        Some(path) => read_results(common, arguments, path),
-        None => run_labs(common, arguments),
-    };
-    let (results, labs) = match input {
-        Ok(made) => made,
-        Err(exit) => return exit,
+pub(crate) fn claims(common: &Common, arguments: &ClaimsArguments) -> CommandResult {
+    let (results, labs) = match &arguments.from {
+        Some(path) => read_results(common, arguments, path)?,
+        None => run_labs(common, arguments)?,
     };
     let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared_claims).collect();
     for differing in find_differing(&declared) {
         warn_differing(&labs, differing);
     }
     let lines = determine_statuses(&results, &declared);
-    let printed = match arguments.format {
-        ClaimsFormat::Human => write_exit(print_claims(
+    let code = exit_code(&lines);
+    match arguments.format {
+        ClaimsFormat::Human => check_output(print_claims(
             &lines,
             Layout {
                 width: output_width(),
@@ -59,30 +57,25 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
                     TextKind::Text
                 },
             ),
-        )),
-        ClaimsFormat::Json => print_json(&document(lines.clone())),
-    };
-    match printed {
-        // Errors of the run are printed instead of a result for the claims.
-        Exit::Success if results.exit_code() > 1 => {
-            for error in results
-                .cases
-                .iter()
-                .filter_map(|case| Some((&case.case, case.error.as_ref()?)))
-            {
-                eprintln!("error: {}: {}", error.0, error.1.message);
-            }
-            Exit::Code(results.exit_code())
-        }
-        Exit::Success => Exit::Code(exit_code(&lines)),
-        other => other,
+        ))?,
+        ClaimsFormat::Json => print_json(&document(lines))?,
     }
+    if results.exit_code() <= svclab_diagnostic::exit_code::FAILED {
+        return Ok(Outcome::from_code(code));
+    }
+    // Errors of the run are printed instead of a result for the claims.
+    for case in &results.cases {
+        if let Some(error) = &case.error {
+            print_message(format_args!("error: {}: {}", case.case, error.message));
+        }
+    }
+    Ok(Outcome::from_code(results.exit_code()))
 }
 
 /// Results and the labs they belong to.
 type ClaimInput = (Results, Vec<Scenario>);
 
-fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, Exit> {
+fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, CliError> {
     let has_claims = |lab: &SelectedLab| !lab.scenario.lab.spec.claims.is_empty();
     let mut labs = prepare_each_lab(common, &arguments.selection)?;
     for selected in &mut labs {
@@ -95,30 +88,26 @@ fn run_labs(common: &Common, arguments: &ClaimsArguments) -> Result<ClaimInput, 
     let scenarios = right.map(|lab| lab.scenario.clone()).collect();
     let cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
     if cases.is_empty() {
-        eprintln!("error: nothing was selected: no lab declares `claims`, so no lab was run");
-        return Err(Exit::Nothing);
+        return Err(CliError::NothingSelected {
+            message: "nothing was selected: no lab declares `claims`, so no lab was run".to_owned(),
+            help: None,
+        });
     }
     let options = run_options(arguments.jobs, false, arguments.kernels.choice());
-    let ran = block_on(async {
+    let results = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (event_sender, events) = mpsc::unbounded_channel();
         // Only the progress shows the cases, so there is no writer.
         let mut no_writer = MultiWriter(Vec::new());
-        let progress = telling(&mut no_writer, events, false);
-        let (ran, _) = tokio::join!(
-            run_cases(cases, &options, event_sender, &mut interrupts),
-            progress
-        );
-        ran
-    });
-    match ran {
-        Ok((results, _)) if results.interrupted => {
-            eprintln!("interrupted");
-            Err(Exit::Interrupted)
-        }
-        Ok((results, _)) => Ok((results, scenarios)),
-        Err(error) => Err(print_start_error(&error)),
+        let progress = print_events(&mut no_writer, events, false);
+        let running = run_cases(cases, &options, event_sender, &mut interrupts);
+        let ((results, _), _) = tokio::join!(running, progress);
+        results
+    })?;
+    if results.interrupted {
+        return Err(CliError::Interrupted);
     }
+    Ok((results, scenarios))
 }
 
 /// Reads the results of a finished run, and loads the labs for the texts of their claims.
@@ -126,10 +115,10 @@ fn read_results(
     common: &Common,
     arguments: &ClaimsArguments,
     path: &Path,
-) -> Result<ClaimInput, Exit> {
-    let refuse = |error: &dyn std::fmt::Display| {
-        eprintln!("error: {}: {error}", path.display());
-        Exit::Input
+) -> Result<ClaimInput, CliError> {
+    let refuse = |error: &dyn Display| CliError::Refused {
+        message: format!("{}: {error}", path.display()),
+        help: None,
     };
     let read = Location::anywhere(path).read(MAX_BYTES);
     let (bytes, _) = read.map_err(|error| refuse(&error))?;

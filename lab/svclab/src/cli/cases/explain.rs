@@ -3,13 +3,14 @@
 use super::labs::prepare_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, ExplainArguments, Explanation};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
-use crate::cli::running::which::{find_running_lab, print_call_error};
+use crate::cli::output::{OutputError, has_colour_on_stdout, print, print_case_error, print_json};
+use crate::cli::running::which::find_running_lab;
 use crate::live::{
-    CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys as Packets, request_daemon,
+    CallError, ClientRequest, DaemonReply, OutputForm, RenderedJourneys, request_daemon,
 };
+use svclab_diagnostic::exit_code;
 use svclab_journey::journey::Journey;
 use svclab_judge::AddressBook;
 use svclab_model::plan::{Plan, Probe};
@@ -17,17 +18,14 @@ use svclab_report::journey::JourneyRenderer;
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::journeys::{CaseHead, CaseJourneys, Journeys};
 use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{ExplainedCase, Prepared, explain as explained, unknown_probe_error};
+use svclab_runner::run::{self, ExplainedCase, Prepared, RunOptions, unknown_probe_error};
 
 /// Runs the selected cases, or the probes of a running lab, and explains their packets.
-pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
+pub(crate) fn explain(common: &Common, arguments: &ExplainArguments) -> CommandResult {
     if arguments.running {
         return explain_running(arguments);
     }
-    let labs = match prepare_each_lab(common, &arguments.selection) {
-        Ok(labs) => labs,
-        Err(exit) => return exit,
-    };
+    let labs = prepare_each_lab(common, &arguments.selection)?;
     let (cases, wrong): (Vec<_>, Vec<_>) = labs
         .into_iter()
         .flat_map(|lab| lab.cases)
@@ -37,134 +35,101 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     let wrong = wrong.into_iter().filter_map(Result::err);
     let mut worst = wrong.filter_map(|case| Some(case.error?.kind)).max();
     if cases.is_empty() {
-        return worst.map_or(Exit::Nothing, |trouble| Exit::Code(trouble.exit_code()));
+        let code = worst.map_or(exit_code::NOTHING_SELECTED, ErrorKind::exit_code);
+        return Ok(Outcome::from_code(code));
     }
     if let Some(probe_name) = &arguments.probe {
-        let step_probes = |plan: &'_ Plan| -> Vec<Probe> {
-            let steps = plan.steps.iter();
-            steps
-                .flat_map(|step| step.open.iter().chain(&step.probes))
-                .cloned()
-                .collect()
-        };
-        let later: Vec<Probe> = cases
-            .iter()
-            .flat_map(|case| step_probes(&case.plan))
-            .collect();
-        let probes = || {
-            cases
-                .iter()
-                .flat_map(|case| &case.plan.probes)
-                .chain(&later)
-        };
+        let probes = || cases.iter().flat_map(|case| all_probes(&case.plan));
         if !probes().any(|probe| probe.name == *probe_name) {
-            return print_error(&unknown_probe_error(probe_name, probes()));
+            return Err(unknown_probe_error(probe_name, probes()).into());
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
-    let ran = run_interruptible(explained(cases, &options, std::future::pending()));
-    let explained = match ran {
-        Ok(Some(Some(explained))) => explained,
-        Ok(_) => {
-            eprintln!("interrupted");
-            return Exit::Interrupted;
-        }
-        Err(error) => return print_start_error(&error),
-    };
     let mut explained_cases = Vec::new();
-    for result in explained {
+    for result in explain_cases(cases, &options)? {
         match result {
-            Ok(one) => explained_cases.push(one),
+            Ok(case) => explained_cases.push(case),
             Err((case, error)) => {
-                eprintln!("error: {case}: {}", error.message);
-                if let Some(remedy) = &error.remedy {
-                    eprintln!("  help: {remedy}");
-                }
+                print_case_error(&case, &error);
                 worst = worst.max(Some(error.kind));
             }
         }
     }
+    let probes: Vec<String> = arguments.probe.iter().cloned().collect();
     let printed = match arguments.format {
-        Explanation::Human => {
-            let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-            print(&render_text(
-                &explained_cases,
-                &probes,
-                arguments.verbose,
-                true,
-            ))
-        }
+        Explanation::Human => print(&render_text(
+            &explained_cases,
+            &probes,
+            arguments.verbose,
+            true,
+        )),
         Explanation::Json => {
             let cases = explained_cases
                 .iter()
-                .map(|case| selected_journeys(case, arguments))
+                .map(|case| case_journeys(case, &probes, true))
                 .collect();
             print_json(&Journeys::new(cases))
         }
     };
-    match worst {
-        Some(trouble) => Exit::Code(trouble.exit_code()),
-        None => printed,
-    }
+    outcome_of_cases(printed, worst, Outcome::SUCCESS)
+}
+
+/// Returns the probes of the first stage, then those of the steps.
+fn all_probes(plan: &Plan) -> impl Iterator<Item = &Probe> {
+    let steps = plan.steps.iter();
+    let of_steps = steps.flat_map(|step| step.open.iter().chain(&step.probes));
+    plan.probes.iter().chain(of_steps)
+}
+
+/// Runs cases until the user interrupts.
+pub(crate) fn explain_cases(
+    cases: Vec<Prepared>,
+    options: &RunOptions,
+) -> Result<Vec<Result<ExplainedCase, (String, RunError)>>, CliError> {
+    let explained = run_interruptible(run::explain(cases, options, std::future::pending()))?;
+    explained.ok_or(CliError::Interrupted)
 }
 
 /// Runs the probes of a running lab and explains their packets.
-fn explain_running(arguments: &ExplainArguments) -> Exit {
-    let wrong = |message: &str, remedy: &str| {
-        print_error(&RunError {
-            kind: ErrorKind::Input,
-            message: message.to_owned(),
-            remedy: Some(remedy.to_owned()),
-        })
-    };
+fn explain_running(arguments: &ExplainArguments) -> CommandResult {
     // `SVCLAB_KERNEL` applies to labs that are built, so only the argument is an error.
     let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
     if arguments.kernels.choice() != KernelChoice::Auto && !by_environment {
-        return wrong(
+        return Err(CliError::refused(
             "the kernel of a running lab cannot be changed",
             "omit --kernel or --running",
-        );
+        ));
     }
     let name = match arguments.selection.names.as_slice() {
         [] => None,
         [name] => Some(name.as_str()),
         _ => {
-            return wrong(
+            return Err(CliError::refused(
                 "only one running lab can be explained at a time",
                 "give one name",
-            );
+            ));
         }
     };
-    let ask = ClientRequest::Explain {
+    let request = ClientRequest::Explain {
         probe: arguments.probe.clone(),
         max_wait: arguments.selection.max_wait.limit,
         form: output_form(arguments.format, arguments.verbose),
     };
-    let asked = async {
-        let with = "`svclab explain --running LAB/CASE`";
-        let (directory, lab) = find_running_lab(name, with).await?;
-        let answer = async {
-            let mut line = request_daemon(&directory, &lab.case, &ask).await?;
-            match line.recv().await? {
-                DaemonReply::Explained { explained } => Ok(explained),
-                _ => Err(CallError::UnexpectedReply),
-            }
-        };
-        answer.await.map_err(|error| print_call_error(&error))
-    };
-    match run_interruptible(asked) {
-        Ok(Some(Ok(explained))) => print_explained(explained),
-        Ok(Some(Err(exit))) => exit,
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
+    let explained = run_interruptible(async {
+        let selector = "`svclab explain --running LAB/CASE`";
+        let (directory, lab) = find_running_lab(name, selector).await?;
+        let mut line = request_daemon(&directory, &lab.case, &request).await?;
+        match line.recv().await? {
+            DaemonReply::Explained { explained } => Ok(explained),
+            _ => Err(CliError::from(CallError::UnexpectedReply)),
         }
-        Err(error) => print_start_error(&error),
-    }
+    })??;
+    print_explained(explained)?;
+    Ok(Outcome::SUCCESS)
 }
 
 /// Returns the output form to request from a daemon.
-pub fn output_form(format: Explanation, verbose: bool) -> OutputForm {
+pub(crate) fn output_form(format: Explanation, verbose: bool) -> OutputForm {
     match format {
         Explanation::Human => OutputForm::Text { verbose },
         Explanation::Json => OutputForm::Data,
@@ -172,10 +137,10 @@ pub fn output_form(format: Explanation, verbose: bool) -> OutputForm {
 }
 
 /// Prints an explanation from a daemon.
-pub fn print_explained(explained: Packets) -> Exit {
+pub(crate) fn print_explained(explained: RenderedJourneys) -> Result<(), OutputError> {
     match explained {
-        Packets::Text(text) => print(&strip_unsupported_colours(text)),
-        Packets::Data(case) => print_json(&Journeys::new(vec![*case])),
+        RenderedJourneys::Text(text) => print(&strip_unsupported_colours(text)),
+        RenderedJourneys::Data(case) => print_json(&Journeys::new(vec![*case])),
     }
 }
 
@@ -190,7 +155,7 @@ fn strip_unsupported_colours(text: String) -> String {
 
 /// Renders explained cases as text: the named probes, or all of them if `probes` is empty. `judged`
 /// adds whether the case met its expectations.
-pub fn render_text(
+pub(crate) fn render_text(
     cases: &[ExplainedCase],
     probes: &[String],
     verbose: bool,
@@ -221,11 +186,6 @@ pub fn render_text(
         })
         .collect();
     strip_unsupported_colours(texts.join("\n"))
-}
-
-fn selected_journeys(case: &ExplainedCase, arguments: &ExplainArguments) -> CaseJourneys {
-    let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-    case_journeys(case, &probes, true)
 }
 
 /// Returns the journeys of the named probes, or of all probes if `probes` is empty.

@@ -1,35 +1,31 @@
-//! Loads and prepares the selected labs, and reports all their errors.
+//! Loads and prepares the selected labs.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use crate::cli::args::{Common, Selection};
-use crate::cli::exit::Exit;
-use crate::cli::output::has_colour_on_stderr;
-use svclab_diagnostic::source::Sources;
-use svclab_diagnostic::{Diagnostic, Rendering};
+use crate::cli::error::{CliError, InvalidInput};
+use crate::cli::output::print_diagnostics;
+use svclab_diagnostic::Diagnostic;
 use svclab_runner::run::{
-    InvalidLab, LabResult, Prepared, RunInput, SelectError, SelectedLab, prepare_case, select_labs,
-    select_labs_each,
+    LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs, select_labs_each,
 };
-use svclab_scenario::MAX_DIAGNOSTICS;
 
 /// Selected lab.
-pub struct PreparedLab {
+pub(crate) struct PreparedLab {
     /// Lab and selection; `None` for an invalid lab, whose only case has an error as its result.
-    pub lab: Option<SelectedLab>,
+    pub(crate) lab: Option<SelectedLab>,
     /// Selected cases in order.
-    pub cases: Vec<RunInput>,
+    pub(crate) cases: Vec<RunInput>,
 }
 
 /// Loads the named labs and prints their warnings.
 ///
 /// # Errors
 ///
-/// Returns the exit code if a name matches nothing or a lab is invalid. The error is printed to
-/// standard error.
-pub fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, Exit> {
-    let labs = select_labs(names, directory).map_err(|error| print_select_error(&error))?;
+/// Returns an error if a name matches nothing or a lab is invalid.
+pub(crate) fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, CliError> {
+    let labs = select_labs(names, directory)?;
     for lab in &labs {
         print_diagnostics(&lab.scenario.sources, &lab.warnings);
     }
@@ -41,13 +37,17 @@ pub fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>,
 ///
 /// # Errors
 ///
-/// Returns the exit code if a name matches nothing. The error is printed to standard error.
-pub fn load_each_lab(names: &[String], directory: &Path) -> Result<Vec<LabResult>, Exit> {
-    let labs = select_labs_each(names, directory).map_err(|error| print_select_error(&error))?;
+/// Returns an error if a name matches nothing.
+pub(crate) fn load_each_lab(
+    names: &[String],
+    directory: &Path,
+) -> Result<Vec<LabResult>, CliError> {
+    let labs = select_labs_each(names, directory)?;
     for lab in &labs {
         match lab {
             Ok(lab) => print_diagnostics(&lab.scenario.sources, &lab.warnings),
-            Err(wrong) => print_invalid_lab(wrong),
+            // The panic hook prints panics.
+            Err(wrong) => print_diagnostics(&wrong.sources, &wrong.diagnostics),
         }
     }
     Ok(labs)
@@ -58,16 +58,24 @@ pub fn load_each_lab(names: &[String], directory: &Path) -> Result<Vec<LabResult
 ///
 /// # Errors
 ///
-/// Returns the exit code if a name matches nothing or there is no case. The error is printed to
-/// standard error.
-pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<PreparedLab>, Exit> {
+/// Returns an error if a name matches nothing or there is no case.
+pub(crate) fn prepare_each_lab(
+    common: &Common,
+    selection: &Selection,
+) -> Result<Vec<PreparedLab>, CliError> {
     let mut labs = Vec::new();
     for lab in load_each_lab(&selection.names, &common.topologies)? {
         labs.push(match lab {
-            Ok(lab) => PreparedLab {
-                cases: prepare_all(&lab, selection),
-                lab: Some(lab),
-            },
+            Ok(lab) => {
+                let (cases, invalid) = prepare_all(&lab, selection);
+                for input in invalid {
+                    print_diagnostics(&input.sources, &input.diagnostics);
+                }
+                PreparedLab {
+                    lab: Some(lab),
+                    cases,
+                }
+            }
             Err(wrong) => PreparedLab {
                 lab: None,
                 cases: vec![Err(Box::new(wrong.to_case_result()))],
@@ -75,8 +83,7 @@ pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<Pr
         });
     }
     if labs.iter().all(|lab| lab.cases.is_empty()) {
-        eprintln!("error: nothing was selected");
-        return Err(Exit::Nothing);
+        return Err(CliError::nothing_selected());
     }
     Ok(labs)
 }
@@ -85,110 +92,53 @@ pub fn prepare_each_lab(common: &Common, selection: &Selection) -> Result<Vec<Pr
 ///
 /// # Errors
 ///
-/// Returns the exit code as [`prepare_each_lab`] does, and also if a lab or case is invalid.
-pub fn prepare_labs(
+/// Returns an error as [`prepare_each_lab`] does, and also if a lab or case is invalid.
+pub(crate) fn prepare_labs(
     common: &Common,
     selection: &Selection,
-) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, Exit> {
+) -> Result<Vec<(SelectedLab, Vec<Prepared>)>, CliError> {
     // No case is prepared if any lab is invalid.
     let labs = load_labs(&selection.names, &common.topologies)?;
     let mut prepared = Vec::new();
-    let mut has_errors = false;
+    let mut all_invalid = Vec::new();
     for lab in labs {
-        let cases = prepare_all(&lab, selection);
-        has_errors |= cases.iter().any(Result::is_err);
+        let (cases, invalid) = prepare_all(&lab, selection);
+        all_invalid.extend(invalid);
         prepared.push((lab, cases.into_iter().flatten().collect()));
     }
-    if has_errors {
-        return Err(Exit::Input);
+    if !all_invalid.is_empty() {
+        return Err(CliError::InvalidInput(all_invalid));
     }
     if prepared
         .iter()
         .all(|(_, cases): &(_, Vec<_>)| cases.is_empty())
     {
-        eprintln!("error: nothing was selected");
-        return Err(Exit::Nothing);
+        return Err(CliError::nothing_selected());
     }
     Ok(prepared)
 }
 
-/// Prepares the cases of a lab and prints their diagnostics.
-fn prepare_all(lab: &SelectedLab, selection: &Selection) -> Vec<RunInput> {
-    // A diagnostic of several cases is printed once.
-    let mut printed = HashSet::new();
-    let cases = lab.cases.iter().map(|at| {
-        let case = &lab.scenario.cases()[*at];
+/// Prepares the cases of a lab. Also returns the diagnostics of each invalid case.
+fn prepare_all(lab: &SelectedLab, selection: &Selection) -> (Vec<RunInput>, Vec<InvalidInput>) {
+    // A diagnostic of several cases is returned once.
+    let mut known = HashSet::new();
+    let mut invalid = Vec::new();
+    let cases = lab.cases.iter().map(|index| {
+        let case = &lab.scenario.cases()[*index];
         let prepared = prepare_case(lab, case, selection.prepare_options());
         let prepared = prepared.map(|case| case.with_sync_timeout(selection.kube_proxy_timeout));
         prepared.map_err(|wrong| {
-            let fresh: Vec<Diagnostic> = wrong
+            let diagnostics: Vec<Diagnostic> = wrong
                 .diagnostics
                 .into_iter()
-                .filter(|diagnostic| printed.insert(format!("{diagnostic:?}")))
+                .filter(|diagnostic| known.insert(format!("{diagnostic:?}")))
                 .collect();
-            print_diagnostics(&lab.scenario.sources, &fresh);
+            invalid.push(InvalidInput {
+                sources: lab.scenario.sources.clone(),
+                diagnostics,
+            });
             Box::new(wrong.result)
         })
     });
-    cases.collect()
-}
-
-fn print_select_error(error: &SelectError) -> Exit {
-    match error {
-        SelectError::InvalidLab(wrong) => {
-            print_invalid_lab(wrong);
-            Exit::Input
-        }
-        SelectError::Source(_) => {
-            eprintln!("error: {error}");
-            Exit::Input
-        }
-        _ => {
-            eprintln!("error: {error}");
-            Exit::Nothing
-        }
-    }
-}
-
-/// Prints the diagnostics of an invalid lab to standard error. The panic hook prints panics.
-fn print_invalid_lab(wrong: &InvalidLab) {
-    print_diagnostics(&wrong.sources, &wrong.diagnostics);
-}
-
-/// Prints diagnostics to standard error: at most [`MAX_DIAGNOSTICS`] errors and as many warnings.
-/// Adds the number of remaining diagnostics.
-pub fn print_diagnostics(sources: &Sources, diagnostics: &[Diagnostic]) {
-    let limit = |is_error: bool| {
-        let same_severity = diagnostics
-            .iter()
-            .filter(|diagnostic| diagnostic.is_error() == is_error);
-        let count = same_severity.count();
-        // A list that was already truncated ends with an extra entry that states the number of the
-        // rest.
-        let is_cut = count > MAX_DIAGNOSTICS + 1;
-        (count, if is_cut { MAX_DIAGNOSTICS } else { count })
-    };
-    let limits = [limit(false), limit(true)];
-    let mut shown = [0; 2];
-    for diagnostic in diagnostics {
-        let kind = usize::from(diagnostic.is_error());
-        if shown[kind] < limits[kind].1 {
-            shown[kind] += 1;
-            eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
-        }
-    }
-    for (kind, (count, max)) in ["warnings", "errors"].into_iter().zip(limits) {
-        if max < count {
-            eprintln!("and {} more {kind}\n", count - max);
-        }
-    }
-}
-
-/// Returns the options for rendering diagnostics: coloured on a terminal, unless `NO_COLOR` is set.
-#[must_use]
-pub fn rendering() -> Rendering {
-    Rendering {
-        colour: has_colour_on_stderr(),
-        ..Rendering::default()
-    }
+    (cases.collect(), invalid)
 }

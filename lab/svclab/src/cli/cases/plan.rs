@@ -2,21 +2,15 @@
 
 use super::labs::prepare_labs;
 use crate::cli::args::{Common, PlanArguments};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::output::print;
-use svclab_planner::print::render as shown;
+use svclab_planner::print::render;
 
 /// Prints the plans of the selected cases.
-pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
-    match prepare_labs(common, &arguments.selection) {
-        Err(exit) => exit,
-        Ok(labs) => {
-            let plans: Vec<String> = labs
-                .iter()
-                .flat_map(|(_, cases)| cases)
-                .map(|case| shown(&case.plan))
-                .collect();
-            print(&plans.join("\n"))
-        }
-    }
+pub(crate) fn plan(common: &Common, arguments: &PlanArguments) -> CommandResult {
+    let labs = prepare_labs(common, &arguments.selection)?;
+    let cases = labs.iter().flat_map(|(_, cases)| cases);
+    let plans: Vec<String> = cases.map(|case| render(&case.plan)).collect();
+    print(&plans.join("\n"))?;
+    Ok(Outcome::SUCCESS)
 }

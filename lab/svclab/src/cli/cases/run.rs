@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 
 use super::labs::prepare_each_lab;
 use crate::cli::args::{Common, RunArguments, shell_word};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on, run_interruptible};
-use crate::cli::output::{has_colour_on_stdout, print_note, print_start_error, write_exit};
-use crate::cli::progress::Progress;
+use crate::cli::output::{check_output, has_colour_on_stdout, print_message, print_note};
+use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::files::{self, UnfinishedFile};
 use svclab_model::plan::{EvidenceRequest, MaxWait};
 use svclab_report::folder::Folder;
@@ -30,11 +30,8 @@ use svclab_runner::run::{KeptCase, RunInput, RunOptions, execute};
 const JOBS_PER_CORE: usize = 8;
 
 /// Runs the selected cases and prints their results.
-pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
-    let labs = match prepare_each_lab(common, &arguments.selection) {
-        Ok(labs) => labs,
-        Err(exit) => return exit,
-    };
+pub(crate) fn run(common: &Common, arguments: &RunArguments) -> CommandResult {
+    let labs = prepare_each_lab(common, &arguments.selection)?;
     let mut cases: Vec<RunInput> = labs.into_iter().flat_map(|lab| lab.cases).collect();
     let mut options = run_options(
         arguments.jobs,
@@ -47,69 +44,38 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             case.plan.evidence = EvidenceRequest::everything(&case.plan);
         }
     }
-    let witness = arguments.certify.then(Certifier::start);
-    let mut writer = match create_writers(arguments) {
-        Ok(writers) => MultiWriter(writers),
-        Err(exit) => return exit,
-    };
-    let ran = block_on(async {
+    let certifier = arguments.certify.then(Certifier::start);
+    let mut writer = MultiWriter(create_writers(arguments)?);
+    let (mut results, mut printed) = block_on(async {
         let mut interrupts = Interrupts::listen();
         let (event_sender, events) = mpsc::unbounded_channel();
-        let printing = print_events(&mut writer, events, witness.is_some());
+        let printing = print_events(&mut writer, events, certifier.is_some());
         let running = run_cases(cases, &options, event_sender, &mut interrupts);
-        let (ran, printed) = tokio::join!(running, printing);
-        let (results, kept) = ran;
+        let ((results, kept), printed) = tokio::join!(running, printing);
         if !kept.is_empty() {
             wait_with_kept(&kept, &mut interrupts).await;
         }
         (results, printed)
-    });
+    })?;
     // At this point, all resources of the run are released, so the certificate can list leftovers.
-    let ran = match (ran, witness) {
-        (Ok((results, Ok(took))), Some(witness)) => {
-            add_certificate(results, took.unwrap_or_default(), witness, &mut writer)
-        }
-        (ran, _) => ran.map(|(results, printed)| Some((results, printed.map(drop)))),
-    };
-    match ran {
-        Ok(Some((results, printed))) => {
-            if results.interrupted {
-                eprintln!("interrupted");
-            }
-            // A failed write of the output is not a success.
-            match write_exit(printed) {
-                Exit::Success => Exit::Code(results.exit_code()),
-                other => other,
-            }
-        }
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
-        }
-        Err(error) => print_start_error(&error),
-    }
-}
-
-/// Adds the certificate to the results and reports the end of the run. `None` if the user
-/// interrupts.
-fn add_certificate(
-    mut results: Results,
-    took: Duration,
-    witness: Certifier,
-    writer: &mut dyn Writer,
-) -> io::Result<Option<(Results, io::Result<()>)>> {
-    Ok(run_interruptible(witness.finish())?.map(|certificate| {
-        results.certificate = Some(certificate);
-        let over = Event::RunEnded {
+    if let (Ok(duration), Some(certifier)) = (&printed, certifier) {
+        results.certificate = Some(run_interruptible(certifier.finish())?);
+        let event = Event::RunEnded {
             results: Box::new(results.clone()),
-            duration: took,
+            duration: duration.unwrap_or_default(),
         };
-        (results, writer.event(&over))
-    }))
+        printed = writer.event(&event).map(|()| None);
+    }
+    if results.interrupted {
+        print_message(format_args!("interrupted"));
+    }
+    // A failed write of the output is not a success.
+    check_output(printed.map(drop))?;
+    Ok(Outcome::from_code(results.exit_code()))
 }
 
 /// Runs the cases until they end or the user interrupts. Dropping the sender ends the receiver.
-pub async fn run_cases(
+pub(crate) async fn run_cases(
     cases: Vec<RunInput>,
     options: &RunOptions,
     tell: mpsc::UnboundedSender<Event>,
@@ -120,14 +86,14 @@ pub async fn run_cases(
 
 /// Writes the events of a run. With `withhold`, the final event is not written: the caller writes
 /// it with the returned duration of the run.
-pub async fn print_events(
+pub(crate) async fn print_events(
     writer: &mut dyn Writer,
     mut events: mpsc::UnboundedReceiver<Event>,
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
     let mut duration = None;
     let mut printed = Ok(());
-    let mut progress = Progress::new();
+    let mut progress = ProgressDisplay::new();
     loop {
         let event = tokio::select! {
             event = events.recv() => event,
@@ -149,18 +115,15 @@ pub async fn print_events(
 }
 
 /// Returns the writers to standard output and to files.
-///
-/// # Errors
-///
-/// Returns the exit code if a file cannot be written. The error is printed to standard error.
-fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
+fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, CliError> {
     let mut files = HashSet::new();
     for written in &arguments.write {
         let file = &written.file;
         if !files.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
-            eprintln!("error: --write names {} twice", file.display());
-            eprintln!("help: give each format its own file");
-            return Err(Exit::Input);
+            return Err(CliError::refused(
+                format!("--write names {} twice", file.display()),
+                "give each format its own file",
+            ));
         }
     }
     let mut writers = vec![
@@ -169,11 +132,12 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit
             .writer(io::stdout(), report_options(arguments)),
     ];
     for written in &arguments.write {
-        let (file, unfinished) = create_output(&written.file).map_err(|error| {
-            eprintln!("error: cannot write {}: {error}", written.file.display());
-            eprintln!("help: give a writable file with --write");
-            Exit::Machine
-        })?;
+        let (file, unfinished) =
+            create_output(&written.file).map_err(|source| CliError::Write {
+                target: written.file.display().to_string(),
+                source,
+                help: Some("give a writable file with --write"),
+            })?;
         let plain = svclab_report::Options {
             colour: false,
             summary: None,
@@ -183,12 +147,8 @@ fn create_writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit
         writers.push(Box::new(AtomicFileWriter::new(writer, unfinished)));
     }
     if let Some(directory) = &arguments.report {
-        let folder = Folder::create(directory, &rerun_command(arguments)).map_err(|error| {
-            eprintln!("error: cannot write {error}");
-            eprintln!("help: give a writable directory with --report");
-            Exit::Machine
-        })?;
-        writers.push(Box::new(folder));
+        let folder = Folder::create(directory, &rerun_command(arguments));
+        writers.push(Box::new(folder.map_err(CliError::Report)?));
     }
     Ok(writers)
 }
@@ -231,11 +191,11 @@ fn report_options(arguments: &RunArguments) -> svclab_report::Options<'static> {
 
 /// Returns the command that runs a case again with the same options.
 fn rerun_command(arguments: &RunArguments) -> String {
-    let patience = arguments.selection.max_wait;
-    let patience = if patience == MaxWait::SETTLED {
+    let max_wait = arguments.selection.max_wait;
+    let max_wait = if max_wait == MaxWait::SETTLED {
         String::new()
     } else {
-        format!(" --max-wait {patience}")
+        format!(" --max-wait {max_wait}")
     };
     let proxy = arguments.selection.kube_proxy.as_ref();
     let proxy =
@@ -255,25 +215,25 @@ fn rerun_command(arguments: &RunArguments) -> String {
         arguments.kernels.rerun_arguments(),
     );
     let timeout = timeout.unwrap_or_default();
-    format!("svclab run{patience}{proxy}{timeout}{outside}{kernel_arguments}")
+    format!("svclab run{max_wait}{proxy}{timeout}{outside}{kernel_arguments}")
 }
 
 /// Prints the commands to enter labs that are kept running, and waits for Ctrl-C.
 async fn wait_with_kept(kept: &[KeptCase], interrupts: &mut Interrupts) {
     for lab in kept {
-        eprintln!("\n{} is still running:", lab.case);
+        print_message(format_args!("\n{} is still running:", lab.case));
         for namespace in &lab.namespaces {
             if let Some(command) = enter::enter_command(&lab.session, namespace) {
-                eprintln!("  {namespace:<24} {command}");
+                print_message(format_args!("  {namespace:<24} {command}"));
             }
         }
     }
-    eprintln!("\nCtrl-C stops all labs.");
+    print_message(format_args!("\nCtrl-C stops all labs."));
     interrupts.next().await;
 }
 
 /// Returns the options for a run on this machine.
-pub fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) -> RunOptions {
+pub(crate) fn run_options(jobs: Option<u16>, keep: bool, kernels: KernelChoice) -> RunOptions {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = jobs.map_or(cores * JOBS_PER_CORE, usize::from);
     RunOptions {

@@ -2,14 +2,17 @@
 
 use tokio::sync::mpsc;
 
-use super::labs::{load_each_lab, print_diagnostics};
+use super::labs::load_each_lab;
 use super::run::run_options;
 use crate::cli::args::{Common, WhyArguments, WhyFormat};
-use crate::cli::dumps::replay::{dumps_by_node, read_dump_arguments};
-use crate::cli::exit::Exit;
+use crate::cli::dumps::nodes::dumps_by_node;
+use crate::cli::dumps::read::read_dump_arguments;
+use crate::cli::error::{CliError, CommandResult, Outcome, outcome_of_cases};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{has_colour_on_stdout, print, print_error, print_json, print_start_error};
-use crate::cli::progress::Progress;
+use crate::cli::output::{
+    has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json,
+};
+use crate::cli::progress::ProgressDisplay;
 use svclab_experiment::run::why::{self, WhyRequest};
 use svclab_experiment::why::{Document, Finding};
 use svclab_model::plan::MaxWait;
@@ -18,35 +21,26 @@ use svclab_runner::results::RunError;
 use svclab_runner::run::{PrepareOptions, RunOptions, prepare_case, unknown_probe_error};
 
 /// Finds changes that fix the selected cases, and prints them.
-pub fn find_fixes(common: &Common, arguments: &WhyArguments) -> Exit {
-    let labs = match load_each_lab(&arguments.names, &common.topologies) {
-        Ok(labs) => labs,
-        Err(exit) => return exit,
-    };
+pub(crate) fn find_fixes(common: &Common, arguments: &WhyArguments) -> CommandResult {
+    let labs = load_each_lab(&arguments.names, &common.topologies)?;
     // Errors of invalid labs are already printed.
-    let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
-    let mut worst = worst.next().map(|wrong| wrong.error.kind);
-    let dumps = match read_dump_arguments(&arguments.dump, arguments.lenient) {
-        Ok(dumps) => dumps,
-        Err(exit) => return exit,
-    };
+    let mut invalid = labs.iter().filter_map(|lab| lab.as_ref().err());
+    let mut worst = invalid.next().map(|wrong| wrong.error.kind);
+    let dumps = read_dump_arguments(&arguments.dump, arguments.lenient)?;
     let mut requests = Vec::new();
     for lab in labs.iter().flatten() {
-        for at in &lab.cases {
-            let case = &lab.scenario.cases()[*at];
-            let wishes = match dumps_by_node(case, dumps.clone()) {
-                Ok(dumps) => PrepareOptions {
-                    dumps,
-                    allow_outside: arguments.allow_outside,
-                    ..PrepareOptions::from(MaxWait::SETTLED)
-                },
-                Err(exit) => return exit,
+        for index in &lab.cases {
+            let case = &lab.scenario.cases()[*index];
+            let options = PrepareOptions {
+                dumps: dumps_by_node(case, dumps.clone())?,
+                allow_outside: arguments.allow_outside,
+                ..PrepareOptions::from(MaxWait::SETTLED)
             };
-            match prepare_case(lab, case, wishes.clone()) {
+            match prepare_case(lab, case, options.clone()) {
                 Ok(prepared) => requests.push(WhyRequest {
                     lab,
                     prepared,
-                    wishes,
+                    wishes: options,
                     probe: arguments.probe.clone(),
                 }),
                 Err(wrong) => {
@@ -57,11 +51,10 @@ pub fn find_fixes(common: &Common, arguments: &WhyArguments) -> Exit {
         }
     }
     if requests.is_empty() {
-        if let Some(trouble) = worst {
-            return Exit::Code(trouble.exit_code());
-        }
-        eprintln!("error: nothing was selected");
-        return Exit::Nothing;
+        return match worst {
+            Some(kind) => Ok(Outcome::from_code(kind.exit_code())),
+            None => Err(CliError::nothing_selected()),
+        };
     }
     if let Some(probe_name) = &arguments.probe {
         let probes = || {
@@ -70,32 +63,21 @@ pub fn find_fixes(common: &Common, arguments: &WhyArguments) -> Exit {
                 .flat_map(|request| &request.prepared.plan.probes)
         };
         if !probes().any(|probe| probe.name == *probe_name) {
-            return print_error(&unknown_probe_error(probe_name, probes()));
+            return Err(unknown_probe_error(probe_name, probes()).into());
         }
     }
     let options = run_options(None, false, arguments.kernels.choice());
-    let results = match run_interruptible(search(requests, &options)) {
-        Ok(Some(found)) => found,
-        Ok(_) => {
-            eprintln!("interrupted");
-            return Exit::Interrupted;
-        }
-        Err(error) => return print_start_error(&error),
-    };
     let mut cases = Vec::new();
-    for result in results {
+    for result in run_interruptible(search(requests, &options))? {
         match result {
             Ok(findings) => cases.extend(findings),
             Err((case, error)) => {
-                eprintln!("error: {case}: {}", error.message);
-                if let Some(remedy) = &error.remedy {
-                    eprintln!("  help: {remedy}");
-                }
+                print_case_error(&case, &error);
                 worst = worst.max(Some(error.kind));
             }
         }
     }
-    let answered = cases.iter().all(Finding::is_answered);
+    let outcome = Outcome::passed_if(cases.iter().all(Finding::is_answered));
     let printed = match arguments.format {
         WhyFormat::Human => print(&render_text(
             &cases,
@@ -104,11 +86,7 @@ pub fn find_fixes(common: &Common, arguments: &WhyArguments) -> Exit {
         )),
         WhyFormat::Json => print_json(&Document::new(cases)),
     };
-    match (worst, printed) {
-        (Some(trouble), _) => Exit::Code(trouble.exit_code()),
-        (None, Exit::Success) if !answered => Exit::Failed,
-        (None, printed) => printed,
-    }
+    outcome_of_cases(printed, worst, outcome)
 }
 
 /// Runs the search for all cases, and shows the progress on a terminal.
@@ -117,7 +95,7 @@ async fn search(
     options: &RunOptions,
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let (sender, mut stages) = mpsc::unbounded_channel();
-    let mut progress = Progress::new();
+    let mut progress = ProgressDisplay::new();
     progress.set_total(requests.len());
     let watching = async {
         loop {

@@ -3,66 +3,47 @@
 use std::io;
 use std::path::Path;
 
-use super::sides::{Sides, input_error, load_sides};
+use super::sides::{Sides, load_sides};
 use crate::cli::args::{BisectArguments, BisectFormat, Common};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{print, print_error, print_json, print_note, print_start_error};
-use crate::cli::progress::Progress;
+use crate::cli::output::{print, print_json, print_message, print_note};
+use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{self, printable};
 use svclab_experiment::bisect::Bisection;
 use svclab_experiment::bisect::document::Trial;
-use svclab_experiment::run::bisect::{
-    BisectError, Task, find, find_declarations, parallel_labs, requirements,
-};
+use svclab_experiment::run::bisect::{Task, find, find_declarations, parallel_labs, requirements};
 use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
 use svclab_runner::kernel::{KernelChoice, KernelSelector};
-use svclab_runner::results::{ErrorKind, RunError};
-use svclab_runner::run::{to_run_error, with_plan_programs};
+use svclab_runner::results::RunError;
+use svclab_runner::run::with_plan_programs;
 
 /// Finds the differences that separate good from bad, and prints them.
-pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
+pub(crate) fn bisect(common: &Common, arguments: &BisectArguments) -> CommandResult {
     if arguments.kernels.choice() == KernelChoice::All {
-        return input_error(
+        return Err(CliError::refused(
             "a bisection runs on one kernel",
             "select one with --kernel: host, or a version such as 6.12",
-        );
+        ));
     }
-    let Sides { task, cases } = match load_sides(common, arguments) {
-        Ok(sides) => sides,
-        Err(exit) => return exit,
-    };
-    match run_interruptible(search(&task, arguments)) {
-        Ok(Some(Ok(mut found))) => {
-            if let Some((lab, [good, bad])) = &cases {
-                found.declared_by = find_declarations(lab, good, bad, &found);
-            }
-            print_result(&found, arguments)
-        }
-        Ok(Some(Err(error))) => print_error(&error),
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
-        }
-        Err(error) => print_start_error(&error),
+    let Sides { task, cases } = load_sides(common, arguments)?;
+    let mut found = run_interruptible(search(&task, arguments))??;
+    if let Some((lab, [good, bad])) = &cases {
+        found.declared_by = find_declarations(lab, good, bad, &found);
     }
-}
-
-fn print_result(bisection: &Bisection, arguments: &BisectArguments) -> Exit {
-    if let Some(directory) = &arguments.report
-        && let Err(error) = write_report(bisection, directory)
-    {
-        eprintln!(
-            "error: cannot write the report to {}: {error}",
-            directory.display()
-        );
-        return Exit::Code(ErrorKind::Machine.exit_code());
+    if let Some(directory) = &arguments.report {
+        write_report(&found, directory).map_err(|source| CliError::Write {
+            target: format!("the report to {}", directory.display()),
+            source,
+            help: None,
+        })?;
     }
     match arguments.format {
-        BisectFormat::Human => print(&render_text(bisection)),
-        BisectFormat::Json => print_json(bisection),
+        BisectFormat::Human => print(&render_text(&found))?,
+        BisectFormat::Json => print_json(&found)?,
     }
+    Ok(Outcome::SUCCESS)
 }
 
 fn write_report(bisection: &Bisection, directory: &Path) -> io::Result<()> {
@@ -84,7 +65,7 @@ fn write_report(bisection: &Bisection, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, RunError> {
+async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, CliError> {
     let needs = requirements(task);
     let kernels = with_plan_programs(
         KernelSelector::new(arguments.kernels.choice()).with_notice(print_note),
@@ -92,46 +73,28 @@ async fn search(task: &Task, arguments: &BisectArguments) -> Result<Bisection, R
         Vec::new(),
         Vec::new(),
     );
-    let kernels = kernels
-        .for_plan(&needs)
-        .await
-        .map_err(|error| to_run_error(&error))?;
+    let kernels = kernels.for_plan(&needs).await?;
     let Some(kernel) = kernels.into_iter().next() else {
-        return Err(RunError::no_kernel());
+        return Err(RunError::no_kernel().into());
     };
-    let agent = kernel.start().await.map_err(|error| to_run_error(&error))?;
+    let agent = kernel.start().await?;
     let mut number = 0;
-    let mut progress = Progress::for_trials();
-    let shown = progress.handle();
+    let mut progress = ProgressDisplay::for_trials();
+    let line = progress.handle();
     let mut report_trial = |trial: &Trial, differences: usize| {
         number += 1;
-        let words = render_progress(number, trial, differences);
-        shown.set_message(&words, || {
+        line.set_message(&render_progress(number, trial, differences), || {
             if arguments.verbose {
-                eprintln!("{}", render_trial(number, trial, differences));
+                let text = render_trial(number, trial, differences);
+                print_message(format_args!("{text}"));
             }
         });
     };
     let labs = parallel_labs(task, kernel.lab_memory());
-    let result = {
-        let mut finding = std::pin::pin!(find(task, &agent, labs, &mut report_trial));
-        tokio::select! {
-            found = &mut finding => found,
-            () = progress.show() => finding.await,
-        }
+    let mut finding = std::pin::pin!(find(task, &agent, labs, &mut report_trial));
+    let found = tokio::select! {
+        found = &mut finding => found,
+        () = progress.show() => finding.await,
     };
-    drop(progress);
-    result.map_err(|error| match &error {
-        BisectError::Kernel(kernel) => to_run_error(kernel),
-        BisectError::Unstable { .. } => bisect_error(ErrorKind::Machine, &error),
-        _ => bisect_error(ErrorKind::Input, &error),
-    })
-}
-
-fn bisect_error(trouble: ErrorKind, error: &BisectError) -> RunError {
-    RunError {
-        kind: trouble,
-        message: error.to_string(),
-        remedy: error.help(),
-    }
+    Ok(found?)
 }

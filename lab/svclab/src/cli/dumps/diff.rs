@@ -3,24 +3,21 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::read::{both, complete_dump};
 use crate::cli::args::{DiffArguments, DiffFormat};
-use crate::cli::cases::labs::print_diagnostics;
-use crate::cli::exit::Exit;
-use crate::cli::output::{has_colour_on_stdout, print, print_json};
+use crate::cli::error::{CliError, CommandResult, Outcome};
+use crate::cli::output::{has_colour_on_stdout, print, print_diagnostics, print_json};
 use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Sources;
 use svclab_dump::folder::DumpFiles;
 use svclab_dump::{NodeDump, compare};
 use svclab_report::diff::Document;
 use svclab_ruleset::tool::Format;
 
 /// Compares two dumps and prints their differences.
-pub fn diff(arguments: &DiffArguments) -> Exit {
+pub(crate) fn diff(arguments: &DiffArguments) -> CommandResult {
     let (first, second) = (&arguments.first, &arguments.second);
-    // Errors of both dumps are reported together.
-    let (Some(mut first_dump), Some(mut second_dump)) = (read_dump(first), read_dump(second))
-    else {
-        return Exit::Input;
-    };
+    let [mut first_dump, mut second_dump] = both(read_dump(first), read_dump(second))?;
     // A single file is compared with the same file of a directory.
     if first.is_dir() != second.is_dir() {
         let (file, folder) = if first.is_dir() {
@@ -37,13 +34,14 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         .map(|format| format.to_string())
         .collect();
     if compared.is_empty() {
-        eprintln!(
-            "error: {} and {} contain nothing that can be compared\n  help: give two dumps with \
-             the output of the same program, such as two of `iptables-save`",
-            first.display(),
-            second.display()
-        );
-        return Exit::Input;
+        return Err(CliError::refused(
+            format!(
+                "{} and {} contain nothing that can be compared",
+                first.display(),
+                second.display()
+            ),
+            "give two dumps with the output of the same program, such as two of `iptables-save`",
+        ));
     }
     let differences = compare(&first_dump, &second_dump);
     let document = Document::new(
@@ -52,34 +50,19 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         compared,
         differences,
     );
-    let printed = match arguments.format {
-        DiffFormat::Human => print(&document.render_text(has_colour_on_stdout())),
-        DiffFormat::Json => print_json(&document),
-    };
-    match printed {
-        Exit::Success if document.same => Exit::Success,
-        Exit::Success => Exit::Failed,
-        other => other,
+    match arguments.format {
+        DiffFormat::Human => print(&document.render_text(has_colour_on_stdout()))?,
+        DiffFormat::Json => print_json(&document)?,
     }
+    Ok(Outcome::passed_if(document.same))
 }
 
-/// Reads a dump and reports its diagnostics; `None` if the dump is not complete.
-fn read_dump(path: &Path) -> Option<NodeDump> {
-    let folder = match DumpFiles::read(path) {
-        Ok(folder) => folder,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return None;
-        }
-    };
-    let unknown_files = folder.unknown_files.clone();
-    let read = folder.parse();
-    for other in unknown_files {
-        let diagnostic = Diagnostic::warning(format!(
-            "{other}: ignored, no supported program has this name"
-        ));
-        print_diagnostics(&read.sources, &[diagnostic]);
+/// Reads a dump and prints its warnings.
+fn read_dump(path: &Path) -> Result<NodeDump, CliError> {
+    let folder = DumpFiles::read(path)?;
+    for file in &folder.unknown_files {
+        let ignored = format!("{file}: ignored, no supported program has this name");
+        print_diagnostics(&Sources::default(), &[Diagnostic::warning(ignored)]);
     }
-    print_diagnostics(&read.sources, &read.diagnostics);
-    read.has_no_errors().then_some(read.dump)
+    complete_dump(folder.parse())
 }

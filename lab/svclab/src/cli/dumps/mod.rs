@@ -2,6 +2,10 @@
 
 pub(super) mod bisect;
 pub(super) mod diff;
+mod generated;
+mod lab_file;
+pub(super) mod nodes;
+pub(super) mod read;
 pub(super) mod replay;
 pub(super) mod rules;
 mod sides;

@@ -9,10 +9,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::cli::args::RulesArguments;
-use crate::cli::cases::labs::print_diagnostics;
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{output_width, print, print_error, print_note, print_start_error};
+use crate::cli::output::{output_width, print, print_diagnostics, print_message, print_note};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::files;
 use svclab_diagnostic::source::{Source, Sources};
@@ -26,67 +25,55 @@ use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab_rules::kube_proxy::services::ignore_reason;
 use svclab_rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};
 use svclab_runner::kernel::{KernelError, KernelSelector};
-use svclab_runner::run::to_run_error;
 use svclab_scenario::objects::{Object, Objects};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
 /// Prints the rules that kube-proxy writes on a node, or the history of a version.
-pub fn rules(arguments: &RulesArguments) -> Exit {
-    if let Some(version) = arguments.history {
-        return print(&version_history(version, output_width()));
-    }
-    // clap requires one of both.
-    let Some(version) = arguments.kube_version else {
-        return Exit::Input;
-    };
-    let (sources, objects) = match read_objects(arguments) {
-        Ok(read) => read,
-        Err(exit) => return exit,
-    };
-    let mut plan = match build_plan(arguments, version, &objects) {
-        Ok(plan) => plan,
-        Err(diagnostic) => {
-            print_diagnostics(&sources, &[diagnostic]);
-            return Exit::Input;
+pub(crate) fn rules(arguments: &RulesArguments) -> CommandResult {
+    let version = match (arguments.history, arguments.kube_version) {
+        (Some(version), _) => {
+            print(&version_history(version, output_width()))?;
+            return Ok(Outcome::SUCCESS);
         }
+        (None, Some(version)) => version,
+        // clap requires one of both.
+        (None, None) => return Err(CliError::nothing_selected()),
     };
+    let (sources, objects) = read_objects(arguments)?;
+    let mut plan = build_plan(arguments, version, &objects)
+        .map_err(|diagnostic| CliError::invalid_input(&sources, vec![diagnostic]))?;
     if arguments.verbose {
         print_ignored(&objects, version);
     }
-    let Some(directory) = &arguments.read_back else {
-        return print(&program_inputs(&plan));
-    };
-    declare_kubelet_chain(&mut plan);
-    let node = plan.case.clone();
-    match run_interruptible(load_rules(arguments, plan)) {
-        Ok(Some(Ok(evidence))) => write_rules(directory, &evidence, &node),
-        Ok(Some(Err(error))) => print_error(&to_run_error(&error)),
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
+    match &arguments.read_back {
+        None => print(&program_inputs(&plan))?,
+        Some(directory) => {
+            declare_kubelet_chain(&mut plan);
+            let node = plan.case.clone();
+            let evidence = run_interruptible(load_rules(arguments, plan))??;
+            write_rules(directory, &evidence, &node).map_err(|source| CliError::Write {
+                target: format!("to {}", directory.display()),
+                source,
+                help: Some("give a writable directory with --read-back"),
+            })?;
         }
-        Err(error) => print_start_error(&error),
     }
+    Ok(Outcome::SUCCESS)
 }
 
-fn read_objects(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
-    let mut files = Vec::new();
-    for path in &arguments.files {
-        files.push(Source::read(path).map_err(|error| {
-            eprintln!("error: {error}");
-            Exit::Input
-        })?);
-    }
-    let sources = Sources::new(files);
+fn read_objects(arguments: &RulesArguments) -> Result<(Sources, Objects), CliError> {
+    let files: Result<Vec<Source>, _> = arguments
+        .files
+        .iter()
+        .map(|path| Source::read(path))
+        .collect();
+    let sources = Sources::new(files?);
     match Objects::load(&sources) {
         Ok((objects, warnings)) => {
             print_diagnostics(&sources, &warnings);
             Ok((sources, objects))
         }
-        Err(diagnostics) => {
-            print_diagnostics(&sources, &diagnostics);
-            Err(Exit::Input)
-        }
+        Err(diagnostics) => Err(CliError::invalid_input(&sources, diagnostics)),
     }
 }
 
@@ -219,22 +206,22 @@ fn error_diagnostic(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
 fn print_ignored(objects: &Objects, version: Version) {
     for service in &objects.services {
         if let Some(why) = ignore_reason(&service.value, version) {
-            eprintln!(
+            print_message(format_args!(
                 "ignored: service {}/{} {why}",
                 service.namespace, service.name
-            );
+            ));
         }
     }
     for slice in &objects.endpoint_slices {
         if slice.value.address_type == "FQDN" {
-            eprintln!(
+            print_message(format_args!(
                 "ignored: endpoint slice {}/{} contains names, not addresses",
                 slice.namespace, slice.name
-            );
+            ));
         }
     }
     for (kind, count) in &objects.ignored {
-        eprintln!("ignored: {count} of kind {kind}");
+        print_message(format_args!("ignored: {count} of kind {kind}"));
     }
 }
 
@@ -250,26 +237,16 @@ async fn load_rules(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, 
 }
 
 /// Writes the rules that the kernel returned, and removes the files of earlier runs.
-fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
-    let write = || -> io::Result<()> {
-        files::create_output_directory(directory)?;
-        for name in READ_BACK_FILES {
-            match fs::remove_file(directory.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        for (name, text) in read_back(evidence, node) {
-            files::write_file(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
-        }
-        Ok(())
-    };
-    match write() {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            eprintln!("error: cannot write to {}: {error}", directory.display());
-            eprintln!("help: give a writable directory with --read-back");
-            Exit::Machine
+fn write_rules(directory: &Path, evidence: &Evidence, node: &str) -> io::Result<()> {
+    files::create_output_directory(directory)?;
+    for name in READ_BACK_FILES {
+        match fs::remove_file(directory.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
+    for (name, text) in read_back(evidence, node) {
+        files::write_file(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
+    }
+    Ok(())
 }

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use super::replay::{prepare_generated_lab, read_dumps};
+use super::generated::prepare_generated_lab;
+use super::lab_file::contains_lab;
+use super::read::{both, complete_dump, read_dump_arguments, split_node};
 use crate::cli::args::{
     BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, parse_source_and_target,
 };
-use crate::cli::cases::labs::{prepare_labs, print_diagnostics};
-use crate::cli::exit::Exit;
-use crate::cli::output::print_error;
-use svclab_diagnostic::files::Location;
-use svclab_diagnostic::source::MAX_BYTES;
+use crate::cli::cases::labs::prepare_labs;
+use crate::cli::error::CliError;
+use crate::cli::output::print_message;
+use svclab_dump::NodeDump;
 use svclab_dump::folder::DumpFiles;
-use svclab_dump::{NodeDump, ParsedDump};
 use svclab_experiment::bisect::document::BaseCase;
 use svclab_experiment::bisect::{is_whole, overlay_dump};
 use svclab_experiment::run::bisect::Task;
@@ -21,23 +21,22 @@ use svclab_model::plan::{MaxWait, Plan};
 use svclab_planner::replay::ReplayReport;
 use svclab_report::shell_quote;
 use svclab_ruleset::tool::Format;
-use svclab_runner::results::{ErrorKind, RunError};
 use svclab_runner::run::{Prepared, SelectedLab};
 
 /// Task of the bisection, with its cases if both sides are cases of one lab.
-pub struct Sides {
+pub(crate) struct Sides {
     /// Plans and names of both sides, and the probe.
-    pub task: Task,
+    pub(crate) task: Task,
     /// Lab with the good and the bad case; `None` for dumps and for cases of different labs.
-    pub cases: Option<(SelectedLab, [Prepared; 2])>,
+    pub(crate) cases: Option<(SelectedLab, [Prepared; 2])>,
 }
 
 /// Loads the sides of a bisection.
 ///
 /// # Errors
 ///
-/// Returns the exit code if the input is invalid. The error is printed.
-pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit> {
+/// Returns an error if the input is invalid.
+pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
     let task = |[good, bad]: [Plan; 2], over, probe| Task {
         good,
@@ -63,11 +62,18 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
     }
     match names.map(|name| is_dump(name)) {
         [true, true] => Ok(without_cases(task(prepare_dumps(arguments)?, None, None))),
-        [false, false] if !arguments.objects.is_empty() => Err(input_error(
-            "--objects is only for two dumps; cases have their own objects",
-            "omit --objects",
-        )),
         [false, false] => {
+            for (is_given, option, owner) in [
+                (!arguments.objects.is_empty(), "--objects", "objects"),
+                (arguments.node.is_some(), "--node", "nodes"),
+            ] {
+                if is_given {
+                    return Err(CliError::refused(
+                        format!("{option} is only for two dumps; cases have their own {owner}"),
+                        format!("omit {option}"),
+                    ));
+                }
+            }
             let (lab, good) = load_case(common, names[0], arguments)?;
             let (bad_lab, bad) = load_case(common, names[1], arguments)?;
             let plans = [good.plan.clone(), bad.plan.clone()];
@@ -83,8 +89,8 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
             } else {
                 (names[1], names[0])
             };
-            Err(input_error(
-                &format!("{dump} is a dump, but {other} is not"),
+            Err(CliError::refused(
+                format!("{dump} is a dump, but {other} is not"),
                 "compare two cases or two dumps; a lab uses a dump as a node with \
                  `nodes: {NODE: {dump: PATH}}`",
             ))
@@ -92,24 +98,9 @@ pub fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides,
     }
 }
 
-/// Prints an input error with its help.
-pub fn input_error(message: &str, remedy: &str) -> Exit {
-    print_error(&RunError {
-        kind: ErrorKind::Input,
-        message: message.to_owned(),
-        remedy: Some(remedy.to_owned()),
-    })
-}
-
 /// Whether a name is that of a dump, and not of a lab or a case.
 fn is_dump(name: &str) -> bool {
-    let is_dump = |path: &Path| {
-        let Ok((bytes, _)) = Location::anywhere(path).read(MAX_BYTES) else {
-            return path.is_dir();
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        !text.lines().any(|line| line.trim_end() == "kind: Lab")
-    };
+    let is_dump = |path: &Path| contains_lab(path).map_or_else(|| path.is_dir(), |is_lab| !is_lab);
     let dump_path = name.split_once('=').map(|(_, path)| Path::new(path));
     is_dump(Path::new(name)) || dump_path.is_some_and(is_dump)
 }
@@ -120,86 +111,71 @@ fn overlay_plan(
     node: &str,
     name: &str,
     arguments: &BisectArguments,
-) -> Result<Plan, Exit> {
+) -> Result<Plan, CliError> {
     let dump = read_dump(name, arguments)?;
-    let (plan, account) = overlay_dump(plan, node, name, &dump).map_err(|error| {
-        eprintln!("error: {error}");
-        Exit::Input
-    })?;
-    warn_omitted(name, &account);
+    let (plan, report) = overlay_dump(plan, node, name, &dump)?;
+    warn_omitted(name, &report);
     Ok(plan)
 }
 
 /// Warns about omitted parts of a dump that can affect packets.
-fn warn_omitted(name: &str, account: &ReplayReport) {
-    let omitted = account.omitted.iter();
-    for left in omitted.filter(|left| !left.affects.is_empty()) {
-        eprintln!(
+fn warn_omitted(name: &str, report: &ReplayReport) {
+    let omitted = report.omitted.iter();
+    for item in omitted.filter(|item| !item.affects.is_empty()) {
+        print_message(format_args!(
             "warning: {name}: omitted {}: {}; {}",
-            left.description, left.reason, left.affects
-        );
+            item.description, item.reason, item.affects
+        ));
     }
 }
 
 /// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
-fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, Exit> {
-    let read = || {
-        DumpFiles::read(Path::new(name)).map_err(|error| {
-            eprintln!("error: {error}");
-            Exit::Input
-        })
-    };
-    if is_whole(&read()?.parse().dump) {
-        let given = read_dumps(&replay_arguments(name, arguments)?)?;
+fn read_dump(name: &str, arguments: &BisectArguments) -> Result<NodeDump, CliError> {
+    let path = Path::new(name);
+    if is_whole(&DumpFiles::read(path)?.parse().dump) {
+        let given = read_dump_arguments(&[name.to_owned()], arguments.lenient)?;
         let mut dumps = given.into_iter().map(|given| given.dump.dump);
         return Ok(dumps.next().unwrap_or_default());
     }
-    let (mut sets, mut other_files) = (read()?, read()?);
-    sets.files.retain(|file| file.format == Some(Format::Sets));
-    other_files
-        .files
-        .retain(|file| file.format != Some(Format::Sets));
-    let set_dump = complete_dump(sets.parse());
-    let dump = complete_dump(other_files.parse()).ok_or(Exit::Input)?;
+    let part = |is_sets: bool| -> Result<NodeDump, CliError> {
+        let mut files = DumpFiles::read(path)?;
+        let is_part = |format| (format == Some(Format::Sets)) == is_sets;
+        files.files.retain(|file| is_part(file.format));
+        complete_dump(files.parse())
+    };
+    let [sets, rules] = both(part(true), part(false))?;
     Ok(NodeDump {
-        sets: set_dump.ok_or(Exit::Input)?.sets.or(dump.sets),
-        ..dump
+        sets: sets.sets.or(rules.sets),
+        ..rules
     })
 }
 
-/// Prints the diagnostics of a dump and returns the dump; `None` if it is not complete.
-fn complete_dump(read: ParsedDump) -> Option<NodeDump> {
-    print_diagnostics(&read.sources, &read.diagnostics);
-    read.has_no_errors().then_some(read.dump)
-}
-
 /// Prepares both dumps independently, as `svclab replay` does.
-fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
-    let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), Exit> {
+fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], CliError> {
+    let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), CliError> {
         let named = match node {
-            Some(node) if node_prefix(name).is_none() => format!("{node}={name}"),
+            Some(node) if split_node(name).is_none() => format!("{node}={name}"),
             _ => name.to_owned(),
         };
         let replaying = replay_arguments(&named, arguments)?;
-        let (prepared, _) = prepare_generated_lab(&replaying, &read_dumps(&replaying)?)?;
-        let account = prepared
-            .replay_reports
-            .into_iter()
-            .next()
-            .unwrap_or_default();
-        warn_omitted(name, &account);
-        Ok((account.node, prepared.plan))
+        let dumps = read_dump_arguments(&replaying.dumps, replaying.lenient)?;
+        let (prepared, _) = prepare_generated_lab(&replaying, &dumps)?;
+        let mut reports = prepared.replay_reports.into_iter();
+        let report = reports.next().unwrap_or_default();
+        warn_omitted(name, &report);
+        Ok((report.node, prepared.plan))
     };
     let two_nodes = |good: &str, bad: &str| {
-        input_error(
-            &format!(
+        CliError::refused(
+            format!(
                 "{} is for node {good}, but {} is for node {bad}",
                 arguments.good, arguments.bad
             ),
             "give both the same node, as NODE=DUMP or with --node; it then has the dumped addresses",
         )
     };
-    if let [Some(good), Some(bad)] = [&arguments.good, &arguments.bad].map(|name| node_prefix(name))
+    if let [Some((good, _)), Some((bad, _))] =
+        [&arguments.good, &arguments.bad].map(|name| split_node(name))
         && good != bad
     {
         return Err(two_nodes(good, bad));
@@ -217,33 +193,24 @@ fn prepare_dumps(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
     Ok([good_plan, bad_plan])
 }
 
-/// Returns the node name in `NODE=DUMP`; `None` without one.
-fn node_prefix(name: &str) -> Option<&str> {
-    let named = name.split_once('=').map(|(node, _)| node);
-    named.filter(|_| !Path::new(name).exists())
-}
-
 /// Returns the arguments of `svclab replay` for a dump.
-fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments, Exit> {
-    let probe = match (&arguments.case, &arguments.probe) {
-        (Some(_), _) => Vec::new(),
-        (None, Some(probe)) => vec![parse_source_and_target(probe).map_err(|how| {
-            input_error(
-                &format!("`{probe}` is not a valid probe for two dumps without a lab"),
-                &how,
-            )
-        })?],
-        (None, None) => {
-            return Err(input_error(
-                "no probe is given, and no lab defines one",
-                "give one with --probe: pod/default/client->service/default/web:80",
-            ));
-        }
+fn replay_arguments(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments, CliError> {
+    let Some(probe) = &arguments.probe else {
+        return Err(CliError::refused(
+            "no probe is given, and no lab defines one",
+            "give one with --probe: pod/default/client->service/default/web:80",
+        ));
     };
+    let source_and_target = parse_source_and_target(probe).map_err(|format| {
+        CliError::refused(
+            format!("`{probe}` is not a valid probe for two dumps without a lab"),
+            format,
+        )
+    })?;
     Ok(ReplayArguments {
         dumps: vec![name.to_owned()],
         objects: arguments.objects.clone(),
-        probe,
+        probe: vec![source_and_target],
         write: None,
         lenient: arguments.lenient,
         allow_outside: false,
@@ -259,7 +226,7 @@ fn load_case(
     common: &Common,
     name: &str,
     arguments: &BisectArguments,
-) -> Result<(SelectedLab, Prepared), Exit> {
+) -> Result<(SelectedLab, Prepared), CliError> {
     let selection = Selection {
         names: vec![name.to_owned()],
         max_wait: MaxWait::SETTLED,
@@ -280,12 +247,12 @@ fn load_case(
                 .chain(&last)
                 .map(|(_, case)| format!("  {}", shell_quote(&case.cli_name)))
                 .collect();
-            Err(input_error(
-                &format!(
+            Err(CliError::refused(
+                format!(
                     "`{name}` selects {} cases, but only one can be compared",
                     names.len()
                 ),
-                &format!("select one:\n{}", names.join("\n")),
+                format!("select one:\n{}", names.join("\n")),
             ))
         }
     }

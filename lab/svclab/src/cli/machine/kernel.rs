@@ -3,18 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::cli::args::KernelCommand;
-use crate::cli::exit::Exit;
+use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::print;
-use svclab_diagnostic::exit_code;
 use svclab_runner::kernel::guest::{
     self, Cache, Entry, Guest, GuestError, Image, KernelRequest, series,
 };
 use svclab_runner::kernel::{Kernel, KernelError};
 
 /// Lists, fetches and removes kernels of guests, or prints their cache key or path.
-pub fn kernel(command: &KernelCommand) -> Exit {
-    let done = run_interruptible(async {
+pub(crate) fn kernel(command: &KernelCommand) -> CommandResult {
+    let text = run_interruptible(async {
         let cache = Cache::from_environment()?;
         match command {
             KernelCommand::List => list_kernels(&cache).await,
@@ -23,33 +22,9 @@ pub fn kernel(command: &KernelCommand) -> Exit {
             KernelCommand::CacheKey { kernel } => cache_key(kernel.as_deref()).await,
             KernelCommand::Path { kernel } => kernel_path(&cache, kernel.as_deref()),
         }
-    });
-    match done {
-        Ok(Some(Ok(text))) => print(&text),
-        Ok(Some(Err(error))) => {
-            let (code, remedy) = match &error {
-                KernelError::NoGuest(error) if error.is_loss() => {
-                    (exit_code::AGENT_LOST, error.remedy())
-                }
-                KernelError::NoGuest(error) => (exit_code::HOST_UNABLE, error.remedy()),
-                KernelError::Lost(_) => (exit_code::AGENT_LOST, None),
-                _ => (exit_code::HOST_UNABLE, None),
-            };
-            eprintln!("error: {error}");
-            if let Some(remedy) = remedy {
-                eprintln!("help: {remedy}");
-            }
-            Exit::Code(code)
-        }
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            Exit::Machine
-        }
-    }
+    })??;
+    print(&text)?;
+    Ok(Outcome::SUCCESS)
 }
 
 /// Lists all cached kernels, and the kernels from apt that are not cached.

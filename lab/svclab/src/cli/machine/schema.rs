@@ -1,13 +1,13 @@
 //! Implements `svclab schema`.
 
 use crate::cli::args::SchemaName;
-use crate::cli::exit::Exit;
+use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::output::print_json;
 use svclab_report as report;
 use svclab_scenario as scenario;
 
 /// Prints the schema of a format.
-pub fn schema(format: SchemaName) -> Exit {
+pub(crate) fn schema(format: SchemaName) -> CommandResult {
     let schema = match format {
         SchemaName::Lab => scenario::schema::lab_schema(),
         SchemaName::Results => report::schema::results(),
@@ -22,5 +22,6 @@ pub fn schema(format: SchemaName) -> Exit {
         SchemaName::Replay => report::schema::replayed(),
         SchemaName::Why => report::schema::why(),
     };
-    print_json(&schema)
+    print_json(&schema)?;
+    Ok(Outcome::SUCCESS)
 }

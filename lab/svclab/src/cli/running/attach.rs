@@ -19,7 +19,7 @@ use svclab_model::protocol::stream::{
 nix::ioctl_read_bad!(get_size, nix::libc::TIOCGWINSZ, nix::libc::winsize);
 
 /// Result of an attached program.
-pub enum ProgramExit {
+pub(crate) enum ProgramExit {
     /// The program started and ended.
     Ended(StreamEnd),
     /// The program did not start.
@@ -33,7 +33,7 @@ pub enum ProgramExit {
 
 /// Returns the terminal of this process. `None` unless both standard input and standard output are
 /// a terminal: redirected output must not contain terminal sequences.
-pub fn current_terminal() -> Option<Terminal> {
+pub(crate) fn current_terminal() -> Option<Terminal> {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return None;
     }
@@ -82,7 +82,10 @@ impl Drop for RawTerminal {
 /// # Errors
 ///
 /// Returns an error if the daemon of the lab ended or refused the request.
-pub async fn attach(line: DaemonConnection, on_terminal: bool) -> Result<ProgramExit, CallError> {
+pub(crate) async fn attach(
+    line: DaemonConnection,
+    on_terminal: bool,
+) -> Result<ProgramExit, CallError> {
     let (mut receiver, sender) = line.split();
     match receiver.recv().await? {
         DaemonReply::StreamMessage {

@@ -8,31 +8,30 @@ use std::thread;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc;
 
-use super::which::{find_running_lab, print_call_error};
+use super::which::find_running_lab;
 use crate::cli::args::CaptureArguments;
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
-use crate::cli::output::{print_error, print_start_error};
+use crate::cli::output::print_message;
 use crate::live::{
     CallError, ClientRequest, DaemonReceiver, DaemonReply, DaemonSender, Interface, request_daemon,
 };
 use svclab_model::evidence::Packet;
-use svclab_model::protocol::FailureKind;
 use svclab_model::protocol::stream::{FromStream, OutputStream, ToStream};
 use svclab_report::pcapng::{Pcapng, whole_blocks};
+use svclab_runner::kernel::KernelError;
 use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::to_run_error;
 
 /// Writes packets to standard output as they arrive.
-pub fn capture(arguments: &CaptureArguments) -> Exit {
+pub(crate) fn capture(arguments: &CaptureArguments) -> CommandResult {
     if io::stdout().is_terminal() {
-        eprintln!("error: cannot write a capture to a terminal");
-        eprintln!("help: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`");
-        return Exit::Input;
+        return Err(CliError::refused(
+            "cannot write a capture to a terminal",
+            "`svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
+        ));
     }
-    match block_on(run(arguments)) {
-        Ok(Ok(exit) | Err(exit)) => exit,
-        Err(error) => print_start_error(&error),
-    }
+    block_on(run(arguments))?
 }
 
 /// Reason for the end of a capture.
@@ -47,33 +46,28 @@ enum Ending {
     Failed(CallError),
 }
 
-async fn run(arguments: &CaptureArguments) -> Result<Exit, Exit> {
+async fn run(arguments: &CaptureArguments) -> CommandResult {
     let (directory, lab) = find_running_lab(arguments.which.lab.as_deref(), "--lab").await?;
     let mut interrupts = Interrupts::listen();
-    let begun = async {
-        let targets = arguments.targets.clone();
-        let line =
-            request_daemon(&directory, &lab.case, &ClientRequest::Capture { targets }).await?;
-        let (mut receiver, sender) = line.split();
-        match receiver.recv().await? {
-            DaemonReply::CaptureStarted { interfaces } => Ok((receiver, sender, interfaces)),
-            _ => Err(CallError::UnexpectedReply),
-        }
+    let targets = arguments.targets.clone();
+    let line = request_daemon(&directory, &lab.case, &ClientRequest::Capture { targets }).await?;
+    let (mut receiver, sender) = line.split();
+    let DaemonReply::CaptureStarted { interfaces } = receiver.recv().await? else {
+        return Err(CallError::UnexpectedReply.into());
     };
-    let (hearing, saying, interfaces) = begun.await.map_err(|error| print_call_error(&error))?;
     let (event_sender, events) = mpsc::unbounded_channel();
     spawn_reader_watch(event_sender.clone());
     let writer = spawn_writer(interfaces, event_sender);
     let mut capturing = CaptureSession {
-        receiver: hearing,
-        sender: saying,
+        receiver,
+        sender,
         events,
         writer: Some(writer),
         missed: 0,
         summary: None,
     };
     let ending = capturing.run_until_end(&mut interrupts).await;
-    Ok(capturing.finish(ending, &lab.case, &mut interrupts).await)
+    capturing.finish(ending, &lab.case, &mut interrupts).await
 }
 
 /// Event of the output threads.
@@ -124,16 +118,8 @@ impl CaptureSession {
                         return if is_interrupted { Ending::Interrupted } else { Ending::LabStopped };
                     }
                     Ok(DaemonReply::StreamMessage { message: FromStream::Failed { failure, .. } }) => {
-                        let kind = match failure.kind {
-                            FailureKind::Input => ErrorKind::Input,
-                            FailureKind::Machine | FailureKind::TooBusy => ErrorKind::Machine,
-                            FailureKind::Bug => ErrorKind::Bug,
-                        };
-                        return Ending::Failed(CallError::Refused(RunError {
-                            kind,
-                            message: failure.message,
-                            remedy: failure.remedy,
-                        }));
+                        let error = to_run_error(&KernelError::RequestFailed(failure));
+                        return Ending::Failed(CallError::Refused(error));
                     }
                     Ok(_) => return Ending::Failed(CallError::UnexpectedReply),
                     Err(error) => return Ending::Failed(error),
@@ -162,7 +148,12 @@ impl CaptureSession {
     }
 
     /// Waits for the writer thread and prints a summary.
-    async fn finish(mut self, ending: Ending, case: &str, interrupts: &mut Interrupts) -> Exit {
+    async fn finish(
+        mut self,
+        ending: Ending,
+        case: &str,
+        interrupts: &mut Interrupts,
+    ) -> CommandResult {
         self.writer = None;
         while self.summary.is_none() {
             tokio::select! {
@@ -182,35 +173,39 @@ impl CaptureSession {
             many => format!("{many} packets"),
         };
         if self.missed > 0 {
-            eprintln!(
+            print_message(format_args!(
                 "{} more arrived faster than they were read and are not in the capture",
                 self.missed
-            );
+            ));
         }
-        match wrote.map(|wrote| wrote.result) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return print_error(&RunError {
-                    kind: ErrorKind::Machine,
-                    message: format!("cannot write the capture: {error}"),
-                    remedy: Some(format!(
-                        "write to a disk with free space; the capture is valid up to the error: \
-                         {packets}"
-                    )),
-                });
-            }
-            _ => {}
+        if let Some(WriteSummary {
+            result: Err(error), ..
+        }) = wrote
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(CliError::Run(RunError {
+                kind: ErrorKind::Machine,
+                message: format!("cannot write the capture: {error}"),
+                remedy: Some(format!(
+                    "write to a disk with free space; the capture is valid up to the error: \
+                     {packets}"
+                )),
+            }));
         }
         match ending {
-            Ending::Interrupted => eprintln!("{packets}"),
-            Ending::OutputClosed => eprintln!("{packets}; the reader closed the output"),
-            Ending::LabStopped => eprintln!("{packets}; {case} was stopped"),
-            Ending::Failed(error) => {
-                let exit = print_call_error(&error);
-                eprintln!("the capture is valid up to the error: {packets}");
-                return exit;
+            Ending::Interrupted => print_message(format_args!("{packets}")),
+            Ending::OutputClosed => {
+                print_message(format_args!("{packets}; the reader closed the output"));
+            }
+            Ending::LabStopped => print_message(format_args!("{packets}; {case} was stopped")),
+            Ending::Failed(source) => {
+                return Err(CliError::Capture {
+                    source,
+                    written: packets,
+                });
             }
         }
-        Exit::Success
+        Ok(Outcome::SUCCESS)
     }
 }
 

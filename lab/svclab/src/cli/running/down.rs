@@ -1,54 +1,37 @@
 //! Implements `svclab down`.
 
-use super::which::{print_call_error, print_pick_error, print_socket_dir_error};
 use crate::cli::args::DownArguments;
-use crate::cli::exit::Exit;
+use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{print, print_start_error};
+use crate::cli::output::print;
 use crate::live::{
     CallError, ClientRequest, DaemonReply, LabInfo, PickError, SocketDir, pick_lab, request_daemon,
     running_labs,
 };
 
 /// Stops running labs, and returns after all their resources are removed.
-pub fn down(arguments: &DownArguments) -> Exit {
-    match run_interruptible(stop_labs(arguments)) {
-        Ok(Some(exit)) => exit,
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
-        }
-        Err(error) => print_start_error(&error),
-    }
+pub(crate) fn down(arguments: &DownArguments) -> CommandResult {
+    run_interruptible(stop_labs(arguments))?
 }
 
-async fn stop_labs(arguments: &DownArguments) -> Exit {
-    let directory = match SocketDir::from_env() {
-        Ok(directory) => directory,
-        Err(error) => return print_socket_dir_error(&error),
-    };
-    let labs = match running_labs(&directory).await {
-        Ok(labs) => labs,
-        Err(error) => return print_call_error(&error),
-    };
+async fn stop_labs(arguments: &DownArguments) -> CommandResult {
+    let directory = SocketDir::from_env()?;
+    let labs = running_labs(&directory).await?;
     let chosen: Vec<LabInfo> = if arguments.all {
         labs
     } else {
-        match pick_lab(&labs, arguments.lab.as_deref(), "`svclab down LAB/CASE`") {
-            Ok(at) => vec![labs[at].clone()],
-            Err(error) => return print_pick_error(&error),
-        }
+        let index = pick_lab(&labs, arguments.lab.as_deref(), "`svclab down LAB/CASE`")?;
+        vec![labs[index].clone()]
     };
     if chosen.is_empty() {
-        return print_pick_error(&PickError::None);
+        return Err(PickError::None.into());
     }
     for lab in &chosen {
-        match stop_lab(&directory, &lab.case).await {
-            Ok(()) => drop(print(&format!("stopped {}\n", lab.case))),
-            Err(error) => return print_call_error(&error),
-        }
+        stop_lab(&directory, &lab.case).await?;
+        // The other labs are also stopped if the user's output is closed.
+        let _ = print(&format!("stopped {}\n", lab.case));
     }
-    Exit::Success
+    Ok(Outcome::SUCCESS)
 }
 
 /// Stops a lab and waits for the end of its daemon. Returns `Ok` if the daemon has already ended.

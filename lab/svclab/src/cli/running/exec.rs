@@ -1,49 +1,47 @@
 //! Implements `svclab exec` and `svclab shell`.
 
 use super::attach::{ProgramExit, attach, current_terminal};
-use super::which::{find_running_lab, print_call_error};
+use super::which::find_running_lab;
 use crate::cli::args::{ExecArguments, ShellArguments};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::block_on;
-use crate::cli::output::print_start_error;
-use crate::live::{CallError, ClientRequest, request_daemon};
-use svclab_model::protocol::Failure;
+use crate::live::{ClientRequest, request_daemon};
 use svclab_model::protocol::stream::{Exec, StreamEnd};
+use svclab_runner::kernel::KernelError;
 
 /// Exit code if svclab fails before it can start the program.
-const SVCLAB_FAILED: Exit = Exit::Code(125);
+const SVCLAB_FAILED: u8 = 125;
 /// Exit code if the program cannot be started.
-const CANNOT_START: Exit = Exit::Code(126);
+const CANNOT_START: u8 = 126;
 /// Exit code if the program does not exist.
-const NOT_FOUND: Exit = Exit::Code(127);
+const NOT_FOUND: u8 = 127;
 
 /// Runs a program in a namespace of a running lab, and exits with its exit code.
-pub fn exec(arguments: &ExecArguments) -> Exit {
-    let Some((program, rest)) = arguments.command.split_first() else {
-        return SVCLAB_FAILED;
-    };
+pub(crate) fn exec(arguments: &ExecArguments) -> CommandResult {
+    // clap requires at least one word.
+    let mut words = arguments.command.iter().cloned();
     let request = Exec {
         namespace: arguments.namespace.clone(),
-        program: program.clone(),
-        arguments: rest.to_vec(),
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
         terminal: current_terminal(),
         environment: Vec::new(),
     };
-    exit_of(block_on(run_program(
+    outcome(block_on(run_program(
         arguments.which.lab.as_deref(),
         request,
     )))
 }
 
 /// Runs the user's shell, or `sh` if the lab does not have that shell.
-pub fn shell(arguments: &ShellArguments) -> Exit {
+pub(crate) fn shell(arguments: &ShellArguments) -> CommandResult {
     let Some(terminal) = current_terminal() else {
-        eprintln!("error: a shell needs a terminal");
-        eprintln!(
-            "help: run its commands with `svclab exec {} -- sh -c '…'`",
+        let help = format!(
+            "run its commands with `svclab exec {} -- sh -c '…'`",
             arguments.namespace
         );
-        return SVCLAB_FAILED;
+        let error = CliError::refused("a shell needs a terminal", help);
+        return Err(error.with_exit_code(SVCLAB_FAILED));
     };
     let lab = arguments.which.lab.as_deref();
     let user_shell = std::env::var("SHELL").ok().filter(|own| !own.is_empty());
@@ -77,52 +75,33 @@ pub fn shell(arguments: &ShellArguments) -> Exit {
         }
         run_program(lab, shell_request("sh")).await
     });
-    exit_of(ran)
+    outcome(ran)
 }
 
-async fn run_program(lab: Option<&str>, request: Exec) -> Result<ProgramExit, Exit> {
+async fn run_program(lab: Option<&str>, request: Exec) -> Result<ProgramExit, CliError> {
     let (directory, lab) = find_running_lab(lab, "--lab").await?;
     let on_terminal = request.terminal.is_some();
     let exec = Box::new(request);
-    let attached = async {
-        let line = request_daemon(&directory, &lab.case, &ClientRequest::Exec { exec }).await?;
-        attach(line, on_terminal).await
-    };
-    attached
-        .await
-        .map_err(|error: CallError| print_call_error(&error))
+    let line = request_daemon(&directory, &lab.case, &ClientRequest::Exec { exec }).await?;
+    Ok(attach(line, on_terminal).await?)
 }
 
-fn exit_of(ran: std::io::Result<Result<ProgramExit, Exit>>) -> Exit {
-    match ran {
-        Ok(Ok(ProgramExit::Ended(StreamEnd::Status { code }))) => {
-            Exit::Code(u8::try_from(code).unwrap_or(u8::MAX))
+fn outcome(ran: Result<Result<ProgramExit, CliError>, CliError>) -> CommandResult {
+    let failed = |error: CliError| error.with_exit_code(SVCLAB_FAILED);
+    match ran.flatten().map_err(failed)? {
+        ProgramExit::Ended(StreamEnd::Status { code }) => {
+            Ok(Outcome::from_code(u8::try_from(code).unwrap_or(u8::MAX)))
         }
-        Ok(Ok(ProgramExit::Ended(StreamEnd::Signal { number }))) => {
-            Exit::Code(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
-        }
-        Ok(Ok(ProgramExit::Ended(StreamEnd::CaptureEnded))) => {
-            eprintln!("error: the lab was stopped");
-            SVCLAB_FAILED
-        }
-        Ok(Ok(ProgramExit::NotStarted {
-            is_missing: absent,
+        ProgramExit::Ended(StreamEnd::Signal { number }) => Ok(Outcome::from_code(
+            u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX),
+        )),
+        ProgramExit::Ended(StreamEnd::CaptureEnded) => Err(failed(CliError::LabStopped)),
+        ProgramExit::NotStarted {
+            is_missing,
             failure,
-        })) => {
-            let Failure {
-                message, remedy, ..
-            } = failure;
-            eprintln!("error: {message}");
-            if let Some(remedy) = remedy {
-                eprintln!("help: {remedy}");
-            }
-            if absent { NOT_FOUND } else { CANNOT_START }
-        }
-        // `run` already printed the error.
-        Ok(Err(_)) => SVCLAB_FAILED,
-        Err(error) => {
-            print_start_error(&error);
-            SVCLAB_FAILED
+        } => {
+            let code = if is_missing { NOT_FOUND } else { CANNOT_START };
+            Err(CliError::from(KernelError::RequestFailed(failure)).with_exit_code(code))
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::which::{find_running_lab, print_call_error};
+use super::which::find_running_lab;
 use crate::cli::args::{Explanation, ProbeArguments};
 use crate::cli::cases::explain::{output_form, print_explained};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{print, print_start_error};
+use crate::cli::output::print;
 use crate::live::{
     CallError, ClientRequest, DaemonReply, ProbeReport, ProbeRequest, request_daemon,
 };
@@ -16,38 +16,23 @@ use svclab_model::evidence::Verdict;
 
 /// Runs one probe in a running lab. The exit code is 0 if every connection was answered, otherwise
 /// 1.
-pub fn probe(arguments: &ProbeArguments) -> Exit {
-    match run_interruptible(request_probe(arguments)) {
-        Ok(Some(Ok(probed))) => {
-            let is_all_answered = probed
-                .attempts
-                .iter()
-                .all(|attempt| matches!(attempt.verdict, Verdict::Connected | Verdict::Answered));
-            let printed = match (arguments.format, &probed.explained) {
-                // The JSON document already contains the verdicts.
-                (Explanation::Json, Some(_)) => Exit::Success,
-                (Explanation::Human, Some(_)) => print(&(render_result(arguments, &probed) + "\n")),
-                (_, None) => print(&render_result(arguments, &probed)),
-            };
-            let printed = match (printed, probed.explained) {
-                (Exit::Success, Some(explained)) => print_explained(explained),
-                (printed, _) => printed,
-            };
-            match printed {
-                Exit::Success if !is_all_answered => Exit::Failed,
-                exit => exit,
-            }
-        }
-        Ok(Some(Err(exit))) => exit,
-        Ok(None) => {
-            eprintln!("interrupted");
-            Exit::Interrupted
-        }
-        Err(error) => print_start_error(&error),
+pub(crate) fn probe(arguments: &ProbeArguments) -> CommandResult {
+    let probed = run_interruptible(request_probe(arguments))??;
+    match (arguments.format, &probed.explained) {
+        // The JSON document already contains the verdicts.
+        (Explanation::Json, Some(_)) => {}
+        (Explanation::Human, Some(_)) => print(&(render_result(arguments, &probed) + "\n"))?,
+        (_, None) => print(&render_result(arguments, &probed))?,
     }
+    if let Some(explained) = probed.explained {
+        print_explained(explained)?;
+    }
+    let is_answered = |verdict| matches!(verdict, Verdict::Connected | Verdict::Answered);
+    let mut verdicts = probed.attempts.iter().map(|attempt| attempt.verdict);
+    Ok(Outcome::passed_if(verdicts.all(is_answered)))
 }
 
-async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, Exit> {
+async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, CliError> {
     let (directory, lab) = find_running_lab(arguments.which.lab.as_deref(), "--lab").await?;
     let request = ProbeRequest {
         from: arguments.from.clone(),
@@ -59,15 +44,12 @@ async fn request_probe(arguments: &ProbeArguments) -> Result<ProbeReport, Exit> 
     let explain = arguments
         .explain
         .then(|| output_form(arguments.format, arguments.verbose));
-    let answer = async {
-        let ask = ClientRequest::Probe { request, explain };
-        let mut line = request_daemon(&directory, &lab.case, &ask).await?;
-        match line.recv().await? {
-            DaemonReply::Probed { probed } => Ok(*probed),
-            _ => Err(CallError::UnexpectedReply),
-        }
-    };
-    answer.await.map_err(|error| print_call_error(&error))
+    let ask = ClientRequest::Probe { request, explain };
+    let mut line = request_daemon(&directory, &lab.case, &ask).await?;
+    match line.recv().await? {
+        DaemonReply::Probed { probed } => Ok(*probed),
+        _ => Err(CallError::UnexpectedReply.into()),
+    }
 }
 
 /// Renders the result in the format of a run.

@@ -2,29 +2,21 @@
 
 use std::fmt::Write as _;
 
-use super::which::{print_call_error, print_socket_dir_error};
 use crate::cli::args::{PsArguments, PsFormat};
-use crate::cli::exit::Exit;
+use crate::cli::error::{CommandResult, Outcome};
 use crate::cli::interrupt::run_interruptible;
-use crate::cli::output::{print, print_json, print_start_error};
+use crate::cli::output::{print, print_json};
 use crate::live::{LabInfo, SocketDir, document, running_labs};
 
 /// Prints the running labs.
-pub fn ps(arguments: &PsArguments) -> Exit {
-    let directory = match SocketDir::from_env() {
-        Ok(directory) => directory,
-        Err(error) => return print_socket_dir_error(&error),
-    };
-    let labs = match run_interruptible(running_labs(&directory)) {
-        Ok(Some(Ok(labs))) => labs,
-        Ok(Some(Err(error))) => return print_call_error(&error),
-        Ok(None) => return Exit::Interrupted,
-        Err(error) => return print_start_error(&error),
-    };
+pub(crate) fn ps(arguments: &PsArguments) -> CommandResult {
+    let directory = SocketDir::from_env()?;
+    let labs = run_interruptible(running_labs(&directory))??;
     match arguments.format {
-        PsFormat::Human => print(&render_table(&labs)),
-        PsFormat::Json => print_json(&document(labs)),
+        PsFormat::Human => print(&render_table(&labs))?,
+        PsFormat::Json => print_json(&document(labs))?,
     }
+    Ok(Outcome::SUCCESS)
 }
 
 /// Renders the labs as a table.

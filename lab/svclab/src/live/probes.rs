@@ -1,0 +1,223 @@
+//! Runs probes in a running lab, and explains their packets. The daemon does this, because only the
+//! daemon has the names that the lab's file gives to addresses.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::messages::{OutputForm, ProbeReport, ProbeRequest, RenderedJourneys};
+use svclab_journey::journey::{Journey, journeys};
+use svclab_judge::{AddressBook, summarize};
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Delta, EvidenceRequest, Plan, Probe};
+use svclab_planner::build::plan_probe;
+use svclab_report::journey::JourneyRenderer;
+use svclab_runner::kernel::{KernelError, Session, StreamOpener};
+use svclab_runner::results::journeys::{CaseHead, CaseJourneys};
+use svclab_runner::results::{ErrorKind, RunError};
+use svclab_runner::run::{Prepared, to_run_error, unknown_probe_error};
+use svclab_scenario::lab;
+
+/// Name of a user's probe in the plan.
+const USER_PROBE_NAME: &str = "probe";
+
+/// Lab that is running.
+#[derive(Debug)]
+pub(super) struct RunningLab {
+    pub(super) prepared: Prepared,
+    pub(super) opener: StreamOpener,
+    pub(super) probes: mpsc::UnboundedSender<ProbeJob>,
+}
+
+/// Probes that a client waits for.
+#[derive(Debug)]
+pub(super) struct ProbeJob {
+    probes: Vec<Probe>,
+    watch: EvidenceRequest,
+    reply: oneshot::Sender<Result<Evidence, KernelError>>,
+}
+
+impl RunningLab {
+    /// Runs one probe of a user.
+    pub(super) async fn run_probe(
+        &self,
+        kernel: String,
+        request: ProbeRequest,
+        explain: Option<OutputForm>,
+    ) -> Result<ProbeReport, RunError> {
+        let Prepared { plan, cluster, .. } = &self.prepared;
+        let spec = lab::Probe {
+            across: None,
+            from: request.from,
+            to: request.to,
+            protocol: request.protocol,
+            connections: request.connections,
+            bind: None,
+            max_wait: None,
+            after: None,
+        };
+        let probe = plan_probe(
+            cluster,
+            &plan.namespaces,
+            USER_PROBE_NAME,
+            &spec,
+            request.max_wait,
+        );
+        let probe = probe.map_err(|(_, error)| RunError {
+            kind: ErrorKind::Input,
+            message: error.message,
+            remedy: error.help,
+        })?;
+        let watch = match explain {
+            // Users who need packets use `svclab capture`.
+            None => EvidenceRequest::default(),
+            Some(_) => EvidenceRequest::everything(plan),
+        };
+        let evidence = self.run_probes(vec![probe.clone()], watch).await?;
+        let book = AddressBook::new(cluster, plan);
+        let (mut observed, _) = summarize(&evidence.attempts, USER_PROBE_NAME, &book);
+        // Like a run without expectations for source ports.
+        observed.source_ports.clear();
+        Ok(ProbeReport {
+            from: probe.namespace.clone(),
+            target: probe.target,
+            observed,
+            explained: explain.map(|form| {
+                let probes = vec![probe];
+                render_explanation(&self.prepared, kernel, probes, &evidence, None, form)
+            }),
+            attempts: evidence.attempts,
+        })
+    }
+
+    /// Runs the probes of the lab's file.
+    pub(super) async fn explain_probes(
+        &self,
+        kernel: String,
+        probe_name: Option<&str>,
+        max_wait: Duration,
+        form: OutputForm,
+    ) -> Result<RenderedJourneys, RunError> {
+        let Prepared { plan, case, .. } = &self.prepared;
+        let mut probes = plan.probes.clone();
+        if let Some(wanted) = probe_name
+            && !probes.iter().any(|probe| probe.name == wanted)
+        {
+            return Err(unknown_probe_error(wanted, &probes));
+        }
+        for probe in &mut probes {
+            let spec = case.spec.probes.get(&probe.name);
+            if spec.is_none_or(|own| own.max_wait.is_none()) {
+                probe.max_wait = max_wait;
+            }
+        }
+        let watch = EvidenceRequest::everything(plan);
+        let evidence = self.run_probes(probes.clone(), watch).await?;
+        Ok(render_explanation(
+            &self.prepared,
+            kernel,
+            probes,
+            &evidence,
+            probe_name,
+            form,
+        ))
+    }
+
+    /// Runs probes in the lab's current state and returns the evidence.
+    async fn run_probes(
+        &self,
+        probes: Vec<Probe>,
+        watch: EvidenceRequest,
+    ) -> Result<Evidence, RunError> {
+        let (reply, evidence) = oneshot::channel();
+        let job = ProbeJob {
+            probes,
+            watch,
+            reply,
+        };
+        let _ = self.probes.send(job);
+        match evidence.await {
+            Ok(evidence) => evidence.map_err(|error| to_run_error(&error)),
+            Err(_) => Err(RunError {
+                kind: ErrorKind::Lost,
+                message: "the lab was stopped before the probe ended".to_owned(),
+                remedy: None,
+            }),
+        }
+    }
+}
+
+/// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
+/// captured and traced.
+pub(crate) fn render_explanation(
+    prepared: &Prepared,
+    kernel: String,
+    probes: Vec<Probe>,
+    evidence: &Evidence,
+    probe_name: Option<&str>,
+    form: OutputForm,
+) -> RenderedJourneys {
+    let plan = Plan {
+        probes,
+        ..prepared.plan.clone()
+    };
+    let journeys = journeys(&plan, evidence).into_iter();
+    let journeys: Vec<Journey> = journeys
+        .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
+        .collect();
+    let book = AddressBook::new(&prepared.cluster, &prepared.plan);
+    let head = CaseHead::new(prepared.case.id.clone(), kernel, None, evidence);
+    match form {
+        OutputForm::Data => {
+            RenderedJourneys::Data(Box::new(CaseJourneys::new(head, journeys, &book)))
+        }
+        OutputForm::Text { verbose } => {
+            let telling = JourneyRenderer {
+                book,
+                verbose,
+                brief: false,
+            };
+            RenderedJourneys::Text(telling.render_case(&head, journeys.iter()))
+        }
+    }
+}
+
+/// Runs the requested probes one after the other, until the lab is lost.
+pub(super) async fn run_jobs(
+    session: &mut Session,
+    asked: &mut mpsc::UnboundedReceiver<ProbeJob>,
+) -> KernelError {
+    loop {
+        tokio::select! {
+            Some(ProbeJob { probes, watch, reply }) = asked.recv() => {
+                let tried = run_job(session, probes, watch).await;
+                if let Err(error @ KernelError::Lost(_)) = &tried {
+                    let error = error.clone();
+                    let _ = reply.send(tried);
+                    return error;
+                }
+                let _ = reply.send(tried);
+            }
+            // Backend health changes need no action here.
+            turned = session.next_health_change() => {
+                if let Err(error) = turned {
+                    return error;
+                }
+            }
+        }
+    }
+}
+
+async fn run_job(
+    session: &mut Session,
+    probes: Vec<Probe>,
+    watch: EvidenceRequest,
+) -> Result<Evidence, KernelError> {
+    let delta = Delta {
+        probes: Some(probes),
+        evidence: Some(watch),
+        ..Delta::default()
+    };
+    session.change(delta).await?;
+    session.probe().await
+}
