@@ -2,15 +2,6 @@
 //! state. The agent exchanges [`svclab_model::protocol`] messages on standard input and output, and
 //! exits when they close.
 
-/// Prints a line to standard error. Unlike the standard library's macro, it does not panic when
-/// standard error is closed.
-macro_rules! eprintln {
-    ($($part:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($part)*);
-    }};
-}
-
 mod arguments;
 mod lab;
 mod net;
@@ -68,7 +59,7 @@ pub fn run_contained(standing: contain::AgentPrivilege, programs: &[PathBuf]) ->
     match serve_stdio() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("svclab agent: {error}");
+            print_error(&format!("svclab agent: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -81,7 +72,7 @@ pub fn run_as_init() -> ExitCode {
     runtime::heap::configure();
     let served = sandbox::init::prepare().and_then(|(input, output)| serve_blocking(input, output));
     if let Err(error) = served {
-        eprintln!("svclab agent: {error}");
+        print_error(&format!("svclab agent: {error}"));
     }
     sandbox::init::power_off()
 }
@@ -90,7 +81,7 @@ pub fn run_as_init() -> ExitCode {
 /// lost a task would be incomplete.
 fn exit_on_panic(end: fn() -> !) {
     std::panic::set_hook(Box::new(move |info| {
-        eprintln!("{}", bug::agent_panic_message(info));
+        print_error(&bug::agent_panic_message(info));
         end()
     }));
 }
@@ -100,9 +91,9 @@ pub(crate) fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints a line on standard error, which may be closed.
+/// Prints a line on standard error, which may be closed: unlike `eprintln!`, without a panic.
 pub(crate) fn print_error(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn serve_stdio() -> std::io::Result<()> {

@@ -121,7 +121,8 @@ impl Drop for RestoreGuard {
         if let Err(errno) = setns(&self.0, CloneFlags::CLONE_NEWNET) {
             // A thread in the wrong namespace would operate on the wrong network stack. The process
             // cannot continue.
-            eprintln!("svclab agent: cannot return to its own namespace: {errno}");
+            let message = format!("svclab agent: cannot return to its own namespace: {errno}");
+            crate::print_error(&message);
             std::process::abort();
         }
     }

@@ -152,7 +152,9 @@ fn load_modules() -> io::Result<()> {
         match loaded {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => eprintln!("svclab: cannot load {}: {error}", file.display()),
+            Err(error) => {
+                crate::print_error(&format!("svclab: cannot load {}: {error}", file.display()));
+            }
         }
         // The kernel has its own copy of the module.
         let _ = fs::remove_file(file);

@@ -126,8 +126,8 @@ fn watch_first_process(first: Pid, is_wanted: Arc<AtomicBool>) {
     let _ = thread::Builder::new().spawn(move || {
         let _ = waitpid(first, None);
         if is_wanted.load(Ordering::SeqCst) {
-            eprintln!(
-                "svclab agent: the init process of the program namespace exited unexpectedly"
+            crate::print_error(
+                "svclab agent: the init process of the program namespace exited unexpectedly",
             );
             // SAFETY: no state of this process is needed any more.
             unsafe { libc::_exit(1) }
