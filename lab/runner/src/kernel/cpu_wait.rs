@@ -13,10 +13,10 @@ const MAX_UNMEASURED: Duration = Duration::from_millis(100);
 
 /// Maximum wait for a process that gets no processor, as a multiple of the maximum wait for a
 /// running process.
-const MAX_PATIENCE_FACTOR: u32 = 10;
+const MAX_WAIT_FACTOR: u32 = 10;
 
 /// Returns the output of `work` if it ends within `max_wait`, else `None`. Time in which `process`
-/// or a process below it waits for a processor does not count, up to [`MAX_PATIENCE_FACTOR`] times
+/// or a process below it waits for a processor does not count, up to [`MAX_WAIT_FACTOR`] times
 /// `max_wait`.
 pub async fn within_cpu_time<T>(
     process: Option<u32>,
@@ -47,7 +47,7 @@ async fn within_measured<T>(
         let ran = passed.saturating_sub(waited().saturating_sub(before));
         left = remaining
             .saturating_sub(ran)
-            .min((remaining * MAX_PATIENCE_FACTOR).saturating_sub(passed));
+            .min((remaining * MAX_WAIT_FACTOR).saturating_sub(passed));
         if left.is_zero() {
             return None;
         }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(50);
+    const MAX_WAIT: Duration = Duration::from_millis(50);
 
     /// Returns how long a process that never replies is waited for. The process waits for a
     /// processor during `share` of the time.
@@ -99,22 +99,22 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let begun = Instant::now();
         let waited = || begun.elapsed().mul_f64(share);
-        let nothing = runtime.block_on(within_measured(PATIENCE, pending::<()>(), waited));
+        let nothing = runtime.block_on(within_measured(MAX_WAIT, pending::<()>(), waited));
         assert_eq!(nothing, None);
         begun.elapsed()
     }
 
     #[test]
     fn within_silent_running_process_is_given_up() {
-        assert!(time_until_given_up(0.0) >= PATIENCE);
+        assert!(time_until_given_up(0.0) >= MAX_WAIT);
     }
 
     #[test]
     fn within_process_without_cpu_extends_wait() {
         // The process is not measured in the first tenth.
-        let measured = PATIENCE * 9 / 10;
+        let measured = MAX_WAIT * 9 / 10;
         assert!(time_until_given_up(0.75) >= 4 * measured);
-        assert!(time_until_given_up(1.0) >= MAX_PATIENCE_FACTOR * measured);
+        assert!(time_until_given_up(1.0) >= MAX_WAIT_FACTOR * measured);
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let answer = async { tokio::task::yield_now().await };
         let waited = || panic!("the process is measured");
-        let answered = runtime.block_on(within_measured(PATIENCE, answer, waited));
+        let answered = runtime.block_on(within_measured(MAX_WAIT, answer, waited));
         assert_eq!(answered, Some(()));
     }
 
