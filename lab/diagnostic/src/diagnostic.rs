@@ -4,7 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::renderer::{
+    DEFAULT_EMPHASIS_STYLE, DEFAULT_ERROR_STYLE, DEFAULT_HELP_STYLE, DEFAULT_WARNING_STYLE,
+    DecorStyle, Style,
+};
 use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippet};
 
 use crate::printable::{one_line, printable, styled};
@@ -125,7 +128,8 @@ impl Diagnostic {
     }
 
     /// Renders the diagnostic for users: message, `file:line:column`, source lines with carets,
-    /// help. Control characters are replaced. The text does not end with a newline.
+    /// help. A diagnostic without a position has only message and help. Control characters are
+    /// replaced. The text does not end with a newline.
     #[must_use]
     pub fn render(&self, sources: &Sources, rendering: Rendering) -> String {
         let level = match self.severity {
@@ -141,6 +145,9 @@ impl Diagnostic {
                 Some(source) => elements.push(self.origin(file, source).into()),
                 None => {}
             }
+        }
+        if elements.is_empty() {
+            return self.render_without_position(rendering.colour);
         }
         elements.extend(
             self.help
@@ -164,6 +171,30 @@ impl Diagnostic {
         } else {
             printable(&text).into_owned()
         }
+    }
+
+    fn render_without_position(&self, colour: bool) -> String {
+        let paint = |style: Style, text: &str| {
+            if colour {
+                format!("{style}{text}{style:#}")
+            } else {
+                text.to_owned()
+            }
+        };
+        let level = match self.severity {
+            Severity::Error => paint(DEFAULT_ERROR_STYLE, "error"),
+            Severity::Warning => paint(DEFAULT_WARNING_STYLE, "warning"),
+        };
+        let message = paint(DEFAULT_EMPHASIS_STYLE, &printable(&self.message));
+        let mut text = format!("{level}: {message}");
+        for help in &self.help {
+            text += "\n";
+            text += &paint(DEFAULT_HELP_STYLE, "help");
+            text += ": ";
+            // Aligns further lines with the first one.
+            text += &printable(help).replace('\n', "\n      ");
+        }
+        text
     }
 
     /// Returns the files of all positions, the file of the main position first.
@@ -342,6 +373,28 @@ mod tests {
           |
           = help: leave it out
         ");
+    }
+
+    #[test]
+    fn render_without_position_has_only_message_and_help() {
+        let source = Source::from_bytes("x.yaml", "a: 1".into()).expect("a source");
+        let diagnostic = Diagnostic::error("no lab is selected")
+            .with_help("select one:\n  a\n  b")
+            .with_help("or \u{7f}all");
+        insta::assert_snapshot!(diagnostic.render(&source.into(), Rendering::default()), @r"
+        error: no lab is selected
+        help: select one:
+                a
+                b
+        help: or �all
+        ");
+        let rendering = Rendering {
+            colour: true,
+            ..Rendering::default()
+        };
+        let coloured = diagnostic.render(&Sources::default(), rendering);
+        assert!(coloured.starts_with("\u{1b}["), "{coloured:?}");
+        assert_eq!(styled(&coloured), coloured);
     }
 
     #[test]

@@ -349,7 +349,7 @@ fn replay_two_dumps_of_same_node_is_refused() {
     let of_node = format!("node-1={dump}");
     let case = format!("{lab}/policy=Local");
     let refused = |arguments: &[&str]| refused_arguments(directory.path(), arguments, 2);
-    let expected = "error: two dumps are for node `node-1`\n  help: give one dump per node\n";
+    let expected = "error: two dumps are for node `node-1`\nhelp: give one dump per node\n";
     for arguments in [
         &[
             "replay",
