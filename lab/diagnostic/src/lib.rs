@@ -3,6 +3,8 @@
 //! Input: a path or a text. Output: a [`Source`](source::Source), and [`Diagnostic`]s with
 //! positions in the source, rendered for a terminal.
 
+#![warn(unreachable_pub)]
+
 pub mod bug;
 mod diagnostic;
 pub mod exit_code;
