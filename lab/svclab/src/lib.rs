@@ -4,6 +4,7 @@
 //! This crate contains the command, running labs, and [`Lab`] for use in other tests.
 
 #![warn(unreachable_pub)]
+#![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod cli;
 mod library;

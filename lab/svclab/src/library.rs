@@ -121,8 +121,8 @@ impl Lab {
 
     /// Sets the maximum wait for probes without their own.
     #[must_use]
-    pub fn with_max_wait(mut self, patience: MaxWait) -> Self {
-        self.options.max_wait = patience;
+    pub fn with_max_wait(mut self, max_wait: MaxWait) -> Self {
+        self.options.max_wait = max_wait;
         self
     }
 

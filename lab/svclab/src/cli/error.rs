@@ -149,17 +149,6 @@ impl CliError {
     /// Returns the exit code of the command.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_)
-            | Self::Refused { .. }
-            | Self::InvalidInput(_)
-            | Self::Source(_)
-            | Self::DumpFiles(_)
-            | Self::Overlay(_)
-            | Self::Select(SelectError::Source(_) | SelectError::InvalidLab(_))
-            | Self::Pick(PickError::Ambiguous { .. }) => exit_code::INVALID_INPUT,
-            Self::Select(_) | Self::NothingSelected { .. } | Self::Pick(_) => {
-                exit_code::NOTHING_SELECTED
-            }
             Self::Call(error) | Self::Capture { source: error, .. } => match error {
                 CallError::SocketDir(SocketDirError::AlreadyRunning { .. }) => {
                     exit_code::INVALID_INPUT
@@ -173,14 +162,37 @@ impl CliError {
             Self::Kernel(error)
             | Self::Bisect(BisectError::Kernel(error))
             | Self::Version(VersionError::Kernel(error)) => to_run_error(error).kind.exit_code(),
-            Self::Bisect(BisectError::Unstable { .. }) => exit_code::HOST_UNABLE,
-            Self::Bisect(_) | Self::Version(_) => exit_code::INVALID_INPUT,
             Self::Run(error) => error.kind.exit_code(),
-            Self::Start(_) | Self::DaemonStart(_) | Self::Write { .. } | Self::Report(_) => {
-                exit_code::HOST_UNABLE
+            Self::Usage(_)
+            | Self::Refused { .. }
+            | Self::InvalidInput(_)
+            | Self::Source(_)
+            | Self::DumpFiles(_)
+            | Self::Overlay(_)
+            | Self::Select(SelectError::Source(_) | SelectError::InvalidLab(_))
+            | Self::Pick(PickError::Ambiguous { .. })
+            | Self::Bisect(
+                BisectError::Indistinguishable { .. }
+                | BisectError::NoDifferences { .. }
+                | BisectError::NoProbe { .. }
+                | BisectError::BuildFailed { .. }
+                | BisectError::Pair(_),
+            )
+            | Self::Version(
+                VersionError::Binary(_)
+                | VersionError::TimedOut(_)
+                | VersionError::NotKubeProxy { .. },
+            ) => exit_code::INVALID_INPUT,
+            Self::Bisect(BisectError::Unstable { .. })
+            | Self::Start(_)
+            | Self::DaemonStart(_)
+            | Self::Output(OutputError::Write(_))
+            | Self::Write { .. }
+            | Self::Report(_) => exit_code::HOST_UNABLE,
+            Self::Select(_) | Self::NothingSelected { .. } | Self::Pick(_) => {
+                exit_code::NOTHING_SELECTED
             }
             Self::LabStopped => exit_code::AGENT_LOST,
-            Self::Output(OutputError::Write(_)) => exit_code::HOST_UNABLE,
             Self::Output(OutputError::Json(_)) => exit_code::BUG,
             Self::Interrupted | Self::Stopped { .. } => exit_code::INTERRUPTED,
             Self::WithExitCode { code, .. } => *code,
@@ -267,5 +279,47 @@ pub(crate) fn outcome_of_cases(
         (Ok(()), Some(code)) => Ok(Outcome::from_code(code)),
         (Err(error), None) => Err(error.into()),
         (Err(error), Some(code)) => Err(CliError::from(error).with_exit_code(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_and_help(error: impl Into<CliError>) -> (u8, Option<String>) {
+        let error = error.into();
+        (error.exit_code(), error.help())
+    }
+
+    #[test]
+    fn cli_error_has_exit_code_and_help() {
+        let help = Some("omit it".to_owned());
+        let refused = || CliError::refused("x", "omit it");
+        assert_eq!(code_and_help(refused()), (2, help.clone()));
+        assert_eq!(code_and_help(refused().with_exit_code(125)), (125, help));
+        assert_eq!(code_and_help(PickError::None), (4, None));
+        assert_eq!(code_and_help(CallError::DaemonEnded), (5, None));
+        assert_eq!(code_and_help(CliError::Interrupted), (130, None));
+        let no_files = io::Error::from_raw_os_error(nix::libc::EMFILE);
+        let (code, help) = code_and_help(CliError::Start(no_files));
+        assert_eq!(code, 3);
+        assert!(help.is_some_and(|help| help.contains("ulimit -n")));
+        let running = SocketDirError::AlreadyRunning {
+            case: "lab".to_owned(),
+        };
+        assert_eq!(code_and_help(running).0, 2);
+    }
+
+    #[test]
+    fn worst_case_error_decides_over_the_outcome() {
+        let code = |printed, worst, outcome| match outcome_of_cases(printed, worst, outcome) {
+            Ok(outcome) => outcome.code(),
+            Err(error) => error.exit_code(),
+        };
+        let full = || Err(OutputError::Write(io::ErrorKind::StorageFull.into()));
+        assert_eq!(code(Ok(()), None, Outcome::FAILED), 1);
+        assert_eq!(code(Ok(()), Some(ErrorKind::Lost), Outcome::FAILED), 5);
+        assert_eq!(code(full(), None, Outcome::SUCCESS), 3);
+        assert_eq!(code(full(), Some(ErrorKind::Bug), Outcome::SUCCESS), 70);
     }
 }

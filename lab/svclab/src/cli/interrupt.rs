@@ -54,10 +54,6 @@ fn check_descriptors() -> io::Result<()> {
 }
 
 /// Runs a future to completion on this thread. The future itself must handle interrupts.
-///
-/// # Errors
-///
-/// Returns [`CliError::Start`] if the system provides no event queue or not enough descriptors.
 pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
     check_descriptors().map_err(CliError::Start)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -67,12 +63,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CliError> 
     Ok(runtime.block_on(work))
 }
 
-/// Runs a future to completion on this thread.
-///
-/// # Errors
-///
-/// Returns [`CliError::Interrupted`] and drops the future if the user interrupts, and the errors of
-/// [`block_on`].
+/// Runs a future to completion on this thread. If the user interrupts, drops the future and returns
+/// [`CliError::Interrupted`].
 pub(crate) fn run_interruptible<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
     block_on(async {
         let mut interrupts = Interrupts::listen();

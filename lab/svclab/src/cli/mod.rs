@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod running;
 
+use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
@@ -37,7 +38,7 @@ pub fn main() -> ExitCode {
             init_logging();
             dispatch(&arguments)
         }
-        Err(error) if error.use_stderr() => Err(usage_error(error)),
+        Err(error) if error.use_stderr() => Err(usage_error(error, std::env::args_os())),
         // Help and version are not errors.
         Err(error) => {
             output::print_usage(&error.render())?;
@@ -64,9 +65,8 @@ fn run_catching_panics(command: impl FnOnce() -> CommandResult) -> u8 {
 }
 
 /// Names the argument that is not UTF-8, which clap does not.
-fn usage_error(error: clap::Error) -> CliError {
-    let not_utf8 = std::env::args_os().find(|argument| argument.to_str().is_none());
-    match not_utf8 {
+fn usage_error(error: clap::Error, mut arguments: impl Iterator<Item = OsString>) -> CliError {
+    match arguments.find(|argument| argument.to_str().is_none()) {
         Some(argument) if error.kind() == UsageErrorKind::InvalidUtf8 => CliError::refused(
             format!("argument `{}` is not UTF-8", argument.display()),
             "rename the file, or select the directory that contains it",
@@ -129,4 +129,31 @@ fn completions(shell: clap_complete::Shell) -> CommandResult {
     clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(Outcome::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn argument_not_utf8_is_named() {
+        let words = [
+            "svclab".into(),
+            "run".into(),
+            OsString::from_vec(b"lab\xff".into()),
+        ];
+        let error = Arguments::try_parse_from(words.clone()).expect_err("not UTF-8");
+        let error = usage_error(error, words.into_iter());
+        assert_eq!(error.to_string(), "argument `lab\u{fffd}` is not UTF-8");
+        assert_eq!(error.exit_code(), exit_code::INVALID_INPUT);
+    }
+
+    #[test]
+    fn command_that_panics_exits_with_bug() {
+        assert_eq!(run_catching_panics(|| Ok(Outcome::FAILED)), 1);
+        assert_eq!(run_catching_panics(|| Err(CliError::Interrupted)), 130);
+        assert_eq!(run_catching_panics(|| panic!("expected")), exit_code::BUG);
+    }
 }

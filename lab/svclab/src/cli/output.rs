@@ -146,7 +146,6 @@ fn rendering() -> Rendering {
     }
 }
 
-/// Prints a note to standard error.
 pub(crate) fn print_note(text: &str) {
     print_message(format_args!("note: {text}"));
 }

@@ -64,19 +64,16 @@ impl ProgressDisplay {
         ProgressLine(self.bar.clone())
     }
 
-    /// Sets the total number of cases.
     pub(crate) fn set_total(&self, cases: usize) {
         self.bar
             .set_length(u64::try_from(cases).unwrap_or(u64::MAX));
     }
 
-    /// Records the start of a case.
     pub(crate) fn on_case_started(&mut self, case: &str) {
         self.running.insert(case.to_owned());
         self.bar.set_message(running_message(&self.running));
     }
 
-    /// Records the end of a case.
     pub(crate) fn on_case_ended(&mut self, case: &str) {
         self.running.shift_remove(case);
         self.bar.inc(1);

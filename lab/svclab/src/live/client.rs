@@ -25,13 +25,10 @@ const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Error of a request to a daemon.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The socket directory cannot be used.
     #[error(transparent)]
     SocketDir(#[from] SocketDirError),
-    /// The connection failed.
     #[error("cannot communicate with the lab daemon: {0}")]
     Io(#[from] io::Error),
-    /// The daemon ended.
     #[error("the lab is no longer running: its daemon ended")]
     DaemonEnded,
     /// The daemon refused the request.
@@ -42,7 +39,6 @@ pub(crate) enum CallError {
     UnexpectedReply,
 }
 
-/// Connection to a daemon.
 pub(crate) struct DaemonConnection {
     pub(super) reading: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     pub(super) writing: FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>,
@@ -57,27 +53,16 @@ impl DaemonConnection {
         }
     }
 
-    /// Sends a message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the daemon closed the connection.
     pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         send_message(&mut self.writing, message).await
     }
 
-    /// Receives the next message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the daemon ended, refused the request or sent an invalid message.
     pub(crate) async fn recv(&mut self) -> Result<DaemonReply, CallError> {
         recv_reply(&mut self.reading).await
     }
 
     /// Splits the connection into its directions. A task receives all messages from now on, even if
     /// the caller does not: two peers that both wait for the other to read would deadlock.
-    #[must_use]
     pub(crate) fn split(self) -> (DaemonReceiver, DaemonSender) {
         let mut reading = self.reading;
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -98,11 +83,6 @@ impl DaemonConnection {
 pub(crate) struct DaemonReceiver(mpsc::UnboundedReceiver<Result<DaemonReply, CallError>>);
 
 impl DaemonReceiver {
-    /// Receives the next message.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`DaemonConnection::recv`].
     pub(crate) async fn recv(&mut self) -> Result<DaemonReply, CallError> {
         self.0.recv().await.unwrap_or(Err(CallError::DaemonEnded))
     }
@@ -112,11 +92,6 @@ impl DaemonReceiver {
 pub(crate) struct DaemonSender(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
 
 impl DaemonSender {
-    /// Sends a message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the daemon closed the connection.
     pub(crate) async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         send_message(&mut self.0, message).await
     }
@@ -164,10 +139,6 @@ async fn send_request(
 }
 
 /// Returns all labs of this user that are running or being built, by name.
-///
-/// # Errors
-///
-/// Returns an error if the socket directory cannot be used.
 pub(crate) async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, CallError> {
     let mut labs = Vec::new();
     for stream in directory.connect_all()? {
@@ -187,10 +158,6 @@ pub(crate) async fn running_labs(directory: &SocketDir) -> Result<Vec<LabInfo>, 
 }
 
 /// Sends a request to the daemon of a case.
-///
-/// # Errors
-///
-/// Returns an error if the daemon ended or the connection failed.
 pub(crate) async fn request_daemon(
     directory: &SocketDir,
     case: &str,

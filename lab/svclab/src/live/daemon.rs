@@ -42,13 +42,10 @@ pub(crate) enum LabEnd {
     Down,
     /// The daemon's process was interrupted.
     Interrupted,
-    /// The lab was lost.
     Lost(KernelError),
 }
 
 impl LabDaemon {
-    /// Creates the daemon of a lab that is about to be built.
-    #[must_use]
     pub(crate) fn new(about: LabInfo) -> Arc<Self> {
         Arc::new(Self {
             info: Mutex::new(about),
@@ -59,7 +56,6 @@ impl LabDaemon {
     }
 
     /// Returns the description of the lab.
-    #[must_use]
     pub(crate) fn info(&self) -> LabInfo {
         self.info
             .lock()
@@ -86,10 +82,6 @@ impl LabDaemon {
     }
 
     /// Serves clients until the lab ends. Attached streams continue in the meantime.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the socket cannot be polled.
     pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut clients = JoinSet::new();
@@ -157,7 +149,7 @@ impl LabDaemon {
             }
             ClientRequest::Probe { request, explain } => {
                 let lab = self.running_lab()?;
-                let report = lab.run_probe(self.kernel(), request, explain).await?;
+                let report = lab.run_probe(request, explain).await?;
                 Some(DaemonReply::Probed {
                     probed: Box::new(report),
                 })
@@ -168,10 +160,7 @@ impl LabDaemon {
                 form,
             } => {
                 let lab = self.running_lab()?;
-                let kernel = self.kernel();
-                let explained = lab
-                    .explain_probes(kernel, probe.as_deref(), max_wait, form)
-                    .await?;
+                let explained = lab.explain_probes(probe.as_deref(), max_wait, form).await?;
                 Some(DaemonReply::Explained { explained })
             }
             ClientRequest::Exec { mut exec } => {
@@ -199,10 +188,6 @@ impl LabDaemon {
                 None
             }
         })
-    }
-
-    fn kernel(&self) -> String {
-        self.info().kernel.unwrap_or_default()
     }
 
     fn running_lab(&self) -> Result<&RunningLab, RunError> {
@@ -292,6 +277,7 @@ pub(crate) async fn serve_lab(
     let (probes, mut jobs) = mpsc::unbounded_channel();
     let running = RunningLab {
         prepared,
+        kernel: daemon.info().kernel.unwrap_or_default(),
         opener: session.opener(),
         probes,
     };

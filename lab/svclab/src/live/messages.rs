@@ -14,7 +14,6 @@ use svclab_report::ps::LabInfo;
 use svclab_runner::results::RunError;
 use svclab_runner::results::journeys::CaseJourneys;
 
-/// Version of the protocol.
 pub(crate) const VERSION: u32 = 2;
 
 /// First message of a client.
@@ -28,7 +27,6 @@ pub(crate) struct Greeting {
     pub(crate) request: serde_json::Value,
 }
 
-/// Request to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "ask")]
 pub(crate) enum ClientRequest {
@@ -47,7 +45,6 @@ pub(crate) enum ClientRequest {
     },
     /// Runs one probe. The reply is [`DaemonReply::Probed`].
     Probe {
-        /// Probe to run.
         request: ProbeRequest,
         /// Form of the explanation; `None` for no explanation.
         explain: Option<OutputForm>,
@@ -55,11 +52,9 @@ pub(crate) enum ClientRequest {
     /// Runs the probes of the lab's file in the lab's current state. The reply is
     /// [`DaemonReply::Explained`].
     Explain {
-        /// Name of the probe to explain; `None` for all.
         probe: Option<String>,
         /// Maximum wait for an answer, for probes without their own.
         max_wait: Duration,
-        /// Form of the explanation.
         form: OutputForm,
     },
     /// Stops the lab. The reply is [`DaemonReply::Removed`]. The connection stays open until the
@@ -71,15 +66,11 @@ pub(crate) enum ClientRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProbeRequest {
-    /// Name of the source.
     pub(crate) from: String,
     /// Name or address of the target, with its port.
     pub(crate) to: String,
-    /// Protocol of the probe.
     pub(crate) protocol: ProbeProtocol,
-    /// Number of connections.
     pub(crate) connections: u32,
-    /// Maximum wait for an answer.
     pub(crate) max_wait: Duration,
 }
 
@@ -96,17 +87,14 @@ pub(crate) enum OutputForm {
     Data,
 }
 
-/// Explanation of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum RenderedJourneys {
     /// Text with colours as escape sequences.
     Text(String),
-    /// Journeys of the case.
     Data(Box<CaseJourneys>),
 }
 
-/// Reply of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     rename_all = "camelCase",
@@ -114,14 +102,12 @@ pub(crate) enum RenderedJourneys {
     tag = "tell"
 )]
 pub(crate) enum DaemonReply {
-    /// Description of the lab.
     About {
         /// Name, state and kernel of the lab.
         info: Box<LabInfo>,
     },
     /// The request cannot be executed.
     Refused {
-        /// Error for the user.
         error: RunError,
     },
     /// The capture starts.
@@ -129,46 +115,34 @@ pub(crate) enum DaemonReply {
         /// Interfaces whose packets the capture contains.
         interfaces: Vec<Interface>,
     },
-    /// Message of an attached stream.
     StreamMessage {
-        /// Content of the message.
         message: FromStream,
     },
-    /// Result of a probe.
     Probed {
         /// Verdicts, and the explanation if requested.
         probed: Box<ProbeReport>,
     },
     /// Explanation of the lab's own probes.
     Explained {
-        /// Explanation in the requested form.
         explained: RenderedJourneys,
     },
-    /// The lab was removed.
     Removed,
 }
 
-/// Interface of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Interface {
-    /// Name of its namespace.
     pub(crate) namespace: String,
-    /// Name of the interface.
     pub(crate) name: String,
 }
 
-/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProbeReport {
-    /// Namespace of the source.
     pub(crate) from: String,
-    /// Address and port of the target.
     pub(crate) target: Target,
     /// Summary of the verdicts, endpoints and sources.
     pub(crate) observed: Observed,
-    /// Result of each connection.
     pub(crate) attempts: Vec<Attempt>,
     /// Explanation of the packets; `None` if not requested.
     pub(crate) explained: Option<RenderedJourneys>,

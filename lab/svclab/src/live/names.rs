@@ -8,10 +8,6 @@ use svclab_planner::cluster::Cluster;
 use svclab_runner::results::{ErrorKind, RunError};
 
 /// Returns the namespace with this name, which is from the plan or from the lab's file.
-///
-/// # Errors
-///
-/// Returns an error with all namespaces if there is no such namespace.
 pub(crate) fn find_namespace<'p>(
     plan: &'p Plan,
     cluster: &Cluster,
@@ -29,10 +25,6 @@ pub(crate) fn find_namespace<'p>(
 
 /// Returns the namespaces and interfaces to capture, and all interfaces whose packets the capture
 /// contains. Without names, that is everything.
-///
-/// # Errors
-///
-/// Returns an error with all valid names if a name is neither a namespace nor an interface.
 pub(crate) fn resolve_capture(
     plan: &Plan,
     cluster: &Cluster,

@@ -5,25 +5,15 @@ use svclab_report::ps::LabInfo;
 /// Error of selecting a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PickError {
-    /// No lab is running.
     #[error("no lab is running; start one with `svclab up LAB/CASE`")]
     None,
-    /// No running lab has this name.
     #[error("{name} is not running; running labs: {}", up.join(", "))]
-    Unknown {
-        /// Name from the user.
-        name: String,
-        /// Cases of the running labs.
-        up: Vec<String>,
-    },
-    /// Several running labs match.
+    Unknown { name: String, up: Vec<String> },
     #[error("{}; select one with {with}: {}", describe_ambiguous(name.as_deref()), up.join(" "))]
     Ambiguous {
-        /// Name from the user.
         name: Option<String>,
         /// Argument that selects a lab, such as `--lab`.
         with: &'static str,
-        /// Cases of the labs that match.
         up: Vec<String>,
     },
 }
@@ -38,10 +28,6 @@ fn describe_ambiguous(name: Option<&str>) -> String {
 /// Returns the index of the lab with this name. The name is a case, a lab, or a lab with some of
 /// the case's values, in the format of `run`. Without a name, returns the only lab. `with` is the
 /// argument to recommend in an error.
-///
-/// # Errors
-///
-/// Returns an error if no lab or more than one lab matches.
 pub(crate) fn pick_lab(
     labs: &[LabInfo],
     name: Option<&str>,

@@ -21,10 +21,11 @@ use svclab_scenario::lab;
 /// Name of a user's probe in the plan.
 const USER_PROBE_NAME: &str = "probe";
 
-/// Lab that is running.
 #[derive(Debug)]
 pub(super) struct RunningLab {
     pub(super) prepared: Prepared,
+    /// Release of its kernel.
+    pub(super) kernel: String,
     pub(super) opener: StreamOpener,
     pub(super) probes: mpsc::UnboundedSender<ProbeJob>,
 }
@@ -41,7 +42,6 @@ impl RunningLab {
     /// Runs one probe of a user.
     pub(super) async fn run_probe(
         &self,
-        kernel: String,
         request: ProbeRequest,
         explain: Option<OutputForm>,
     ) -> Result<ProbeReport, RunError> {
@@ -82,10 +82,8 @@ impl RunningLab {
             from: probe.namespace.clone(),
             target: probe.target,
             observed,
-            explained: explain.map(|form| {
-                let probes = vec![probe];
-                render_explanation(&self.prepared, kernel, probes, &evidence, None, form)
-            }),
+            explained: explain
+                .map(|form| self.render_explanation(vec![probe], &evidence, None, form)),
             attempts: evidence.attempts,
         })
     }
@@ -93,7 +91,6 @@ impl RunningLab {
     /// Runs the probes of the lab's file.
     pub(super) async fn explain_probes(
         &self,
-        kernel: String,
         probe_name: Option<&str>,
         max_wait: Duration,
         form: OutputForm,
@@ -113,14 +110,7 @@ impl RunningLab {
         }
         let watch = EvidenceRequest::everything(plan);
         let evidence = self.run_probes(probes.clone(), watch).await?;
-        Ok(render_explanation(
-            &self.prepared,
-            kernel,
-            probes,
-            &evidence,
-            probe_name,
-            form,
-        ))
+        Ok(self.render_explanation(probes, &evidence, probe_name, form))
     }
 
     /// Runs probes in the lab's current state and returns the evidence.
@@ -145,39 +135,43 @@ impl RunningLab {
             }),
         }
     }
-}
 
-/// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
-/// captured and traced.
-pub(crate) fn render_explanation(
-    prepared: &Prepared,
-    kernel: String,
-    probes: Vec<Probe>,
-    evidence: &Evidence,
-    probe_name: Option<&str>,
-    form: OutputForm,
-) -> RenderedJourneys {
-    let plan = Plan {
-        probes,
-        ..prepared.plan.clone()
-    };
-    let journeys = journeys(&plan, evidence).into_iter();
-    let journeys: Vec<Journey> = journeys
-        .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
-        .collect();
-    let book = AddressBook::new(&prepared.cluster, &prepared.plan);
-    let head = CaseHead::new(prepared.case.id.clone(), kernel, None, evidence);
-    match form {
-        OutputForm::Data => {
-            RenderedJourneys::Data(Box::new(CaseJourneys::new(head, journeys, &book)))
-        }
-        OutputForm::Text { verbose } => {
-            let telling = JourneyRenderer {
-                book,
-                verbose,
-                brief: false,
-            };
-            RenderedJourneys::Text(telling.render_case(&head, journeys.iter()))
+    /// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
+    /// captured and traced.
+    fn render_explanation(
+        &self,
+        probes: Vec<Probe>,
+        evidence: &Evidence,
+        probe_name: Option<&str>,
+        form: OutputForm,
+    ) -> RenderedJourneys {
+        let plan = Plan {
+            probes,
+            ..self.prepared.plan.clone()
+        };
+        let journeys = journeys(&plan, evidence).into_iter();
+        let journeys: Vec<Journey> = journeys
+            .filter(|journey| probe_name.is_none_or(|wanted| journey.probe == wanted))
+            .collect();
+        let book = AddressBook::new(&self.prepared.cluster, &self.prepared.plan);
+        let head = CaseHead::new(
+            self.prepared.case.id.clone(),
+            self.kernel.clone(),
+            None,
+            evidence,
+        );
+        match form {
+            OutputForm::Data => {
+                RenderedJourneys::Data(Box::new(CaseJourneys::new(head, journeys, &book)))
+            }
+            OutputForm::Text { verbose } => {
+                let telling = JourneyRenderer {
+                    book,
+                    verbose,
+                    brief: false,
+                };
+                RenderedJourneys::Text(telling.render_case(&head, journeys.iter()))
+            }
         }
     }
 }

@@ -46,7 +46,6 @@ const PROGRAM_NAMES: [&str; 36] = [
 
 /// Returns the paths of the programs on this machine. Scripts are omitted, because a guest may not
 /// have their interpreters.
-#[must_use]
 pub(crate) fn guest_programs() -> Vec<PathBuf> {
     let is_binary = |path: &PathBuf| {
         use std::io::Read as _;

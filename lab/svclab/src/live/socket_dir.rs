@@ -18,40 +18,27 @@ pub(crate) enum SocketDirError {
     /// The path belongs to another user, or is not a directory.
     #[error("{} is not a directory of this user: it {problem}", path.display())]
     NotOwned {
-        /// Path of the directory.
         path: PathBuf,
         /// Description of the problem, such as `is a symbolic link`.
         problem: String,
     },
     /// Other users can access the directory.
     #[error("{} is accessible to other users: its mode is {mode:03o}", path.display())]
-    NotPrivate {
-        /// Path of the directory.
-        path: PathBuf,
-        /// Permission bits of the directory.
-        mode: u32,
-    },
-    /// A system call failed.
+    NotPrivate { path: PathBuf, mode: u32 },
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// Verb of the failed action, such as `make`.
         action: &'static str,
-        /// Path of the action.
         path: PathBuf,
-        /// Error of the system.
         source: io::Error,
     },
     /// The case already has a daemon.
     #[error("{case} is already running")]
-    AlreadyRunning {
-        /// Identifier of the case.
-        case: String,
-    },
+    AlreadyRunning { case: String },
 }
 
 impl SocketDirError {
     /// Returns help for the user.
-    #[must_use]
     pub(crate) fn remedy(&self) -> String {
         match self {
             Self::NotOwned { path, .. } => format!(
@@ -70,7 +57,6 @@ impl SocketDirError {
     }
 }
 
-/// Directory of the sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketDir(PathBuf);
 
@@ -89,10 +75,6 @@ fn locate(runtime: Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<
 
 impl SocketDir {
     /// Returns the user's directory, and creates it if necessary.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if other users own or can access the directory, or if it cannot be created.
     pub(crate) fn from_env() -> Result<Self, SocketDirError> {
         let owner = |path: &Path| fs::metadata(path).ok().map(|about| about.uid());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR");
@@ -100,10 +82,6 @@ impl SocketDir {
     }
 
     /// Returns the directory at a path, and creates it if necessary.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if other users own or can access the directory, or if it cannot be created.
     pub(crate) fn open(path: PathBuf) -> Result<Self, SocketDirError> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -141,13 +119,11 @@ impl SocketDir {
     }
 
     /// Returns the path of the log of a case's background daemon.
-    #[must_use]
     pub(crate) fn log_path(&self, case: &str) -> PathBuf {
         self.case_file(case, "log")
     }
 
     /// Returns the path of the log for a daemon that has not bound its socket yet.
-    #[must_use]
     pub(crate) fn initial_log_path(&self, process: u32) -> PathBuf {
         self.0.join(format!("begun-{process}.log"))
     }
@@ -164,10 +140,6 @@ impl SocketDir {
     }
 
     /// Connects to all live daemons, and removes the sockets of dead ones.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the directory cannot be read.
     pub(crate) fn connect_all(&self) -> Result<Vec<UnixStream>, SocketDirError> {
         let _lock = self.lock()?;
         let entries = fs::read_dir(&self.0).map_err(io_error("read", &self.0))?;
@@ -187,20 +159,12 @@ impl SocketDir {
     }
 
     /// Connects to the daemon of a case; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a system call fails.
     pub(crate) fn connect(&self, case: &str) -> Result<Option<UnixStream>, SocketDirError> {
         let _lock = self.lock()?;
         connect_socket(&self.case_file(case, "sock"))
     }
 
-    /// Binds the socket of a case.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`SocketDirError::AlreadyRunning`] if the case already has a daemon.
+    /// Binds the socket of a case, unless the case already has a daemon.
     pub(crate) fn bind(&self, case: &str) -> Result<(SocketLease, UnixListener), SocketDirError> {
         let _lock = self.lock()?;
         let socket = self.case_file(case, "sock");

@@ -81,11 +81,14 @@ fn all_probes(plan: &Plan) -> impl Iterator<Item = &Probe> {
     plan.probes.iter().chain(of_steps)
 }
 
+/// Explained case, or the name and the error of a case without evidence.
+type CaseExplanation = Result<ExplainedCase, (String, RunError)>;
+
 /// Runs cases until the user interrupts.
 pub(crate) fn explain_cases(
     cases: Vec<Prepared>,
     options: &RunOptions,
-) -> Result<Vec<Result<ExplainedCase, (String, RunError)>>, CliError> {
+) -> Result<Vec<CaseExplanation>, CliError> {
     let explained = run_interruptible(run::explain(cases, options, std::future::pending()))?;
     explained.ok_or(CliError::Interrupted)
 }

@@ -11,7 +11,6 @@ use svclab_runner::run::{
     LabResult, Prepared, RunInput, SelectedLab, prepare_case, select_labs, select_labs_each,
 };
 
-/// Selected lab.
 pub(crate) struct PreparedLab {
     /// Lab and selection; `None` for an invalid lab, whose only case has an error as its result.
     pub(crate) lab: Option<SelectedLab>,
@@ -19,11 +18,7 @@ pub(crate) struct PreparedLab {
     pub(crate) cases: Vec<RunInput>,
 }
 
-/// Loads the named labs and prints their warnings.
-///
-/// # Errors
-///
-/// Returns an error if a name matches nothing or a lab is invalid.
+/// Loads the named labs and prints their warnings. All labs must be valid.
 pub(crate) fn load_labs(names: &[String], directory: &Path) -> Result<Vec<SelectedLab>, CliError> {
     let labs = select_labs(names, directory)?;
     for lab in &labs {
@@ -34,10 +29,6 @@ pub(crate) fn load_labs(names: &[String], directory: &Path) -> Result<Vec<Select
 
 /// Loads the named labs like [`load_labs`], but an invalid lab does not prevent others from
 /// running. Its diagnostics are printed.
-///
-/// # Errors
-///
-/// Returns an error if a name matches nothing.
 pub(crate) fn load_each_lab(
     names: &[String],
     directory: &Path,
@@ -54,11 +45,7 @@ pub(crate) fn load_each_lab(
 }
 
 /// Loads the selected labs and prepares their cases, in order. Invalid labs and cases have an error
-/// as their result. Their diagnostics are printed to standard error.
-///
-/// # Errors
-///
-/// Returns an error if a name matches nothing or there is no case.
+/// as their result. Their diagnostics are printed. At least one case must be selected.
 pub(crate) fn prepare_each_lab(
     common: &Common,
     selection: &Selection,
@@ -89,10 +76,6 @@ pub(crate) fn prepare_each_lab(
 }
 
 /// Loads and prepares like [`prepare_each_lab`], but requires that all labs and cases are valid.
-///
-/// # Errors
-///
-/// Returns an error as [`prepare_each_lab`] does, and also if a lab or case is invalid.
 pub(crate) fn prepare_labs(
     common: &Common,
     selection: &Selection,

@@ -81,11 +81,7 @@ fn count_phrase(count: usize, singular: &str, plural: &str) -> (String, &'static
     }
 }
 
-/// Prints the warnings of a dump and returns the dump.
-///
-/// # Errors
-///
-/// Returns all diagnostics if the dump is not complete.
+/// Prints the warnings of a dump and returns the dump. A dump that is not complete is an error.
 pub(super) fn complete_dump(read: ParsedDump) -> Result<NodeDump, CliError> {
     if !read.has_no_errors() {
         return Err(CliError::invalid_input(&read.sources, read.diagnostics));

@@ -32,10 +32,6 @@ pub(crate) struct Sides {
 }
 
 /// Loads the sides of a bisection.
-///
-/// # Errors
-///
-/// Returns an error if the input is invalid.
 pub(crate) fn load_sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, CliError> {
     let names = [&arguments.good, &arguments.bad];
     let task = |[good, bad]: [Plan; 2], over, probe| Task {
@@ -255,5 +251,42 @@ fn load_case(
                 format!("select one:\n{}", names.join("\n")),
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::args::{Arguments, Command};
+
+    #[test]
+    fn options_of_dumps_are_refused_for_cases() {
+        let refusal = |option: &str| {
+            let words = [
+                "svclab",
+                "bisect",
+                "--good=lab/a",
+                "--bad=lab/b",
+                option,
+                "x",
+            ];
+            let arguments = Arguments::try_parse_from(words).expect("arguments");
+            let Command::Bisect(bisect) = &arguments.command else {
+                panic!("not bisect");
+            };
+            let error = load_sides(&arguments.common, bisect).map(drop);
+            let error = error.expect_err("the option is refused");
+            format!("{error}\nhelp: {}", error.help().unwrap_or_default())
+        };
+        insta::assert_snapshot!(refusal("--objects"), @r"
+        --objects is only for two dumps; cases have their own objects
+        help: omit --objects
+        ");
+        insta::assert_snapshot!(refusal("--node"), @r"
+        --node is only for two dumps; cases have their own nodes
+        help: omit --node
+        ");
     }
 }

@@ -26,7 +26,6 @@ pub(crate) enum ProgramExit {
     NotStarted {
         /// Whether the program does not exist.
         is_missing: bool,
-        /// Error of the start.
         failure: Failure,
     },
 }
@@ -78,10 +77,6 @@ impl Drop for RawTerminal {
 }
 
 /// Forwards input, output and signals until the program ends.
-///
-/// # Errors
-///
-/// Returns an error if the daemon of the lab ended or refused the request.
 pub(crate) async fn attach(
     line: DaemonConnection,
     on_terminal: bool,

@@ -8,7 +8,6 @@ use crate::cli::interrupt::run_interruptible;
 use crate::cli::output::{print, print_json};
 use crate::live::{LabInfo, SocketDir, document, running_labs};
 
-/// Prints the running labs.
 pub(crate) fn ps(arguments: &PsArguments) -> CommandResult {
     let directory = SocketDir::from_env()?;
     let labs = run_interruptible(running_labs(&directory))??;
