@@ -1,7 +1,7 @@
 //! Tests of reading and writing files.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::symlink;
 
 use rustix::fs::{CWD, FileType, Mode};
