@@ -142,6 +142,8 @@ mod tests {
             ("why.v1.json", super::why()),
             ("bisection.v1.json", bisection()),
             ("replay.v1.json", replayed()),
+            ("doctor.v1.json", super::doctor()),
+            ("lab.v1.json", svclab_scenario::schema::lab_schema()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
