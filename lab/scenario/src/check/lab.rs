@@ -117,10 +117,16 @@ pub(crate) fn check_lab_name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
         .get(name.span.file)
         .and_then(svclab_diagnostic::source::Source::stem);
     if let Some(stem) = stem.filter(|stem| stem != text) {
+        // The name of a file that is not UTF-8 cannot be written in a lab.
+        let help = if stem.contains(char::REPLACEMENT_CHARACTER) {
+            format!("rename the file to `{text}.yaml`")
+        } else {
+            format!("write `name: {stem}`, or rename the file")
+        };
         sink.push(
             Diagnostic::error(format!("lab `{text}` does not have the name of its file"))
                 .with_position(name.span, format!("the file name is `{stem}`"))
-                .with_help(format!("write `name: {stem}`, or rename the file")),
+                .with_help(help),
         );
     }
 }

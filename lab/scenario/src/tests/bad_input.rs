@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::Scenario;
 use crate::tests::example::{EXAMPLE, example_with, load_diagnostics};
 use svclab_diagnostic::source::MAX_BYTES;
 use svclab_diagnostic::source::Source;
@@ -357,6 +358,14 @@ fn lab_name_other_than_file_name_is_refused() {
         "metadata: {name: example}",
         "metadata: {name: sample}"
     )));
+}
+
+#[test]
+fn lab_file_name_not_utf8_asks_for_another_file_name() {
+    let source = Source::from_text("l\u{fffd}b.yaml", EXAMPLE);
+    let errors = Scenario::load(&source.into()).expect_err("an error");
+    let help: Vec<&String> = errors.iter().flat_map(|error| &error.help).collect();
+    assert_eq!(help, ["rename the file to `example.yaml`"]);
 }
 
 #[test]
