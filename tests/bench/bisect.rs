@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use svclab_experiment::run::bisect::{Task, find, parallel_labs};
+use svclab_experiment::bisect::{Task, find, parallel_labs};
 use svclab_runner::kernel::Host;
 use svclab_test_support::planted::{Culprit, Random, generate_pair, lab};
 use svclab_test_support::programs::agent;

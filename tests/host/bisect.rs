@@ -1,8 +1,7 @@
 //! Checks that `svclab bisect` finds planted culprits among a thousand harmless differences, by
 //! packets only.
 
-use svclab_experiment::bisect::{Bisection, Pair};
-use svclab_experiment::run::bisect::{Task, find, parallel_labs};
+use svclab_experiment::bisect::{Bisection, Pair, Task, find, parallel_labs};
 use svclab_runner::kernel::Host;
 use svclab_test_support::planted::{Culprit, Planted, Random, generate_pair, lab};
 use svclab_test_support::programs::agent;

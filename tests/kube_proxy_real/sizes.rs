@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use svclab_experiment::run::verify::read_version;
+use svclab_experiment::verify::read_version;
 use svclab_rules::kube_proxy::{Mode, Version};
 use svclab_test_support::block_on;
 

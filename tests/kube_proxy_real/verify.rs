@@ -15,8 +15,10 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
-use svclab_experiment::run::verify::{PreparedPairs, Side, prepare_pairs, read_version, verify};
-use svclab_experiment::verify::{OutcomeCount, Verification};
+use svclab_experiment::OutcomeCount;
+use svclab_experiment::verify::{
+    PreparedPairs, Side, Verification, prepare_pairs, read_version, verify,
+};
 use svclab_model::plan::{CommandLimits, NodeCommand};
 use svclab_rules::kube_proxy::Mode;
 use svclab_runner::kernel::{Host, KernelChoice};

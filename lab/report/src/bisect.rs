@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use svclab_experiment::bisect::document::{Bisection, DeclaredBy, LabOrigin, Purpose, Trial};
+use svclab_experiment::bisect::document::{Bisection, DeclaredBy, Purpose, Trial};
 use svclab_experiment::bisect::{Difference, TrialClass};
-use svclab_experiment::verify::OutcomeCount;
+use svclab_experiment::{LabOrigin, OutcomeCount};
 
 /// Renders the result.
 #[must_use]
@@ -210,9 +210,9 @@ pub(super) mod tests {
     }
 
     use svclab_dump::Owner;
+    use svclab_experiment::ConnectionOutcome;
     use svclab_experiment::bisect::document::{BaseCase, DeclaredField, SymptomReport};
     use svclab_experiment::bisect::{Kind, OutcomeDetail, SCHEMA};
-    use svclab_experiment::verify::ConnectionOutcome;
     use svclab_model::evidence::Verdict;
 
     fn times(verdict: Verdict, connections: u64, endpoint: Option<&str>) -> OutcomeCount {

@@ -10,8 +10,9 @@ use indexmap::IndexSet;
 use super::diff::Document;
 use super::refused;
 use super::text_util::{indent_lines, render_seconds, wrap};
+use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
-    ChangedFlow, FlowShift, NotCompared, OutcomeCount, RulesDiffer, Share, SharesDiffer,
+    ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer,
     ShiftTimes, SideInfo, SideName, Verification,
 };
 
@@ -318,8 +319,9 @@ fn paint(word: &str, colour: AnsiColor, colour_enabled: bool) -> String {
 pub(super) mod tests {
     use super::*;
     use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
+    use svclab_experiment::ConnectionOutcome;
     use svclab_experiment::verify::{
-        ConnectionOutcome, FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes,
+        FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes,
     };
     use svclab_model::evidence::Verdict;
     use svclab_runner::results::{ErrorKind, RunError};

@@ -93,6 +93,16 @@ fn render_finding(finding: &Finding, verbose: bool, colour: bool) -> String {
         many => format!("{many} changes were"),
     };
     let _ = writeln!(text, "\n{tried} tried");
+    match finding.untried_pairs {
+        0 => {}
+        1 => text += "1 pair of changes was not tried: there are too many pairs\n",
+        many => {
+            let _ = writeln!(
+                text,
+                "{many} pairs of changes were not tried: there are too many pairs"
+            );
+        }
+    }
     push_unexamined(&mut text, &finding.unexamined);
     text
 }
@@ -398,6 +408,7 @@ mod tests {
             }],
             unexamined: vec![named("other"), named("third")],
             tried,
+            untried_pairs: 0,
             runs: 7,
         }
     }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use svclab_diagnostic::exit_code;
-use svclab_experiment::run::verify::{PreparedPairs, Program, Side, prepare_pairs, verify};
-use svclab_experiment::verify::Verification;
+use svclab_experiment::verify::{
+    PreparedPairs, Program, Side, Verification, prepare_pairs, verify,
+};
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::KernelChoice;
 use svclab_runner::results::ErrorKind;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quick_junit::Report;
 use serde_json::Value;
 use svclab_diagnostic::exit_code;
-use svclab_experiment::run::why::{WhyRequest, find_fixes};
+use svclab_experiment::why::{WhyRequest, find_fixes};
 use svclab_model::plan::health::{HealthCheck, HealthRequest};
 use svclab_model::plan::{MaxWait, Plan};
 use svclab_report::{Format, Options as Telling};

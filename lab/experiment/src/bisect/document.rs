@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::narrow::TrialClass;
 use super::pair::Difference;
 use super::symptom::OutcomeDetail;
-use crate::verify::OutcomeCount;
+use crate::bench::LabOrigin;
+use crate::trial::OutcomeCount;
 
 /// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/bisection/v1";
@@ -133,16 +134,4 @@ pub enum Purpose {
     Narrowing,
     /// Verifies the result in a newly built lab.
     Verification,
-}
-
-/// Origin of a trial's lab.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum LabOrigin {
-    /// The lab was built.
-    Built,
-    /// The running lab was changed.
-    Changed,
-    /// There was no lab: the kernel refused it.
-    Refused,
 }

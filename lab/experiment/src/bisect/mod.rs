@@ -1,18 +1,26 @@
 //! Finds by experiment which differences between a good and a bad lab cause a failure.
 //!
 //! [`Pair`] merges two plans: it lists their differences by meaning and builds the plan for any
-//! subset of them. [`narrow()`] finds the few decisive differences by trials. [`Symptom`] defines
-//! what a trial observes, the number of connections per trial, and the error probability.
+//! subset of them. [`find`] changes labs from trial to trial until the few decisive differences are
+//! found.
 
+mod declared_by;
 pub mod document;
+mod error;
 mod merge;
 mod narrow;
 mod over;
 mod pair;
+mod search;
 mod symptom;
+mod task;
 
+pub use declared_by::find_declarations;
 pub use document::{Bisection, SCHEMA};
-pub use narrow::{Culprits, DifferenceMask, NextTrial, TrialCache, TrialClass, narrow};
+pub use error::BisectError;
+pub use narrow::{DifferenceMask, TrialClass};
 pub use over::{OverlayError, is_whole, overlay_dump};
 pub use pair::{Difference, Kind, Pair, PairError};
-pub use symptom::{Indistinguishable, OutcomeDetail, Symptom};
+pub use search::find;
+pub use symptom::{Indistinguishable, OutcomeDetail};
+pub use task::{Task, parallel_labs, requirements};

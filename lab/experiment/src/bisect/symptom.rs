@@ -15,7 +15,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::narrow::TrialClass;
-use crate::verify::{ConnectionOutcome, Tally};
+use crate::statistics::binomial::{separating_sample, upper_bound};
+use crate::trial::{ConnectionOutcome, Tally};
 use svclab_model::evidence::Verdict;
 
 /// Probability that any of the bounds estimated for good and bad is wrong.
@@ -173,8 +174,9 @@ impl Symptom {
         let most_good = upper_bound(in_good, good_total, wrong);
         let least_bad = 1.0 - upper_bound(bad_total - in_bad, bad_total, wrong);
         let error_probability = TRIALS_ERROR_PROBABILITY / planned_trials(differences);
-        let (connections, threshold) = separating_sample(most_good, least_bad, error_probability)
-            .ok_or(Indistinguishable::TooSimilar(MAX_CONNECTIONS))?;
+        let sample = separating_sample(most_good, least_bad, error_probability, MAX_CONNECTIONS);
+        let (connections, threshold) =
+            sample.ok_or(Indistinguishable::TooSimilar(MAX_CONNECTIONS))?;
         Ok(Self {
             probe: probe.to_owned(),
             level,
@@ -231,62 +233,10 @@ fn planned_trials(differences: usize) -> f64 {
     f64::from(3 * (differences.max(1).ilog2() + 3) + 8)
 }
 
-/// Returns the smallest number of connections, and the minimum number of those with the symptom
-/// that makes a trial bad. With these numbers, the probability of confusing the sides is at most
-/// `mistaken`. Returns `None` if [`MAX_CONNECTIONS`] connections are too few.
-fn separating_sample(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
-    if good >= bad {
-        return None;
-    }
-    (1..=MAX_CONNECTIONS).find_map(|connections| {
-        // The smallest threshold that good reaches only with the probability `mistaken`.
-        let threshold = (1..=connections)
-            .find(|from| 1.0 - probability_below(*from, connections, good) <= mistaken)?;
-        (probability_below(threshold, connections, bad) <= mistaken)
-            .then_some((connections, threshold))
-    })
-}
-
-/// Returns the probability that fewer than `from` of `all` connections show the symptom, if each
-/// shows it with the probability `chance`.
-fn probability_below(from: u32, all: u32, chance: f64) -> f64 {
-    if chance <= 0.0 {
-        return 1.0;
-    }
-    if chance >= 1.0 {
-        return if from > all { 1.0 } else { 0.0 };
-    }
-    let mut term = f64::from(all) * (1.0 - chance).ln();
-    let mut sum = 0.0;
-    for shown in 0..from.min(all + 1) {
-        sum += term.exp();
-        term += (f64::from(all - shown) / f64::from(shown + 1)).ln() + chance.ln()
-            - (1.0 - chance).ln();
-    }
-    sum.min(1.0)
-}
-
-/// Returns the largest chance per connection for which `shown` or fewer of `all` connections occur
-/// with a probability of at least `wrong`.
-fn upper_bound(shown: u64, all: u64, wrong: f64) -> f64 {
-    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    if shown >= all {
-        return 1.0;
-    }
-    let (mut low, mut high) = (0.0_f64, 1.0_f64);
-    for _ in 0..60 {
-        let middle = low.midpoint(high);
-        if probability_below(small(shown) + 1, small(all), middle) > wrong {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    high
-}
-
 #[cfg(test)]
 mod tests {
+    use statrs::distribution::{Binomial, DiscreteCDF};
+
     use super::*;
 
     fn tally(connected: u32, timeout: u32) -> Tally {
@@ -351,16 +301,12 @@ mod tests {
             let symptom = find_symptom(&tally(good.0, good.1), &tally(bad.0, bad.1)).unwrap();
             assert!(!symptom.is_deterministic && symptom.threshold > 1);
             let chance = |(connected, timeout): (u32, u32)| {
-                f64::from(timeout) / f64::from(connected + timeout)
+                let frequency = f64::from(timeout) / f64::from(connected + timeout);
+                Binomial::new(frequency, symptom.connections.into()).unwrap()
             };
-            let (threshold, connections) = (symptom.threshold, symptom.connections);
-            assert!(
-                1.0 - probability_below(threshold, connections, chance(good))
-                    <= symptom.error_probability
-            );
-            assert!(
-                probability_below(threshold, connections, chance(bad)) <= symptom.error_probability
-            );
+            let below = u64::from(symptom.threshold - 1);
+            assert!(chance(good).sf(below) <= symptom.error_probability);
+            assert!(chance(bad).cdf(below) <= symptom.error_probability);
         }
         // 8 connections are too few to separate the sides.
         assert_eq!(
@@ -379,15 +325,5 @@ mod tests {
             find_symptom(&tally(260, 252), &tally(252, 260)),
             Err(Indistinguishable::TooSimilar(MAX_CONNECTIONS))
         );
-    }
-
-    #[test]
-    fn probability_below_matches_binomial_tails() {
-        assert!((probability_below(1, 2, 0.5) - 0.25).abs() < 1e-12);
-        assert!((probability_below(2, 3, 0.5) - 0.5).abs() < 1e-12);
-        // With 0 of 29, the chance is at most about 10 % at a probability of 1 in 20 (rule of
-        // three).
-        let bound = upper_bound(0, 29, 0.05);
-        assert!((bound - (1.0 - 0.05_f64.powf(1.0 / 29.0))).abs() < 1e-9);
     }
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::matches::OneSidedMatches;
-use super::tally::ConnectionOutcome;
+use crate::trial::OutcomeCount;
 use svclab_diagnostic::exit_code;
 use svclab_dump::Difference;
 use svclab_model::evidence::RejectedRequest;
@@ -87,13 +87,14 @@ pub struct SyncTimes {
 impl SyncTimes {
     /// Summarizes times in milliseconds. Returns `None` without any.
     #[must_use]
-    pub fn from_times(mut times: Vec<u64>) -> Option<Self> {
-        times.sort_unstable();
+    pub fn from_times(times: Vec<u64>) -> Option<Self> {
+        let proxies = times.len();
+        let [min_ms, median_ms, max_ms] = min_median_max(times)?;
         Some(Self {
-            proxies: times.len(),
-            min_ms: *times.first()?,
-            median_ms: *times.get(times.len() / 2)?,
-            max_ms: *times.last()?,
+            proxies,
+            min_ms,
+            median_ms,
+            max_ms,
         })
     }
 }
@@ -115,15 +116,25 @@ pub struct ShiftTimes {
 impl ShiftTimes {
     /// Summarizes times in microseconds. Returns `None` without any.
     #[must_use]
-    pub fn from_times(mut times: Vec<u64>) -> Option<Self> {
-        times.sort_unstable();
+    pub fn from_times(times: Vec<u64>) -> Option<Self> {
+        let flows = times.len();
+        let [min_us, median_us, max_us] = min_median_max(times)?;
         Some(Self {
-            flows: times.len(),
-            min_us: *times.first()?,
-            median_us: *times.get(times.len() / 2)?,
-            max_us: *times.last()?,
+            flows,
+            min_us,
+            median_us,
+            max_us,
         })
     }
+}
+
+fn min_median_max(mut times: Vec<u64>) -> Option<[u64; 3]> {
+    times.sort_unstable();
+    Some([
+        *times.first()?,
+        *times.get(times.len() / 2)?,
+        *times.last()?,
+    ])
 }
 
 /// Time at which the traffic of a flow shifted after a step. It starts at the change. It ends at
@@ -180,17 +191,6 @@ pub struct FlowId {
     pub from: String,
     /// Target of the connections.
     pub to: String,
-}
-
-/// Outcome with the number of its connections.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct OutcomeCount {
-    /// Outcome of the connections.
-    #[serde(flatten)]
-    pub outcome: ConnectionOutcome,
-    /// Number of connections.
-    pub connections: u64,
 }
 
 /// Service whose endpoints get different shares.

@@ -20,8 +20,11 @@ pub struct OneSidedMatches {
 }
 
 /// Compares the rule matches of one probe's packets on both sides.
-#[must_use]
-pub fn compare_matches(probe: &str, against: &[Journey], new: &[Journey]) -> OneSidedMatches {
+pub(super) fn compare_matches(
+    probe: &str,
+    against: &[Journey],
+    new: &[Journey],
+) -> OneSidedMatches {
     let (mut first, mut second) = (collect_matches(probe, against), collect_matches(probe, new));
     let both: BTreeSet<String> = first.intersection(&second).cloned().collect();
     first.retain(|step| !both.contains(step));

@@ -2,25 +2,25 @@
 //! case.
 //!
 //! Output: the flows whose outcomes differ, and the rules that differ, at the start of a case and
-//! after each of its steps.
+//! after each of its steps. If the outcomes of a flow differ, the flow is tried again until chance
+//! is ruled out.
 
-mod chance;
+mod case_comparison;
+mod clients;
+mod dependence;
 mod document;
-mod draws;
 mod matches;
+mod pairs;
 mod rule_differences;
+mod run;
 mod shares;
-#[cfg(test)]
-mod simulated;
-mod tally;
+mod side;
 
-pub use chance::{FALSE_ALARM, LOOKS, Threshold};
 pub use document::{
-    ChangedFlow, FailedCase, FlowId, FlowShift, NotCompared, OutcomeCount, RulesDiffer, SCHEMA,
-    Share, SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
+    ChangedFlow, FailedCase, FlowId, FlowShift, NotCompared, RulesDiffer, SCHEMA, Share,
+    SharesDiffer, ShiftTimes, SideInfo, SideName, SyncTimes, Verification,
 };
-pub use draws::{DrawUnit, Draws, Likeness};
-pub use matches::{OneSidedMatches, compare_matches};
-pub use rule_differences::{differing_rules, new_differences};
-pub use shares::{ShareGroup, SharePool};
-pub use tally::{ConnectionOutcome, Tally, tallies};
+pub use matches::OneSidedMatches;
+pub use pairs::{CasePair, PreparedPairs, prepare_pairs};
+pub use run::verify;
+pub use side::{Program, Side, VersionError, read_version};

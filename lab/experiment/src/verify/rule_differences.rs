@@ -9,14 +9,12 @@ use svclab_planner::node_rules::read_back;
 use svclab_ruleset::tool::Format;
 
 /// Returns the differences on a node. A side whose rules cannot be parsed yields none.
-#[must_use]
-pub fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Difference> {
+pub(super) fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Difference> {
     compare(&dump(node, against), &dump(node, new))
 }
 
 /// Returns the differences of `now` that are not in `before`, regardless of their line numbers.
-#[must_use]
-pub fn new_differences(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
+pub(super) fn new_differences(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
     let earlier: BTreeSet<String> = before.iter().map(ToString::to_string).collect();
     let mut now = now;
     now.retain(|difference| !earlier.contains(&difference.to_string()));

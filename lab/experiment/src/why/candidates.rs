@@ -10,62 +10,43 @@ use ipnetwork::IpNetwork;
 
 use super::change::{PolicyField, ProposedChange, covering_networks};
 use super::routes::route_changes;
+use crate::kube_proxies;
 use svclab_journey::journey::{Hop, Journey, PacketPath, PathEnd, RuleMatch, SysctlValue};
-use svclab_model::plan::Plan;
+use svclab_model::plan::{Namespace, Plan};
 use svclab_planner::build::SOURCE_CHECK;
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 use svclab_rules::kube_proxy::{Family, KubeProxy};
 use svclab_scenario::Case;
 
-/// Returns the changes that are worth trying for a case with these failing connections, without
-/// duplicates. Configuration of an operator comes before rules that components generate.
-#[must_use]
-pub fn candidates(
+/// Returns the changes that are worth trying for a case with these failing connections.
+pub(super) fn candidates(
     case: &Case,
     cluster: &Cluster,
     plan: &Plan,
     wrong: &[&Journey],
 ) -> Vec<ProposedChange> {
     let mut candidates = Candidates::default();
-    for journey in wrong {
-        for flight in &journey.packets {
-            candidates.add_packet_path(flight);
-        }
+    let packets: Vec<&PacketPath> = wrong.iter().flat_map(|journey| &journey.packets).collect();
+    for packet in &packets {
+        candidates.add_packet_path(packet);
     }
-    let addresses: BTreeSet<IpAddr> = wrong
-        .iter()
-        .flat_map(|journey| &journey.packets)
-        .flat_map(|flight| &flight.hops)
-        .flat_map(|hop| [hop.before, hop.after])
+    for packet in &packets {
+        candidates
+            .changes
+            .extend(route_changes(plan, cluster, packet));
+    }
+    let hops: Vec<&Hop> = packets.iter().flat_map(|packet| &packet.hops).collect();
+    let flows = hops.iter().flat_map(|hop| [hop.before, hop.after]);
+    let addresses: BTreeSet<IpAddr> = flows
         .flat_map(|flow| [flow.source.ip(), flow.destination.ip()])
         .collect();
-    let path_namespaces: BTreeSet<&str> = wrong
-        .iter()
-        .flat_map(|journey| &journey.packets)
-        .flat_map(|flight| &flight.hops)
-        .map(|hop| hop.namespace.as_str())
-        .collect();
-    for journey in wrong {
-        for flight in &journey.packets {
-            candidates
-                .changes
-                .extend(route_changes(plan, cluster, flight));
-        }
-    }
-    candidates.add_masqueraded(case, wrong);
+    candidates.add_masqueraded(case, &hops);
     candidates.add_policies(case);
     candidates.add_proxy_flags(case, cluster);
-    candidates.add_manual_changes(case, &path_namespaces);
+    candidates.add_manual_changes(case, &hops);
     candidates.add_balancers(case, cluster, &addresses);
     candidates.add_sysctls_of_all_nodes(plan);
-    let mut changes: Vec<ProposedChange> = Vec::new();
-    for change in candidates.changes {
-        if !changes.contains(&change) {
-            changes.push(change);
-        }
-    }
-    changes.sort_by_key(ProposedChange::origin);
-    changes
+    candidates.changes
 }
 
 #[derive(Default)]
@@ -120,46 +101,50 @@ impl Candidates {
             return;
         }
         let namespace = || hop.namespace.clone();
-        let is_nftables = step.table.split_once(' ').is_some();
-        for entry in &step.entries {
-            if let Some((set, entry)) = entry.split_once(' ') {
-                self.changes.push(if is_nftables {
-                    ProposedChange::DeleteNftElement {
-                        namespace: namespace(),
-                        table: step.table.clone(),
-                        set: set.to_owned(),
-                        key: entry.to_owned(),
-                    }
-                } else {
-                    ProposedChange::DeleteSetEntry {
-                        namespace: namespace(),
-                        set: set.to_owned(),
-                        entry: entry.to_owned(),
-                    }
-                });
-            }
+        let (table, chain) = (step.table.clone(), step.chain.clone());
+        let is_nftables = table.contains(' ');
+        for (set, entry) in step
+            .entries
+            .iter()
+            .filter_map(|entry| entry.split_once(' '))
+        {
+            let (namespace, set) = (namespace(), set.to_owned());
+            self.changes.push(if is_nftables {
+                ProposedChange::DeleteNftElement {
+                    namespace,
+                    table: table.clone(),
+                    set,
+                    key: entry.to_owned(),
+                }
+            } else {
+                ProposedChange::DeleteSetEntry {
+                    namespace,
+                    set,
+                    entry: entry.to_owned(),
+                }
+            });
         }
-        let (Some(number), Some(rule)) = (step.number, &step.rule) else {
+        let (Some(number), Some(rule)) = (step.number, step.rule.clone()) else {
             return;
         };
-        if is_nftables {
-            self.changes.push(ProposedChange::DeleteNftRule {
+        self.changes.push(if is_nftables {
+            ProposedChange::DeleteNftRule {
                 namespace: namespace(),
-                table: step.table.clone(),
-                chain: step.chain.clone(),
+                table,
+                chain,
                 number,
-                rule: rule.clone(),
-            });
-            return;
-        }
-        self.changes.push(ProposedChange::DeleteRule {
-            namespace: namespace(),
-            backend: step.backend,
-            v6: step.flow.source.is_ipv6(),
-            table: step.table.clone(),
-            chain: step.chain.clone(),
-            number,
-            rule: rule.clone(),
+                rule,
+            }
+        } else {
+            ProposedChange::DeleteRule {
+                namespace: namespace(),
+                backend: step.backend,
+                v6: step.flow.source.is_ipv6(),
+                table,
+                chain,
+                number,
+                rule,
+            }
         });
     }
 
@@ -168,44 +153,30 @@ impl Candidates {
         let Some(first) = settings.first() else {
             return;
         };
-        let value = if first.name.ends_with(".rp_filter") {
-            "0"
-        } else {
-            "1"
-        };
+        let is_filter = first.name.ends_with(".rp_filter");
+        let keys = settings.iter().map(|setting| setting.name.clone());
         self.changes.push(ProposedChange::SetSysctl {
             namespaces: vec![hop.namespace.clone()],
-            keys: settings
-                .iter()
-                .map(|setting| setting.name.clone())
-                .collect(),
-            value: value.to_owned(),
+            keys: keys.collect(),
+            value: if is_filter { "0" } else { "1" }.to_owned(),
         });
     }
 
     /// Adds services whose traffic policy excludes endpoints.
     fn add_policies(&mut self, case: &Case) {
+        use PolicyField::{ExternalTrafficPolicy, InternalTrafficPolicy};
         for service in &case.objects.services {
-            let named = format!("{}/{}", service.namespace, service.name);
             let Some(spec) = &service.value.spec else {
                 continue;
             };
-            let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
             for (field, policy) in [
-                (
-                    PolicyField::ExternalTrafficPolicy,
-                    &spec.external_traffic_policy,
-                ),
-                (
-                    PolicyField::InternalTrafficPolicy,
-                    &spec.internal_traffic_policy,
-                ),
+                (ExternalTrafficPolicy, &spec.external_traffic_policy),
+                (InternalTrafficPolicy, &spec.internal_traffic_policy),
             ] {
-                if local(policy) {
-                    self.changes.push(ProposedChange::ClusterPolicy {
-                        service: named.clone(),
-                        field,
-                    });
+                if policy.as_deref() == Some("Local") {
+                    let service = format!("{}/{}", service.namespace, service.name);
+                    let change = ProposedChange::ClusterPolicy { service, field };
+                    self.changes.push(change);
                 }
             }
         }
@@ -214,10 +185,7 @@ impl Candidates {
     /// Adds the kube-proxy flags that decide what is masqueraded.
     fn add_proxy_flags(&mut self, case: &Case, cluster: &Cluster) {
         let spec = &case.spec;
-        let node_proxies = spec.nodes.values();
-        let of_nodes = node_proxies.filter_map(|node| node.kube_proxy.as_ref());
-        let proxies = spec.kube_proxy.iter().chain(of_nodes);
-        if proxies.clone().next().is_none() {
+        if kube_proxies(spec).next().is_none() {
             return;
         }
         // The network that assigns pod addresses defines the pod CIDRs; without one, the nodes do.
@@ -226,27 +194,16 @@ impl Candidates {
             .calico
             .iter()
             .flat_map(|calico| calico.pools.iter().copied());
-        let assigned: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
-        let node_specs = case
-            .objects
-            .nodes
-            .iter()
-            .filter_map(|node| node.value.spec.as_ref());
-        let node_cidrs = node_specs.flat_map(|spec| {
-            let several = spec.pod_cidrs.iter().flatten();
-            several
-                .chain(&spec.pod_cidr)
-                .filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
-        });
-        let pod_networks: Vec<IpNetwork> = if assigned.is_empty() {
-            node_cidrs.collect()
-        } else {
-            assigned
-        };
+        let mut pod_networks: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
+        if pod_networks.is_empty() {
+            let nodes = case.objects.nodes.iter();
+            let specs = nodes.filter_map(|node| node.value.spec.as_ref());
+            let cidrs =
+                specs.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
+            pod_networks.extend(cidrs.filter_map(|cidr| cidr.parse::<IpNetwork>().ok()));
+        }
         if let Some(networks) = covering_networks(pod_networks.iter().copied())
-            && !proxies
-                .clone()
-                .all(|proxy| has_pod_cidrs(proxy, &pod_networks, cluster))
+            && !kube_proxies(spec).all(|proxy| has_pod_cidrs(proxy, &pod_networks, cluster))
         {
             self.changes.push(ProposedChange::ClusterCidr { networks });
         }
@@ -254,31 +211,27 @@ impl Candidates {
     }
 
     /// Adds the destinations of these packets that ip-masq-agent does not masquerade.
-    fn add_masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
+    fn add_masqueraded(&mut self, case: &Case, hops: &[&Hop]) {
         let Some(agent) = &case.spec.ip_masq_agent else {
             return;
         };
-        let flights = wrong.iter().flat_map(|journey| &journey.packets);
-        let steps = flights
-            .flat_map(|flight| &flight.hops)
-            .flat_map(|hop| &hop.matches);
+        let steps = hops.iter().flat_map(|hop| &hop.matches);
         for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_early_return(step))
         {
             let IpAddr::V4(to) = step.flow.destination.ip() else {
                 continue;
             };
-            let kept = agent.non_masquerade_cidrs.iter();
+            let kept = agent.non_masquerade_cidrs.iter().copied();
             let kept = kept.filter(|network| network.contains(to));
-            self.changes.extend(
-                kept.map(|network| ProposedChange::MasqueradeNetwork { network: *network }),
-            );
+            self.changes
+                .extend(kept.map(|network| ProposedChange::MasqueradeNetwork { network }));
         }
     }
 
-    fn add_manual_changes(&mut self, case: &Case, on_the_way: &BTreeSet<&str>) {
+    fn add_manual_changes(&mut self, case: &Case, hops: &[&Hop]) {
         for (name, node) in &case.spec.nodes {
             let untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
-            if !untouched && on_the_way.contains(name.as_str()) {
+            if !untouched && hops.iter().any(|hop| hop.namespace == *name) {
                 self.changes
                     .push(ProposedChange::UndoManualChanges { node: name.clone() });
             }
@@ -288,32 +241,26 @@ impl Candidates {
     /// Adds load balancers that packets were sent to.
     fn add_balancers(&mut self, case: &Case, cluster: &Cluster, met: &BTreeSet<IpAddr>) {
         for (name, spec) in &case.spec.load_balancers {
-            let has_name = |balancer: &&svclab_planner::cluster::Balancer| balancer.name == *name;
-            let found = cluster.balancers.iter().find(has_name);
+            let mut balancers = cluster.balancers.iter();
+            let found = balancers.find(|balancer| balancer.name == *name);
             if !found.is_some_and(|own| own.addresses.iter().any(|ip| met.contains(ip))) {
                 continue;
             }
-            let balancer = || name.clone();
+            let [first, second, third, fourth] = [(); 4].map(|()| name.clone());
             self.changes.extend([
-                ProposedChange::UseOwnSource {
-                    balancer: balancer(),
-                },
-                ProposedChange::SkipOwnSource {
-                    balancer: balancer(),
-                },
-                ProposedChange::AddHealthCheck {
-                    balancer: balancer(),
-                },
+                ProposedChange::UseOwnSource { balancer: first },
+                ProposedChange::SkipOwnSource { balancer: second },
+                ProposedChange::AddHealthCheck { balancer: third },
             ]);
             if spec.security_group.is_some() {
-                self.changes.push(ProposedChange::RemoveSecurityGroup {
-                    balancer: balancer(),
-                });
+                let balancer = fourth;
+                self.changes
+                    .push(ProposedChange::RemoveSecurityGroup { balancer });
             }
             let backends = spec.backends.as_ref();
             for node in case.objects.nodes.iter().map(|node| &node.name) {
                 let is_backend = backends.is_none_or(|backends| backends.contains(node));
-                let (balancer, node) = (balancer(), node.clone());
+                let (balancer, node) = (name.clone(), node.clone());
                 self.changes.push(if is_backend {
                     ProposedChange::RemoveBackend { balancer, node }
                 } else {
@@ -336,24 +283,14 @@ impl Candidates {
             else {
                 continue;
             };
-            let global_keys: Vec<String> = keys
-                .iter()
-                .filter(|key| key.contains(".conf.all."))
-                .cloned()
-                .collect();
-            let differs = |name: &str| -> bool {
-                let namespace = plan.namespace(name);
-                namespace.is_some_and(|own| {
-                    let mut known = own.sysctls.iter();
-                    known.any(|known| global_keys.contains(&known.key) && known.value != *value)
-                })
+            let global_keys = keys.iter().filter(|key| key.contains(".conf.all."));
+            let global_keys: Vec<String> = global_keys.cloned().collect();
+            let differs = |namespace: &&Namespace| {
+                let mut sysctls = namespace.sysctls.iter();
+                sysctls.any(|sysctl| global_keys.contains(&sysctl.key) && sysctl.value != *value)
             };
-            let affected: Vec<String> = plan
-                .namespaces
-                .iter()
-                .map(|namespace| namespace.name.clone())
-                .filter(|name| differs(name))
-                .collect();
+            let affected = plan.namespaces.iter().filter(differs);
+            let affected: Vec<String> = affected.map(|namespace| namespace.name.clone()).collect();
             if !global_keys.is_empty() && affected != *namespaces && affected.len() > 1 {
                 wider_changes.push(ProposedChange::SetSysctl {
                     namespaces: affected,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Origin, ProposedChange};
+use super::change::{Origin, ProposedChange};
 use crate::bisect::Difference;
 
 /// Name and version of the JSON format.
@@ -46,6 +46,9 @@ pub struct Finding {
     pub unexamined: Vec<String>,
     /// All changes that were tried, with their results.
     pub tried: Vec<TriedChanges>,
+    /// Number of pairs of changes that were not tried because there were too many; absent if zero.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untried_pairs: usize,
     /// Number of times that probes were run.
     pub runs: u32,
 }
@@ -141,6 +144,14 @@ pub struct ProbeCount {
     pub connected: u32,
     /// Total number of connections.
     pub total: u32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl ChangeResult {

@@ -1,21 +1,25 @@
 //! Finds changes that make a failing case succeed, by trying them.
 //!
-//! [`candidates`] derives possible causes from journeys. [`ProposedChange`] is one change that an
-//! operator can make. [`Finding`] is the result of trying changes. The effect of a change is not
-//! predicted: the change is applied to a copy of the lab, and the probes run again
-//! ([`crate::run::why`]).
+//! Journeys show possible causes. [`ProposedChange`] is one change that an operator can make. The
+//! effect of a change is not predicted: [`find_fixes`] applies the change to a copy of the lab, and
+//! runs the probes again.
 
 mod apply;
 mod candidates;
+mod case_labs;
 mod change;
 mod describe;
 mod edit;
 mod finding;
+mod pairs;
 mod routes;
+mod run;
+mod search;
+mod success;
 
-pub use candidates::candidates;
 pub use change::{ChangeError, Origin, PolicyField, ProposedChange};
 pub use finding::{
     ChangeResult, DescribedChange, Document, FailingProbe, Finding, Fix, ProbeCount, SCHEMA,
     TriedChanges,
 };
+pub use run::{WhyRequest, find_fixes};

@@ -9,10 +9,11 @@ use crate::cli::error::{CliError, CommandResult, Outcome};
 use crate::cli::interrupt::{Interrupts, block_on};
 use crate::cli::output::{has_colour_on_stdout, print, print_json, print_message};
 use crate::cli::progress::ProgressDisplay;
-use svclab_experiment::run::verify::{
-    CasePair, PreparedPairs, Progress, Side, VersionError, prepare_pairs, read_version, verify,
+use svclab_experiment::Progress;
+use svclab_experiment::verify::{
+    CasePair, FailedCase, PreparedPairs, Side, SideName, Verification, VersionError, prepare_pairs,
+    read_version, verify,
 };
-use svclab_experiment::verify::{FailedCase, SideName, Verification};
 use svclab_report::verify::render_text;
 use svclab_runner::kernel::Host;
 use svclab_runner::run::{InvalidLab, LabResult, RunOptions, SelectedLab};

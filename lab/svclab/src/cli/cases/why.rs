@@ -13,8 +13,8 @@ use crate::cli::output::{
     has_colour_on_stdout, print, print_case_error, print_diagnostics, print_json,
 };
 use crate::cli::progress::ProgressDisplay;
-use svclab_experiment::run::why::{self, WhyRequest};
-use svclab_experiment::why::{Document, Finding};
+use svclab_experiment::Progress;
+use svclab_experiment::why::{self, Document, Finding, WhyRequest};
 use svclab_model::plan::MaxWait;
 use svclab_report::why::render_text;
 use svclab_runner::results::RunError;
@@ -104,8 +104,8 @@ async fn search(
                 () = progress.show() => continue,
             };
             match stage {
-                Some(why::Progress::Started(case)) => progress.on_case_started(&case),
-                Some(why::Progress::Ended(case)) => progress.on_case_ended(&case),
+                Some(Progress::Started(case)) => progress.on_case_started(&case),
+                Some(Progress::Ended(case)) => progress.on_case_ended(&case),
                 None => return,
             }
         }

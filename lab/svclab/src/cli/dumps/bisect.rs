@@ -11,9 +11,10 @@ use crate::cli::output::{print, print_json, print_message, print_note};
 use crate::cli::progress::ProgressDisplay;
 use svclab_diagnostic::files;
 use svclab_diagnostic::printable::{self, printable};
-use svclab_experiment::bisect::Bisection;
 use svclab_experiment::bisect::document::Trial;
-use svclab_experiment::run::bisect::{Task, find, find_declarations, parallel_labs, requirements};
+use svclab_experiment::bisect::{
+    Bisection, Task, find, find_declarations, parallel_labs, requirements,
+};
 use svclab_report::bisect::{render_progress, render_text, render_trial, render_trials};
 use svclab_runner::kernel::{KernelChoice, KernelSelector};
 use svclab_runner::results::RunError;

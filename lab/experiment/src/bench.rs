@@ -1,0 +1,268 @@
+//! The labs that run trials.
+//!
+//! Input: the plan of a trial. Output: the evidence of its probes. A trial changes an idle lab of
+//! the same case into its plan, which is faster than building a lab.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::sleep;
+
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::Plan;
+use svclab_planner::delta::diff;
+use svclab_runner::kernel::{Agent, KernelError, RunCount, Session};
+use svclab_runner::run::pool::{Pool, PoolPermits};
+
+/// Origin of a trial's lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum LabOrigin {
+    /// The lab was built.
+    Built,
+    /// The running lab was changed.
+    Changed,
+    /// There was no lab: the kernel refused it.
+    Refused,
+}
+
+/// Kernel on which labs are built.
+#[derive(Clone)]
+pub(crate) enum Kernel {
+    Agent(Agent),
+    Pool(Arc<Pool>),
+}
+
+/// One run of the probes of a plan.
+pub(crate) struct Trial {
+    /// Only labs of the same case are changed into the plan.
+    pub(crate) case: String,
+    pub(crate) plan: Plan,
+    pub(crate) lab: LabChoice,
+    pub(crate) notice: Option<SlowNotice>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LabChoice {
+    /// An idle lab if there is one.
+    Any,
+    /// A new lab, which later trials may change.
+    New,
+    /// A new lab, which is removed after the trial.
+    Single,
+}
+
+/// Message that is sent if the probes of a trial are still running after some time.
+pub(crate) struct SlowNotice {
+    pub(crate) after: Duration,
+    pub(crate) trial: usize,
+    pub(crate) receiver: mpsc::UnboundedSender<usize>,
+}
+
+/// Idle labs, with a limit for the labs in use.
+pub(crate) struct Bench {
+    slots: Semaphore,
+    max_labs: usize,
+    idle: Mutex<Vec<RunningLab>>,
+    /// Number of trials that wait for room. While any waits, no lab is kept: idle labs of one case
+    /// would hold the room that another needs.
+    waiting: AtomicUsize,
+}
+
+struct RunningLab {
+    case: String,
+    plan: Plan,
+    session: Session,
+    _room: Option<PoolPermits>,
+}
+
+impl Bench {
+    /// Creates a bench without labs that runs `max_labs` trials at once.
+    pub(crate) fn new(max_labs: usize) -> Self {
+        let max_labs = max_labs.max(1);
+        Self {
+            slots: Semaphore::new(max_labs),
+            max_labs,
+            idle: Mutex::default(),
+            waiting: AtomicUsize::default(),
+        }
+    }
+
+    /// Whether another trial can start immediately.
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.available_permits() > 0
+    }
+
+    /// Runs a trial as soon as fewer than `max_labs` trials run.
+    pub(crate) async fn run(
+        &self,
+        kernel: &Kernel,
+        mut trial: Trial,
+    ) -> Result<(Evidence, LabOrigin), KernelError> {
+        let mut tries = RunCount::default();
+        loop {
+            match self.run_once(kernel, &mut trial).await {
+                Err(error) if tries.should_retry(&error) => {}
+                ran => return ran,
+            }
+        }
+    }
+
+    async fn run_once(
+        &self,
+        kernel: &Kernel,
+        trial: &mut Trial,
+    ) -> Result<(Evidence, LabOrigin), KernelError> {
+        // The semaphore is never closed.
+        let _slot = self.slots.acquire().await;
+        if !trial.plan.steps.is_empty() {
+            // The changes that a step makes cannot be undone.
+            trial.lab = LabChoice::Single;
+        }
+        let changed = match self.take_idle(trial) {
+            Some(lab) => lab.change(&trial.plan).await?,
+            None => None,
+        };
+        let (mut lab, origin) = match changed {
+            Some(lab) => (lab, LabOrigin::Changed),
+            None => (self.build(kernel, trial).await?, LabOrigin::Built),
+        };
+        let evidence = lab.probe(&mut trial.notice).await?;
+        if trial.lab != LabChoice::Single && self.waiting.load(Ordering::SeqCst) == 0 {
+            self.idle().push(lab);
+        }
+        Ok((evidence, origin))
+    }
+
+    /// Removes the idle labs of a case.
+    pub(crate) fn stop(&self, case: &str) {
+        self.idle().retain(|lab| lab.case != case);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<RunningLab>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_idle(&self, trial: &Trial) -> Option<RunningLab> {
+        let mut idle = self.idle();
+        match trial.lab {
+            LabChoice::Any => {
+                let index = idle.iter().rposition(|lab| lab.case == trial.case)?;
+                Some(idle.swap_remove(index))
+            }
+            LabChoice::New => {
+                // A new lab replaces an idle one only if the limit of labs is reached.
+                let running = self.max_labs - self.slots.available_permits();
+                if idle.len() + running > self.max_labs {
+                    idle.pop();
+                }
+                None
+            }
+            LabChoice::Single => None,
+        }
+    }
+
+    async fn build(&self, kernel: &Kernel, trial: &Trial) -> Result<RunningLab, KernelError> {
+        let plan = trial.plan.clone();
+        let (agent, room) = match kernel {
+            Kernel::Agent(agent) => (agent.clone(), None),
+            Kernel::Pool(pool) => {
+                let room = self.wait_for_room(pool, &plan).await;
+                (pool.agent().await?, room)
+            }
+        };
+        Ok(RunningLab {
+            case: trial.case.clone(),
+            session: match trial.lab {
+                LabChoice::Single => agent.build(plan.clone()).await?,
+                LabChoice::Any | LabChoice::New => agent.build_changeable(plan.clone()).await?,
+            },
+            plan,
+            _room: room,
+        })
+    }
+
+    async fn wait_for_room(&self, pool: &Pool, plan: &Plan) -> Option<PoolPermits> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut permit = pin!(pool.acquire_room(plan));
+        let room = tokio::select! {
+            biased;
+            room = &mut permit => room,
+            () = std::future::ready(()) => {
+                self.idle().clear();
+                permit.await
+            }
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        room
+    }
+}
+
+impl RunningLab {
+    /// Changes the lab into another plan. Returns `None` if a new lab has to be built.
+    async fn change(mut self, plan: &Plan) -> Result<Option<Self>, KernelError> {
+        let Ok(delta) = diff(&self.plan, plan) else {
+            return Ok(None);
+        };
+        let changing = async {
+            if !delta.is_empty() {
+                self.session.change(delta).await?;
+            }
+            // Conntrack entries of an earlier trial must not affect the result.
+            self.session.reset_connections().await
+        };
+        match changing.await {
+            Ok(()) => {}
+            // A new lab shows whether the kernel refuses the plan itself.
+            Err(KernelError::RequestFailed(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        plan.clone_into(&mut self.plan);
+        Ok(Some(self))
+    }
+
+    async fn probe(&mut self, notice: &mut Option<SlowNotice>) -> Result<Evidence, KernelError> {
+        let mut probing = pin!(self.session.probe());
+        if let Some(after) = notice.as_ref().map(|notice| notice.after) {
+            tokio::select! {
+                biased;
+                evidence = &mut probing => return evidence,
+                () = sleep(after) => {
+                    if let Some(notice) = notice.take() {
+                        // The receiver no longer exists if the search has ended.
+                        let _ = notice.receiver.send(notice.trial);
+                    }
+                }
+            }
+        }
+        probing.await
+    }
+}
+
+/// Builds a new lab and runs its probes several times.
+pub(crate) async fn probe_new_lab(
+    agent: &Agent,
+    plan: &Plan,
+    runs: u64,
+) -> Result<Vec<Evidence>, KernelError> {
+    let mut tries = RunCount::default();
+    loop {
+        let probing = async {
+            let mut session = agent.build(plan.clone()).await?;
+            let mut evidence = Vec::new();
+            for _ in 0..runs {
+                evidence.push(session.probe().await?);
+            }
+            Ok(evidence)
+        };
+        match probing.await {
+            Err(error) if tries.should_retry(&error) => {}
+            probed => return probed,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Connections and waiting time of the probes of a trial.
+
+use std::time::Duration;
+
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::{MaxWait, Probe};
+
+/// Minimum time to wait for an answer in a narrowing trial.
+const MIN_WAIT: Duration = Duration::from_millis(150);
+
+/// Maximum time to wait for an answer in a narrowing trial.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+
+/// Factor between the slowest answer seen and the time to wait for an answer.
+const WAIT_FACTOR: u32 = 20;
+
+/// Connections and waiting time of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProbeMode {
+    /// Number of connections from the lab. A timeout must elapse or be proven by the evidence.
+    Full,
+    /// This number of connections, with this maximum wait for each.
+    Quick {
+        connections: u32,
+        max_wait: Duration,
+    },
+}
+
+impl ProbeMode {
+    pub(super) fn apply(self, probe: &Probe) -> Probe {
+        let mut probe = Probe {
+            after: None,
+            ..probe.clone()
+        };
+        match self {
+            Self::Full => {
+                probe.settle = true;
+                probe.max_wait = probe.max_wait.max(MaxWait::SETTLED.limit);
+            }
+            Self::Quick {
+                connections,
+                max_wait,
+            } => {
+                probe.settle = false;
+                probe.connections = connections;
+                probe.max_wait = max_wait.min(probe.max_wait);
+            }
+        }
+        probe
+    }
+
+    /// Returns the maximum wait that is sufficient for quick trials, based on the slowest answer in
+    /// the evidence.
+    pub(super) fn sufficient_wait(seen: &[&Evidence]) -> Duration {
+        let attempts = seen.iter().flat_map(|seen| &seen.attempts);
+        let answered = attempts
+            .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
+        let slowest = answered
+            .map(|attempt| attempt.duration)
+            .max()
+            .unwrap_or_default();
+        (slowest * WAIT_FACTOR).clamp(MIN_WAIT, MAX_WAIT)
+    }
+}

@@ -1,0 +1,366 @@
+//! Runs both sides of a case and compares their evidence.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use indexmap::{IndexMap, IndexSet};
+
+use super::clients::{as_original, with_clients};
+use super::dependence::Dependence;
+use super::document::{FailedCase, FlowId, FlowShift, RulesDiffer, SideName};
+use super::matches::{OneSidedMatches, compare_matches};
+use super::pairs::CasePair;
+use super::rule_differences::{differing_rules, new_differences};
+use crate::bench::probe_new_lab;
+use crate::trial::{Tally, tallies};
+use svclab_journey::journey::Journey;
+use svclab_judge::StepOutcome;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{EvidenceRequest, Plan, Probe};
+use svclab_runner::kernel::Agent;
+use svclab_runner::run::Prepared;
+use svclab_runner::run::execute::{to_run_error, without_settling};
+
+/// Number of connections per run. They show whether a client stays with its endpoint, and whether a
+/// flow has several endpoints. With two endpoints, all connections have the same endpoint in 1 of
+/// 32,768 runs, and in 1 of 2^31 on both sides.
+pub(super) const AFFINITY_CONNECTIONS: u32 = 16;
+
+/// Maximum number of clients in one lab; each is a namespace.
+const MAX_CLIENTS: usize = 200;
+
+/// Maximum number of connections for shares in one run.
+const MAX_CONNECTIONS_PER_RUN: u64 = 2048;
+
+/// Outcomes of each probe in one run, on both sides.
+pub(super) type Runs = IndexMap<String, [Tally; 2]>;
+
+/// Number of missing draws, by probe.
+pub(super) type MissingDraws = BTreeMap<String, u64>;
+
+/// Case whose sides run on an agent.
+pub(super) struct CaseComparison<'p> {
+    pair: &'p CasePair,
+    agent: Agent,
+}
+
+impl<'p> CaseComparison<'p> {
+    pub(super) fn new(pair: &'p CasePair, agent: Agent) -> Self {
+        Self { pair, agent }
+    }
+
+    /// Runs both sides with enough connections to detect session affinity and flows with several
+    /// endpoints.
+    pub(super) async fn run_once(&self) -> Result<[Evidence; 2], FailedCase> {
+        let choosing = self.pair.choosing_probes();
+        self.run_both(|prepared| raise_connections(prepared, &choosing, AFFINITY_CONNECTIONS))
+            .await
+    }
+
+    /// Runs both sides `runs` times, each time in a new lab, with at least `connections` connections
+    /// of some probes. Returns the outcomes of these probes.
+    pub(super) async fn draw(
+        &self,
+        suspects: &BTreeSet<String>,
+        connections: u32,
+        runs: u64,
+    ) -> Result<Vec<Runs>, FailedCase> {
+        let change = |prepared| with_more_connections(prepared, suspects, connections);
+        let mut results = Vec::new();
+        for _ in 0..runs {
+            let mut run = self.tallies(&self.run_both(change).await?);
+            run.retain(|probe, _| suspects.contains(probe));
+            results.push(run);
+        }
+        Ok(results)
+    }
+
+    /// Runs both sides with up to `clients` copies of the pod that sends a probe. Each copy is one
+    /// draw. Returns `None` if the service does not choose by client alone, or if the sender is not
+    /// a pod.
+    pub(super) async fn draw_clients(
+        &self,
+        probe: &str,
+        clients: usize,
+        connections: u32,
+    ) -> Result<Option<Vec<Runs>>, FailedCase> {
+        if self.pair.dependence(probe) != Dependence::Affinity {
+            return Ok(None);
+        }
+        let copied = |prepared| with_clients(prepared, probe, clients, connections);
+        let both = copied(&self.pair.against).zip(copied(&self.pair.new));
+        let Some((against, new)) = both else {
+            return Ok(None);
+        };
+        let copied = CasePair { against, new };
+        let comparison = CaseComparison::new(&copied, self.agent.clone());
+        let both = comparison.run_both(|prepared| prepared).await?;
+        let copies = comparison.tallies(&both).into_values();
+        let draws = copies.map(|both| {
+            let both = both.each_ref().map(as_original);
+            Runs::from([(probe.to_owned(), both)])
+        });
+        Ok(Some(draws.collect()))
+    }
+
+    /// Draws clients for the shares of services with session affinity.
+    pub(super) async fn draw_client_shares(
+        &self,
+        missing: &MissingDraws,
+    ) -> Result<Vec<Runs>, FailedCase> {
+        let mut results = Vec::new();
+        for (probe, missing_draws) in missing {
+            let mut left = usize::try_from(*missing_draws).unwrap_or(usize::MAX);
+            while left > 0 {
+                let drawn = self.draw_clients(probe, left.min(MAX_CLIENTS), 1).await?;
+                let drawn = drawn.unwrap_or_default();
+                if drawn.is_empty() {
+                    break;
+                }
+                left = left.saturating_sub(drawn.len());
+                results.extend(drawn);
+            }
+        }
+        Ok(results)
+    }
+
+    /// Draws the missing connections of each flow for the shares of services.
+    pub(super) async fn draw_shares(
+        &self,
+        missing: &MissingDraws,
+    ) -> Result<Vec<Runs>, FailedCase> {
+        // Limits the number of connections per run.
+        let flows = u64::try_from(missing.len()).unwrap_or(u64::MAX);
+        let max_missing = missing.values().copied().max().unwrap_or(0);
+        let runs = max_missing
+            .saturating_mul(flows)
+            .div_ceil(MAX_CONNECTIONS_PER_RUN);
+        let change = |prepared| only_missing(prepared, missing, runs);
+        let [against, new] = self.repeat(change, runs).await?;
+        let runs = against.into_iter().zip(new);
+        Ok(runs
+            .map(|(against, new)| self.tallies(&[against, new]))
+            .collect())
+    }
+
+    /// Builds each side once, with the same change, and runs its probes several times.
+    async fn repeat(
+        &self,
+        change: impl Fn(Prepared) -> Prepared,
+        runs: u64,
+    ) -> Result<[Vec<Evidence>; 2], FailedCase> {
+        let probe = async |side, prepared: &Prepared| {
+            let plan = change(prepared.clone()).plan;
+            let evidence = probe_new_lab(&self.agent, &plan, runs).await;
+            evidence.map_err(|error| FailedCase {
+                case: prepared.case.id.clone(),
+                side,
+                error: to_run_error(&error),
+            })
+        };
+        Ok([
+            probe(SideName::Against, &self.pair.against).await?,
+            probe(SideName::New, &self.pair.new).await?,
+        ])
+    }
+
+    /// Runs both sides once, with the same change.
+    async fn run_both(
+        &self,
+        change: impl Fn(Prepared) -> Prepared,
+    ) -> Result<[Evidence; 2], FailedCase> {
+        let both = self.repeat(change, 1).await?;
+        Ok(both.map(|mut runs| runs.pop().unwrap_or_default()))
+    }
+
+    /// Returns the outcomes of each probe on both sides.
+    pub(super) fn tallies(&self, [against, new]: &[Evidence; 2]) -> Runs {
+        let count =
+            |prepared: &Prepared, evidence| tallies(&prepared.plan, evidence, &prepared.books());
+        let mut new = count(&self.pair.new, new);
+        let against = count(&self.pair.against, against).into_iter();
+        let both = against.filter_map(|(probe, tally)| {
+            let other = new.swap_remove(&probe)?;
+            Some((probe, [tally, other]))
+        });
+        both.collect()
+    }
+
+    /// Returns the rules that matched packets of flows on one side only. For flows that were open
+    /// across a step, only packets after the step count.
+    pub(super) async fn one_sided_matches(
+        &self,
+        suspects: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, OneSidedMatches>, FailedCase> {
+        if suspects.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let with_evidence = |prepared: Prepared| {
+            let mut prepared = without_settling(&with_more_connections(
+                prepared,
+                suspects,
+                AFFINITY_CONNECTIONS,
+            ));
+            prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
+            for probes in probes_mut(&mut prepared.plan) {
+                // Other probes are not needed.
+                probes.retain(|probe| suspects.contains(&probe.name));
+                for probe in probes {
+                    probe.after = None;
+                }
+            }
+            for (step, planned) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
+                step.plan.probes.clone_from(&planned.probes);
+            }
+            prepared
+        };
+        let [against, new] = self.run_both(with_evidence).await?;
+        let against = with_evidence(self.pair.against.clone()).journeys(&against);
+        let new = with_evidence(self.pair.new.clone()).journeys(&new);
+        let matches = suspects.iter().map(|probe| {
+            let stage = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
+            let stage_journeys =
+                |journeys: &[Vec<Journey>]| journeys.get(stage).cloned().unwrap_or_default();
+            (
+                probe.clone(),
+                compare_matches(probe, &stage_journeys(&against), &stage_journeys(&new)),
+            )
+        });
+        Ok(matches.collect())
+    }
+
+    /// Returns the flow of a probe.
+    pub(super) fn flow(&self, name: &str) -> FlowId {
+        let prepared = &self.pair.new;
+        let probe = prepared.case.spec.probe(name);
+        let step = prepared.plan.step_of(name);
+        FlowId {
+            case: prepared.case.id.clone(),
+            kernel: self.agent.environment().kernel.clone(),
+            step: step.map(|step| prepared.plan.steps[step].name.clone()),
+            probe: name.to_owned(),
+            from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
+            to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the differences of rules before the steps, and the new differences after each step.
+    pub(super) fn rule_differences(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
+        let steps = against.steps.iter().zip(&new.steps);
+        let steps = steps.map(|(against, new)| {
+            let (step, against) = (Some(against.name.clone()), &*against.evidence);
+            (step, against, &*new.evidence)
+        });
+        let stages: Vec<_> = std::iter::once((None, against, new)).chain(steps).collect();
+        let mut differing = Vec::new();
+        for node in &self.pair.new.plan.evidence.rules {
+            let mut previous = Vec::new();
+            for (step, against, new) in &stages {
+                let now = differing_rules(node, against, new);
+                let differences = new_differences(&previous, now.clone());
+                previous = now;
+                if !differences.is_empty() {
+                    differing.push(RulesDiffer {
+                        case: self.pair.new.case.id.clone(),
+                        step: step.clone(),
+                        node: node.clone(),
+                        differences,
+                    });
+                }
+            }
+        }
+        differing
+    }
+
+    /// Returns the times at which traffic shifted after each step.
+    pub(super) fn traffic_shifts(&self, [against, new]: &[Evidence; 2]) -> Vec<FlowShift> {
+        let (against, new) = (
+            case_shifts(&self.pair.against, against),
+            case_shifts(&self.pair.new, new),
+        );
+        let shift_us = |outcome: &StepOutcome, probe: &str| {
+            let mut shifts = outcome.shifts.iter();
+            Some(shifts.find(|shift| shift.probe == probe)?.delay_us)
+        };
+        let mut shifts = Vec::new();
+        for (against, new) in against.iter().zip(&new) {
+            let probes: IndexSet<&str> = against
+                .shifts
+                .iter()
+                .chain(&new.shifts)
+                .map(|moved| moved.probe.as_str())
+                .collect();
+            shifts.extend(probes.into_iter().map(|probe| FlowShift {
+                case: self.pair.new.case.id.clone(),
+                step: new.name.clone(),
+                probe: probe.to_owned(),
+                against_us: shift_us(against, probe),
+                new_us: shift_us(new, probe),
+            }));
+        }
+        shifts
+    }
+}
+
+/// Returns the case up to the last of the given probes' steps, with at least `connections`
+/// connections of these probes.
+fn with_more_connections(
+    mut prepared: Prepared,
+    names: &BTreeSet<String>,
+    connections: u32,
+) -> Prepared {
+    let last = names
+        .iter()
+        .filter_map(|probe| prepared.plan.step_of(probe));
+    let steps = last.max().map_or(0, |last| last + 1);
+    prepared.plan.steps.truncate(steps);
+    raise_connections(prepared, names, connections)
+}
+
+/// Returns the case with at least `connections` connections of some probes.
+fn raise_connections(
+    mut prepared: Prepared,
+    names: &BTreeSet<String>,
+    connections: u32,
+) -> Prepared {
+    for probes in probes_mut(&mut prepared.plan) {
+        for probe in probes
+            .iter_mut()
+            .filter(|probe| names.contains(&probe.name))
+        {
+            probe.connections = probe.connections.max(connections);
+        }
+    }
+    prepared
+}
+
+/// Returns the case with only these probes, before the steps and without evidence request. Each of
+/// `runs` runs makes its part of the missing connections.
+fn only_missing(mut prepared: Prepared, missing: &MissingDraws, runs: u64) -> Prepared {
+    let plan = &mut prepared.plan;
+    plan.steps.clear();
+    plan.evidence = EvidenceRequest::default();
+    plan.probes
+        .retain(|probe| missing.contains_key(&probe.name));
+    for probe in &mut plan.probes {
+        let connections = missing[&probe.name].div_ceil(runs.max(1));
+        probe.connections = u32::try_from(connections).unwrap_or(u32::MAX);
+        probe.after = None;
+        probe.settle = false;
+    }
+    prepared
+}
+
+/// Iterates over the probes of a plan, including those opened before a step.
+fn probes_mut(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
+    let of_steps = plan.steps.iter_mut();
+    let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
+    std::iter::once(&mut plan.probes).chain(of_steps)
+}
+
+/// Returns the traffic shifts after a case's steps.
+fn case_shifts(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
+    // All names were resolved when the case was prepared.
+    prepared
+        .judge()
+        .map_or_else(|_| Vec::new(), |judge| judge.traffic_shifts(evidence))
+}

@@ -1,0 +1,249 @@
+//! Prepares every case twice: for the reference side and for the new side.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::document::{FailedCase, NotCompared, SideName};
+use super::side::Side;
+use crate::kube_proxies;
+use svclab_diagnostic::Diagnostic;
+use svclab_model::plan::{EvidenceRequest, MaxWait, Plan};
+use svclab_rules::kube_proxy::{KubeProxy, Mode, Version};
+use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare, prepare_case};
+use svclab_scenario::Case;
+use svclab_scenario::expectation::Expected;
+use svclab_scenario::lab::{LabSpec, Probe};
+
+/// Case prepared for both sides.
+#[derive(Debug, Clone)]
+pub struct CasePair {
+    /// Case with the reference side.
+    pub against: Prepared,
+    /// Case with the new side.
+    pub new: Prepared,
+}
+
+/// Cases to compare, and those that cannot be compared.
+#[derive(Debug, Clone, Default)]
+pub struct PreparedPairs {
+    /// Cases prepared for both sides.
+    pub pairs: Vec<CasePair>,
+    /// Cases that a side cannot run, and cases with steps that a side cannot make.
+    pub not_compared: Vec<NotCompared>,
+    /// Cases that cannot run with any side.
+    pub failed: Vec<FailedCase>,
+}
+
+/// Prepares the selected cases for both sides.
+///
+/// If `modes` is not empty, cases with other modes are ignored. The versions of the sides replace
+/// those of the cases. Only the first of cases that become equal is compared. If a side cannot make
+/// a step, the stages before the step are compared. A case that cannot run as written has failed.
+#[must_use]
+pub fn prepare_pairs(
+    labs: &[SelectedLab],
+    against: &Side,
+    new: &Side,
+    modes: &[Mode],
+    allow_outside: bool,
+) -> PreparedPairs {
+    let mut found = PreparedPairs::default();
+    let mut reasons: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    for lab in labs {
+        for case in lab.cases.iter().map(|index| &lab.scenario.cases()[*index]) {
+            let mut skip = |because: String, from_step: Option<String>| {
+                let cases = reasons.entry((because, from_step)).or_default();
+                cases.push(case.id.clone());
+            };
+            let run_modes: Vec<Mode> = kube_proxies(&case.spec).map(|proxy| proxy.mode).collect();
+            if run_modes.is_empty() {
+                skip("no node has a kube-proxy".to_owned(), None);
+                continue;
+            }
+            if !modes.is_empty() && !run_modes.iter().all(|mode| modes.contains(mode)) {
+                continue;
+            }
+            let (pair, wrong) = prepare_longest(lab, case, [against, new], allow_outside);
+            if let Some((because, from_step)) = wrong {
+                match error_as_written(lab, case, [against, new], allow_outside) {
+                    None => skip(because, from_step),
+                    Some(failed) => found.failed.push(failed),
+                }
+            }
+            let pair = pair.filter(|pair| seen.insert(comparison_key(&pair.against.plan)));
+            found.pairs.extend(pair);
+        }
+    }
+    found.not_compared = reasons
+        .into_iter()
+        .map(|((because, from_step), cases)| NotCompared {
+            cases,
+            from_step,
+            reason: because,
+        })
+        .collect();
+    found
+}
+
+/// Reason why something is not compared, and the first step that the reason applies to.
+type SkipReason = (String, Option<String>);
+
+/// Returns the error of a case as written, with generated rules and with each program. Returns
+/// `None` if the case can run with any of them.
+fn error_as_written(
+    lab: &SelectedLab,
+    case: &Case,
+    sides: [&Side; 2],
+    allow_outside: bool,
+) -> Option<FailedCase> {
+    let prepared = |kube_proxy: Option<&Path>| {
+        let wishes = PrepareOptions {
+            kube_proxy: kube_proxy.map(ToOwned::to_owned),
+            allow_outside,
+            ..PrepareOptions::from(MaxWait::SETTLED)
+        };
+        prepare_case(lab, case, wishes).err()
+    };
+    let wrong = prepared(None)?;
+    for path in sides.into_iter().filter_map(Side::path) {
+        prepared(Some(path))?;
+    }
+    Some(FailedCase {
+        case: case.id.clone(),
+        side: SideName::New,
+        error: wrong.result.error?,
+    })
+}
+
+/// Prepares a case for both sides, with as many of its steps as both can make.
+fn prepare_longest(
+    lab: &SelectedLab,
+    case: &Case,
+    sides: [&Side; 2],
+    allow_outside: bool,
+) -> (Option<CasePair>, Option<SkipReason>) {
+    let mut wrong = None;
+    for steps in (0..=case.steps.len()).rev() {
+        let [against, new] =
+            sides.map(|side| prepare_for_side(lab, case, side, steps, allow_outside));
+        let both = against.and_then(|against| Ok((against, new?)));
+        match both {
+            Ok((against, new)) => return (Some(CasePair { against, new }), wrong),
+            Err(because) => {
+                let last = steps.checked_sub(1).and_then(|last| case.steps.get(last));
+                wrong = Some((because, last.map(|step| step.name.clone())));
+            }
+        }
+    }
+    (None, wrong)
+}
+
+/// Prepares the first `steps` steps of a case for one side; the rules are read back.
+fn prepare_for_side(
+    lab: &SelectedLab,
+    case: &Case,
+    side: &Side,
+    steps: usize,
+    allow_outside: bool,
+) -> Result<Prepared, String> {
+    let mut case = case.clone();
+    case.steps.truncate(steps);
+    for step in &mut case.steps {
+        let spec = Arc::make_mut(&mut step.spec);
+        spec.steps.truncate(steps);
+        set_version(spec, side.version());
+    }
+    let spec = Arc::make_mut(&mut case.spec);
+    spec.steps.truncate(steps);
+    set_version(spec, side.version());
+    // Probes of other steps may refer to objects that exist only then.
+    let is_open = |probe: &Probe| {
+        let across = probe.across.as_ref();
+        across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
+    };
+    let known: HashSet<String> = spec
+        .all_probes()
+        .filter(|(_, probe)| is_open(probe))
+        .map(|(name, _)| name.clone())
+        .collect();
+    // Only the expected verdicts of probes matter, because they determine the maximum wait.
+    if let Some(row) = spec.expect.get_mut(case.row) {
+        row.expected = Expected {
+            probes: std::mem::take(&mut row.expected.probes),
+            ..Expected::default()
+        };
+        row.expected.probes.retain(|name, _| known.contains(name));
+        row.claims.clear();
+    }
+    let wishes = PrepareOptions {
+        kube_proxy: side.path().map(ToOwned::to_owned),
+        allow_outside,
+        ..PrepareOptions::from(MaxWait::SETTLED)
+    };
+    let mut prepared = prepare(lab, &case, wishes).map_err(|wrong| first_message(&wrong))?;
+    let nodes = prepared.cluster.nodes.iter();
+    let proxied = nodes.filter(|node| node.kube_proxy.is_some());
+    let names: Vec<String> = proxied.map(|node| node.name.clone()).collect();
+    prepared.plan.evidence = EvidenceRequest {
+        rules: names.clone(),
+        sets: names.clone(),
+        ipvs: names,
+        // Cases with steps request all evidence, because the time of traffic shifts is reported.
+        ..std::mem::take(&mut prepared.plan.evidence)
+    };
+    Ok(prepared)
+}
+
+/// Sets the kube-proxy version on all nodes.
+fn set_version(spec: &mut LabSpec, version: Version) {
+    let node_proxies = spec.nodes.values_mut();
+    let node_proxies = node_proxies.filter_map(|node| node.kube_proxy.as_mut());
+    for proxy in spec.kube_proxy.iter_mut().chain(node_proxies) {
+        set_proxy_version(proxy, version);
+    }
+}
+
+/// Replaces the version, and removes a program of the lab and its arguments. `random_fully` depends
+/// on the node's iptables, so that it is the same for both sides.
+fn set_proxy_version(proxy: &mut KubeProxy, version: Version) {
+    proxy.version = version;
+    proxy.random_fully = true;
+    proxy.binary = None;
+    proxy.args = Vec::new();
+}
+
+fn first_message(diagnostics: &[Diagnostic]) -> String {
+    let first = diagnostics.first();
+    first.map_or_else(String::new, |first| first.message.clone())
+}
+
+impl CasePair {
+    /// Returns the case without its steps.
+    pub(super) fn without_steps(&self) -> Self {
+        let without = |prepared: &Prepared| {
+            let mut prepared = prepared.clone();
+            prepared.plan.steps.clear();
+            prepared.steps.clear();
+            prepared.case.steps.clear();
+            Arc::make_mut(&mut prepared.case.spec).steps.clear();
+            prepared
+        };
+        Self {
+            against: without(&self.against),
+            new: without(&self.new),
+        }
+    }
+}
+
+/// Returns the text of a plan without its name and evidence request, for comparison.
+fn comparison_key(plan: &Plan) -> String {
+    let plan = Plan {
+        case: String::new(),
+        evidence: EvidenceRequest::default(),
+        ..plan.clone()
+    };
+    // A plan is plain data. If it could not be serialized, no other plan would be equal.
+    serde_json::to_string(&plan).unwrap_or_else(|error| error.to_string())
+}

@@ -1,0 +1,154 @@
+//! Defines the sides of a verification.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::document::SideInfo;
+use svclab_model::plan::{Namespace, Plan};
+use svclab_rules::kube_proxy::Version;
+use svclab_runner::kernel::{Host, KernelError};
+use svclab_runner::run::binary::{self, BinaryError};
+
+/// kube-proxy program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Version that the program prints.
+    pub version: Version,
+}
+
+/// Program or rules of one side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Side {
+    /// A real kube-proxy.
+    Program(Program),
+    /// Rules that svclab generates for a version.
+    Rules(Version),
+}
+
+impl Side {
+    /// Returns the version.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        match self {
+            Self::Program(program) => program.version,
+            Self::Rules(version) => *version,
+        }
+    }
+
+    /// Returns the path of the program, or `None` for generated rules.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Program(program) => Some(&program.path),
+            Self::Rules(_) => None,
+        }
+    }
+
+    /// Returns the entry for results, without measured times.
+    #[must_use]
+    pub fn to_side_info(&self) -> SideInfo {
+        SideInfo {
+            program: self.path().map(|path| path.display().to_string()),
+            version: self.version().to_string(),
+            sync: None,
+            shift_times: None,
+            refused: Vec::new(),
+        }
+    }
+}
+
+/// Reason why the version of a program cannot be determined.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    /// The program cannot run.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// No kernel is available to run the program.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The program does not end.
+    #[error("{} --version did not exit within {} s", .0.display(), VERSION_LIMIT.as_secs())]
+    TimedOut(PathBuf),
+    /// The output does not contain a kube-proxy version.
+    #[error(
+        "{} --version does not print a kube-proxy version of v1.9 or newer, but: {output}",
+        .path.display()
+    )]
+    NotKubeProxy {
+        /// Path of the program.
+        path: PathBuf,
+        /// First line of the output.
+        output: String,
+    },
+}
+
+/// Maximum time for printing the version, and maximum number of bytes that are read.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+const VERSION_BYTES: &str = "4096";
+
+/// Runs a program with `--version` in a separate namespace.
+///
+/// # Errors
+///
+/// See [`VersionError`].
+pub async fn read_version(path: &Path, host: Host) -> Result<Program, VersionError> {
+    let path = binary::find_executable(path)?;
+    let agent = host.with_programs([path.clone()]).start().await?;
+    let plan = Plan {
+        case: "kube-proxy version".to_owned(),
+        namespaces: vec![Namespace {
+            name: "node".to_owned(),
+            ..Namespace::default()
+        }],
+        ..Plan::default()
+    };
+    let mut session = agent.build(plan).await?;
+    let program = path.display().to_string();
+    // A program that prints endlessly is killed by SIGPIPE once the limit is reached.
+    let script = format!("\"$0\" --version 2>&1 | head -c {VERSION_BYTES}");
+    let arguments = ["-c", &script, &program];
+    let finished = session.run("node", "sh", &arguments, "");
+    let Ok(finished) = timeout(VERSION_LIMIT, finished).await else {
+        return Err(VersionError::TimedOut(path));
+    };
+    let output = finished?.stdout;
+    match parse_version(&output) {
+        Some(version) => Ok(Program { path, version }),
+        None => Err(VersionError::NotKubeProxy {
+            path,
+            output: output.lines().next().unwrap_or("nothing").to_owned(),
+        }),
+    }
+}
+
+/// Parses the version from `Kubernetes v1.36.0-alpha.0.12+7d1f`. A build between releases has the
+/// version of the next release.
+fn parse_version(output: &str) -> Option<Version> {
+    let words = output
+        .lines()
+        .find_map(|line| line.strip_prefix("Kubernetes "))?;
+    let release = words.trim().split(['-', '+']).next()?;
+    release.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_version_reads_kube_proxy_output() {
+        let parsed = |output: &str| parse_version(output).map(|version| version.to_string());
+        assert_eq!(parsed("Kubernetes v1.20.2\n").as_deref(), Some("v1.20.2"));
+        assert_eq!(
+            parsed("Kubernetes v1.36.0-alpha.0.12+7d1f-dirty\n").as_deref(),
+            Some("v1.36.0")
+        );
+        assert_eq!(parsed("Kubernetes v0.0.0-master+$Format:%H$\n"), None);
+        assert_eq!(parsed("kubectl 1\n"), None);
+        assert_eq!(parsed(""), None);
+    }
+}

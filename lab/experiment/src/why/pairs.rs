@@ -1,0 +1,130 @@
+//! Selects the pairs of changes to try: those of an operator's configuration first.
+
+use indexmap::IndexMap;
+
+use super::change::{Origin, ProposedChange};
+
+/// Maximum number of pairs of changes that are tried per case.
+pub(super) const MAX_PAIRS: usize = 400;
+
+/// Pairs of changes, each of which occurs once.
+pub(super) struct Pairs {
+    /// Changes of the pairs. The first `candidates` are those that were also tried alone.
+    changes: Vec<ProposedChange>,
+    candidates: usize,
+    /// Indices of both changes in the order in which they are applied, by sorted indices.
+    pairs: IndexMap<[usize; 2], [usize; 2]>,
+    /// Number of pairs of configuration only.
+    configured: usize,
+}
+
+impl Pairs {
+    /// Creates a selection without pairs from changes without duplicates.
+    pub(super) fn new(candidates: Vec<ProposedChange>) -> Self {
+        Self {
+            candidates: candidates.len(),
+            changes: candidates,
+            pairs: IndexMap::new(),
+            configured: 0,
+        }
+    }
+
+    /// Whether no pair that is added later is selected.
+    pub(super) const fn is_full(&self) -> bool {
+        self.configured >= MAX_PAIRS
+    }
+
+    /// Adds the pairs of a candidate with the changes that are worth trying after it, and with all
+    /// other candidates.
+    pub(super) fn add(&mut self, first: usize, next: Vec<ProposedChange>) {
+        for change in next {
+            let known = self.changes.iter().position(|known| *known == change);
+            let second = known.unwrap_or_else(|| {
+                self.changes.push(change);
+                self.changes.len() - 1
+            });
+            self.add_pair(first, second);
+        }
+        for second in 0..self.candidates {
+            self.add_pair(first, second);
+        }
+    }
+
+    fn add_pair(&mut self, first: usize, second: usize) {
+        let key = [first.min(second), first.max(second)];
+        if first != second && !self.pairs.contains_key(&key) {
+            self.pairs.insert(key, [first, second]);
+            let is_configured = self.origin([first, second]) == Origin::Configured;
+            self.configured += usize::from(is_configured);
+        }
+    }
+
+    fn origin(&self, [first, second]: [usize; 2]) -> Origin {
+        let origin = |index: usize| self.changes[index].origin();
+        origin(first).max(origin(second))
+    }
+
+    /// Returns at most [`MAX_PAIRS`] pairs, and the number of the others.
+    pub(super) fn select(self) -> (Vec<Vec<ProposedChange>>, usize) {
+        let mut pairs: Vec<[usize; 2]> = self.pairs.values().copied().collect();
+        pairs.sort_by_key(|pair| self.origin(*pair));
+        let untried = pairs.len().saturating_sub(MAX_PAIRS);
+        pairs.truncate(MAX_PAIRS);
+        let selected = pairs.into_iter();
+        let selected = selected.map(|pair| pair.map(|index| self.changes[index].clone()).to_vec());
+        (selected.collect(), untried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configured(number: usize) -> ProposedChange {
+        ProposedChange::UndoManualChanges {
+            node: format!("node-{number}"),
+        }
+    }
+
+    fn generated(number: usize) -> ProposedChange {
+        ProposedChange::DeleteSetEntry {
+            namespace: "node-1".to_owned(),
+            set: "KUBE-CLUSTER-IP".to_owned(),
+            entry: number.to_string(),
+        }
+    }
+
+    #[test]
+    fn select_each_pair_occurs_once_configuration_first() {
+        let mut pairs = Pairs::new(vec![configured(0), generated(0), configured(1)]);
+        for first in 0..3 {
+            pairs.add(first, vec![configured(1), generated(7)]);
+        }
+        let (selected, untried) = pairs.select();
+        assert_eq!(untried, 0);
+        assert_eq!(selected.len(), 6, "{selected:?}");
+        assert_eq!(selected[0], [configured(0), configured(1)]);
+        assert!(selected.contains(&vec![generated(0), generated(7)]));
+    }
+
+    #[test]
+    fn select_many_candidates_is_bounded() {
+        let candidates: Vec<ProposedChange> = (0..20).map(generated).collect();
+        let count = 100;
+        let all = candidates
+            .into_iter()
+            .chain((0..count - 20).map(configured));
+        let mut pairs = Pairs::new(all.collect());
+        let runs = (0..count).filter(|first| {
+            let runs = !pairs.is_full();
+            pairs.add(*first, Vec::new());
+            runs
+        });
+        assert_eq!(runs.count(), 26);
+        let (selected, untried) = pairs.select();
+        assert_eq!(selected.len(), MAX_PAIRS);
+        assert_eq!(untried, count * (count - 1) / 2 - MAX_PAIRS);
+        let is_configured = |change: &ProposedChange| change.origin() == Origin::Configured;
+        assert!(selected.iter().flatten().all(is_configured));
+    }
+}

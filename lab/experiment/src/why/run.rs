@@ -1,0 +1,90 @@
+//! Tries changes in copies of a failing case until some make the case succeed.
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::case_labs::CaseLabs;
+use super::finding::Finding;
+use super::search::Search;
+use crate::Progress;
+use crate::bench::Bench;
+use svclab_runner::results::RunError;
+use svclab_runner::run::execute::{RunOptions, to_run_error};
+use svclab_runner::run::pool::Pools;
+use svclab_runner::run::prepare::{PrepareOptions, Prepared};
+use svclab_runner::run::refit::without_unsupported;
+use svclab_runner::run::select::SelectedLab;
+use svclab_runner::run::tasks::catch_panic;
+
+/// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
+const MAX_PARALLEL_CASES: usize = 4;
+
+/// Case to examine.
+#[derive(Debug)]
+pub struct WhyRequest<'l> {
+    /// Lab of the case.
+    pub lab: &'l SelectedLab,
+    /// Prepared case.
+    pub prepared: Prepared,
+    /// Options for preparing changed cases.
+    pub wishes: PrepareOptions,
+    /// Name of the probe to examine; `None` means all probes with failing connections.
+    pub probe: Option<String>,
+}
+
+/// Finds changes that make cases succeed. Returns the results in the order of the cases. Reports
+/// the start and end of each case to the callback.
+pub async fn find_fixes(
+    cases: Vec<WhyRequest<'_>>,
+    options: &RunOptions,
+    on_progress: impl Fn(Progress),
+) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
+    let prepared: Vec<Prepared> = cases
+        .iter()
+        .map(|request| request.prepared.clone())
+        .collect();
+    let pools = Pools::new(options, &prepared);
+    let bench = Bench::new(options.jobs);
+    let (report, pools, bench) = (&on_progress, &pools, &bench);
+    let all = stream::iter(&cases).map(|request| async move {
+        let case = request.prepared.case.id.clone();
+        report(Progress::Started(case.clone()));
+        let result = Box::pin(catch_panic(examine_case(request, pools, bench))).await;
+        bench.stop(&case);
+        report(Progress::Ended(case.clone()));
+        result.and_then(|one| one).map_err(|error| (case, error))
+    });
+    all.buffered(MAX_PARALLEL_CASES).collect().await
+}
+
+/// Examines a case on each kernel that the case requires.
+async fn examine_case(
+    request: &WhyRequest<'_>,
+    pools: &Pools,
+    bench: &Bench,
+) -> Result<Vec<Finding>, RunError> {
+    let kernels = match pools.pools_for_case(&request.prepared).await {
+        Ok(kernels) => kernels,
+        // Objects of a dump that the kernel does not support may be omitted.
+        Err(error) => {
+            let fitting = without_unsupported(&request.prepared, &error);
+            let fitting = fitting.unwrap_or_else(|| Err(to_run_error(&error)))?;
+            let again = pools.pools_for_case(&fitting).await;
+            again.map_err(|error| to_run_error(&error))?
+        }
+    };
+    let mut findings = Vec::new();
+    for pool in &kernels {
+        let mut search = Search::start(request, CaseLabs { bench, pool }).await?;
+        if !search.finding.is_healthy() {
+            search.try_single().await?;
+            if !search.finding.is_answered() {
+                search.try_pairs().await?;
+            }
+            search.narrow_fixes().await?;
+        }
+        findings.push(search.finding);
+        // The next kernel cannot use these labs.
+        bench.stop(&request.prepared.case.id);
+    }
+    Ok(findings)
+}
