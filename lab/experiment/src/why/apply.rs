@@ -1,5 +1,7 @@
 //! Applies a change to a case or to a plan.
 
+use std::sync::Arc;
+
 use super::change::{ChangeError, PolicyField, ProposedChange};
 use super::edit;
 use svclab_model::plan::Plan;
@@ -10,30 +12,26 @@ use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 impl ProposedChange {
     /// Applies the change to a case, if the change concerns the lab document. Returns whether it
     /// does.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if nothing would change, or if the object to change does not exist.
-    pub fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
+    pub(super) fn apply_to_case(&self, case: &mut Case) -> Result<bool, ChangeError> {
         match self {
             Self::ClusterPolicy { service, field } => {
-                let objects = std::sync::Arc::make_mut(&mut case.objects);
+                let objects = Arc::make_mut(&mut case.objects);
                 let mut services = objects.services.iter_mut();
                 let found = services
                     .find(|each| format!("{}/{}", each.namespace, each.name) == *service)
-                    .ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
-                let spec = std::sync::Arc::make_mut(&mut found.value).spec.as_mut();
+                    .ok_or_else(missing_in_lab)?;
+                let spec = Arc::make_mut(&mut found.value).spec.as_mut();
                 let policy = spec.map(|spec| match field {
                     PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
                     PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
                 });
-                let policy = policy.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
+                let policy = policy.ok_or_else(missing_in_lab)?;
                 set(policy, Some("Cluster".to_owned()))?;
             }
             Self::ClusterCidr { networks } => {
                 let networks: Cidrs = networks
                     .parse()
-                    .map_err(|_| ChangeError::Missing(networks.clone()))?;
+                    .map_err(|_| ChangeError::InvalidCidr(networks.clone()))?;
                 change_proxies(case, |proxy| {
                     set(&mut proxy.cluster_cidr, Some(networks.clone()))
                 })?;
@@ -60,7 +58,7 @@ impl ProposedChange {
             | Self::RemoveBackend { .. } => self.apply_to_balancer(case)?,
             Self::MasqueradeNetwork { network } => {
                 let agent = spec_mut(case).ip_masq_agent.as_mut();
-                let agent = agent.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?;
+                let agent = agent.ok_or_else(missing_in_lab)?;
                 let before = agent.non_masquerade_cidrs.len();
                 agent.non_masquerade_cidrs.retain(|own| own != network);
                 if agent.non_masquerade_cidrs.len() == before {
@@ -82,69 +80,48 @@ impl ProposedChange {
 
     /// Applies a change of a load balancer; ignores all others.
     fn apply_to_balancer(&self, case: &mut Case) -> Result<(), ChangeError> {
+        let (Self::UseOwnSource { balancer: name }
+        | Self::SkipOwnSource { balancer: name }
+        | Self::AddHealthCheck { balancer: name }
+        | Self::RemoveSecurityGroup { balancer: name }
+        | Self::AddBackend { balancer: name, .. }
+        | Self::RemoveBackend { balancer: name, .. }) = self
+        else {
+            return Ok(());
+        };
+        let nodes = case.objects.nodes.iter().map(|node| node.name.clone());
+        let nodes: Vec<String> = nodes.collect();
+        let balancer = spec_mut(case).load_balancers.get_mut(name);
+        let balancer = balancer.ok_or_else(missing_in_lab)?;
         match self {
-            Self::UseOwnSource { balancer } => {
-                change_balancer(case, balancer, |balancer| {
-                    set(&mut balancer.keep_source, false)
-                })?;
+            Self::UseOwnSource { .. } => set(&mut balancer.keep_source, false),
+            Self::SkipOwnSource { .. } => set(&mut balancer.skip_own_source, true),
+            Self::AddHealthCheck { .. } if balancer.health_check.is_none() => {
+                set(&mut balancer.health_check, Some(HealthCheck::default()))
             }
-            Self::SkipOwnSource { balancer } => {
-                change_balancer(case, balancer, |balancer| {
-                    set(&mut balancer.skip_own_source, true)
-                })?;
-            }
-            Self::AddHealthCheck { balancer } => change_balancer(case, balancer, |balancer| {
-                if balancer.health_check.is_some() {
+            Self::RemoveSecurityGroup { .. } => set(&mut balancer.security_group, None),
+            Self::AddBackend { node, .. } => match &mut balancer.backends {
+                Some(backends) if !backends.contains(node) => {
+                    backends.push(node.clone());
+                    Ok(())
+                }
+                _ => Err(ChangeError::NoEffect),
+            },
+            Self::RemoveBackend { node, .. } => {
+                let mut backends = balancer.backends.clone().unwrap_or(nodes);
+                let before = backends.len();
+                backends.retain(|backend| backend != node);
+                if backends.len() == before || backends.is_empty() {
                     return Err(ChangeError::NoEffect);
                 }
-                set(&mut balancer.health_check, Some(HealthCheck::default()))
-            })?,
-            Self::RemoveSecurityGroup { balancer } => {
-                change_balancer(case, balancer, |balancer| {
-                    set(&mut balancer.security_group, None)
-                })?;
+                set(&mut balancer.backends, Some(backends))
             }
-            Self::AddBackend { balancer, node } => {
-                change_balancer(case, balancer, |balancer| {
-                    let mut backends = balancer.backends.clone().ok_or(ChangeError::NoEffect)?;
-                    if backends.contains(node) {
-                        return Err(ChangeError::NoEffect);
-                    }
-                    backends.push(node.clone());
-                    set(&mut balancer.backends, Some(backends))
-                })?;
-            }
-            Self::RemoveBackend { balancer, node } => {
-                let nodes: Vec<String> = case
-                    .objects
-                    .nodes
-                    .iter()
-                    .map(|node| node.name.clone())
-                    .collect();
-                change_balancer(case, balancer, |balancer| {
-                    let backends = balancer.backends.clone().unwrap_or(nodes);
-                    let left: Vec<String> = backends
-                        .iter()
-                        .filter(|each| *each != node)
-                        .cloned()
-                        .collect();
-                    if left.len() == backends.len() || left.is_empty() {
-                        return Err(ChangeError::NoEffect);
-                    }
-                    set(&mut balancer.backends, Some(left))
-                })?;
-            }
-            _ => {}
+            _ => Err(ChangeError::NoEffect),
         }
-        Ok(())
     }
 
     /// Applies the change to a plan, if the change concerns the content of namespaces.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if nothing would change, or if the object to change does not exist.
-    pub fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
+    pub(super) fn apply_to_plan(&self, plan: &mut Plan) -> Result<(), ChangeError> {
         match self {
             Self::SetSysctl {
                 namespaces,
@@ -232,7 +209,7 @@ fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), ChangeError> {
 }
 
 fn spec_mut(case: &mut Case) -> &mut LabSpec {
-    std::sync::Arc::make_mut(&mut case.spec)
+    Arc::make_mut(&mut case.spec)
 }
 
 /// Changes the kube-proxy of all nodes and the kube-proxies of single nodes.
@@ -258,11 +235,35 @@ fn change_proxies(
         .unwrap_or(Err(ChangeError::NoEffect))
 }
 
-fn change_balancer(
-    case: &mut Case,
-    name: &str,
-    change: impl FnOnce(&mut svclab_scenario::lab::LoadBalancerSpec) -> Result<(), ChangeError>,
-) -> Result<(), ChangeError> {
-    let balancer = spec_mut(case).load_balancers.get_mut(name);
-    change(balancer.ok_or_else(|| ChangeError::Missing("the lab".to_owned()))?)
+fn missing_in_lab() -> ChangeError {
+    ChangeError::Missing("the lab".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use svclab_runner::run::select_labs;
+
+    fn case() -> Case {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
+        let labs = select_labs(
+            &["service-changes/version=v1.30,mode=iptables".to_owned()],
+            &topologies,
+        )
+        .unwrap();
+        labs[0].scenario.cases()[labs[0].cases[0]].clone()
+    }
+
+    #[test]
+    fn apply_to_case_invalid_cluster_cidr_returns_error() {
+        let apply = |networks: &str| {
+            let networks = networks.to_owned();
+            ProposedChange::ClusterCidr { networks }.apply_to_case(&mut case())
+        };
+        let error = ChangeError::InvalidCidr("10.244.0.0/40".to_owned());
+        assert_eq!(apply("10.244.0.0/40"), Err(error));
+        assert_eq!(apply("10.77.0.0/16"), Ok(true));
+    }
 }
