@@ -100,16 +100,9 @@ fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<P
         table: None,
         metric: None,
     };
-    let direct = node.addresses.iter().find_map(|address| {
-        let via = address.ip();
-        let holds = |subnet: &&IpNetwork| subnet.contains(via) && subnet.prefix() < 32;
-        let link = namespace
-            .links
-            .iter()
-            .find(|link| link.addresses.iter().any(|subnet| holds(&subnet)));
-        (via.is_ipv4() == to.is_ipv4()).then_some(())?;
-        Some(route(via, &link?.name, false))
-    });
+    let addresses = node.addresses.iter().map(IpNetwork::ip);
+    let mut same_family = addresses.filter(|via| via.is_ipv4() == to.is_ipv4());
+    let direct = same_family.find_map(|via| Some(route(via, link_to(namespace, via)?, false)));
     let tunnels = namespace
         .links
         .iter()
@@ -129,4 +122,48 @@ fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<P
             route: Box::new(route),
         })
         .collect()
+}
+
+/// Returns the name of the interface whose subnet contains an address.
+fn link_to(namespace: &Namespace, address: IpAddr) -> Option<&str> {
+    // An address with the longest prefix has no subnet.
+    let host_prefix = if address.is_ipv4() { 32 } else { 128 };
+    let contains = |subnet: &IpNetwork| subnet.contains(address) && subnet.prefix() < host_prefix;
+    let mut links = namespace.links.iter();
+    let link = links.find(|link| link.addresses.iter().any(contains))?;
+    Some(&link.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::plan::{Link, LinkKind};
+
+    #[test]
+    fn link_to_subnet_of_either_family_is_found() {
+        let network = |text: &str| text.parse::<IpNetwork>().expect("valid network");
+        let link = |name: &str, addresses: [&str; 2]| Link {
+            name: name.to_owned(),
+            addresses: addresses.map(network).to_vec(),
+            kind: LinkKind::Dummy,
+            mac: "02:00:00:00:00:01".parse().expect("a MAC address"),
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        };
+        let namespace = Namespace {
+            links: vec![
+                link("lo", ["192.0.2.2/32", "fd00:1::2/128"]),
+                link("eth0", ["192.0.2.1/24", "fd00:1::1/64"]),
+            ],
+            ..Namespace::default()
+        };
+        for address in ["192.0.2.2", "fd00:1::2"] {
+            let address = address.parse().expect("an address");
+            assert_eq!(link_to(&namespace, address), Some("eth0"));
+        }
+        let other = "fd00:2::2".parse().expect("an address");
+        assert_eq!(link_to(&namespace, other), None);
+    }
 }
