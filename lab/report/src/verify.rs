@@ -12,8 +12,8 @@ use super::refused;
 use super::text_util::{indent_lines, render_seconds, wrap};
 use svclab_experiment::OutcomeCount;
 use svclab_experiment::verify::{
-    ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer,
-    ShiftTimes, SideInfo, SideName, Verification,
+    ChangedFlow, FlowShift, NotCompared, RulesDiffer, Share, SharesDiffer, ShiftTimes, SideInfo,
+    SideName, Verification,
 };
 
 /// Labels of the two sides.
@@ -320,9 +320,7 @@ pub(super) mod tests {
     use super::*;
     use svclab_dump::{Difference, DumpChange, DumpLocation, Side};
     use svclab_experiment::ConnectionOutcome;
-    use svclab_experiment::verify::{
-        FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes,
-    };
+    use svclab_experiment::verify::{FailedCase, FlowId, OneSidedMatches, SCHEMA, SyncTimes};
     use svclab_model::evidence::Verdict;
     use svclab_runner::results::{ErrorKind, RunError};
 

@@ -469,4 +469,17 @@ mod tests {
         insta::assert_snapshot!(short);
         insta::assert_snapshot!("render_text_verbose_lists_pairs", long);
     }
+
+    #[test]
+    fn render_text_untried_pairs_are_counted() {
+        let mut finding = finding(&[], Vec::new());
+        for (untried, sentence) in [
+            (1, "1 pair of changes was not tried"),
+            (90, "90 pairs of changes were not tried"),
+        ] {
+            finding.untried_pairs = untried;
+            let text = render_text(std::slice::from_ref(&finding), false, false);
+            assert!(text.contains(sentence), "{text}");
+        }
+    }
 }
