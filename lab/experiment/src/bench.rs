@@ -139,7 +139,6 @@ impl Bench {
         Ok((evidence, origin))
     }
 
-    /// Removes the idle labs of a case.
     pub(crate) fn stop(&self, case: &str) {
         self.idle().retain(|lab| lab.case != case);
     }

@@ -109,7 +109,6 @@ impl BisectError {
     }
 }
 
-/// Returns the number of differences as text.
 pub(super) fn describe_count(differences: usize) -> String {
     match differences {
         1 => "1 difference".to_owned(),

@@ -82,16 +82,16 @@ pub fn overlay_dump(
 ) -> Result<(Plan, ReplayReport), OverlayError> {
     let mut plan = plan.clone();
     let case = plan.case.clone();
-    let node_names: Vec<String> = plan
-        .namespaces
-        .iter()
-        .map(|namespace| namespace.name.clone())
-        .collect();
     let Some(before) = plan.namespace(node).cloned() else {
+        let names: Vec<&str> = plan
+            .namespaces
+            .iter()
+            .map(|own| own.name.as_str())
+            .collect();
         return Err(OverlayError::NoNode {
             case,
             node: node.to_owned(),
-            node_names: node_names.join(", "),
+            node_names: names.join(", "),
         });
     };
     if dump.formats().next().is_none() {
@@ -168,15 +168,9 @@ fn check_references(
                     });
                 }
                 let target = rule.target().unwrap_or_default();
-                let is_chain = ["KUBE-", "cali-", "FLANNEL-", "CNI-"]
-                    .iter()
-                    .any(|begins| target.starts_with(begins));
-                if is_chain
-                    && !table
-                        .chains
-                        .iter()
-                        .any(|candidate| candidate.name == target)
-                {
+                let prefixes = ["KUBE-", "cali-", "FLANNEL-", "CNI-"];
+                let is_chain = prefixes.iter().any(|prefix| target.starts_with(prefix));
+                if is_chain && !table.chains.iter().any(|chain| chain.name == target) {
                     return Err(OverlayError::UnknownChain {
                         name: name.to_owned(),
                         table: table.table.to_string(),

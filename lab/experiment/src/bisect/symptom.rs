@@ -8,7 +8,7 @@
 //! distribution. Results without randomness are treated alike, because a connection that always
 //! succeeded may still fail occasionally.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -26,7 +26,9 @@ const BOUNDS_ERROR_PROBABILITY: f64 = 2e-4;
 const TRIALS_ERROR_PROBABILITY: f64 = 8e-4;
 
 /// Maximum number of connections per trial.
-pub const MAX_CONNECTIONS: u32 = 512;
+pub(super) const MAX_CONNECTIONS: u32 = 512;
+
+type Outcomes = BTreeSet<ConnectionOutcome>;
 
 /// Part of an outcome that separates good from bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -42,23 +44,22 @@ pub enum OutcomeDetail {
 
 /// Probe result that separates good from bad.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Symptom {
-    /// Probe name.
-    pub probe: String,
+pub(super) struct Symptom {
+    pub(super) probe: String,
     /// Part of the outcomes that counts.
-    pub level: OutcomeDetail,
+    pub(super) level: OutcomeDetail,
     /// Outcomes, reduced to `level`, that are more frequent in bad.
-    pub outcomes: BTreeSet<ConnectionOutcome>,
+    pub(super) outcomes: Outcomes,
     /// Outcomes of good, reduced to `level`, that are not more frequent in bad.
-    pub good_outcomes: BTreeSet<ConnectionOutcome>,
+    pub(super) good_outcomes: Outcomes,
     /// Number of connections per trial.
-    pub connections: u32,
+    pub(super) connections: u32,
     /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad.
-    pub threshold: u32,
+    pub(super) threshold: u32,
     /// Probability that one trial is classified wrongly.
-    pub error_probability: f64,
+    pub(super) error_probability: f64,
     /// Whether the outcomes occurred in no connection of good and in all connections of bad.
-    pub is_deterministic: bool,
+    pub(super) is_deterministic: bool,
 }
 
 /// Reason why good and bad cannot be separated.
@@ -73,15 +74,19 @@ pub enum Indistinguishable {
 }
 
 impl OutcomeDetail {
-    /// Reduces an outcome to the part that counts.
-    #[must_use]
-    pub fn reduce(self, outcome: &ConnectionOutcome) -> ConnectionOutcome {
-        ConnectionOutcome {
-            verdict: outcome.verdict,
-            endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
-            source: outcome.source.clone().filter(|_| self == Self::Source),
-            initial_endpoint: None,
+    /// Counts the connections by the part of the outcome that counts.
+    pub(super) fn reduce(self, tally: &Tally) -> BTreeMap<ConnectionOutcome, u64> {
+        let mut counts = BTreeMap::new();
+        for (outcome, count) in tally.iter() {
+            let reduced = ConnectionOutcome {
+                verdict: outcome.verdict,
+                endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
+                source: outcome.source.clone().filter(|_| self == Self::Source),
+                initial_endpoint: None,
+            };
+            *counts.entry(reduced).or_default() += count;
         }
+        counts
     }
 }
 
@@ -91,11 +96,7 @@ impl Symptom {
     ///
     /// The verdict has priority, then the endpoint, then the source. If a level differs too little
     /// to be separated, more connections are needed: the next level is tried only if `last` is set.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Indistinguishable`] if no level separates good from bad.
-    pub fn from_tallies(
+    pub(super) fn from_tallies(
         probe: &str,
         good: &Tally,
         bad: &Tally,
@@ -125,27 +126,19 @@ impl Symptom {
         bad: &Tally,
         differences: usize,
     ) -> Result<Self, Indistinguishable> {
-        let outcomes: BTreeSet<ConnectionOutcome> = good
-            .iter()
-            .chain(bad.iter())
-            .map(|(outcome, _)| level.reduce(outcome))
-            .collect();
-        let count_of = |tally: &Tally, outcome: &ConnectionOutcome| -> u64 {
-            let matching = tally
-                .iter()
-                .filter(|(seen, _)| level.reduce(seen) == *outcome);
-            matching.map(|(_, count)| count).sum()
-        };
-        let (good_total, bad_total) = (good.total(), bad.total());
+        let (good, bad) = (level.reduce(good), level.reduce(bad));
+        let (good_total, bad_total) = (good.values().sum::<u64>(), bad.values().sum::<u64>());
         if good_total == 0 || bad_total == 0 {
             return Err(Indistinguishable::Same);
         }
-        let (mut symptom, mut good_outcomes): (
-            BTreeSet<ConnectionOutcome>,
-            BTreeSet<ConnectionOutcome>,
-        ) = outcomes.into_iter().partition(|outcome| {
-            count_of(bad, outcome) * good_total > count_of(good, outcome) * bad_total
-        });
+        let count_of = |counts: &BTreeMap<ConnectionOutcome, u64>, outcome: &ConnectionOutcome| {
+            counts.get(outcome).copied().unwrap_or(0)
+        };
+        let outcomes = good.keys().chain(bad.keys()).cloned();
+        let (mut symptom, mut good_outcomes): (Outcomes, Outcomes) =
+            outcomes.partition(|outcome| {
+                count_of(&bad, outcome) * good_total > count_of(&good, outcome) * bad_total
+            });
         if symptom.is_empty() {
             return Err(Indistinguishable::Same);
         }
@@ -153,24 +146,20 @@ impl Symptom {
         // neighbour before the probe ends depends on the kernel.
         let unanswered =
             [Verdict::Timeout, Verdict::Unreachable].map(ConnectionOutcome::from_verdict);
-        let has_unanswered = |set: &BTreeSet<ConnectionOutcome>| {
-            unanswered.iter().any(|outcome| set.contains(outcome))
-        };
+        let has_unanswered =
+            |set: &Outcomes| unanswered.iter().any(|outcome| set.contains(outcome));
         if has_unanswered(&symptom) && !has_unanswered(&good_outcomes) {
             symptom.extend(unanswered);
         } else if has_unanswered(&good_outcomes) && !has_unanswered(&symptom) {
             good_outcomes.extend(unanswered);
         }
-        let count = |tally| {
-            symptom
-                .iter()
-                .map(|outcome| count_of(tally, outcome))
-                .sum::<u64>()
+        let count = |counts| -> u64 {
+            let shown = symptom.iter().map(|outcome| count_of(counts, outcome));
+            shown.sum()
         };
-        let (in_good, in_bad) = (count(good), count(bad));
+        let (in_good, in_bad) = (count(&good), count(&bad));
         // Good and bad each have two bounds.
         let wrong = BOUNDS_ERROR_PROBABILITY / 4.0;
-        let (never, always) = (in_good == 0, in_bad == bad_total);
         let most_good = upper_bound(in_good, good_total, wrong);
         let least_bad = 1.0 - upper_bound(bad_total - in_bad, bad_total, wrong);
         let error_probability = TRIALS_ERROR_PROBABILITY / planned_trials(differences);
@@ -185,22 +174,20 @@ impl Symptom {
             connections,
             threshold,
             error_probability,
-            is_deterministic: never && always,
+            is_deterministic: in_good == 0 && in_bad == bad_total,
         })
     }
 
-    /// Classifies a trial by its tally.
-    #[must_use]
-    pub fn classify(&self, tally: &Tally) -> TrialClass {
-        let shown = self.count(tally);
-        // Outcomes that occurred neither in good nor in bad prove nothing.
-        let unknown = tally
-            .iter()
-            .map(|(outcome, count)| (self.level.reduce(outcome), count))
-            .filter(|(outcome, _)| {
-                !self.outcomes.contains(outcome) && !self.good_outcomes.contains(outcome)
-            });
-        let unknown: u64 = unknown.map(|(_, count)| count).sum();
+    pub(super) fn classify(&self, tally: &Tally) -> TrialClass {
+        let (mut shown, mut unknown) = (0, 0);
+        for (outcome, count) in self.level.reduce(tally) {
+            if self.outcomes.contains(&outcome) {
+                shown += count;
+            } else if !self.good_outcomes.contains(&outcome) {
+                // Outcomes that occurred neither in good nor in bad prove nothing.
+                unknown += count;
+            }
+        }
         if shown >= u64::from(self.threshold) {
             TrialClass::Bad
         } else if shown + unknown < u64::from(self.threshold) {
@@ -210,18 +197,8 @@ impl Symptom {
         }
     }
 
-    /// Returns the number of connections that show the symptom.
-    #[must_use]
-    pub fn count(&self, tally: &Tally) -> u64 {
-        let shown = tally
-            .iter()
-            .filter(|(outcome, _)| self.outcomes.contains(&self.level.reduce(outcome)));
-        shown.map(|(_, count)| count).sum()
-    }
-
     /// Returns an upper bound of the probability that a result of `trials` trials is wrong.
-    #[must_use]
-    pub fn total_error_probability(&self, trials: usize) -> f64 {
+    pub(super) fn total_error_probability(&self, trials: usize) -> f64 {
         let trials = f64::from(u32::try_from(trials).unwrap_or(u32::MAX));
         BOUNDS_ERROR_PROBABILITY + trials * self.error_probability
     }

@@ -59,7 +59,6 @@ pub(crate) struct Draws {
 }
 
 impl Draws {
-    /// Creates draws without a run.
     pub(crate) const fn new(unit: DrawUnit, has_choice: bool) -> Self {
         Self {
             unit,
@@ -68,12 +67,10 @@ impl Draws {
         }
     }
 
-    /// Adds the tallies of a run.
     pub(crate) fn add(&mut self, run: [Tally; 2]) {
         self.runs.push(run);
     }
 
-    /// Returns the unit of independent draws.
     pub(crate) const fn unit(&self) -> DrawUnit {
         self.unit
     }
@@ -89,7 +86,6 @@ impl Draws {
         totals
     }
 
-    /// Compares both sides.
     pub(crate) fn likeness(&self, threshold: Threshold) -> Likeness {
         let (p_value, is_alike) = match self.unit {
             DrawUnit::Connection => {

@@ -28,7 +28,6 @@ pub(crate) struct SharePool {
 }
 
 impl SharePool {
-    /// Adds draws of a flow.
     pub(crate) fn add(&mut self, tallies: &[Tally; 2]) {
         for (draws, tally) in self.draws.iter_mut().zip(tallies) {
             for (outcome, count) in tally.iter() {

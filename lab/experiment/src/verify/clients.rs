@@ -28,28 +28,24 @@ pub(super) fn with_clients(
 ) -> Option<Prepared> {
     let planned = prepared.plan.probes.iter().find(|own| own.name == probe)?;
     let written = prepared.case.spec.probe(probe)?;
-    let pods = &prepared.cluster.pods;
-    let pod = pods
-        .iter()
-        .find(|pod| !pod.host_network && pod.reference() == planned.namespace)?;
+    let mut pods = prepared.cluster.pods.iter();
+    let is_sender = |pod: &&Pod| !pod.host_network && pod.reference() == planned.namespace;
+    let pod = pods.find(is_sender)?;
     // A dump contains no data about copies of a pod.
     if !prepared.dumps.is_empty() || written.bind.is_some() {
         return None;
     }
     let copies = copies(prepared, pod, clients)?;
-    let probes: IndexMap<String, Probe> = copies
-        .iter()
-        .enumerate()
-        .map(|(number, copy)| {
-            let probe_of_copy = Probe {
-                from: copy.reference(),
-                connections,
-                after: None,
-                ..written.clone()
-            };
-            (format!("{probe}{COPY}{number}"), probe_of_copy)
-        })
-        .collect();
+    let probes = copies.iter().enumerate().map(|(number, copy)| {
+        let probe_of_copy = Probe {
+            from: copy.reference(),
+            connections,
+            after: None,
+            ..written.clone()
+        };
+        (format!("{probe}{COPY}{number}"), probe_of_copy)
+    });
+    let probes: IndexMap<String, Probe> = probes.collect();
     let mut larger = prepared.clone();
     larger.steps.clear();
     larger.cluster.pods.extend(copies);
@@ -77,37 +73,32 @@ fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
     let address = *pod.ips.first()?;
     let networks = &prepared.cluster.nodes.get(pod.node)?.pod_cidrs;
     let network = networks.iter().find(|network| network.contains(address))?;
-    let links = prepared.plan.namespaces.iter();
-    let links = links.flat_map(|namespace| &namespace.links);
-    let mut used: HashSet<IpAddr> = links
-        .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
-        .collect();
+    let namespaces = prepared.plan.namespaces.iter();
+    let links = namespaces.flat_map(|namespace| &namespace.links);
+    let addresses = links.flat_map(|link| &link.addresses);
+    let mut used: HashSet<IpAddr> = addresses.map(IpNetwork::ip).collect();
     used.extend(prepared.cluster.pods.iter().flat_map(|pod| &pod.ips));
     used.extend([network.network(), network.broadcast()]);
     let free = network.iter().filter(|address| !used.contains(address));
-    let copies: Vec<Pod> = free
-        .take(clients)
-        .enumerate()
-        .map(|(number, address)| Pod {
-            name: format!("{}{COPY}{number}", pod.name),
-            ips: vec![address],
-            ..pod.clone()
-        })
-        .collect();
+    let numbered = free.take(clients).enumerate();
+    let copies = numbered.map(|(number, address)| Pod {
+        name: format!("{}{COPY}{number}", pod.name),
+        ips: vec![address],
+        ..pod.clone()
+    });
+    let copies: Vec<Pod> = copies.collect();
     (!copies.is_empty()).then_some(copies)
 }
 
 /// Returns the outcomes of a copy's connections as those of the original pod: source names have no
 /// copy number.
 pub(super) fn as_original(tally: &Tally) -> Tally {
-    let renamed = |outcome: &ConnectionOutcome| ConnectionOutcome {
-        source: outcome.source.as_ref().map(|source| {
-            let name = source
-                .split_once(COPY)
-                .map_or(source.as_str(), |(name, _)| name);
-            name.to_owned()
-        }),
-        ..outcome.clone()
+    let renamed = |outcome: &ConnectionOutcome| {
+        let mut outcome = outcome.clone();
+        if let Some(source) = &mut outcome.source {
+            source.truncate(source.find(COPY).unwrap_or(source.len()));
+        }
+        outcome
     };
     let mut original = Tally::default();
     // Keeps the first outcome first.

@@ -9,7 +9,7 @@ use super::side::Side;
 use crate::kube_proxies;
 use svclab_diagnostic::Diagnostic;
 use svclab_model::plan::{EvidenceRequest, MaxWait, Plan};
-use svclab_rules::kube_proxy::{KubeProxy, Mode, Version};
+use svclab_rules::kube_proxy::{Mode, Version};
 use svclab_runner::run::{PrepareOptions, Prepared, SelectedLab, prepare, prepare_case};
 use svclab_scenario::Case;
 use svclab_scenario::expectation::Expected;
@@ -49,26 +49,31 @@ pub fn prepare_pairs(
     allow_outside: bool,
 ) -> PreparedPairs {
     let mut found = PreparedPairs::default();
-    let mut reasons: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
+    let mut reasons: BTreeMap<SkipReason, Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();
     for lab in labs {
         for case in lab.cases.iter().map(|index| &lab.scenario.cases()[*index]) {
-            let mut skip = |because: String, from_step: Option<String>| {
-                let cases = reasons.entry((because, from_step)).or_default();
-                cases.push(case.id.clone());
+            let mut skip = |reason: SkipReason| {
+                reasons.entry(reason).or_default().push(case.id.clone());
             };
             let run_modes: Vec<Mode> = kube_proxies(&case.spec).map(|proxy| proxy.mode).collect();
             if run_modes.is_empty() {
-                skip("no node has a kube-proxy".to_owned(), None);
+                skip(("no node has a kube-proxy".to_owned(), None));
                 continue;
             }
             if !modes.is_empty() && !run_modes.iter().all(|mode| modes.contains(mode)) {
                 continue;
             }
-            let (pair, wrong) = prepare_longest(lab, case, [against, new], allow_outside);
-            if let Some((because, from_step)) = wrong {
-                match error_as_written(lab, case, [against, new], allow_outside) {
-                    None => skip(because, from_step),
+            let preparer = Preparer {
+                lab,
+                case,
+                sides: [against, new],
+                allow_outside,
+            };
+            let (pair, reason) = preparer.prepare_longest();
+            if let Some(reason) = reason {
+                match preparer.error_as_written() {
+                    None => skip(reason),
                     Some(failed) => found.failed.push(failed),
                 }
             }
@@ -76,142 +81,124 @@ pub fn prepare_pairs(
             found.pairs.extend(pair);
         }
     }
-    found.not_compared = reasons
+    let not_compared = reasons
         .into_iter()
-        .map(|((because, from_step), cases)| NotCompared {
+        .map(|((reason, from_step), cases)| NotCompared {
             cases,
             from_step,
-            reason: because,
-        })
-        .collect();
+            reason,
+        });
+    found.not_compared = not_compared.collect();
     found
 }
 
 /// Reason why something is not compared, and the first step that the reason applies to.
 type SkipReason = (String, Option<String>);
 
-/// Returns the error of a case as written, with generated rules and with each program. Returns
-/// `None` if the case can run with any of them.
-fn error_as_written(
-    lab: &SelectedLab,
-    case: &Case,
-    sides: [&Side; 2],
+struct Preparer<'a> {
+    lab: &'a SelectedLab,
+    case: &'a Case,
+    sides: [&'a Side; 2],
     allow_outside: bool,
-) -> Option<FailedCase> {
-    let prepared = |kube_proxy: Option<&Path>| {
-        let wishes = PrepareOptions {
-            kube_proxy: kube_proxy.map(ToOwned::to_owned),
-            allow_outside,
-            ..PrepareOptions::from(MaxWait::SETTLED)
-        };
-        prepare_case(lab, case, wishes).err()
-    };
-    let wrong = prepared(None)?;
-    for path in sides.into_iter().filter_map(Side::path) {
-        prepared(Some(path))?;
-    }
-    Some(FailedCase {
-        case: case.id.clone(),
-        side: SideName::New,
-        error: wrong.result.error?,
-    })
 }
 
-/// Prepares a case for both sides, with as many of its steps as both can make.
-fn prepare_longest(
-    lab: &SelectedLab,
-    case: &Case,
-    sides: [&Side; 2],
-    allow_outside: bool,
-) -> (Option<CasePair>, Option<SkipReason>) {
-    let mut wrong = None;
-    for steps in (0..=case.steps.len()).rev() {
-        let [against, new] =
-            sides.map(|side| prepare_for_side(lab, case, side, steps, allow_outside));
-        let both = against.and_then(|against| Ok((against, new?)));
-        match both {
-            Ok((against, new)) => return (Some(CasePair { against, new }), wrong),
-            Err(because) => {
-                let last = steps.checked_sub(1).and_then(|last| case.steps.get(last));
-                wrong = Some((because, last.map(|step| step.name.clone())));
-            }
+impl Preparer<'_> {
+    fn options(&self, program: Option<&Path>) -> PrepareOptions {
+        PrepareOptions {
+            kube_proxy: program.map(ToOwned::to_owned),
+            allow_outside: self.allow_outside,
+            ..PrepareOptions::from(MaxWait::SETTLED)
         }
     }
-    (None, wrong)
-}
 
-/// Prepares the first `steps` steps of a case for one side; the rules are read back.
-fn prepare_for_side(
-    lab: &SelectedLab,
-    case: &Case,
-    side: &Side,
-    steps: usize,
-    allow_outside: bool,
-) -> Result<Prepared, String> {
-    let mut case = case.clone();
-    case.steps.truncate(steps);
-    for step in &mut case.steps {
-        let spec = Arc::make_mut(&mut step.spec);
-        spec.steps.truncate(steps);
-        set_version(spec, side.version());
+    /// Returns the error of the case as written, with generated rules and with each program.
+    /// Returns `None` if the case can run with any of them.
+    fn error_as_written(&self) -> Option<FailedCase> {
+        let prepare = |program| prepare_case(self.lab, self.case, self.options(program)).err();
+        let wrong = prepare(None)?;
+        for path in self.sides.into_iter().filter_map(Side::path) {
+            prepare(Some(path))?;
+        }
+        Some(FailedCase {
+            case: self.case.id.clone(),
+            side: SideName::New,
+            error: wrong.result.error?,
+        })
     }
-    let spec = Arc::make_mut(&mut case.spec);
-    spec.steps.truncate(steps);
-    set_version(spec, side.version());
-    // Probes of other steps may refer to objects that exist only then.
-    let is_open = |probe: &Probe| {
-        let across = probe.across.as_ref();
-        across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
-    };
-    let known: HashSet<String> = spec
-        .all_probes()
-        .filter(|(_, probe)| is_open(probe))
-        .map(|(name, _)| name.clone())
-        .collect();
-    // Only the expected verdicts of probes matter, because they determine the maximum wait.
-    if let Some(row) = spec.expect.get_mut(case.row) {
-        row.expected = Expected {
-            probes: std::mem::take(&mut row.expected.probes),
-            ..Expected::default()
+
+    /// Prepares the case for both sides, with as many of its steps as both can make.
+    fn prepare_longest(&self) -> (Option<CasePair>, Option<SkipReason>) {
+        let mut wrong = None;
+        for steps in (0..=self.case.steps.len()).rev() {
+            let [against, new] = self.sides.map(|side| self.prepare_side(side, steps));
+            match against.and_then(|against| Ok((against, new?))) {
+                Ok((against, new)) => return (Some(CasePair { against, new }), wrong),
+                Err(reason) => {
+                    let last = steps
+                        .checked_sub(1)
+                        .and_then(|last| self.case.steps.get(last));
+                    wrong = Some((reason, last.map(|step| step.name.clone())));
+                }
+            }
+        }
+        (None, wrong)
+    }
+
+    /// Prepares the first `steps` steps of the case for one side; the rules are read back.
+    fn prepare_side(&self, side: &Side, steps: usize) -> Result<Prepared, String> {
+        let mut case = self.case.clone();
+        case.steps.truncate(steps);
+        let step_specs = case.steps.iter_mut().map(|step| &mut step.spec);
+        for spec in step_specs.chain([&mut case.spec]) {
+            let spec = Arc::make_mut(spec);
+            spec.steps.truncate(steps);
+            set_version(spec, side.version());
+        }
+        let spec = Arc::make_mut(&mut case.spec);
+        // Probes of other steps may refer to objects that exist only then.
+        let is_open = |probe: &Probe| {
+            let across = probe.across.as_ref();
+            across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
         };
-        row.expected.probes.retain(|name, _| known.contains(name));
-        row.claims.clear();
+        let known = spec.all_probes().filter(|(_, probe)| is_open(probe));
+        let known: HashSet<String> = known.map(|(name, _)| name.clone()).collect();
+        // Only the expected verdicts of probes matter, because they determine the maximum wait.
+        if let Some(row) = spec.expect.get_mut(case.row) {
+            row.expected = Expected {
+                probes: std::mem::take(&mut row.expected.probes),
+                ..Expected::default()
+            };
+            row.expected.probes.retain(|name, _| known.contains(name));
+            row.claims.clear();
+        }
+        let prepared = prepare(self.lab, &case, self.options(side.path()));
+        let mut prepared = prepared.map_err(|wrong| first_message(&wrong))?;
+        let nodes = prepared.cluster.nodes.iter();
+        let proxied = nodes.filter(|node| node.kube_proxy.is_some());
+        let names: Vec<String> = proxied.map(|node| node.name.clone()).collect();
+        prepared.plan.evidence = EvidenceRequest {
+            rules: names.clone(),
+            sets: names.clone(),
+            ipvs: names,
+            // Cases with steps request all evidence, because the time of traffic shifts is
+            // reported.
+            ..std::mem::take(&mut prepared.plan.evidence)
+        };
+        Ok(prepared)
     }
-    let wishes = PrepareOptions {
-        kube_proxy: side.path().map(ToOwned::to_owned),
-        allow_outside,
-        ..PrepareOptions::from(MaxWait::SETTLED)
-    };
-    let mut prepared = prepare(lab, &case, wishes).map_err(|wrong| first_message(&wrong))?;
-    let nodes = prepared.cluster.nodes.iter();
-    let proxied = nodes.filter(|node| node.kube_proxy.is_some());
-    let names: Vec<String> = proxied.map(|node| node.name.clone()).collect();
-    prepared.plan.evidence = EvidenceRequest {
-        rules: names.clone(),
-        sets: names.clone(),
-        ipvs: names,
-        // Cases with steps request all evidence, because the time of traffic shifts is reported.
-        ..std::mem::take(&mut prepared.plan.evidence)
-    };
-    Ok(prepared)
 }
 
-/// Sets the kube-proxy version on all nodes.
+/// Sets the kube-proxy version on all nodes, and removes programs of the lab and their arguments.
+/// `random_fully` depends on the node's iptables, so that it is the same for both sides.
 fn set_version(spec: &mut LabSpec, version: Version) {
     let node_proxies = spec.nodes.values_mut();
     let node_proxies = node_proxies.filter_map(|node| node.kube_proxy.as_mut());
     for proxy in spec.kube_proxy.iter_mut().chain(node_proxies) {
-        set_proxy_version(proxy, version);
+        proxy.version = version;
+        proxy.random_fully = true;
+        proxy.binary = None;
+        proxy.args = Vec::new();
     }
-}
-
-/// Replaces the version, and removes a program of the lab and its arguments. `random_fully` depends
-/// on the node's iptables, so that it is the same for both sides.
-fn set_proxy_version(proxy: &mut KubeProxy, version: Version) {
-    proxy.version = version;
-    proxy.random_fully = true;
-    proxy.binary = None;
-    proxy.args = Vec::new();
 }
 
 fn first_message(diagnostics: &[Diagnostic]) -> String {

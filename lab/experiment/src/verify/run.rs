@@ -145,7 +145,6 @@ fn first_draws(pairs: &[CasePair], compared: &[ComparisonResult]) -> Vec<FlowDra
 /// Result of a case, and the error that prevented the comparison of its steps.
 type ComparisonResult = (Result<ComparedCase, FailedCase>, Option<FailedCase>);
 
-/// Compared case.
 struct ComparedCase {
     flows: usize,
     /// Outcomes of each flow in the first run of the case.

@@ -122,7 +122,6 @@ impl fmt::Display for ProposedChange {
     }
 }
 
-/// Describes a change of a load balancer.
 fn describe_balancer_change(change: &ProposedChange, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match change {
         ProposedChange::UseOwnSource { balancer } => {

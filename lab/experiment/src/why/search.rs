@@ -36,9 +36,7 @@ pub(super) struct Search<'a> {
     before: SuccessCounts,
     /// Number of runs in which a fix has to succeed.
     required_runs: u32,
-    /// Changes to try.
     candidates: Vec<ProposedChange>,
-    /// Results so far.
     pub(super) finding: Finding,
 }
 
@@ -169,7 +167,6 @@ impl<'a> Search<'a> {
         changes
     }
 
-    /// Tries each candidate alone.
     pub(super) async fn try_single(&mut self) -> Result<(), RunError> {
         let each = self.candidates.iter().map(|change| vec![change.clone()]);
         self.try_all(each.collect()).await
@@ -321,7 +318,6 @@ impl<'a> Search<'a> {
         Ok((worst_result.unwrap_or_else(not_run), runs))
     }
 
-    /// Applies changes to the case.
     fn apply_changes(&self, changes: &[ProposedChange]) -> Result<Prepared, String> {
         let mut case = self.request.prepared.case.clone();
         let mut concerns_lab = false;

@@ -10,18 +10,16 @@ use svclab_model::evidence::{Evidence, Verdict};
 /// Maximum number of runs in which a fix has to succeed.
 const MAX_FIX_RUNS: u32 = 12;
 
-/// Reciprocal of the accepted probability that all connections succeed by chance.
-const MAX_CHANCE_RECIPROCAL: f64 = 1000.0;
+/// Accepted probability that all connections succeed by chance.
+const MAX_CHANCE: f64 = 1e-3;
 
 /// Number of successful connections and of all connections, by probe.
 pub(super) type SuccessCounts = BTreeMap<String, (u32, u32)>;
 
-/// Whether a verdict means that the connection succeeded.
 pub(super) fn is_success(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Connected | Verdict::Answered)
 }
 
-/// Whether a connection failed.
 pub(super) fn is_failure(journey: &Journey) -> bool {
     !is_success(journey.verdict)
 }
@@ -68,34 +66,24 @@ pub(super) fn compare_counts(
 }
 
 /// Combines the results of several runs into the worst one.
-pub(super) fn worse_result(before: Option<ChangeResult>, now: ChangeResult) -> ChangeResult {
-    match (before, now) {
-        (
-            Some(ChangeResult::Finished {
-                probes: before,
-                worse,
-            }),
-            ChangeResult::Finished {
-                probes,
-                worse: more,
-            },
-        ) => {
-            let pairs = before.into_iter().zip(probes);
-            let mut worse: Vec<String> = worse.into_iter().chain(more).collect();
-            worse.sort();
-            worse.dedup();
-            ChangeResult::Finished {
-                probes: pairs
-                    .map(|(before, after)| ProbeCount {
-                        connected: before.connected.min(after.connected),
-                        ..before
-                    })
-                    .collect(),
-                worse,
-            }
+pub(super) fn worse_result(before: Option<ChangeResult>, mut now: ChangeResult) -> ChangeResult {
+    if let (
+        Some(ChangeResult::Finished {
+            probes: earlier,
+            worse: earlier_worse,
+        }),
+        ChangeResult::Finished { probes, worse },
+    ) = (before, &mut now)
+    {
+        for (probe, earlier) in probes.iter_mut().zip(earlier) {
+            probe.connected = probe.connected.min(earlier.connected);
+            probe.total = earlier.total;
         }
-        (_, now) => now,
+        worse.extend(earlier_worse);
+        worse.sort();
+        worse.dedup();
     }
+    now
 }
 
 /// Removes fixes that contain a smaller one: more changes, sysctls of more nodes, or a flag if a
@@ -161,13 +149,9 @@ pub(super) fn required_runs(before: &SuccessCounts) -> u32 {
         // Fraction of runs in which all connections succeed by chance.
         let share = f64::from(*connected) / f64::from((*total).max(1));
         let chance = share.powf(f64::from(*total));
-        let mut runs = 1;
-        let mut left = chance;
-        while left * MAX_CHANCE_RECIPROCAL > 1.0 && runs < MAX_FIX_RUNS {
-            left *= chance;
-            runs += 1;
-        }
-        runs
+        let mut enough = 1..MAX_FIX_RUNS;
+        let is_enough = |runs: &u32| chance.powf(f64::from(*runs)) <= MAX_CHANCE;
+        enough.find(is_enough).unwrap_or(MAX_FIX_RUNS)
     };
     before.values().map(runs_for).max().unwrap_or(1)
 }

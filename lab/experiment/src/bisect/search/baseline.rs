@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use indexmap::IndexMap;
-
-use super::bisection_run::{BisectionRun, outcome_counts};
+use super::bisection_run::{BisectionRun, Observation};
 use super::probe_mode::ProbeMode;
 use crate::bisect::document::{SymptomReport, Trial};
 use crate::bisect::error::{BisectError, describe_count};
@@ -32,7 +30,6 @@ pub(super) struct FullOutcomes {
 }
 
 impl Baseline {
-    /// Returns the probe mode of narrowing trials.
     pub(super) fn probe_mode(&self) -> ProbeMode {
         ProbeMode::Quick {
             connections: self.symptom.connections,
@@ -44,13 +41,14 @@ impl Baseline {
     /// bad.
     pub(super) fn full_outcomes(
         &self,
-        good: Option<&Tally>,
-        bad: Option<&Tally>,
+        good: &Observation,
+        bad: &Observation,
     ) -> Option<FullOutcomes> {
-        let [good, bad] = [good, bad].map(|tally| {
-            tally
-                .map(|tally| reduced_outcomes(&self.symptom, tally))
-                .unwrap_or_default()
+        let [good, bad] = [good, bad].map(|observation| {
+            let tally = observation.tallies.get(&self.symptom.probe);
+            tally.map_or_else(BTreeSet::new, |tally| {
+                reduced_outcomes(&self.symptom, tally)
+            })
         });
         (self.symptom.is_deterministic && good.is_disjoint(&bad)).then_some(FullOutcomes { good })
     }
@@ -71,12 +69,8 @@ impl FullOutcomes {
     }
 }
 
-/// Returns the outcomes of a tally, reduced to the part that counts.
 fn reduced_outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<ConnectionOutcome> {
-    tally
-        .iter()
-        .map(|(outcome, _)| symptom.level.reduce(outcome))
-        .collect()
+    symptom.level.reduce(tally).into_keys().collect()
 }
 
 impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
@@ -93,25 +87,17 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 max_wait,
             };
             let trial = self.start_baseline(true, mode);
-            let good_tallies = self.finish_baseline(true, trial).await?;
-            let good_tallies = self.tallies(&good_tallies);
+            let good = self.finish_baseline(true, trial).await?;
             let trial = self.start_baseline(false, mode);
-            let bad_tallies = self.finish_baseline(false, trial).await?;
-            let bad_tallies = self.tallies(&bad_tallies);
+            let bad = self.finish_baseline(false, trial).await?;
+            let is_last = connections >= MAX_CONNECTIONS;
             let mut symptoms: Vec<Symptom> = Vec::new();
             let mut worst = Indistinguishable::Same;
-            for probe in &probes {
-                let empty = Tally::default();
-                let tally_in = |tallies: &IndexMap<String, Tally>| {
-                    tallies.get(&probe.name).unwrap_or(&empty).clone()
-                };
-                match Symptom::from_tallies(
-                    &probe.name,
-                    &tally_in(&good_tallies),
-                    &tally_in(&bad_tallies),
-                    self.pair.len(),
-                    connections >= MAX_CONNECTIONS,
-                ) {
+            let empty = Tally::default();
+            for Probe { name, .. } in &probes {
+                let [good, bad] =
+                    [&good, &bad].map(|side| side.tallies.get(name).unwrap_or(&empty));
+                match Symptom::from_tallies(name, good, bad, self.pair.len(), is_last) {
                     Ok(symptom) => symptoms.push(symptom),
                     Err(Indistinguishable::Same) => {}
                     Err(faint) => worst = faint,
@@ -119,24 +105,20 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             }
             symptoms.sort_by_key(|symptom| (symptom.level, symptom.connections));
             // Verdicts have priority over endpoints and sources, as soon as they can be separated.
-            let enough = worst == Indistinguishable::Same
-                || connections >= MAX_CONNECTIONS
-                || symptoms
-                    .first()
-                    .is_some_and(|first| first.level == OutcomeDetail::Verdict);
+            let best = symptoms.first().map(|symptom| symptom.level);
+            let is_final = worst == Indistinguishable::Same || is_last;
+            let enough = is_final || best == Some(OutcomeDetail::Verdict);
             let mut ranked = symptoms.into_iter().filter(|_| enough);
             if let Some(symptom) = ranked.next()
                 && let Some(probe) = probes.iter().find(|probe| probe.name == symptom.probe)
             {
-                let counts =
-                    |tallies: &IndexMap<String, Tally>| outcome_counts(tallies.get(&symptom.probe));
                 let report = SymptomReport {
                     probe: symptom.probe.clone(),
                     from: probe.namespace.clone(),
                     to: destination(probe),
                     detail: symptom.level,
-                    good: counts(&good_tallies),
-                    bad: counts(&bad_tallies),
+                    good: good.outcome_counts(&symptom.probe),
+                    bad: bad.outcome_counts(&symptom.probe),
                     other_probes: ranked.map(|symptom| symptom.probe).collect(),
                 };
                 return Ok(Baseline {
@@ -146,13 +128,13 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                     max_wait,
                 });
             }
-            if worst == Indistinguishable::Same || connections >= MAX_CONNECTIONS {
+            if is_final {
                 return Err(BisectError::Indistinguishable {
                     reason: worst,
                     good: self.task.good_name.clone(),
                     bad: self.task.bad_name.clone(),
                     differences: describe_count(self.pair.len()),
-                    outcomes: describe_outcomes(&good_tallies),
+                    outcomes: describe_outcomes(&good),
                 });
             }
             connections *= 2;
@@ -167,12 +149,10 @@ fn destination(probe: &Probe) -> String {
     }
 }
 
-fn describe_outcomes(tallies: &IndexMap<String, Tally>) -> String {
-    let each = tallies.iter().map(|(probe, tally)| {
-        let outcomes: Vec<String> = tally
-            .iter()
-            .map(|(outcome, _)| outcome.to_string())
-            .collect();
+fn describe_outcomes(observation: &Observation) -> String {
+    let each = observation.tallies.iter().map(|(probe, tally)| {
+        let outcomes = tally.iter().map(|(outcome, _)| outcome.to_string());
+        let outcomes: Vec<String> = outcomes.collect();
         format!("{probe} {}", outcomes.join(" or "))
     });
     each.collect::<Vec<_>>().join(", ")

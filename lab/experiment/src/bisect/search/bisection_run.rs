@@ -1,6 +1,7 @@
 //! State of a running bisection: its input, labs and finished trials.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 
@@ -13,10 +14,9 @@ use crate::bisect::error::BisectError;
 use crate::bisect::narrow::{DifferenceMask, TrialClass};
 use crate::bisect::{Pair, Task};
 use crate::trial::{OutcomeCount, Tally, tallies_of_plan};
-use svclab_model::evidence::Evidence;
+use svclab_model::evidence::{Evidence, Verdict};
 use svclab_model::plan::{EvidenceRequest, Plan, Probe};
 
-/// Running bisection.
 pub(super) struct BisectionRun<'t, F> {
     pub(super) task: &'t Task,
     pub(super) pair: Pair,
@@ -30,6 +30,13 @@ pub(super) struct BisectionRun<'t, F> {
     pub(super) on_trial: &'t mut F,
 }
 
+/// Result of the probes of a trial.
+pub(super) struct Observation {
+    /// Outcomes of each probe.
+    pub(super) tallies: IndexMap<String, Tally>,
+    pub(super) slowest_answer: Duration,
+}
+
 impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Returns the selection in which the differences of `set`, and no others, have the value
     /// `there`.
@@ -38,7 +45,6 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         indices.map(|index| set.contains(&index) == there).collect()
     }
 
-    /// Starts a trial of the good or bad side.
     pub(super) fn start_baseline(&self, good: bool, mode: ProbeMode) -> RunningTrial {
         let lab = match mode {
             ProbeMode::Full => LabChoice::New,
@@ -60,58 +66,44 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             evidence: EvidenceRequest::default(),
             ..self.pair.plan(mask)
         };
-        let case = String::new();
-        RunningTrial::start(
-            &self.bench,
-            &self.kernel,
-            bench::Trial {
-                case,
-                plan,
-                lab,
-                notice,
-            },
-        )
+        let trial = bench::Trial {
+            case: String::new(),
+            plan,
+            lab,
+            notice,
+        };
+        RunningTrial::start(&self.bench, &self.kernel, trial)
     }
 
-    /// Waits for the trial of a side.
     pub(super) async fn finish_baseline(
         &mut self,
         good: bool,
         trial: RunningTrial,
-    ) -> Result<Evidence, BisectError> {
-        match trial.finish().await? {
-            TrialResult::Finished(evidence, reached) => {
-                let tallies = self.tallies(&evidence);
-                let outcomes = match self.probes.as_slice() {
-                    [probe] => outcome_counts(tallies.get(&probe.name)),
-                    _ => Vec::new(),
-                };
-                self.push_trial(Trial {
-                    purpose: Purpose::Baseline,
-                    as_bad: if good { 0 } else { self.pair.len() },
-                    lab_origin: reached,
-                    outcomes,
-                    class: if good {
-                        TrialClass::Good
-                    } else {
-                        TrialClass::Bad
-                    },
-                    refused: None,
-                });
-                Ok(*evidence)
-            }
+    ) -> Result<Observation, BisectError> {
+        let (class, as_bad, name) = if good {
+            (TrialClass::Good, 0, &self.task.good_name)
+        } else {
+            (TrialClass::Bad, self.pair.len(), &self.task.bad_name)
+        };
+        let (observation, lab_origin) = match trial.finish().await? {
+            TrialResult::Finished(evidence, origin) => (self.observe(&evidence), origin),
             TrialResult::Refused(why) => {
-                let name = if good {
-                    &self.task.good_name
-                } else {
-                    &self.task.bad_name
-                };
-                Err(BisectError::BuildFailed {
-                    name: name.clone(),
-                    why,
-                })
+                let name = name.clone();
+                return Err(BisectError::BuildFailed { name, why });
             }
-        }
+        };
+        self.push_trial(Trial {
+            purpose: Purpose::Baseline,
+            as_bad,
+            lab_origin,
+            outcomes: match self.probes.as_slice() {
+                [probe] => observation.outcome_counts(&probe.name),
+                _ => Vec::new(),
+            },
+            class,
+            refused: None,
+        });
+        Ok(observation)
     }
 
     /// Starts a trial of a selection. A narrowing trial has a notice and may use any lab. A
@@ -140,37 +132,40 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
         classify: impl FnOnce(&Tally) -> TrialClass,
         baseline: &Baseline,
     ) -> TrialClass {
-        let as_bad = mask.iter().filter(|is_bad| **is_bad).count();
-        let trial = match result {
-            TrialResult::Finished(evidence, reached) => {
-                let tallies = self.tallies(&evidence);
-                let tally = tallies.get(&baseline.probe.name);
-                Trial {
-                    purpose,
-                    as_bad,
-                    lab_origin: reached,
-                    outcomes: outcome_counts(tally),
-                    class: tally.map_or(TrialClass::Neither, classify),
-                    refused: None,
+        let mut trial = Trial {
+            purpose,
+            as_bad: mask.iter().filter(|is_bad| **is_bad).count(),
+            lab_origin: LabOrigin::Refused,
+            outcomes: Vec::new(),
+            class: TrialClass::Neither,
+            refused: None,
+        };
+        match result {
+            TrialResult::Finished(evidence, origin) => {
+                let observation = self.observe(&evidence);
+                let probe = &baseline.probe.name;
+                trial.lab_origin = origin;
+                trial.outcomes = observation.outcome_counts(probe);
+                if let Some(tally) = observation.tallies.get(probe) {
+                    trial.class = classify(tally);
                 }
             }
-            TrialResult::Refused(why) => Trial {
-                purpose,
-                as_bad,
-                lab_origin: LabOrigin::Refused,
-                outcomes: Vec::new(),
-                class: TrialClass::Neither,
-                refused: Some(why),
-            },
-        };
+            TrialResult::Refused(why) => trial.refused = Some(why),
+        }
         let class = trial.class;
         self.push_trial(trial);
         class
     }
 
-    /// Counts the outcomes of each probe.
-    pub(super) fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
-        tallies_of_plan(&self.task.good, evidence)
+    fn observe(&self, evidence: &Evidence) -> Observation {
+        let attempts = evidence.attempts.iter();
+        let answered = attempts
+            .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
+        let slowest = answered.map(|attempt| attempt.duration).max();
+        Observation {
+            tallies: tallies_of_plan(&self.task.good, evidence),
+            slowest_answer: slowest.unwrap_or_default(),
+        }
     }
 
     fn push_trial(&mut self, trial: Trial) {
@@ -179,6 +174,9 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     }
 }
 
-pub(super) fn outcome_counts(tally: Option<&Tally>) -> Vec<OutcomeCount> {
-    tally.map_or_else(Vec::new, Tally::to_outcome_counts)
+impl Observation {
+    pub(super) fn outcome_counts(&self, probe: &str) -> Vec<OutcomeCount> {
+        let tally = self.tallies.get(probe);
+        tally.map_or_else(Vec::new, Tally::to_outcome_counts)
+    }
 }

@@ -7,7 +7,6 @@ use super::baseline::{Baseline, FullOutcomes};
 use super::bisection_run::BisectionRun;
 use super::narrowing::NarrowingResult;
 use super::probe_mode::ProbeMode;
-use super::running_trial::RunningTrial;
 use crate::bench::{Bench, Kernel};
 use crate::bisect::Pair;
 use crate::bisect::document::{Bisection, Purpose, SCHEMA, Trial};
@@ -15,7 +14,6 @@ use crate::bisect::error::BisectError;
 use crate::bisect::narrow::{Culprits, TrialClass};
 use crate::bisect::task::{Task, common_probes};
 use crate::statistics::parts;
-use svclab_model::evidence::Evidence;
 use svclab_runner::kernel::Agent;
 
 /// Maximum number of repetitions if the verification fails, each with a longer wait.
@@ -76,19 +74,15 @@ pub async fn find(
     })
 }
 
-/// Trial of the bad side with the full maximum wait, which runs in the background.
-enum FullBadTrial {
-    Running(RunningTrial),
-    Finished(Box<Evidence>),
-}
-
 impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
     /// Finds the symptom and the decisive differences.
     async fn search(&mut self) -> Result<(Baseline, Culprits), BisectError> {
         let trial = self.start_baseline(true, ProbeMode::Full);
         let full_good = self.finish_baseline(true, trial).await?;
-        let mut full_bad = FullBadTrial::Running(self.start_baseline(false, ProbeMode::Full));
-        let mut max_wait = ProbeMode::sufficient_wait(&[&full_good]);
+        // This trial runs in the background until the first result.
+        let mut bad_trial = Some(self.start_baseline(false, ProbeMode::Full));
+        let mut full_bad = None;
+        let mut max_wait = ProbeMode::sufficient_wait(full_good.slowest_answer);
         let mut probe = String::new();
         for _ in 0..=MAX_REPETITIONS {
             let found = match self.distinguish(max_wait).await {
@@ -99,27 +93,22 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
                 Err(alike @ BisectError::Indistinguishable { .. }) => Err(alike),
                 Err(error) => return Err(error),
             };
-            let bad = match full_bad {
-                FullBadTrial::Running(looking) => {
-                    Box::new(self.finish_baseline(false, looking).await?)
-                }
-                FullBadTrial::Finished(seen) => seen,
-            };
-            let needed = ProbeMode::sufficient_wait(&[&full_good, &bad]);
-            let (good_tallies, bad_tallies) = (self.tallies(&full_good), self.tallies(&bad));
-            full_bad = FullBadTrial::Finished(bad);
-            let full = found.as_ref().ok().and_then(|(ends, _)| {
-                let probe_name = &ends.symptom.probe;
-                ends.full_outcomes(good_tallies.get(probe_name), bad_tallies.get(probe_name))
-            });
+            if let Some(trial) = bad_trial.take() {
+                full_bad = Some(self.finish_baseline(false, trial).await?);
+            }
+            let slowest = full_bad.iter().chain([&full_good]);
+            let slowest = slowest.map(|side| side.slowest_answer).max();
+            let needed = ProbeMode::sufficient_wait(slowest.unwrap_or_default());
+            let full = found.as_ref().ok().zip(full_bad.as_ref());
+            let full =
+                full.and_then(|((baseline, _), bad)| baseline.full_outcomes(&full_good, bad));
             // The bad side answers late, and the wait may have been too short for the answer.
             if needed > max_wait && full.is_none() {
                 max_wait = needed;
                 continue;
             }
             let (baseline, found) = found?;
-            let probe_name = &baseline.symptom.probe;
-            probe.clone_from(probe_name);
+            probe.clone_from(&baseline.symptom.probe);
             let narrowed = found.narrowed.clone();
             if self.verify(&baseline, found, full.as_ref()).await? {
                 return Ok((baseline, narrowed));
@@ -143,8 +132,8 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             baseline.probe_mode()
         };
         let Culprits { breaks, fixes } = found.narrowed;
-        let started = found.verification.filter(|(begun, _)| *begun == mode);
-        let started = started.map(|(_, looking)| looking);
+        let started = found.verification.filter(|(started, _)| *started == mode);
+        let started = started.map(|(_, trial)| trial);
         let broken = (self.mask(&breaks, true), TrialClass::Bad, started);
         let fixed = (self.mask(&fixes, false), TrialClass::Good, None);
         let mut trials = Vec::new();
@@ -156,12 +145,12 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             let trial = started.unwrap_or_else(|| self.start_trial(&chosen, baseline, mode, None));
             trials.push((chosen, expected, trial));
         }
-        for (chosen, wanted, looking) in trials {
+        for (chosen, wanted, trial) in trials {
             let classify = |tally: &_| match full {
                 Some(slow) => slow.classify(&baseline.symptom, tally),
                 None => baseline.symptom.classify(tally),
             };
-            let result = looking.finish().await?;
+            let result = trial.finish().await?;
             if self.record(&chosen, result, Purpose::Verification, classify, baseline) != wanted {
                 return Ok(false);
             }

@@ -22,14 +22,12 @@ use crate::bisect::narrow::{Culprits, DifferenceMask, TrialCache, TrialClass, na
 /// assumption, as on a busy machine, the whole maximum wait has to pass.
 const ASSUMED_BAD_FRACTION: u32 = 4;
 
-/// Result of narrowing.
 pub(super) struct NarrowingResult {
     pub(super) narrowed: Culprits,
     /// Probe mode and trial that verify `narrowed.breaks` in a separate lab, if already started.
     pub(super) verification: Option<(ProbeMode, RunningTrial)>,
 }
 
-/// Running trial.
 struct PendingTrial {
     chosen: DifferenceMask,
     looks_bad: bool,

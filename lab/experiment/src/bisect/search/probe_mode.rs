@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use svclab_model::evidence::{Evidence, Verdict};
 use svclab_model::plan::{MaxWait, Probe};
 
 /// Minimum time to wait for an answer in a narrowing trial.
@@ -49,16 +48,8 @@ impl ProbeMode {
         probe
     }
 
-    /// Returns the maximum wait that is sufficient for quick trials, based on the slowest answer in
-    /// the evidence.
-    pub(super) fn sufficient_wait(seen: &[&Evidence]) -> Duration {
-        let attempts = seen.iter().flat_map(|seen| &seen.attempts);
-        let answered = attempts
-            .filter(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent));
-        let slowest = answered
-            .map(|attempt| attempt.duration)
-            .max()
-            .unwrap_or_default();
-        (slowest * WAIT_FACTOR).clamp(MIN_WAIT, MAX_WAIT)
+    /// Returns the maximum wait of quick trials that is sufficient for the slowest answer.
+    pub(super) fn sufficient_wait(slowest_answer: Duration) -> Duration {
+        (slowest_answer * WAIT_FACTOR).clamp(MIN_WAIT, MAX_WAIT)
     }
 }

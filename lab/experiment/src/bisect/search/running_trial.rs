@@ -10,7 +10,6 @@ use svclab_model::evidence::Evidence;
 use svclab_model::protocol::FailureKind;
 use svclab_runner::kernel::KernelError;
 
-/// Result of a trial.
 pub(super) enum TrialResult {
     /// The probes ran.
     Finished(Box<Evidence>, LabOrigin),
