@@ -94,8 +94,8 @@ impl<'p> CaseComparison<'p> {
         let copied = CasePair { against, new };
         let comparison = CaseComparison::new(&copied, self.agent.clone());
         let both = comparison.run_both(|prepared| prepared).await?;
-        let copies = comparison.tallies(&both).into_values();
-        let draws = copies.map(|both| {
+        let tallies = comparison.tallies(&both).into_values();
+        let draws = tallies.map(|both| {
             let both = both.each_ref().map(as_original);
             Runs::from([(probe.to_owned(), both)])
         });
@@ -131,15 +131,13 @@ impl<'p> CaseComparison<'p> {
         // Limits the number of connections per run.
         let flows = u64::try_from(missing.len()).unwrap_or(u64::MAX);
         let max_missing = missing.values().copied().max().unwrap_or(0);
-        let runs = max_missing
-            .saturating_mul(flows)
-            .div_ceil(MAX_CONNECTIONS_PER_RUN);
+        let connections = max_missing.saturating_mul(flows);
+        let runs = connections.div_ceil(MAX_CONNECTIONS_PER_RUN);
         let change = |prepared| only_missing(prepared, missing, runs);
         let [against, new] = self.repeat(change, runs).await?;
         let runs = against.into_iter().zip(new);
-        Ok(runs
-            .map(|(against, new)| self.tallies(&[against, new]))
-            .collect())
+        let tallies = runs.map(|(against, new)| self.tallies(&[against, new]));
+        Ok(tallies.collect())
     }
 
     /// Builds each side once, with the same change, and runs its probes several times.
@@ -195,11 +193,8 @@ impl<'p> CaseComparison<'p> {
             return Ok(BTreeMap::new());
         }
         let with_evidence = |prepared: Prepared| {
-            let mut prepared = without_settling(&with_more_connections(
-                prepared,
-                suspects,
-                AFFINITY_CONNECTIONS,
-            ));
+            let prepared = with_more_connections(prepared, suspects, AFFINITY_CONNECTIONS);
+            let mut prepared = without_settling(&prepared);
             prepared.plan.evidence = EvidenceRequest::everything(&prepared.plan);
             for probes in probes_mut(&mut prepared.plan) {
                 // Other probes are not needed.
@@ -218,12 +213,9 @@ impl<'p> CaseComparison<'p> {
         let new = with_evidence(self.pair.new.clone()).journeys(&new);
         let matches = suspects.iter().map(|probe| {
             let stage = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
-            let stage_journeys =
-                |journeys: &[Vec<Journey>]| journeys.get(stage).cloned().unwrap_or_default();
-            (
-                probe.clone(),
-                compare_matches(probe, &stage_journeys(&against), &stage_journeys(&new)),
-            )
+            let [against, new] = [&against, &new]
+                .map(|side: &Vec<Vec<Journey>>| side.get(stage).map_or(&[][..], Vec::as_slice));
+            (probe.clone(), compare_matches(probe, against, new))
         });
         Ok(matches.collect())
     }
@@ -273,22 +265,16 @@ impl<'p> CaseComparison<'p> {
 
     /// Returns the times at which traffic shifted after each step.
     pub(super) fn traffic_shifts(&self, [against, new]: &[Evidence; 2]) -> Vec<FlowShift> {
-        let (against, new) = (
-            case_shifts(&self.pair.against, against),
-            case_shifts(&self.pair.new, new),
-        );
+        let against = case_shifts(&self.pair.against, against);
+        let new = case_shifts(&self.pair.new, new);
         let shift_us = |outcome: &StepOutcome, probe: &str| {
             let mut shifts = outcome.shifts.iter();
             Some(shifts.find(|shift| shift.probe == probe)?.delay_us)
         };
         let mut shifts = Vec::new();
         for (against, new) in against.iter().zip(&new) {
-            let probes: IndexSet<&str> = against
-                .shifts
-                .iter()
-                .chain(&new.shifts)
-                .map(|moved| moved.probe.as_str())
-                .collect();
+            let both = against.shifts.iter().chain(&new.shifts);
+            let probes: IndexSet<&str> = both.map(|shift| shift.probe.as_str()).collect();
             shifts.extend(probes.into_iter().map(|probe| FlowShift {
                 case: self.pair.new.case.id.clone(),
                 step: new.name.clone(),
@@ -308,10 +294,10 @@ fn with_more_connections(
     names: &BTreeSet<String>,
     connections: u32,
 ) -> Prepared {
-    let last = names
+    let steps = names
         .iter()
         .filter_map(|probe| prepared.plan.step_of(probe));
-    let steps = last.max().map_or(0, |last| last + 1);
+    let steps = steps.max().map_or(0, |last| last + 1);
     prepared.plan.steps.truncate(steps);
     raise_connections(prepared, names, connections)
 }
@@ -322,11 +308,8 @@ fn raise_connections(
     names: &BTreeSet<String>,
     connections: u32,
 ) -> Prepared {
-    for probes in probes_mut(&mut prepared.plan) {
-        for probe in probes
-            .iter_mut()
-            .filter(|probe| names.contains(&probe.name))
-        {
+    for probe in probes_mut(&mut prepared.plan).flatten() {
+        if names.contains(&probe.name) {
             probe.connections = probe.connections.max(connections);
         }
     }
@@ -352,15 +335,14 @@ fn only_missing(mut prepared: Prepared, missing: &MissingDraws, runs: u64) -> Pr
 
 /// Iterates over the probes of a plan, including those opened before a step.
 fn probes_mut(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
-    let of_steps = plan.steps.iter_mut();
-    let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
-    std::iter::once(&mut plan.probes).chain(of_steps)
+    let steps = plan.steps.iter_mut();
+    let step_probes = steps.flat_map(|step| [&mut step.open, &mut step.probes]);
+    std::iter::once(&mut plan.probes).chain(step_probes)
 }
 
 /// Returns the traffic shifts after a case's steps.
 fn case_shifts(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
     // All names were resolved when the case was prepared.
-    prepared
-        .judge()
-        .map_or_else(|_| Vec::new(), |judge| judge.traffic_shifts(evidence))
+    let judge = prepared.judge();
+    judge.map_or_else(|_| Vec::new(), |judge| judge.traffic_shifts(evidence))
 }

@@ -8,7 +8,7 @@ use crate::comparison::{DrawUnit, Draws, ShareGroup};
 use crate::kube_proxies;
 use crate::trial::Tally;
 use svclab_judge::{called_service, possible_endpoints};
-use svclab_model::plan::{Namespace, Plan, Probe};
+use svclab_model::plan::{Namespace, Probe};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
 
@@ -38,13 +38,10 @@ impl CasePair {
         {
             return Dependence::Run;
         }
-        let affinity = service
-            .and_then(|(service, _)| service.spec.as_ref()?.session_affinity.as_deref())
-            .is_some_and(|affinity| affinity != "None");
-        if affinity {
-            Dependence::Affinity
-        } else {
-            Dependence::None
+        let spec = service.and_then(|(service, _)| service.spec.as_ref());
+        match spec.and_then(|spec| spec.session_affinity.as_deref()) {
+            None | Some("None") => Dependence::None,
+            Some(_) => Dependence::Affinity,
         }
     }
 
@@ -59,24 +56,21 @@ impl CasePair {
 
     /// Whether more than one endpoint may answer a probe.
     fn has_choice(&self, name: &str) -> bool {
-        let names = self
-            .probe(name)
-            .and_then(|(cluster, probe)| possible_endpoints(cluster, probe));
+        let probe = self.probe(name);
+        let names = probe.and_then(|(cluster, probe)| possible_endpoints(cluster, probe));
         names.is_some_and(|names| names.len() > 1)
     }
 
     /// Returns the probes before the steps for which an endpoint is chosen, for each connection or
     /// for each client.
     pub(super) fn choosing_probes(&self) -> BTreeSet<String> {
-        let probes = self.new.plan.probes.iter();
-        probes
-            .map(|probe| probe.name.clone())
-            .filter(|name| match self.dependence(name) {
-                Dependence::None => self.has_choice(name),
-                Dependence::Affinity => true,
-                Dependence::Run => false,
-            })
-            .collect()
+        let names = self.new.plan.probes.iter().map(|probe| probe.name.clone());
+        let choosing = names.filter(|name| match self.dependence(name) {
+            Dependence::None => self.has_choice(name),
+            Dependence::Affinity => true,
+            Dependence::Run => false,
+        });
+        choosing.collect()
     }
 
     /// Returns the spread of a flow with these outcomes before the steps. Returns `None` if at most
@@ -92,16 +86,17 @@ impl CasePair {
             return None;
         }
         let (service, port) = called_service(cluster, probe)?;
-        let outcomes = tallies.iter().flat_map(Tally::iter);
-        let mut endpoints: BTreeSet<String> = outcomes
-            .filter_map(|(outcome, _)| outcome.endpoint.clone())
-            .collect();
-        if by_client {
+        let endpoints: BTreeSet<String> = if by_client {
             // A single client shows a single endpoint.
-            endpoints = possible_endpoints(cluster, probe)?;
-        }
+            possible_endpoints(cluster, probe)?
+        } else {
+            let outcomes = tallies.iter().flat_map(Tally::iter);
+            let endpoints = outcomes.filter_map(|(outcome, _)| outcome.endpoint.clone());
+            endpoints.collect()
+        };
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let modes: Vec<String> = self.modes().into_iter().collect();
+        let modes = kube_proxies(&self.new.case.spec).map(|proxy| proxy.mode.to_string());
+        let modes: Vec<String> = modes.collect::<BTreeSet<_>>().into_iter().collect();
         (endpoints.len() > 1).then(|| ShareGroup {
             service: format!(
                 "service/{}/{}:{}",
@@ -128,12 +123,6 @@ impl CasePair {
         let steps = self.new.plan.steps.iter();
         let of_steps = steps.map(|step| step.probes.len() + step.open.len());
         self.new.plan.probes.len() + of_steps.sum::<usize>()
-    }
-
-    /// Returns the names of the kube-proxy modes.
-    fn modes(&self) -> BTreeSet<String> {
-        let modes = kube_proxies(&self.new.case.spec).map(|proxy| proxy.mode.to_string());
-        modes.collect()
     }
 
     /// Returns a probe and the cluster at the time of the probe.
@@ -163,11 +152,11 @@ impl CasePair {
         let is_dumped = !self.new.dumps.is_empty();
         let nodes = self.new.cluster.nodes.iter();
         let nodes: HashSet<&str> = nodes.map(|node| node.name.as_str()).collect();
-        [&self.new.plan, &self.against.plan]
-            .into_iter()
-            .flat_map(|plan: &Plan| &plan.namespaces)
-            .filter(|namespace| is_dumped || !nodes.contains(namespace.name.as_str()))
-            .any(depends_on_client)
+        let plans = [&self.new.plan, &self.against.plan].into_iter();
+        let namespaces = plans.flat_map(|plan| &plan.namespaces);
+        let mut devices =
+            namespaces.filter(|namespace| is_dumped || !nodes.contains(namespace.name.as_str()));
+        devices.any(depends_on_client)
     }
 }
 

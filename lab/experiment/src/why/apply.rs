@@ -218,21 +218,13 @@ fn change_proxies(
     change: impl Fn(&mut KubeProxy) -> Result<(), ChangeError>,
 ) -> Result<(), ChangeError> {
     let spec = spec_mut(case);
-    let node_proxies = spec
-        .nodes
-        .values_mut()
-        .filter_map(|node| node.kube_proxy.as_mut());
-    let results: Vec<_> = spec
-        .kube_proxy
-        .iter_mut()
-        .chain(node_proxies)
-        .map(change)
-        .collect();
+    let nodes = spec.nodes.values_mut();
+    let node_proxies = nodes.filter_map(|node| node.kube_proxy.as_mut());
+    let proxies = spec.kube_proxy.iter_mut().chain(node_proxies);
     // The change is valid if at least one kube-proxy can be changed.
-    results
-        .into_iter()
-        .find(Result::is_ok)
-        .unwrap_or(Err(ChangeError::NoEffect))
+    proxies
+        .map(change)
+        .fold(Err(ChangeError::NoEffect), Result::or)
 }
 
 fn missing_in_lab() -> ChangeError {
@@ -248,11 +240,8 @@ mod tests {
 
     fn case() -> Case {
         let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-        let labs = select_labs(
-            &["service-changes/version=v1.30,mode=iptables".to_owned()],
-            &topologies,
-        )
-        .unwrap();
+        let name = "service-changes/version=v1.30,mode=iptables".to_owned();
+        let labs = select_labs(&[name], &topologies).unwrap();
         labs[0].scenario.cases()[labs[0].cases[0]].clone()
     }
 

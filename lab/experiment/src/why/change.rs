@@ -268,11 +268,8 @@ pub(super) fn covering_networks(all: impl Iterator<Item = IpNetwork>) -> Option<
             Some(held) => enclosing_network(held, network),
         });
     }
-    let texts: Vec<String> = families
-        .into_iter()
-        .flatten()
-        .map(|network| network.to_string())
-        .collect();
+    let networks = families.into_iter().flatten();
+    let texts: Vec<String> = networks.map(|network| network.to_string()).collect();
     (!texts.is_empty()).then(|| texts.join(","))
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Pairs {
     changes: Vec<ProposedChange>,
     candidates: usize,
     /// Indices of both changes in the order in which they are applied, by sorted indices.
-    pairs: IndexMap<[usize; 2], [usize; 2]>,
+    order: IndexMap<[usize; 2], [usize; 2]>,
     /// Number of pairs of configuration only.
     configured: usize,
 }
@@ -24,7 +24,7 @@ impl Pairs {
         Self {
             candidates: candidates.len(),
             changes: candidates,
-            pairs: IndexMap::new(),
+            order: IndexMap::new(),
             configured: 0,
         }
     }
@@ -52,8 +52,8 @@ impl Pairs {
 
     fn add_pair(&mut self, first: usize, second: usize) {
         let key = [first.min(second), first.max(second)];
-        if first != second && !self.pairs.contains_key(&key) {
-            self.pairs.insert(key, [first, second]);
+        if first != second && !self.order.contains_key(&key) {
+            self.order.insert(key, [first, second]);
             let is_configured = self.origin([first, second]) == Origin::Configured;
             self.configured += usize::from(is_configured);
         }
@@ -66,7 +66,7 @@ impl Pairs {
 
     /// Returns at most [`MAX_PAIRS`] pairs, and the number of the others.
     pub(super) fn select(self) -> (Vec<Vec<ProposedChange>>, usize) {
-        let mut pairs: Vec<[usize; 2]> = self.pairs.values().copied().collect();
+        let mut pairs: Vec<[usize; 2]> = self.order.values().copied().collect();
         pairs.sort_by_key(|pair| self.origin(*pair));
         let untried = pairs.len().saturating_sub(MAX_PAIRS);
         pairs.truncate(MAX_PAIRS);

@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 
 use super::change::ProposedChange;
 use svclab_journey::journey::{Hop, PacketPath, PathEnd};
-use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction};
+use svclab_model::plan::{Namespace, Plan, Route, RouteKind, RoutingAction, RoutingRule};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
 /// Returns the route changes that are worth trying for the nodes on a packet path.
@@ -57,7 +57,7 @@ fn matching_routing_rules<'n>(
 ) -> impl Iterator<Item = ProposedChange> + 'n {
     let holds =
         |network: Option<IpNetwork>, ip: IpAddr| network.is_none_or(|network| network.contains(ip));
-    let matches = move |rule: &&svclab_model::plan::RoutingRule| {
+    let matches = move |rule: &&RoutingRule| {
         let after =
             holds(rule.from, hop.after.source.ip()) && holds(rule.to, hop.after.destination.ip());
         let before =
@@ -67,14 +67,11 @@ fn matching_routing_rules<'n>(
             && ((after || before) != rule.inverted)
             && rule.action != RoutingAction::Table(MAIN_TABLE)
     };
-    namespace
-        .routing_rules
-        .iter()
-        .filter(matches)
-        .map(|rule| ProposedChange::DeleteRoutingRule {
-            namespace: namespace.name.clone(),
-            rule: Box::new(rule.clone()),
-        })
+    let rules = namespace.routing_rules.iter().filter(matches);
+    rules.map(|rule| ProposedChange::DeleteRoutingRule {
+        namespace: namespace.name.clone(),
+        rule: Box::new(rule.clone()),
+    })
 }
 
 /// Number of the main routing table (`RT_TABLE_MAIN`).
@@ -103,25 +100,19 @@ fn missing_routes(namespace: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<P
     let addresses = node.addresses.iter().map(IpNetwork::ip);
     let mut same_family = addresses.filter(|via| via.is_ipv4() == to.is_ipv4());
     let direct = same_family.find_map(|via| Some(route(via, link_to(namespace, via)?, false)));
-    let tunnels = namespace
-        .links
-        .iter()
-        .filter(|link| link.name.starts_with("flannel"));
+    let links = namespace.links.iter();
+    let tunnels = links.filter(|link| link.name.starts_with("flannel"));
     let tunnelled = tunnels.map(|link| route(network.network(), &link.name, true));
-    let exists = |route: &Route| {
-        namespace
-            .routes
-            .iter()
-            .any(|known| known.to == route.to && known.dev == route.dev)
+    let is_missing = |route: &Route| {
+        let mut routes = namespace.routes.iter();
+        !routes.any(|known| known.to == route.to && known.dev == route.dev)
     };
-    tunnelled
-        .chain(direct)
-        .filter(|route| !exists(route))
-        .map(|route| ProposedChange::AddRoute {
-            namespace: namespace.name.clone(),
-            route: Box::new(route),
-        })
-        .collect()
+    let missing = tunnelled.chain(direct).filter(is_missing);
+    let changes = missing.map(|route| ProposedChange::AddRoute {
+        namespace: namespace.name.clone(),
+        route: Box::new(route),
+    });
+    changes.collect()
 }
 
 /// Returns the name of the interface whose subnet contains an address.

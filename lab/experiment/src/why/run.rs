@@ -38,10 +38,8 @@ pub async fn find_fixes(
     options: &RunOptions,
     on_progress: impl Fn(Progress),
 ) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
-    let prepared: Vec<Prepared> = cases
-        .iter()
-        .map(|request| request.prepared.clone())
-        .collect();
+    let prepared = cases.iter().map(|request| request.prepared.clone());
+    let prepared: Vec<Prepared> = prepared.collect();
     let pools = Pools::new(options, &prepared);
     let bench = Bench::new(options.jobs);
     let (report, pools, bench) = (&on_progress, &pools, &bench);
