@@ -31,15 +31,15 @@ pub enum LabOrigin {
     Refused,
 }
 
-/// Kernel on which labs are built.
+/// Agents that build labs.
 #[derive(Clone)]
-pub(crate) enum Kernel {
+pub(crate) enum AgentSource {
     Agent(Agent),
     Pool(Arc<Pool>),
 }
 
-/// One run of the probes of a plan.
-pub(crate) struct Trial {
+/// Run of the probes of a plan.
+pub(crate) struct TrialRequest {
     /// Only labs of the same case are changed into the plan.
     pub(crate) case: String,
     pub(crate) plan: Plan,
@@ -101,12 +101,12 @@ impl Bench {
     /// Runs a trial as soon as fewer than `max_labs` trials run.
     pub(crate) async fn run(
         &self,
-        kernel: &Kernel,
-        mut trial: Trial,
+        agents: &AgentSource,
+        mut trial: TrialRequest,
     ) -> Result<(Evidence, LabOrigin), KernelError> {
         let mut tries = RunCount::default();
         loop {
-            match self.run_once(kernel, &mut trial).await {
+            match self.run_once(agents, &mut trial).await {
                 Err(error) if tries.should_retry(&error) => {}
                 ran => return ran,
             }
@@ -115,8 +115,8 @@ impl Bench {
 
     async fn run_once(
         &self,
-        kernel: &Kernel,
-        trial: &mut Trial,
+        agents: &AgentSource,
+        trial: &mut TrialRequest,
     ) -> Result<(Evidence, LabOrigin), KernelError> {
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
@@ -130,7 +130,7 @@ impl Bench {
         };
         let (mut lab, origin) = match changed {
             Some(lab) => (lab, LabOrigin::Changed),
-            None => (self.build(kernel, trial).await?, LabOrigin::Built),
+            None => (self.build(agents, trial).await?, LabOrigin::Built),
         };
         let evidence = lab.probe(&mut trial.notice).await?;
         if trial.lab != LabChoice::Single && self.waiting.load(Ordering::SeqCst) == 0 {
@@ -147,7 +147,7 @@ impl Bench {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_idle(&self, trial: &Trial) -> Option<RunningLab> {
+    fn take_idle(&self, trial: &TrialRequest) -> Option<RunningLab> {
         let mut idle = self.idle();
         match trial.lab {
             LabChoice::Any => {
@@ -166,11 +166,15 @@ impl Bench {
         }
     }
 
-    async fn build(&self, kernel: &Kernel, trial: &Trial) -> Result<RunningLab, KernelError> {
+    async fn build(
+        &self,
+        agents: &AgentSource,
+        trial: &TrialRequest,
+    ) -> Result<RunningLab, KernelError> {
         let plan = trial.plan.clone();
-        let (agent, room) = match kernel {
-            Kernel::Agent(agent) => (agent.clone(), None),
-            Kernel::Pool(pool) => {
+        let (agent, room) = match agents {
+            AgentSource::Agent(agent) => (agent.clone(), None),
+            AgentSource::Pool(pool) => {
                 let room = self.wait_for_room(pool, &plan).await;
                 (pool.agent().await?, room)
             }

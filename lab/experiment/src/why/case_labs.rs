@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::bench::{Bench, Kernel, LabChoice, LabOrigin, Trial};
+use crate::bench::{AgentSource, Bench, LabChoice, LabOrigin, TrialRequest};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::{EvidenceRequest, Plan};
 use svclab_runner::kernel::KernelError;
@@ -48,14 +48,14 @@ impl CaseLabs<'_> {
         } else {
             EvidenceRequest::default()
         };
-        let trial = Trial {
+        let trial = TrialRequest {
             case: prepared.case.id.clone(),
             plan,
             lab,
             notice: None,
         };
-        let kernel = Kernel::Pool(Arc::clone(self.pool));
-        self.bench.run(&kernel, trial).await
+        let agents = AgentSource::Pool(Arc::clone(self.pool));
+        self.bench.run(&agents, trial).await
     }
 }
 

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::baseline::Baseline;
 use super::probe_mode::ProbeMode;
 use super::running_trial::{RunningTrial, TrialResult};
-use crate::bench::{self, Bench, Kernel, LabChoice, LabOrigin, SlowNotice};
+use crate::bench::{AgentSource, Bench, LabChoice, LabOrigin, SlowNotice, TrialRequest};
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::error::BisectError;
 use crate::bisect::narrow::{DifferenceMask, TrialClass};
@@ -23,7 +23,7 @@ pub(super) struct BisectionRun<'t, F> {
     /// Probes that both sides have.
     pub(super) probes: Vec<Probe>,
     pub(super) bench: Arc<Bench>,
-    pub(super) kernel: Kernel,
+    pub(super) agents: AgentSource,
     /// Finished trials, in the order in which they ended.
     pub(super) finished: Vec<Trial>,
     /// Callback for each finished trial, with the total number of differences.
@@ -66,13 +66,13 @@ impl<F: FnMut(&Trial, usize)> BisectionRun<'_, F> {
             evidence: EvidenceRequest::default(),
             ..self.pair.plan(mask)
         };
-        let trial = bench::Trial {
+        let trial = TrialRequest {
             case: String::new(),
             plan,
             lab,
             notice,
         };
-        RunningTrial::start(&self.bench, &self.kernel, trial)
+        RunningTrial::start(&self.bench, &self.agents, trial)
     }
 
     pub(super) async fn finish_baseline(

@@ -7,7 +7,7 @@ use super::baseline::{Baseline, FullOutcomes};
 use super::bisection_run::BisectionRun;
 use super::narrowing::NarrowingResult;
 use super::probe_mode::ProbeMode;
-use crate::bench::{Bench, Kernel};
+use crate::bench::{AgentSource, Bench};
 use crate::bisect::Pair;
 use crate::bisect::document::{Bisection, Purpose, SCHEMA, Trial};
 use crate::bisect::error::BisectError;
@@ -49,7 +49,7 @@ pub async fn find(
         probes: common_probes(task)?,
         pair,
         bench: Arc::new(Bench::new(labs)),
-        kernel: Kernel::Agent(agent.clone()),
+        agents: AgentSource::Agent(agent.clone()),
         finished: Vec::new(),
         on_trial,
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::error::BisectError;
-use crate::bench::{Bench, Kernel, LabOrigin, Trial};
+use crate::bench::{AgentSource, Bench, LabOrigin, TrialRequest};
 use svclab_model::evidence::Evidence;
 use svclab_model::protocol::FailureKind;
 use svclab_runner::kernel::KernelError;
@@ -21,10 +21,10 @@ pub(super) enum TrialResult {
 pub(super) struct RunningTrial(AbortOnDropHandle<Result<TrialResult, KernelError>>);
 
 impl RunningTrial {
-    pub(super) fn start(bench: &Arc<Bench>, kernel: &Kernel, trial: Trial) -> Self {
-        let (bench, kernel) = (Arc::clone(bench), kernel.clone());
+    pub(super) fn start(bench: &Arc<Bench>, agents: &AgentSource, trial: TrialRequest) -> Self {
+        let (bench, agents) = (Arc::clone(bench), agents.clone());
         Self(AbortOnDropHandle::new(tokio::spawn(async move {
-            match bench.run(&kernel, trial).await {
+            match bench.run(&agents, trial).await {
                 Ok((evidence, origin)) => Ok(TrialResult::Finished(Box::new(evidence), origin)),
                 Err(KernelError::RequestFailed(failure)) if failure.kind == FailureKind::Input => {
                     Ok(TrialResult::Refused(failure.message))
