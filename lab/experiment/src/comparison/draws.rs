@@ -9,6 +9,10 @@ use crate::trial::{ConnectionOutcome, Tally};
 /// comparison and does not affect the probability of a false alarm.
 const SAME_P_VALUE: f64 = 0.2;
 
+/// Numbers of draws per side from which on [`SAME_P_VALUE`] decides.
+const MIN_CONNECTIONS: u64 = 256;
+const MIN_RUNS: usize = 8;
+
 /// P-value for a flow drawn by connection that has the same outcomes on both sides. Wrong shares
 /// are found by service, over all its flows.
 const SAME_OUTCOMES_P_VALUE: f64 = 1e-3;
@@ -25,16 +29,6 @@ pub(crate) enum DrawUnit {
     /// Each run of the case. Its connections depend on each other, because a client stays with its
     /// endpoint or because one change of a step affects all of them.
     Run,
-}
-
-impl DrawUnit {
-    /// Number of draws from which on [`SAME_P_VALUE`] decides.
-    const fn min_draws(self) -> u64 {
-        match self {
-            Self::Connection => 256,
-            Self::Run => 8,
-        }
-    }
 }
 
 /// Result of comparing the sides of a flow.
@@ -87,20 +81,26 @@ impl Draws {
     }
 
     pub(crate) fn likeness(&self, threshold: Threshold) -> Likeness {
-        let (p_value, is_alike) = match self.unit {
+        let (p_value, is_alike, likely, enough_draws) = match self.unit {
             DrawUnit::Connection => {
                 let [against, new] = self.connections();
-                compare(against.counts(), new.counts())
+                let (p_value, is_alike) = compare(against.counts(), new.counts());
+                let likely = if is_alike {
+                    SAME_OUTCOMES_P_VALUE
+                } else {
+                    SAME_P_VALUE
+                };
+                let draws = against.total().min(new.total());
+                (p_value, is_alike, likely, draws >= MIN_CONNECTIONS)
             }
-            DrawUnit::Run => self.compare_runs(),
-        };
-        let likely = match self.unit {
-            DrawUnit::Connection if is_alike => SAME_OUTCOMES_P_VALUE,
-            _ => SAME_P_VALUE,
+            DrawUnit::Run => {
+                let (p_value, is_alike) = self.compare_runs();
+                (p_value, is_alike, SAME_P_VALUE, self.runs.len() >= MIN_RUNS)
+            }
         };
         if threshold.is_below(p_value) && self.is_confirmed() {
             Likeness::Changed(p_value)
-        } else if p_value >= likely && (is_alike || self.len() >= self.unit.min_draws()) {
+        } else if p_value >= likely && (is_alike || enough_draws) {
             Likeness::Same
         } else {
             Likeness::Unsure
@@ -136,17 +136,6 @@ impl Draws {
             counts
         });
         p_value(&counts[0], &counts[1])
-    }
-
-    /// Number of draws on the side that has fewer.
-    fn len(&self) -> u64 {
-        match self.unit {
-            DrawUnit::Connection => {
-                let [against, new] = self.connections();
-                against.total().min(new.total())
-            }
-            DrawUnit::Run => u64::try_from(self.runs.len()).unwrap_or(u64::MAX),
-        }
     }
 
     /// Whether connections are known to be independent, or whether the difference was the same in

@@ -25,23 +25,18 @@ pub(super) fn compare_matches(
     against: &[Journey],
     new: &[Journey],
 ) -> OneSidedMatches {
-    let (mut first, mut second) = (collect_matches(probe, against), collect_matches(probe, new));
-    let both: BTreeSet<String> = first.intersection(&second).cloned().collect();
-    first.retain(|step| !both.contains(step));
-    second.retain(|step| !both.contains(step));
+    let [against, new] = [against, new].map(|journeys| collect_matches(probe, journeys));
     OneSidedMatches {
-        against: first.into_iter().collect(),
-        new: second.into_iter().collect(),
+        against: against.difference(&new).cloned().collect(),
+        new: new.difference(&against).cloned().collect(),
     }
 }
 
 fn collect_matches(probe: &str, journeys: &[Journey]) -> BTreeSet<String> {
     let probe_journeys = journeys.iter().filter(|journey| journey.probe == probe);
-    let hops = probe_journeys
-        .flat_map(|journey| &journey.packets)
-        .flat_map(|flight| &flight.hops);
+    let packets = probe_journeys.flat_map(|journey| &journey.packets);
     let mut matches = BTreeSet::new();
-    for hop in hops {
+    for hop in packets.flat_map(|packet| &packet.hops) {
         for step in &hop.matches {
             // The ends of chains follow from the rules.
             let Some(rule) = &step.rule else { continue };
