@@ -18,7 +18,7 @@ use super::filter::Filter;
 use super::lacks::{Layer, is_disallowed};
 use super::landlock::Landlock;
 use super::root::Root;
-use svclab_agent::capabilities::{drop_bounding_set, set_capabilities};
+use svclab_agent::capabilities::{CapabilitySet, drop_bounding_set, set_capabilities};
 use svclab_agent::contain::leave_session_keyring;
 
 /// Length of a record of the report, in bytes: a kind and a number.
@@ -256,7 +256,8 @@ impl Child {
             self.become_user()?;
         }
         self.empty_bounding_set()?;
-        set_capabilities(0, 0).map_err(|errno| self.report_failure(STEP_CAPABILITIES, errno))
+        set_capabilities(CapabilitySet::empty(), CapabilitySet::empty())
+            .map_err(|errno| self.report_failure(STEP_CAPABILITIES, errno))
     }
 
     /// Empties the bounding set. A process without `CAP_SETPCAP` is not allowed to do this. With

@@ -49,7 +49,7 @@ use child::{
 };
 pub use lacks::DisallowedLayers;
 pub use listener::Listener;
-use svclab_agent::capabilities::{KILL, SETGID, SETUID, has_capability, is_administrator};
+use svclab_agent::capabilities::{CapabilitySet, has_capabilities, is_administrator};
 use svclab_agent::contain::outside_user;
 
 /// Environment variables that QEMU keeps: its wrapper finds programs in one, and the loader finds
@@ -178,7 +178,8 @@ fn prepare(
 ) -> Result<Child, GuestError> {
     let is_root = geteuid().is_root();
     let unprivileged_user = outside_user().filter(|_| is_root);
-    if unprivileged_user.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has_capability) {
+    let change_user = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+    if unprivileged_user.is_some() && !has_capabilities(change_user) {
         return Err(GuestError::Confinement {
             step: "change to a user without privileges",
             source: io::ErrorKind::PermissionDenied.into(),
