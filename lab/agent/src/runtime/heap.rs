@@ -30,8 +30,8 @@ pub fn trim() {
 
 /// Does nothing: other C libraries do not have these parameters.
 #[cfg(not(target_env = "gnu"))]
-pub fn share() {}
+pub fn configure() {}
 
 /// Does nothing: other C libraries keep no memory that could be returned.
 #[cfg(not(target_env = "gnu"))]
-pub fn give_back() {}
+pub fn trim() {}
