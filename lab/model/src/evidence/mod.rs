@@ -44,7 +44,8 @@ pub struct Evidence {
     /// Trace events of netfilter in all traced namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<TraceEvent>,
-    /// Number of trace events that were not recorded, for the same reasons as packets.
+    /// Number of trace events and deleted conntrack entries that were not recorded, for the same
+    /// reasons as packets.
     #[serde(default)]
     pub trace_missed: u64,
     /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted

@@ -54,10 +54,11 @@ pub struct Trace {
 #[derive(Default)]
 struct RecordedEvents {
     events: Vec<TraceEvent>,
-    /// Number of trace events beyond the limit.
+    /// Number of events beyond the limits.
     missed: u64,
-    /// Number of trace events lost for lack of buffer space, by socket.
-    lost: HashMap<usize, u64>,
+    /// Number of messages lost for lack of buffer space, by socket. The kernel's counts include
+    /// earlier losses of the same socket.
+    lost: Vec<u64>,
     deleted_entries: Vec<ConntrackEntry>,
     drops: DropEvidence,
 }
@@ -210,16 +211,21 @@ impl Trace {
             Ok(tracer) => gathered.drops.add(tracer.drops()),
             Err(why) => gathered.drops = DropEvidence::Uncertain(why.clone()),
         }
-        for (index, (ear, socket)) in self.sockets.iter().zip(&received.sockets).enumerate() {
-            let traced = &self.namespaces[ear.namespace_index];
-            if !matches!(ear.decoder, TraceDecoder::DeletedEntries) {
-                let lost = socket::lost_messages(&traced.ns, socket).map_err(|error| {
+        let lost = self.sockets.iter().zip(&received.sockets);
+        let lost = lost.map(
+            |(
+                TraceSocket {
+                    namespace_index, ..
+                },
+                socket,
+            )| {
+                let traced = &self.namespaces[*namespace_index];
+                socket::lost_messages(&traced.ns, socket).map_err(|error| {
                     trace_failure("count lost trace messages", &traced.name, &error)
-                })?;
-                gathered.lost.insert(index, lost);
-                gathered.missed += received.missed[index];
-            }
-        }
+                })
+            },
+        );
+        gathered.count_losses(lost.collect::<Result<_, _>>()?, &received.missed);
         let mut lines: Vec<RuleLocator<'_>> =
             self.namespaces.iter().map(RuleLocator::new).collect();
         for (socket, bytes) in received.buffers() {
@@ -275,9 +281,16 @@ impl Trace {
 }
 
 impl RecordedEvents {
-    /// Returns the number of trace events that were not recorded.
+    /// Adds the losses of all sockets, including those for deleted conntrack entries: without an
+    /// entry, the rewrite of a packet is unknown.
+    fn count_losses(&mut self, lost: Vec<u64>, missed: &[u64]) {
+        self.lost = lost;
+        self.missed += missed.iter().sum::<u64>();
+    }
+
+    /// Returns the number of events that were not recorded.
     fn count_missed(&self) -> u64 {
-        self.missed + self.lost.values().sum::<u64>()
+        self.missed + self.lost.iter().sum::<u64>()
     }
 }
 
@@ -423,4 +436,20 @@ impl From<ChainEnd> for TracePoint {
 
 fn trace_failure(action: &str, name: &str, error: &io::Error) -> Failure {
     failure::host(format!("cannot {action} in {name}: {error}"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_every_socket_are_counted() {
+        let mut recorded = RecordedEvents::default();
+        // Sockets for trace events, deleted conntrack entries and the log.
+        recorded.count_losses(vec![1, 20, 300], &[0, 4000, 0]);
+        assert_eq!(recorded.count_missed(), 4321);
+        // The kernel's counts include the earlier losses.
+        recorded.count_losses(vec![1, 21, 300], &[0, 0, 50_000]);
+        assert_eq!(recorded.count_missed(), 54_322);
+    }
 }
