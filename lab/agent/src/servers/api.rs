@@ -1,6 +1,6 @@
 //! Serves the API server of [`svclab_apiserver`] on a socket in a namespace.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Ref, RefCell};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,22 +16,21 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::net::netns::NetNs;
 use crate::runtime::failure;
+use crate::servers::accept::accept;
 use crate::servers::real_proxy::marker::{self, marker};
+use crate::servers::server;
 use svclab_apiserver::{
     ApiRequest, ApiResponse, RejectedRequests, Resource, Store, StoreError, Watch, parse_request,
 };
+use svclab_model::plan::ProbeProtocol;
 use svclab_model::protocol::{Failure, FailureKind};
-
-/// Maximum number of connections that wait for `accept`.
-const BACKLOG: i32 = 128;
 
 /// Response body: a document, or a stream of watch events.
 type ResponseBody =
@@ -56,7 +55,7 @@ pub struct Api {
 
 struct Shared {
     store: RefCell<Store>,
-    endpoint_requests: Cell<EndpointRequests>,
+    endpoint_requests: watch::Sender<EndpointRequests>,
     refusals: RefCell<RejectedRequests>,
     /// Version of the store. Watches wait for it to change.
     version: watch::Sender<u64>,
@@ -71,7 +70,7 @@ impl Api {
                 refusals: RefCell::new(RejectedRequests::new(node)),
                 version: watch::Sender::new(store.version()),
                 store: RefCell::new(store),
-                endpoint_requests: Cell::default(),
+                endpoint_requests: watch::Sender::default(),
             }),
             tasks: JoinSet::new(),
         }
@@ -122,9 +121,13 @@ impl Api {
             .is_some()
     }
 
-    /// Returns the requests that the client has made for endpoints.
-    pub fn endpoint_requests(&self) -> EndpointRequests {
-        self.shared.endpoint_requests.get()
+    /// Waits until the client watches endpoints, if it has listed them. Returns the requests that the
+    /// client has made for endpoints.
+    pub(super) async fn endpoint_requests(&self, max_wait: Duration) -> EndpointRequests {
+        let mut requests = self.shared.endpoint_requests.subscribe();
+        let watches = requests.wait_for(|made| *made != EndpointRequests::Listed);
+        let _ = timeout(max_wait, watches).await;
+        *self.shared.endpoint_requests.borrow()
     }
 
     /// Returns the requests that the server refused.
@@ -154,45 +157,18 @@ impl Api {
     /// When the address is in use or no file descriptor is left.
     pub fn open(mut self, ns: &NetNs, name: &str, address: SocketAddr) -> Result<Self, Failure> {
         let listener = ns
-            .enter(|| listen(address))
-            .and_then(|opened| opened)
+            .enter(|| server::bind(ProbeProtocol::Tcp, address))
+            .and_then(|bound| TcpListener::from_std(bound?.into()))
             .map_err(|error| {
                 let message =
                     format!("cannot serve the Kubernetes API on {address} in {name}: {error}");
                 failure::host(message, &error)
             })?;
-        self.tasks
-            .spawn_local(accept(listener, Rc::clone(&self.shared)));
+        let shared = Rc::clone(&self.shared);
+        self.tasks.spawn_local(accept(listener, move |stream, _| {
+            serve_connection(stream, Rc::clone(&shared))
+        }));
         Ok(self)
-    }
-}
-
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
-}
-
-async fn accept(listener: TcpListener, shared: Rc<Shared>) {
-    let mut conversations = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    conversations.spawn_local(serve_connection(stream, Rc::clone(&shared)));
-                }
-                // The client closed the connection, or no file descriptor is left. The next accept
-                // may succeed.
-                Err(_) => tokio::task::yield_now().await,
-            },
-            Some(_) = conversations.join_next() => {}
-        }
     }
 }
 
@@ -230,7 +206,7 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Re
             };
             shared
                 .endpoint_requests
-                .set(shared.endpoint_requests.get().max(interest));
+                .send_modify(|made| *made = interest.max(*made));
         }
         Ok(answered)
     });

@@ -1,7 +1,6 @@
 //! Implements a layer 7 load balancer. The balancer accepts a connection, connects to a backend,
 //! and tries the next backend when one does not answer.
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,37 +9,29 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
 use crate::net::netns::NetNs;
 use crate::runtime::delay::Delay;
 use crate::runtime::max_wait::within;
+use crate::servers::accept::accept;
 use crate::servers::health::connect;
 
 /// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
 /// connection.
-pub async fn serve(
+pub(super) async fn serve(
     listener: TcpListener,
     ns: NetNs,
     backends: Vec<SocketAddr>,
     retry_after: Duration,
 ) {
-    let next = Cell::new(0_usize);
+    let mut next = 0_usize;
     let backends: Rc<[SocketAddr]> = backends.into();
-    let mut conversations = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((client, _)) => {
-                    let first = next.get();
-                    next.set(first.wrapping_add(1));
-                    conversations.spawn_local(forward(client, ns.clone(), Rc::clone(&backends), first, retry_after));
-                }
-                Err(_) => tokio::task::yield_now().await,
-            },
-            Some(_) = conversations.join_next() => {}
-        }
-    }
+    accept(listener, |client, _| {
+        let first = next;
+        next = next.wrapping_add(1);
+        forward(client, ns.clone(), Rc::clone(&backends), first, retry_after)
+    })
+    .await;
 }
 
 async fn forward(

@@ -123,12 +123,18 @@ async fn run_once(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
             .as_bytes(),
         )
         .await?;
-    let mut response = String::new();
+    let mut response = Vec::new();
     stream
         .take(MAX_RESPONSE_BYTES)
-        .read_to_string(&mut response)
+        .read_to_end(&mut response)
         .await?;
-    Ok(response.split_whitespace().nth(1) == Some("200"))
+    Ok(is_success(&response))
+}
+
+/// Whether a response has the status 200. The response may end inside a character.
+fn is_success(response: &[u8]) -> bool {
+    let mut words = response.split(u8::is_ascii_whitespace);
+    words.nth(1) == Some(b"200".as_slice())
 }
 
 /// Connects from inside a namespace.
@@ -154,4 +160,17 @@ pub async fn connect(
     TcpSocket::from_std_stream(socket.into())
         .connect(target)
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_cut_inside_character_is_success() {
+        let whole = "HTTP/1.1 200 OK\r\n\r\nhealthy: ✓".as_bytes();
+        assert!(is_success(&whole[..whole.len() - 1]));
+        assert!(!is_success(b"HTTP/1.1 503 Service Unavailable\r\n\r\n200"));
+        assert!(!is_success(b"HTTP/1.1"));
+    }
 }

@@ -1,10 +1,11 @@
 //! Runs what labs offer: servers, health checks, load balancers, API servers and kube-proxies.
 
+mod accept;
 pub(crate) mod answers;
 pub(crate) mod api;
-pub(crate) mod forwarder;
+mod forwarder;
 pub(crate) mod health;
-pub(crate) mod pktinfo;
+mod pktinfo;
 pub(crate) mod real_proxy;
 pub(crate) mod server;
-pub(crate) mod service_health;
+mod service_health;

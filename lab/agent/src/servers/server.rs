@@ -14,9 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::net::namespace_netlink;
+use crate::net::netlink::links;
 use crate::net::netns::NetNs;
 use crate::runtime::{failure, poll};
+use crate::servers::accept::accept;
 use crate::servers::{answers, forwarder, pktinfo, service_health};
 use svclab_model::plan::{Plan, ProbeProtocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, FailureKind};
@@ -47,7 +48,7 @@ pub fn open_for_plan(
     open_sockets(
         ns,
         server_plan,
-        namespace_netlink::has_address_of(namespace, AddressFamily::Inet6),
+        links::has_address_of(namespace, AddressFamily::Inet6),
         &mut tasks,
     )?;
     Ok(tasks)
@@ -113,7 +114,10 @@ fn listen(
 ) {
     match kind {
         ServerKind::Identify | ServerKind::ListenOnly => {
-            tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
+            let name: Rc<str> = Rc::from(server.name.as_str());
+            tasks.spawn_local(accept(listener, move |stream, peer| {
+                answer_requests(stream, peer, Rc::clone(&name))
+            }));
         }
         ServerKind::Health {
             service,
@@ -139,7 +143,8 @@ fn listen(
     }
 }
 
-fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<Socket> {
+/// Opens a TCP or UDP socket on an address in the namespace of the calling thread.
+pub(super) fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<Socket> {
     let kind = if protocol == ProbeProtocol::Udp {
         Type::DGRAM
     } else {
@@ -161,23 +166,6 @@ fn bind(protocol: ProbeProtocol, address: SocketAddr) -> io::Result<Socket> {
         socket.listen(BACKLOG)?;
     }
     Ok(socket)
-}
-
-async fn accept(listener: TcpListener, name: Rc<str>) {
-    let mut conversations = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    conversations.spawn_local(answer_requests(stream, peer, Rc::clone(&name)));
-                }
-                // The client closed the connection, or no file descriptor is left. The next accept
-                // may succeed. The probe reports its own result.
-                Err(_) => tokio::task::yield_now().await,
-            },
-            Some(_) = conversations.join_next() => {}
-        }
-    }
 }
 
 /// Request bytes: an answer after which the connection stays open, and the last answer.

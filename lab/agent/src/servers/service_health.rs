@@ -7,23 +7,13 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+
+use crate::servers::accept::accept;
 
 /// Serves the health of a service.
-pub async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
+pub(super) async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
     let response: Rc<str> = Rc::from(render_response(&service, local_endpoints));
-    let mut conversations = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    conversations.spawn_local(respond(stream, Rc::clone(&response)));
-                }
-                Err(_) => tokio::task::yield_now().await,
-            },
-            Some(_) = conversations.join_next() => {}
-        }
-    }
+    accept(listener, |stream, _| respond(stream, Rc::clone(&response))).await;
 }
 
 async fn respond(stream: TcpStream, response: Rc<str>) {

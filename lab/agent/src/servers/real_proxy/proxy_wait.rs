@@ -21,7 +21,7 @@ use crate::servers::api::{Api, EndpointRequests};
 use svclab_model::plan::{API_ADDRESS, RealProxy};
 use svclab_model::protocol::Failure;
 
-/// Interval between reads of the metrics.
+/// Interval between reads of the metrics. kube-proxy does not notify its clients of a sync.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of consecutive failed syncs. kube-proxy retries only after its sync period, which
@@ -111,18 +111,9 @@ impl<'l> ProxyWait<'l> {
 
     /// Whether the program watches endpoints, as every kube-proxy does.
     async fn supports_markers(&self) -> bool {
-        let listed = Instant::now();
-        loop {
-            match self
-                .api()
-                .map_or(EndpointRequests::None, Api::endpoint_requests)
-            {
-                EndpointRequests::Watched => return true,
-                EndpointRequests::Listed if listed.elapsed() < WATCH_TIMEOUT => {
-                    sleep(POLL_INTERVAL).await;
-                }
-                EndpointRequests::None | EndpointRequests::Listed => return false,
-            }
+        match self.api() {
+            Some(api) => api.endpoint_requests(WATCH_TIMEOUT).await == EndpointRequests::Watched,
+            None => false,
         }
     }
 
@@ -214,12 +205,6 @@ impl<'l> ProxyWait<'l> {
         }
         let time_limit = self.proxy.sync_timeout;
         let metrics = timeout(time_limit, Metrics::read(self.ns)).await;
-        if let Ok(Ok(metrics)) = metrics
-            && self.started.elapsed() <= time_limit
-        {
-            sleep(POLL_INTERVAL).await;
-            return Ok(Some(metrics));
-        }
         if self.started.elapsed() > time_limit {
             let problem = format!("wrote no rules within {} s", time_limit.as_secs());
             let otherwise = "find in its output what it waits for; the program must be a \
@@ -234,7 +219,7 @@ impl<'l> ProxyWait<'l> {
             ));
         }
         sleep(POLL_INTERVAL).await;
-        Ok(None)
+        Ok(metrics.ok().and_then(Result::ok))
     }
 
     fn cannot_write(&self, reason: &str) -> Failure {
